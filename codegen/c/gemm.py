@@ -1,0 +1,400 @@
+"""C text of one matrix product: C[m, n] = sum over k of A[m, k] * B[k, n], with its epilogue.
+
+In goes a `GemmSpec`: sizes and addresses as C expressions, and a callback that prints what happens
+to a finished element. Out comes a `Rendered`: one ``static`` C function for that node, the bytes of
+scratch it needs, and the parameters it takes beyond the caller's. The arithmetic is in the tile
+functions of `gemm_pack.PREAMBLE`; this file prints the loops around them:
+
+- preparation, only where needed: A's rows are copied (a `prologue_a` is evaluated here, once per
+  element), B's panels are packed (weights were packed when compiling);
+- the product: blocks of rows times panels of B; each tile of rows is computed into a small array,
+  and the epilogue runs over it in a simd loop.
+
+Names the caller's expressions must leave to this file are listed in `RESERVED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fxlite.codegen.c.gemm_pack import ITEM_BYTES, PREAMBLE, pack_b, panel_columns
+from fxlite.codegen.c.gemm_text import (
+    Lines,
+    add,
+    atom,
+    block_comment,
+    divide_up,
+    mentions,
+    multiply,
+    round_up,
+    signature,
+)
+
+__all__ = [
+    "PREAMBLE",
+    "RESERVED",
+    "GemmSpec",
+    "Operand",
+    "PackedOperand",
+    "Rendered",
+    "pack_b",
+    "render_gemm",
+    "render_gemm_naive",
+]
+
+RESERVED = frozenset(
+    name
+    for line in (
+        "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
+        "column i j k sum tile batch_index a_rows a_target b_panel b_panels b_row n_padded",
+        "workspace n_threads",
+    )
+    for name in line.split()
+)
+"""Names of the function's own variables."""
+
+WORTH_THREADS = 100_000
+"""Multiply-adds from which a second thread pays: 2 us of work, against 1 us for fork and join."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A strided matrix: element (row, column) is
+    ``pointer[offset + row * row_stride + column * col_stride]``.
+
+    All are C expressions; `offset` may use the batch loop variables.
+    """
+
+    pointer: str
+    offset: str
+    row_stride: str
+    col_stride: str
+
+    def at(self, row: str, column: str) -> str:
+        """C expression of the element."""
+        index = add(self.offset, multiply(row, self.row_stride), multiply(column, self.col_stride))
+        return f"{atom(self.pointer)}[{index}]"
+
+
+@dataclass(frozen=True)
+class PackedOperand:
+    """B as `pack_b` left it when the model was compiled. `pointer` should be 64-byte aligned."""
+
+    pointer: str
+
+
+@dataclass(frozen=True)
+class GemmSpec:
+    """One product.
+
+    name        of the C function
+    ctype       "float" or "double"
+    parameters  C parameter list; `Rendered.extra_parameters` are appended
+    batch       (loop variable, extent) of the loops around it, outermost first
+    m, n, k     C expressions, an integer literal where the size is known; each may be 0
+    a, b        A is [m, k], B is [k, n]
+    epilogue    (sum, row, column) -> C statements that consume one element. They are the body of a
+                simd loop over columns, so the iterations must not depend on each other
+    prologue_a  (row, k) -> C expression of A's element, in place of a load of `a`
+    comment     what is computed, shapes, origin
+    """
+
+    name: str
+    ctype: str
+    parameters: str
+    batch: tuple[tuple[str, str], ...]
+    m: str
+    n: str
+    k: str
+    a: Operand
+    b: Operand | PackedOperand
+    epilogue: Callable[[str, str, str], str]
+    prologue_a: Callable[[str, str], str] | None = None
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One C function.
+
+    `workspace` is the C expression of the bytes of scratch (Python too, with / read as //), which
+    should be 64-byte aligned; "0" if none. `extra_parameters` are the names that follow the spec's
+    parameters: a subset of ("workspace", "n_threads"), in this order; ``void *`` and ``int``.
+    """
+
+    text: str
+    workspace: str
+    extra_parameters: tuple[str, ...]
+
+
+# ---- the fast version -----------------------------------------------------------------------
+
+
+def _copies_a(spec: GemmSpec) -> bool:
+    """Whether A's rows are copied first.
+
+    They are when an expression replaces them, when a row's elements are not adjacent, and when the
+    rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
+    first-level cache (measured at K = 1024: 93 against 117 GFLOP/s).
+    """
+    if spec.prologue_a is not None or spec.a.col_stride != "1":
+        return True
+    if not spec.a.row_stride.isdecimal() or (spec.m.isdecimal() and int(spec.m) <= 6):
+        return False
+    step = int(spec.a.row_stride) * ITEM_BYTES[spec.ctype]
+    return step > 0 and step % 4096 == 0
+
+
+def _packs_b(spec: GemmSpec) -> bool:
+    """Whether B's panels are packed first: not if they were when compiling, and not if B's rows are
+    contiguous whole cache lines and A is at most two tiles high, so that packing would not pay."""
+    if isinstance(spec.b, PackedOperand):
+        return False
+    whole_lines = spec.n.isdecimal() and int(spec.n) % (panel_columns(spec.ctype) // 2) == 0
+    low = spec.m.isdecimal() and int(spec.m) <= 22
+    return not (spec.b.col_stride == "1" and whole_lines and low)
+
+
+class _Gemm:
+    """The function of one product while it is printed."""
+
+    def __init__(self, spec: GemmSpec) -> None:
+        self.spec = spec
+        self.out = Lines()
+        self.width = panel_columns(spec.ctype)
+        self.line = self.width // 2
+        self.extents = [extent for _, extent in spec.batch]
+        self.copies_a = _copies_a(spec)
+        self.packs_b = _packs_b(spec)
+        self.a_pitch = add(spec.k, "16")
+        item = str(ITEM_BYTES[spec.ctype])
+        a_bytes = multiply(*self.extents, spec.m, self.a_pitch, item) if self.copies_a else "0"
+        n_padded = round_up(spec.n, self.line)
+        b_bytes = multiply(*self.extents, n_padded, spec.k, item) if self.packs_b else "0"
+        self.workspace = add(a_bytes, b_bytes)
+        self.n_padded = n_padded if n_padded.isdecimal() else "n_padded"
+        panels = divide_up(spec.n, self.width)
+        self.panels = panels if panels.isdecimal() else "panels"
+        work = multiply(*self.extents, spec.m, spec.n, spec.k)
+        self.threads = not (work.isdecimal() and int(work) < WORTH_THREADS)
+        large = "" if work.isdecimal() else f" && {work} > {WORTH_THREADS}"
+        self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
+        self.extra = (("workspace",) if self.workspace != "0" else ()) + (
+            ("n_threads",) if self.threads else ()
+        )
+
+    def render(self) -> Rendered:
+        spec, out = self.spec, self.out
+        if not {spec.m, spec.n, *self.extents}.isdisjoint({"0"}):
+            return _function(spec, ["    /* Nothing to compute. */"], "0", ())
+        if spec.k == "0":
+            lines = Lines()
+            with lines.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
+                lines.put(spec.epilogue(f"({spec.ctype})0", "row", "column"))
+            return _function(spec, lines.lines, "0", ())
+        self.declare()
+        if not (self.copies_a or self.packs_b):
+            self.multiply("omp parallel for", f" {self.team}")
+        elif not self.threads:
+            self.prepare()
+            self.multiply("", "")
+        else:
+            out.put(f"#pragma omp parallel {self.team}")
+            with out.block():
+                self.prepare()
+                self.multiply("omp for", "")
+        return _function(spec, out.lines, self.workspace, self.extra)
+
+    def declare(self) -> None:
+        """Numbers of tiles, panels and blocks; the parts of the workspace."""
+        spec, out, ctype = self.spec, self.out, self.spec.ctype
+        out.put(f"const int64_t row_tiles = ({spec.m} + TILE_ROWS - 1) / TILE_ROWS;")
+        if not spec.n.isdecimal():
+            out.put(f"const int64_t panels = {divide_up(spec.n, self.width)};")
+            if self.packs_b and spec.batch:
+                out.put(f"const int64_t n_padded = {round_up(spec.n, self.line)};")
+        tile_bytes = multiply(spec.k, "TILE_ROWS", str(ITEM_BYTES[ctype]))
+        others = multiply(*self.extents, self.panels)
+        n_threads = "n_threads" if self.threads else "1"
+        out.put("const int64_t row_blocks")
+        out.put(f"    = count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads});")
+        if self.copies_a:
+            out.put(f"{ctype} *const a_rows = workspace;")
+        if self.packs_b:
+            start = "workspace"
+            if self.copies_a:
+                start = f"a_rows + {multiply(*self.extents, spec.m, self.a_pitch)}"
+            out.put(f"{ctype} *const b_panels = {start};")
+
+    def declare_batch_index(self) -> None:
+        """Position of the batch item in the workspace, row-major."""
+        index = "0"
+        for variable, extent in self.spec.batch:
+            index = add(multiply(index, extent), variable)
+        if self.spec.batch:
+            self.out.put(f"const int64_t batch_index = {index};")
+
+    def declare_columns(self) -> None:
+        """The columns of this panel."""
+        n = self.spec.n
+        self.out.put(f"const int64_t column_0 = panel * {self.width};")
+        if n.isdecimal() and int(n) % self.width == 0:
+            self.out.put(f"const int columns = {self.width};")
+        else:
+            rest = f"{atom(n)} - column_0"
+            self.out.put(f"const int columns = {rest} < {self.width} ? {rest} : {self.width};")
+
+    def declare_rows(self) -> None:
+        """The rows of this tile; tiles differ in height by one at most."""
+        m = atom(self.spec.m)
+        self.out.put(f"const int64_t row_0 = tile_index * {m} / row_tiles;")
+        self.out.put(f"const int rows = (tile_index + 1) * {m} / row_tiles - row_0;")
+
+    def a_start(self) -> tuple[str, str]:
+        """Address of row row_0 of A as the tile reads it, and the distance of its rows."""
+        spec = self.spec
+        if not self.copies_a:
+            row = multiply("row_0", spec.a.row_stride)
+            return add(spec.a.pointer, spec.a.offset, row), spec.a.row_stride
+        item = multiply("batch_index", spec.m) if spec.batch else "0"
+        return add("a_rows", multiply(add(item, "row_0"), self.a_pitch)), self.a_pitch
+
+    def b_start(self) -> tuple[str, str]:
+        """Address of the current panel of B, and the distance of its rows."""
+        spec, width, line = self.spec, self.width, self.line
+        if isinstance(spec.b, Operand) and not self.packs_b:
+            column = multiply("column_0", spec.b.col_stride)
+            return add(spec.b.pointer, spec.b.offset, column), spec.b.row_stride
+        rest = int(spec.n) % width if spec.n.isdecimal() else 1
+        row = str(width) if rest == 0 or rest > line else f"columns > {line} ? {width} : {line}"
+        panel = multiply("panel", spec.k, str(width))
+        if isinstance(spec.b, PackedOperand):
+            return add(spec.b.pointer, panel), row
+        item = multiply("batch_index", self.n_padded, spec.k) if spec.batch else "0"
+        return add("b_panels", item, panel), row
+
+    def prepare(self) -> None:
+        """Copy A's rows, pack B's panels, where the tile cannot read them in place."""
+        spec, out = self.spec, self.out
+        if self.copies_a:
+            out.put("/* The rows of A, side by side. */")
+            pragma = f"#pragma omp for collapse({len(spec.batch) + 1})" if self.threads else ""
+            with out.loops([*spec.batch, ("tile_index", "row_tiles")], pragma):
+                self.declare_batch_index()
+                self.declare_rows()
+                self.copy_rows()
+        if isinstance(spec.b, Operand) and self.packs_b:
+            out.put("/* The panels of B. */")
+            pragma = f"#pragma omp for collapse({len(spec.batch) + 1})" if self.threads else ""
+            with out.loops([*spec.batch, ("panel", self.panels)], pragma):
+                self.declare_batch_index()
+                self.declare_columns()
+                column = multiply("column_0", spec.b.col_stride)
+                source = add(spec.b.pointer, spec.b.offset, column)
+                out.put(f"pack_panel_{spec.ctype}({spec.k}, columns, {source},")
+                strides = f"{spec.b.row_stride}, {spec.b.col_stride}"
+                out.put(f"    {strides}, {self.b_start()[0]});")
+
+    def copy_rows(self) -> None:
+        """One tile's rows of A into the workspace."""
+        spec, out = self.spec, self.out
+        target, pitch = self.a_start()
+        if spec.prologue_a is None:
+            source = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
+            out.put(f"pack_rows_{spec.ctype}(rows, {spec.k}, {source},")
+            out.put(f"    {spec.a.row_stride}, {spec.a.col_stride}, {target}, {pitch});")
+            return
+        element = spec.prologue_a("row", "k")
+        out.put(f"{spec.ctype} *const a_target = {target};")
+        with out.block("for (int i = 0; i < rows; i++)"):
+            if mentions(element, "row"):
+                out.put("const int64_t row = row_0 + i;")
+            out.put("#pragma omp simd")
+            out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
+            out.put(f"    a_target[{add(multiply('i', pitch), 'k')}] = {element};")
+
+    def multiply(self, directive: str, clauses: str) -> None:
+        """Blocks of rows times panels; in each, tile by tile, the sums and the epilogue."""
+        spec, out, width = self.spec, self.out, self.width
+        loops = [*spec.batch, ("row_block", "row_blocks"), ("panel", self.panels)]
+        pragma = ""
+        if self.threads:
+            pragma = f"#pragma {directive} collapse({len(loops)}) schedule(static){clauses}"
+        if self.copies_a or self.packs_b:
+            out.put("/* The product. */")
+        with out.loops(loops, pragma):
+            if spec.batch and (self.copies_a or self.packs_b):
+                self.declare_batch_index()
+            self.declare_columns()
+            b_start, b_row = self.b_start()
+            out.put(f"const {spec.ctype} *const b_panel = {b_start};")
+            out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
+            out.put("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {")
+            out.depth += 1
+            self.declare_rows()
+            a_start, a_row = self.a_start()
+            out.put(f"{spec.ctype} tile[TILE_ROWS * {width}];")
+            out.put(f"multiply_tile_{spec.ctype}(rows, columns, {spec.k}, {a_start}, {a_row},")
+            out.put(f"    b_panel, {b_row}, tile);")
+            self.finish()
+            out.depth -= 1
+            out.put("}")
+
+    def finish(self) -> None:
+        """The epilogue over the finished tile."""
+        out = self.out
+        statements = self.spec.epilogue(f"tile[i * {self.width} + j]", "row", "column")
+        with out.block("for (int i = 0; i < rows; i++)"):
+            if mentions(statements, "row"):
+                out.put("const int64_t row = row_0 + i;")
+            out.put("#pragma omp simd")
+            with out.block("for (int j = 0; j < columns; j++)"):
+                if mentions(statements, "column"):
+                    out.put("const int64_t column = column_0 + j;")
+                out.put(statements)
+
+
+def _function(spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str, ...]) -> Rendered:
+    """The comment, the head and the body of a function."""
+    width = panel_columns(spec.ctype)
+    tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of TILE_ROWS x {width}."
+    head = [*block_comment(spec.comment, tiles), *signature(spec.name, spec.parameters, extra)]
+    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
+
+
+def render_gemm(spec: GemmSpec) -> Rendered:
+    """Print the function of one product."""
+    return _Gemm(spec).render()
+
+
+# ---- the naive twin -------------------------------------------------------------------------
+
+
+def render_gemm_naive(spec: GemmSpec) -> Rendered:
+    """Print the three-loop twin: the same parameters and epilogue, no workspace, one thread."""
+    width = panel_columns(spec.ctype)
+    extra = render_gemm(spec).extra_parameters
+    out = Lines()
+    for name in extra:
+        out.put(f"(void){name};")
+    with out.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
+        out.put(f"{spec.ctype} sum = 0;")
+        a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
+        if isinstance(spec.b, Operand):
+            b = spec.b.at("k", "column")
+        else:
+            half = width // 2
+            out.put(f"const int64_t panel = column / {width};")
+            rest = f"{atom(spec.n)} - panel * {width}"
+            out.put(f"const int64_t b_row = {rest} > {half} ? {width} : {half};")
+            start = multiply("panel", spec.k, str(width))
+            b = f"{atom(spec.b.pointer)}[{add(start, f'k * b_row + column % {width}')}]"
+        out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
+        out.put(f"    sum += {atom(a)} * {b};")
+        out.put(spec.epilogue("sum", "row", "column"))
+    head = [
+        *block_comment(spec.comment, "The plain loops, to check the fast version against."),
+        *signature(spec.name, spec.parameters, extra),
+    ]
+    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", "0", extra)

@@ -1,0 +1,136 @@
+"""Printing C for the templates: integer expressions, indented lines, comments, function heads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+WIDTH = 100
+"""Columns of emitted C; longer lines are folded where the text allows."""
+
+
+def atom(expression: str) -> str:
+    """The expression, in parentheses unless it is a name, a number, a call or an index."""
+    depth = 0
+    for character in expression:
+        depth += (character in "([") - (character in ")]")
+        if depth == 0 and not (character.isalnum() or character in "_.)]"):
+            return f"({expression})"
+    return expression
+
+
+def multiply(*factors: str) -> str:
+    """Product of C integer expressions, literals multiplied out."""
+    literal = 1
+    others = []
+    for factor in factors:
+        if factor.isdecimal():
+            literal *= int(factor)
+        else:
+            others.append(atom(factor))
+    if literal == 0 or not others:
+        return str(literal)
+    return " * ".join(others if literal == 1 else [*others, str(literal)])
+
+
+def add(*terms: str) -> str:
+    """Sum of C integer expressions, literals added up."""
+    literal = sum(int(term) for term in terms if term.isdecimal())
+    others = [term for term in terms if not term.isdecimal()]
+    return " + ".join([*others, str(literal)] if literal or not others else others)
+
+
+def divide_up(expression: str, divisor: int) -> str:
+    """An expression >= 0 divided by a literal, rounded up."""
+    if expression.isdecimal():
+        return str(-(-int(expression) // divisor))
+    return f"({add(expression, str(divisor - 1))}) / {divisor}"
+
+
+def round_up(expression: str, step: int) -> str:
+    """An expression >= 0 rounded up to a multiple of a literal."""
+    return multiply(divide_up(expression, step), str(step))
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether C text uses the name."""
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+
+def _fold(line: str) -> Iterator[str]:
+    """The line in pieces of at most WIDTH columns, where it has a comma or an operator."""
+    pragma = line.lstrip().startswith("#pragma")
+    indent = " " * (len(line) - len(line.lstrip()) + 8)
+    while len(line) > WIDTH:
+        room = line[: WIDTH - 2 * pragma]
+        ends = [m.start() + 1 for m in re.finditer(r", | (?=[-+*?&=] )|\) (?=if )", room)]
+        starts = len(line) - len(line.lstrip())
+        ends = [end for end in ends if end > starts + 16]
+        if not ends or "//" in line or '"' in line:
+            break
+        head, line = line[: ends[-1]].rstrip(), indent + line[ends[-1] :].lstrip()
+        yield head + (" \\" if pragma else "")
+    yield line
+
+
+class Lines:
+    """Lines of C under construction, with the current depth of indentation."""
+
+    def __init__(self, depth: int = 1) -> None:
+        self.depth = depth
+        self.lines: list[str] = []
+
+    def put(self, text: str) -> None:
+        """Add text, one or more lines, at the current depth."""
+        for line in text.splitlines():
+            self.lines += _fold("    " * self.depth + line) if line else [""]
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """`head { ... }`."""
+        self.put(f"{head} {{" if head else "{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.put("}")
+
+    @contextmanager
+    def loops(self, loops: Sequence[tuple[str, str]], pragma: str = "") -> Iterator[None]:
+        """Perfectly nested loops (variable, extent), the pragma (if any) in front."""
+        if pragma:
+            self.put(pragma)
+        for variable, extent in loops:
+            self.put(f"for (int64_t {variable} = 0; {variable} < {extent}; {variable}++) {{")
+            self.depth += 1
+        yield
+        for _ in loops:
+            self.depth -= 1
+            self.put("}")
+
+
+def signature(name: str, parameters: str, extra: tuple[str, ...]) -> list[str]:
+    """The head of a static function, in lines."""
+    types = {"workspace": "void *restrict workspace", "n_threads": "int n_threads"}
+    arguments = [part.strip() for part in parameters.split(",") if part.strip()]
+    arguments += [types[item] for item in extra]
+    start = f"static void {name}("
+    indent = " " * (len(start) if len(start) <= 40 else 8)
+    lines = [start]
+    for position, argument in enumerate(arguments or ["void"]):
+        piece = argument + ("," if position < len(arguments) - 1 else ")")
+        if len(lines[-1]) + len(piece) + 1 > WIDTH and lines[-1].strip():
+            lines.append(indent)
+        lines[-1] += ("" if lines[-1] in (start, indent) else " ") + piece
+    return lines
+
+
+def block_comment(*paragraphs: str) -> list[str]:
+    """A C comment of the non-empty paragraphs, line by line."""
+    lines = [line.replace("*/", "* /") for text in paragraphs for line in text.splitlines()]
+    if not lines:
+        return []
+    lines[0] = "/* " + lines[0]
+    lines[1:] = [f" * {line}".rstrip() for line in lines[1:]]
+    lines[-1] += " */"
+    return lines

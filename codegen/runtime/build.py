@@ -1,0 +1,309 @@
+"""Compiles emitted C, once: shared objects to load into Python, and stand-alone executables.
+
+In come the texts of C files (and headers) and, for a shared object, the `Entry` they define. Out
+comes a file in the cache folder, `<key>/<name>.<digest>.so`. The key covers everything that decides
+what the file holds; the digest is of the file itself, so that a truncated one is noticed and built
+anew, and two processes that build the same thing at once both leave a good file. Work goes on in a
+temporary folder inside the cache, and one rename publishes the result.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from fxlite.errors import FxliteError
+
+from .abi import Entry
+from .extension import extension_source
+from .toolchain import (
+    COMPILE_FLAGS,
+    OPENMP_FLAG,
+    SHARED_FLAGS,
+    Compiler,
+    cache_folder,
+    cpu_identity,
+    find_compiler,
+)
+
+_EXTENSION_FILE = "fxlite_extension.c"
+_ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
+_FULL_DISK = ("No space left on device", "Disk quota exceeded")
+
+
+class BuildError(FxliteError, RuntimeError):
+    """The C compiler refused the code, or there was no place to put the result."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A compiled shared object: where it lies, and whether its parallel loops run in parallel."""
+
+    path: Path
+    openmp: bool = True
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything that decides what one build makes."""
+
+    compiler: Compiler
+    files: Mapping[str, str]
+    flags: tuple[str, ...]  # for compiling and linking
+    link_flags: tuple[str, ...]
+    name: str
+    file_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    optional: str | None = None  # the file that may fail to compile and is then left out
+
+    def key(self) -> str:
+        facts = [
+            self.compiler.identity,
+            self.compiler.version,
+            cpu_identity(),
+            sys.implementation.cache_tag,
+            *(self.flags, self.link_flags, self.name, self.optional),
+            sorted(self.files.items()),
+            sorted((name, list(flags)) for name, flags in self.file_flags.items()),
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def build(
+    files: Mapping[str, str],
+    entry: Entry,
+    *,
+    flags: Sequence[str] = (),
+    file_flags: Mapping[str, Sequence[str]] | None = None,
+    openmp: bool = True,
+) -> Library:
+    """Compile a model's C files into a shared object, or find it in the cache.
+
+    `files` maps file names to texts; those that end in `.c` are compiled, each by its own run of
+    the compiler, the others (headers) lie beside them. `flags` come after the standard ones, and
+    `file_flags[name]` after those for one file. Raises `CompilerNotFound`; `BuildError` with the
+    command and the compiler's first lines; `ValueError` for file names that are not plain.
+    """
+    _check_names(files)
+    compiler = find_compiler()
+    openmp = openmp and compiler.openmp
+    texts, by_file, optional = dict(files), dict(file_flags or {}), None
+    if include := _python_headers():
+        texts[_EXTENSION_FILE] = extension_source(entry)
+        by_file[_EXTENSION_FILE] = (f"-I{include}",)
+        optional = _EXTENSION_FILE
+    job = _Job(
+        compiler,
+        texts,
+        (*COMPILE_FLAGS, *((OPENMP_FLAG,) if openmp else ()), *flags),
+        (*SHARED_FLAGS, "-lm"),
+        f"{entry.name}.so",
+        by_file,
+        optional,
+    )
+    return Library(_cached(job), openmp)
+
+
+def build_executable(
+    files: Mapping[str, str],
+    *,
+    flags: Sequence[str] = (),
+    libs: Sequence[str] = ("-lm",),
+    openmp: bool = True,
+    name: str = "program",
+) -> Path:
+    """Compile C files, one of them with a `main`, into an executable, or find it in the cache.
+
+    Meant for sanitizers, `flags=("-fsanitize=address,undefined",)`, which cannot be loaded into a
+    running Python. Raises as `build` does.
+    """
+    _check_names(files)
+    compiler = find_compiler()
+    parallel = (OPENMP_FLAG,) if openmp and compiler.openmp else ()
+    return _cached(_Job(compiler, files, (*COMPILE_FLAGS, *parallel, *flags), tuple(libs), name))
+
+
+@cache
+def _python_headers() -> str | None:
+    """The folder of Python.h, or None where the extension cannot be built."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None  # the limited API needs CPython with a GIL
+    include = sysconfig.get_path("include")
+    return include if os.path.exists(os.path.join(include, "Python.h")) else None
+
+
+def _check_names(files: Mapping[str, str]) -> None:
+    for name in files:
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is not a plain file name")
+    if not any(name.endswith(".c") for name in files):
+        raise ValueError(f"no .c file among {sorted(files)}")
+
+
+def _cached(job: _Job) -> Path:
+    """The file that the job makes: from the cache, else built there, else in a temporary folder."""
+    folder = cache_folder()
+    try:
+        return _find_or_build(job, folder)
+    except OSError as error:
+        reason = error
+    try:
+        spare = _spare_folder()
+        warnings.warn(
+            f"cannot write to the cache folder {folder} ({reason}); compiling in {spare} instead, "
+            "for this process only. Set FXLITE_CACHE to a folder that can be written.",
+            stacklevel=3,
+        )
+        return _find_or_build(job, spare)
+    except OSError as error:
+        raise BuildError(
+            f"no place for compiled code: {folder}: {reason}; temporary folder: {error}. "
+            "Free some space, or set FXLITE_CACHE or TMPDIR to a folder that can be written."
+        ) from None
+
+
+@cache
+def _spare_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="fxlite-")
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a forked child
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return Path(folder)
+
+
+def _find_or_build(job: _Job, root: Path) -> Path:
+    """Raises `OSError` when the folder cannot be used, `BuildError` when the code cannot."""
+    folder = root / job.key()
+    if found := _intact_file(folder, job.name):
+        return found
+    root.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(root)
+    work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
+    try:
+        for name, text in job.files.items():
+            (work / name).write_text(text)
+        _compile(job, work, root / "failed" / job.key())
+        product = work / job.name
+        stem, suffix = os.path.splitext(job.name)
+        target = folder / f"{stem}.{_digest(product)}{suffix}"
+        folder.mkdir(exist_ok=True)
+        for name in job.files:  # kept beside the result, for debuggers and readers
+            os.replace(work / name, folder / name)
+        os.replace(product, target)
+        return target
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _intact_file(folder: Path, name: str) -> Path | None:
+    """The finished file of this name in a cache folder; files that are damaged are removed."""
+    stem, suffix = os.path.splitext(name)
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    for found in names:
+        digest = found[len(stem) + 1 : len(found) - len(suffix)]
+        if len(digest) != 16 or found != f"{stem}.{digest}{suffix}":
+            continue
+        path = folder / found
+        try:
+            if _digest(path) == digest:
+                return path
+            path.unlink()
+        except OSError:
+            continue  # another process was quicker, or the folder is read-only
+    return None
+
+
+def _remove_abandoned(root: Path) -> None:
+    for folder in root.glob("work-*"):
+        try:
+            if time.time() - folder.stat().st_mtime > _ABANDONED_AFTER:
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # its owner has just removed it
+
+
+def _compile(job: _Job, work: Path, failed: Path) -> None:
+    """Compile every C file, two at a time, and link them to `work / job.name`."""
+    from concurrent.futures import ThreadPoolExecutor  # not needed when the cache has it
+
+    start = [*job.compiler.command, *job.flags]
+    sources = [name for name in job.files if name.endswith(".c")]
+    commands = [
+        [*start, *job.file_flags.get(name, ()), "-c", name, "-o", f"{name}.o"] for name in sources
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda command: _run(command, work), commands))
+    objects = []
+    for name, run in zip(sources, runs):
+        if run.returncode == 0:
+            objects.append(f"{name}.o")
+        elif name == job.optional:
+            warnings.warn(
+                f"the Python extension of {job.name} does not compile, so that calls go through "
+                f"ctypes, which is slower:\n{_first_lines(run)}",
+                stacklevel=5,
+            )
+        else:
+            raise _failure(name, run, work, failed)
+    run = _run([*start, *objects, *job.link_flags, "-o", job.name], work)
+    if run.returncode != 0:
+        raise _failure(job.name, run, work, failed)
+
+
+_Run = subprocess.CompletedProcess[str]
+
+
+def _run(command: Sequence[str], work: Path) -> _Run:
+    """Run the compiler. Raises `OSError` when it finds the disk full."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    run = subprocess.run(
+        command, cwd=work, env=environment, capture_output=True, text=True, errors="replace"
+    )
+    if run.returncode != 0 and any(text in run.stderr for text in _FULL_DISK):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(work))
+    return run
+
+
+def _first_lines(run: _Run) -> str:
+    lines = (run.stderr or run.stdout).splitlines()
+    return "\n".join(f"    {text}" for text in lines[:12]) or "    (no message)"
+
+
+def _failure(what: str, run: _Run, work: Path, failed: Path) -> BuildError:
+    """The error for a failed run; the sources go to the folder `failed`, to look at."""
+    command = shlex.join(run.args)
+    try:
+        shutil.copytree(work, failed, dirs_exist_ok=True)
+        (failed / "log.txt").write_text(f"{command}\n\n{run.stdout}{run.stderr}")
+        kept = f"the sources and the whole log are in {failed}"
+    except (OSError, shutil.Error) as error:
+        kept = f"the sources could not be kept: {error}"
+    return BuildError(
+        f"the C compiler failed on {what} (exit status {run.returncode})\n{_first_lines(run)}\n"
+        f"  command: {command}\n  {kept}"
+    )

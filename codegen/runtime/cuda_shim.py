@@ -1,0 +1,299 @@
+"""Runs emitted CUDA kernels on the CPU: the launcher for machines without a GPU.
+
+In: CUDA C source and launches. Out: the results, or :class:`ShimError` where the kernel misuses
+barriers, shuffles or memory in a way that a GPU would answer with a hang or with garbage. The
+source is compiled unchanged by g++ with ``codegen/cuda/shim.h``, which says how it works, and the
+shared objects are cached under :func:`~fxlite.codegen.runtime.launcher.cache_folder`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fxlite.codegen.runtime.launcher import (
+    CUDA_SOURCES,
+    Argument,
+    DeviceBuffer,
+    KernelSignature,
+    cache_folder,
+    parse_kernels,
+    three,
+)
+
+__all__ = ["Order", "ShimBuffer", "ShimError", "ShimModule"]
+
+Order = Literal["forward", "backward"]
+
+RED_ZONE = 256
+"""Bytes on either side of a buffer that a kernel must leave as they are."""
+
+
+class ShimError(RuntimeError):
+    """A kernel did not compile for the CPU, or was caught misusing the machine."""
+
+
+@dataclass(eq=False)
+class ShimBuffer:
+    """Host memory that stands for device memory, between two red zones; starts as bytes 0xff."""
+
+    nbytes: int
+    storage: NDArray[np.uint8] | None = field(repr=False)
+
+    @property
+    def content(self) -> NDArray[np.uint8]:
+        if self.storage is None:
+            raise ShimError("the buffer is used after free()")
+        return self.storage[RED_ZONE : RED_ZONE + self.nbytes]
+
+    @property
+    def intact(self) -> bool:
+        if self.storage is None:
+            return True
+        before, after = self.storage[:RED_ZONE], self.storage[RED_ZONE + self.nbytes :]
+        return bool((before == 0xFF).all() and (after == 0xFF).all())
+
+
+class ShimModule:
+    """CUDA kernels compiled for the CPU; implements the ``Launcher`` interface.
+
+    Args:
+        source: CUDA C; it may ``#include "prelude.cuh"``.
+        kernels: the kernels to load; None for all in the source.
+        name: the file name in diagnostics and error messages.
+        order: the order of blocks and threads where the launch does not say. Results must not
+            depend on it: run tests both ways.
+        contract: whether ``a * b + c`` may become a fused multiply-add, as on the GPU.
+        flags: more flags for g++.
+
+    Raises:
+        ShimError: no compiler, or compile errors (with the diagnostics).
+        ValueError: a kernel is missing, or a parameter type is not supported.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        kernels: Sequence[str] | None = None,
+        *,
+        name: str = "kernels.cu",
+        order: Order = "forward",
+        contract: bool = True,
+        flags: Sequence[str] = (),
+    ) -> None:
+        self.kernels = parse_kernels(source, kernels)
+        self.order: Order = order
+        text = f'#line 1 "{name}"\n{source}\n{_entry_points(self.kernels.values())}'
+        self.path = _build(text, contract, tuple(flags))
+        library = ctypes.CDLL(str(self.path))
+        self._entries: dict[str, Any] = {}
+        for kernel in self.kernels:
+            entry = getattr(library, f"fx_launch_{kernel}")
+            entry.restype = ctypes.c_char_p
+            self._entries[kernel] = entry
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ShimModule({', '.join(map(str, self.kernels.values()))})"
+
+    def alloc(self, nbytes: int) -> ShimBuffer:
+        """Memory of `nbytes` that starts as bytes 0xff: NaN in any float type, -1 in integers."""
+        if nbytes < 0:
+            raise ValueError(f"cannot allocate {nbytes} bytes")
+        storage = np.full(nbytes + 2 * RED_ZONE, 0xFF, np.uint8)
+        return ShimBuffer(nbytes, storage)
+
+    def upload(self, array: NDArray[Any], into: DeviceBuffer | None = None) -> ShimBuffer:
+        """Copy an array (in C order) to a new buffer, or into an existing one of its size."""
+        data = np.ascontiguousarray(array)
+        buffer = self.alloc(data.nbytes) if into is None else _own(into)
+        if buffer.nbytes != data.nbytes:
+            raise ValueError(f"{data.nbytes} bytes do not fit a buffer of {buffer.nbytes}")
+        buffer.content[:] = data.reshape(-1).view(np.uint8)
+        return buffer
+
+    def download(
+        self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike
+    ) -> NDArray[Any]:
+        """The buffer's content as a new array."""
+        content = _own(buffer).content
+        result = np.empty(tuple(shape), dtype)
+        if result.nbytes != content.nbytes:
+            raise ValueError(
+                f"{result.dtype}{list(shape)} has {result.nbytes} bytes, the buffer {buffer.nbytes}"
+            )
+        result.reshape(-1).view(np.uint8)[:] = content
+        return result
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shmem: int,
+        args: Sequence[Argument | NDArray[Any]],
+        order: Order | None = None,
+    ) -> None:
+        """Run a kernel over a grid and wait for it; see ``Launcher.launch``.
+
+        Besides buffers, pointer parameters take C-contiguous arrays, which are used in place.
+
+        Args:
+            kernel: its name.
+            grid: blocks along x, y, z; a zero means that nothing is run.
+            block: threads along x, y, z.
+            shmem: bytes of dynamic shared memory; it starts as NaN.
+            args: one for each parameter.
+            order: of blocks and threads; None for the module's.
+
+        Raises:
+            ShimError: a divergent barrier, a collective outside its mask, a write outside a
+                buffer, a launch beyond the limits of a GPU, …
+            KeyError: no such kernel.
+            TypeError, OverflowError: an argument does not fit its parameter.
+        """
+        signature = self.kernels[kernel]
+        signature.check_count(args)
+        order = self.order if order is None else order
+        if order not in ("forward", "backward"):
+            raise ValueError(f"order {order!r} is neither 'forward' nor 'backward'")
+        blocks, threads = three(grid, "grid"), three(block, "block")
+        values = []
+        for parameter, value in zip(signature.parameters, args):
+            if parameter.is_pointer:
+                values.append(ctypes.c_void_p(_address(signature, parameter.name, value)))
+            else:
+                values.append(signature.scalar(parameter, value))
+        if 0 in blocks:
+            return
+        pointers = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
+        triple = ctypes.c_uint * 3
+        with self._lock:
+            error: bytes | None = self._entries[kernel](
+                triple(*blocks),
+                triple(*threads),
+                ctypes.c_size_t(shmem),
+                pointers,
+                ctypes.c_int(order == "backward"),
+            )
+        if error is not None:
+            raise ShimError(f"kernel {kernel}: {error.decode(errors='replace')}")
+        for parameter, value in zip(signature.parameters, args):
+            if isinstance(value, ShimBuffer) and not value.intact:
+                raise ShimError(
+                    f"kernel {kernel} wrote outside the {value.nbytes} bytes of {parameter.name}"
+                )
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: launches are finished when they return."""
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Give the memory back; using the buffer afterwards raises ShimError."""
+        _own(buffer).storage = None
+
+
+def _own(buffer: object) -> ShimBuffer:
+    if not isinstance(buffer, ShimBuffer):
+        raise TypeError(f"a {type(buffer).__name__} is not a buffer of the shim")
+    return buffer
+
+
+def _address(signature: KernelSignature, parameter: str, value: object) -> int:
+    if isinstance(value, ShimBuffer):
+        return int(value.content.ctypes.data)
+    if isinstance(value, np.ndarray):
+        if not value.flags.c_contiguous:
+            raise TypeError(f"{signature.name}: array {parameter} is not C-contiguous")
+        return int(value.ctypes.data)
+    raise TypeError(
+        f"{signature.name}: pointer {parameter} takes a buffer, not {type(value).__name__}"
+    )
+
+
+def _entry_points(kernels: Any) -> str:
+    """C++ that makes each kernel callable through the driver's argument convention."""
+    lines = ['#line 1 "entry points"']
+    for kernel in kernels:
+        arguments = ", ".join(
+            f"*({p.type}{'' if p.is_pointer else ' '}*)args[{i}]"
+            for i, p in enumerate(kernel.parameters)
+        )
+        lines += [
+            f"static void fx_call_{kernel.name}(void **args) {{ {kernel.name}({arguments}); }}",
+            f'extern "C" const char *fx_launch_{kernel.name}(const unsigned grid[3], const '
+            "unsigned block[3], size_t shmem, void **args, int order) {",
+            f"    return fx_shim::launch(fx_call_{kernel.name}, grid, block, shmem, args, order);",
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def _compiler() -> tuple[str, str]:
+    """The C++ compiler and its version.
+
+    Raises:
+        ShimError: there is none.
+    """
+    for candidate in (os.environ.get("CXX"), "g++"):
+        path = shutil.which(candidate) if candidate else None
+        if path:
+            version = subprocess.run([path, "--version"], capture_output=True, text=True)
+            return path, version.stdout.partition("\n")[0]
+    raise ShimError("running CUDA kernels on the CPU needs g++ (install it, or set CXX)")
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's instruction sets, since builds are for this processor only."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = platform.processor()
+    return platform.machine() + flags
+
+
+def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
+    """Compile the text to a shared object, or find it in the cache."""
+    compiler, version = _compiler()
+    options = [
+        *("-x", "c++", "-std=gnu++17", "-O2", "-march=native", "-fPIC", "-shared", "-pthread"),
+        *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-attributes"),
+        f"-ffp-contract={'fast' if contract else 'off'}",
+        *("-include", str(CUDA_SOURCES / "shim.h"), "-I", str(CUDA_SOURCES)),
+        f"-fmacro-prefix-map={CUDA_SOURCES}/=",
+        *flags,
+    ]
+    digest = hashlib.sha256()
+    headers = [(CUDA_SOURCES / header).read_text() for header in ("shim.h", "prelude.cuh")]
+    for part in (text, *headers, compiler, version, *options, _processor()):
+        digest.update(part.encode() + b"\0")
+    target = cache_folder() / "cuda_shim" / f"{digest.hexdigest()[:32]}.so"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
+        source.write_text(text)
+        run = subprocess.run(
+            [compiler, *options, str(source), "-o", str(built)], capture_output=True, text=True
+        )
+        if run.returncode != 0:
+            raise ShimError(f"{compiler} cannot compile the kernels:\n{run.stderr.strip()}")
+        os.replace(built, target)
+    return target

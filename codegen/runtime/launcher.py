@@ -1,0 +1,245 @@
+"""What the host needs to run emitted CUDA kernels, wherever they run.
+
+In: CUDA C source whose kernels are ``extern "C" __global__ void name(...)``.  Out: their
+parameter lists (:func:`parse_kernels`), and :class:`Launcher`, the interface that
+:class:`~fxlite.codegen.runtime.cuda_device.CudaModule` (a GPU) and
+:class:`~fxlite.codegen.runtime.cuda_shim.ShimModule` (a CPU) both implement, so that the code
+which allocates, copies and launches is written once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = [
+    "Argument",
+    "DeviceBuffer",
+    "KernelSignature",
+    "Launcher",
+    "Parameter",
+    "cache_folder",
+    "parse_kernels",
+    "write_atomically",
+]
+
+CUDA_SOURCES = Path(__file__).resolve().parent.parent / "cuda"
+"""The folder with prelude.cuh and shim.h."""
+
+
+class DeviceBuffer(Protocol):
+    """A piece of memory that kernels of one launcher can reach."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes, as it was asked for."""
+        ...
+
+
+Argument: TypeAlias = DeviceBuffer | int | float | np.generic
+"""A kernel argument: a buffer for a pointer, a number for anything else."""
+
+
+class Launcher(Protocol):
+    """Memory and launches of one compiled CUDA module."""
+
+    def alloc(self, nbytes: int) -> DeviceBuffer:
+        """Uninitialized memory of `nbytes` (0 is fine)."""
+        ...
+
+    def upload(self, array: NDArray[Any], into: DeviceBuffer | None = None) -> DeviceBuffer:
+        """Copy an array (in C order) to a new buffer, or into an existing one of its size."""
+        ...
+
+    def download(
+        self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike
+    ) -> NDArray[Any]:
+        """Wait for the launches before it, then return the buffer's content as a new array."""
+        ...
+
+    def launch(
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shmem: int,
+        args: Sequence[Argument],
+    ) -> None:
+        """Run `kernel` on grid x block threads with `shmem` bytes of dynamic shared memory.
+
+        `grid` and `block` have one to three elements. A grid with a zero is no launch at all
+        (CUDA itself refuses it), so empty tensors need no special case. The launch may still be
+        running on return.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until every launch has ended; errors of kernels surface here at the latest."""
+        ...
+
+    def free(self, buffer: DeviceBuffer) -> None:
+        """Give the memory back; the buffer must not be used afterwards."""
+        ...
+
+
+SCALARS: dict[str, type[Any]] = {
+    "bool": ctypes.c_bool,
+    "char": ctypes.c_int8,
+    "int8_t": ctypes.c_int8,
+    "int16_t": ctypes.c_int16,
+    "int": ctypes.c_int32,
+    "int32_t": ctypes.c_int32,
+    "long long": ctypes.c_int64,
+    "int64_t": ctypes.c_int64,
+    "uint8_t": ctypes.c_uint8,
+    "uint16_t": ctypes.c_uint16,
+    "unsigned": ctypes.c_uint32,
+    "unsigned int": ctypes.c_uint32,
+    "uint32_t": ctypes.c_uint32,
+    "unsigned long long": ctypes.c_uint64,
+    "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_uint64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+"""The types a parameter can have besides pointers, and their ctypes."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One kernel parameter: ``const float *__restrict__ x`` has type ``const float *``."""
+
+    name: str
+    type: str
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.type.endswith("*")
+
+
+@dataclass(frozen=True)
+class KernelSignature:
+    """The name and parameters of a ``__global__`` function."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.parameters)})"
+
+    def scalar(self, parameter: Parameter, value: object) -> Any:
+        """`value` as the ctypes object that the parameter takes.
+
+        Raises:
+            TypeError: not a number, or a fractional number for an integer parameter.
+            OverflowError: outside the range of the parameter's type.
+        """
+        where = f"{self.name}: argument {parameter.name} ({parameter.type})"
+        if isinstance(value, np.generic):
+            value = value.item()
+        ctype = SCALARS[parameter.type]
+        if ctype in (ctypes.c_float, ctypes.c_double):
+            if not isinstance(value, (int, float)):
+                raise TypeError(f"{where} takes a number, not {type(value).__name__}")
+            return ctype(float(value))
+        if not isinstance(value, int):
+            raise TypeError(f"{where} takes an integer, not {type(value).__name__}")
+        converted = ctype(value)
+        if converted.value != value:
+            raise OverflowError(f"{where} cannot hold {value}")
+        return converted
+
+    def check_count(self, args: Sequence[object]) -> None:
+        """Raise TypeError unless there is one argument for each parameter."""
+        if len(args) != len(self.parameters):
+            raise TypeError(f"{self} takes {len(self.parameters)} arguments, not {len(args)}")
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(\w+)\s*\(([^(){};]*)\)\s*\{')
+_LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
+
+
+def parse_kernels(source: str, names: Sequence[str] | None = None) -> dict[str, KernelSignature]:
+    """The kernels defined in CUDA C `source`, by name, in the order of the text.
+
+    Args:
+        source: text in which each kernel reads ``extern "C" __global__ void name(...) {``, with
+            ``__launch_bounds__(n)`` allowed before the name.
+        names: only these; None for all.
+
+    Raises:
+        ValueError: a named kernel is missing, or a parameter is neither a pointer nor of a type
+            in ``SCALARS``.
+    """
+    text = _LAUNCH_BOUNDS.sub(" ", _COMMENT.sub(" ", source))
+    found: dict[str, KernelSignature] = {}
+    for match in _KERNEL.finditer(text):
+        name, parameters = match.group(1), match.group(2).strip()
+        if names is None or name in names:
+            parts = parameters.split(",") if parameters not in ("", "void") else []
+            found[name] = KernelSignature(name, tuple(_parameter(name, p) for p in parts))
+    missing = [name for name in names or () if name not in found]
+    if missing:
+        raise ValueError(
+            f"no kernel 'extern \"C\" __global__ void {missing[0]}(...)' in the source; "
+            f"it defines {', '.join(m.group(1) for m in _KERNEL.finditer(text)) or 'none'}"
+        )
+    return found
+
+
+def _parameter(kernel: str, text: str) -> Parameter:
+    match = re.fullmatch(r"(.*?)(\w+)", text.replace("__restrict__", " ").strip(), re.DOTALL)
+    words = re.sub(r"\s*\*\s*", " *", match.group(1)).split() if match else []
+    kind = " ".join(words)
+    if not kind.endswith("*"):
+        kind = " ".join(word for word in words if word != "const")
+    if match is None or (not kind.endswith("*") and kind not in SCALARS):
+        raise ValueError(
+            f"kernel {kernel}: parameter '{' '.join(text.split())}' is neither a pointer nor one "
+            f"of {', '.join(SCALARS)}"
+        )
+    return Parameter(match.group(2), kind)
+
+
+def three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
+    """`sizes` (one to three integers, none negative) filled up with ones.
+
+    Raises:
+        ValueError: anything else.
+    """
+    values = [int(size) for size in sizes]
+    if not 1 <= len(values) <= 3 or any(v < 0 or v > 0x7FFFFFFF for v in values):
+        raise ValueError(f"{what} {tuple(sizes)} is not one to three sizes of 0 to 2^31-1")
+    values += [1] * (3 - len(values))
+    return values[0], values[1], values[2]
+
+
+def cache_folder() -> Path:
+    """Where builds are kept: $FXLITE_CACHE, else $XDG_CACHE_HOME/fxlite, else ~/.cache/fxlite."""
+    own = os.environ.get("FXLITE_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxlite"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that other processes see all of it or nothing; make its folder if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

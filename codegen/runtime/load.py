@@ -1,0 +1,259 @@
+"""Loads a compiled shared object and makes it callable with NumPy arrays.
+
+In come the `Entry`, the `Library` that `build` made, and the packed weights; out comes a
+`CompiledFunction`. Calls go through the extension inside the shared object when there is one, else
+through ctypes on `NAME_run`; both check the same things, raise the same errors, keep their
+workspaces between calls, and let other Python threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fxlite.dtypes import dtype
+
+from .abi import Array, Entry, bind_arguments, storage_dtype
+from .build import BuildError, Library
+from .extension import MODULE_NAME
+from .toolchain import usable_cpus
+
+_ALIGNMENT = 64  # bytes, of workspace and weights
+_INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY = 1, 2  # fx_error.code
+
+# Shared with every loaded model: the most threads a call may use, and whether a call has used more
+# than one. libgomp's threads do not survive a fork, and a parallel loop in the child would wait for
+# them for ever, so that a child of a process that has run one stays with a single thread.
+_PROCESS = np.array([np.iinfo(np.int32).max, 0], dtype=np.int32)
+
+
+def _limit_threads_after_fork() -> None:
+    if _PROCESS[1]:
+        _PROCESS[0] = 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_limit_threads_after_fork)
+
+
+class CompiledFunction:
+    """A compiled model: call it with NumPy arrays, by position or by keyword.
+
+    Returns a new array, or a tuple of them. Calls from several threads run at the same time.
+    Raises `TypeError` (dtype, not an array, missing or unexpected argument), `ValueError` (rank,
+    dims), `IndexError` (an index in the data is out of range), `MemoryError`.
+    """
+
+    # As a slot, `__call__` is the extension's own function; a method around it would cost 0.2 us.
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[..., Any]
+
+    def __init__(
+        self,
+        entry: Entry,
+        library: Library,
+        weights: bytes | Array = b"",
+        n_threads: int | None = None,
+        *,
+        use_extension: bool = True,
+    ) -> None:
+        """`weights` is copied unless it is an array aligned to 64 bytes.
+
+        Raises `BuildError` when the shared object cannot be loaded, and `ValueError` for a number
+        of threads below 1.
+        """
+        self.entry, self.library = entry, library
+        self._threads = np.ones(1, np.int32)
+        self.n_threads = default_threads() if n_threads is None else n_threads
+        shared, blob = _open(entry, library), _aligned(weights)
+        self.interface = "ctypes"
+        """Which way calls go: `"extension"` or `"ctypes"`."""
+        if use_extension and hasattr(shared, f"PyInit_{MODULE_NAME}"):
+            self.interface = "extension"
+            self.__call__ = _connect_extension(entry, library, blob, self._threads)
+        else:
+            self.__call__ = _connect_ctypes(entry, shared, blob, self._threads)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.entry}, {self.n_threads} threads, {self.interface}>"
+
+    @property
+    def n_threads(self) -> int:
+        """How many threads a call uses; 1 without OpenMP and in a forked child."""
+        return min(int(self._threads[0]), int(_PROCESS[0]))
+
+    @n_threads.setter
+    def n_threads(self, value: int) -> None:
+        if value < 1:
+            raise ValueError(f"n_threads must be at least 1, got {value}")
+        self._threads[0] = value if self.library.openmp else 1
+
+
+def default_threads() -> int:
+    """`OMP_NUM_THREADS` (its first number), else the number of CPUs this process may use."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else usable_cpus()
+
+
+def _aligned(weights: bytes | Array) -> Array:
+    """The weights as bytes that start at a multiple of 64; the same memory when it does already."""
+    source = np.frombuffer(weights, np.uint8) if isinstance(weights, bytes) else weights
+    source = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+    if source.ctypes.data % _ALIGNMENT == 0:
+        return source
+    blob = _aligned_empty(source.size)
+    blob[:] = source
+    return blob
+
+
+def _aligned_empty(size: int) -> Array:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
+
+
+def _fail(entry: Entry, code: int, value: int, limit: int, where: int) -> NoReturn:
+    """Raise what an `fx_error` means."""
+    if code == _INDEX_OUT_OF_RANGE:
+        known = 0 <= where < len(entry.locations)
+        place = entry.locations[where] if known else f"place {where}"
+        raise IndexError(
+            f"{entry.name}(): index {value} is out of bounds for size {limit}: {place}"
+        )
+    if code == _OUT_OF_MEMORY:
+        raise MemoryError(f"{entry.name}(): cannot allocate {value} bytes of workspace")
+    raise RuntimeError(f"{entry.name}(): compiled code failed with the unknown code {code}")
+
+
+def _has_bf16(entry: Entry) -> bool:
+    return any(spec.dtype == "bf16" for spec in (*entry.inputs, *entry.outputs))
+
+
+def _restored(entry: Entry, result: Any) -> Any:
+    """bf16 outputs come back as uint16; give them their dtype."""
+    if not _has_bf16(entry):
+        return result
+    outputs = (result,) if entry.single_output else result
+    restored = tuple(
+        output.view(dtype(spec.dtype).numpy) for output, spec in zip(outputs, entry.outputs)
+    )
+    return restored[0] if entry.single_output else restored
+
+
+def _connect_extension(
+    entry: Entry, library: Library, weights: Array, n_threads: Array
+) -> Callable[..., Any]:
+    """The extension's callable. None of what it holds refers back to it: no cycle keeps weights."""
+    loader = importlib.machinery.ExtensionFileLoader(MODULE_NAME, str(library.path))
+    spec = importlib.util.spec_from_loader(MODULE_NAME, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    call: Callable[..., Any]
+    call, run = module.connect(
+        *(weights, n_threads, _PROCESS, np.ndarray, np.empty),
+        *(partial(_fail, entry), partial(_retry, entry)),
+        tuple(storage_dtype(output.dtype) for output in entry.outputs),
+    )
+    if not _has_bf16(entry):
+        return call
+    # In the extension's eyes bf16 is uint16, which a user's array must not be.
+    return lambda *args, **kwargs: _retry(entry, run, args, kwargs)
+
+
+def _retry(
+    entry: Entry, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """A call that the extension did not take as it was: copy what can be, or explain."""
+    arrays, dims = bind_arguments(entry, args, kwargs)
+    result = run(*arrays)
+    if result is NotImplemented:  # the extension gives up on outputs of negative size, too
+        for spec in entry.outputs:
+            entry.output_shape(spec, dims)
+        raise RuntimeError(f"{entry.name}(): the extension's checks disagree with Python's")
+    return _restored(entry, result)
+
+
+class _Error(ctypes.Structure):
+    """fx_error of the C interface."""
+
+    _fields_ = [
+        ("code", ctypes.c_int),
+        ("value", ctypes.c_int64),
+        ("limit", ctypes.c_int64),
+        ("where", ctypes.c_int64),
+    ]
+
+
+def _open(entry: Entry, library: Library) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(library.path))
+    except OSError as error:
+        raise BuildError(f"cannot load the compiled {entry.name}: {error}") from None
+
+
+def _connect_ctypes(
+    entry: Entry, shared: ctypes.CDLL, weights: Array, n_threads: Array
+) -> Callable[..., Any]:
+    """`NAME_run` through ctypes."""
+    workspace_bytes, run = shared[f"{entry.name}_workspace_bytes"], shared[f"{entry.name}_run"]
+    weights_pointer = weights.ctypes.data_as(ctypes.c_void_p)  # keeps the array alive
+    dims_types = [ctypes.c_int64] * len(entry.dims)
+    pointers = [ctypes.c_void_p] * (len(entry.inputs) + len(entry.outputs))
+    workspace_bytes.argtypes, workspace_bytes.restype = [*dims_types, ctypes.c_int], ctypes.c_int64
+    run.argtypes = [
+        *pointers,
+        *dims_types,
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Error)),
+    ]
+    run.restype = ctypes.c_int
+    idle: list[Array] = []  # workspaces; the lock guards it
+    lock = threading.Lock()
+
+    def take_workspace(size: int) -> Array:
+        with lock:
+            workspace = idle.pop() if idle else None
+        if workspace is not None and workspace.size >= size:
+            return workspace
+        del workspace  # before the larger one is made
+        try:
+            return _aligned_empty(size)
+        except (MemoryError, ValueError):
+            _fail(entry, _OUT_OF_MEMORY, size, 0, -1)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        arrays, dims = bind_arguments(entry, args, kwargs)
+        outputs = tuple(
+            np.empty(entry.output_shape(spec, dims), storage_dtype(spec.dtype))
+            for spec in entry.outputs
+        )
+        threads = min(int(n_threads[0]), int(_PROCESS[0]))
+        if threads > 1:
+            _PROCESS[1] = 1
+        size = workspace_bytes(*dims.values(), threads)
+        workspace = take_workspace(size) if size else None
+        error = _Error()
+        status = run(
+            *(array.ctypes.data for array in (*arrays, *outputs)),
+            *dims.values(),
+            weights_pointer,
+            None if workspace is None else workspace.ctypes.data,
+            threads,
+            ctypes.byref(error),
+        )
+        if workspace is not None:
+            with lock:
+                idle.append(workspace)
+        if status:
+            _fail(entry, error.code, error.value, error.limit, error.where)
+        return _restored(entry, outputs[0] if entry.single_output else outputs)
+
+    return call

@@ -1,0 +1,186 @@
+"""Which C compiler to call, with which flags, for which CPU; and where compiled code is kept.
+
+In comes the environment: `$CC`, `$PATH`, `/proc/cpuinfo`, `$FXLITE_CACHE`. Out come a `Compiler`
+(its command, version, and whether OpenMP works), the flags that every build uses, and two identity
+strings that go into the key of each cached build. On a second start nothing here runs a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fxlite.errors import FxliteError
+
+_ARM_OR_POWER = platform.machine().lower() in ("aarch64", "arm64", "ppc64le")
+
+# What compiles every file. Never -ffast-math: NaN, infinity and -0.0 must come out right.
+COMPILE_FLAGS = (
+    "-std=gnu11",  # C11 with GCC's vector types and statement expressions
+    "-O3",
+    "-mcpu=native" if _ARM_OR_POWER else "-march=native",  # the cache key holds the CPU
+    "-fPIC",
+    "-fno-math-errno",  # sqrtf is an instruction; nobody reads errno
+    "-fno-trapping-math",  # values stay exact; only the status flags of skipped lanes may differ
+    "-fwrapv",  # signed integers wrap, as NumPy's do
+    "-fno-semantic-interposition",  # calls within a file may be inlined although exported
+    "-pipe",  # no assembly text in /tmp
+)
+# What makes a shared object. -Bsymbolic: a kernel called `index` or `round` is ours, not libc's.
+SHARED_FLAGS = (
+    ("-shared", "-undefined", "dynamic_lookup")
+    if sys.platform == "darwin"
+    else ("-shared", "-Wl,-Bsymbolic")
+)
+OPENMP_FLAG = "-fopenmp"
+
+_OPENMP_PROBE = """\
+int main(void) {
+    int total = 0;
+#pragma omp parallel for reduction(+ : total)
+    for (int i = 0; i < 8; i++) total += i;
+    return total != 28;
+}
+"""
+_NOT_FOUND = """\
+no C compiler: {reason}. One of these helps:
+  - install gcc or clang (Debian: apt-get install gcc libc6-dev)
+  - pip install ziglang
+  - set CC to the command of a compiler
+  - use backend="python", which needs none"""
+
+
+class CompilerNotFound(FxliteError, RuntimeError):
+    """There is no C compiler that runs."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler that runs: `command` starts its command line, `openmp` says -fopenmp works."""
+
+    command: tuple[str, ...]
+    version: str
+    openmp: bool
+    identity: str  # changes when the compiler is replaced or upgraded
+
+
+def cache_folder() -> Path:
+    """`$FXLITE_CACHE`, else `$XDG_CACHE_HOME/fxlite`, else `~/.cache/fxlite`; may not exist yet."""
+    if named := os.environ.get("FXLITE_CACHE"):
+        return Path(named).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "fxlite").absolute()
+
+
+def find_compiler() -> Compiler:
+    """`$CC`, which may hold arguments, else the first of gcc, clang, cc, zig that runs.
+
+    Raises `CompilerNotFound`, whose message says what to install or set.
+    """
+    return _find_compiler(
+        os.environ.get("CC", ""), os.environ.get("PATH", os.defpath), str(cache_folder())
+    )
+
+
+@cache
+def _find_compiler(named: str, search_path: str, folder: str) -> Compiler:
+    if named.strip():
+        command = tuple(shlex.split(named))
+        compiler = _examine(command, search_path, folder)
+        if compiler is None:
+            raise CompilerNotFound(_NOT_FOUND.format(reason=f"CC={named!r} does not run"))
+        return compiler
+    candidates: list[tuple[str, ...]] = [("gcc",), ("clang",), ("cc",), ("zig", "cc")]
+    if importlib.util.find_spec("ziglang"):
+        candidates.append((sys.executable, "-m", "ziglang", "cc"))
+    for command in candidates:
+        if compiler := _examine(command, search_path, folder):
+            return compiler
+    raise CompilerNotFound(_NOT_FOUND.format(reason="found no gcc, clang, cc or zig in PATH"))
+
+
+def _examine(command: Sequence[str], search_path: str, folder: str) -> Compiler | None:
+    """What is known of a compiler, asked once per compiler binary and kept in the cache folder."""
+    path = shutil.which(command[0], path=search_path)
+    if path is None:
+        return None
+    # Every word may be a program: CC="ccache gcc".
+    programs = filter(None, (shutil.which(word, path=search_path) for word in command))
+    facts = [(os.path.realpath(p), os.stat(p).st_mtime_ns, os.stat(p).st_size) for p in programs]
+    identity = hashlib.sha256(repr((*command[1:], facts)).encode()).hexdigest()
+    note = Path(folder, "compilers", f"{identity}.json")
+    full_command = (path, *command[1:])
+    try:
+        known = json.loads(note.read_text())
+        return Compiler(full_command, known["version"], known["openmp"], identity)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not asked yet, or a damaged note
+    version = _version(full_command)
+    if version is None:
+        return None
+    compiler = Compiler(full_command, version, _openmp_works(full_command), identity)
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        draft = note.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"version": version, "openmp": compiler.openmp}))
+        os.replace(draft, note)
+    except OSError:
+        pass  # a cache that cannot be written costs time, not correctness
+    return compiler
+
+
+def _version(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _openmp_works(command: Sequence[str]) -> bool:
+    """Whether a program with a parallel loop compiles, links and runs."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="fxlite-probe-") as folder:
+            Path(folder, "probe.c").write_text(_OPENMP_PROBE)
+            build = [*command, OPENMP_FLAG, "probe.c", "-o", "probe"]
+            if subprocess.run(build, cwd=folder, capture_output=True).returncode != 0:
+                return False
+            return subprocess.run([str(Path(folder, "probe"))], cwd=folder).returncode == 0
+    except OSError:
+        return False
+
+
+@cache
+def cpu_identity() -> str:
+    """Text that differs between CPUs for which `-march=native` may make different code."""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
+    lines = [platform.machine(), platform.system()]
+    try:
+        with open("/proc/cpuinfo") as stream:
+            for line in stream:
+                if not line.strip():
+                    break  # the first CPU is enough, and the rest is slow to read
+                if line.startswith(("CPU ", *wanted)):
+                    lines.append(line.strip())
+    except OSError:
+        lines.append(platform.processor())
+    return "\n".join(lines)
+
+
+def usable_cpus() -> int:
+    """The number of CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

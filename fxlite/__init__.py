@@ -1,0 +1,71 @@
+"""fxlite: see and rewrite a model.
+
+A tracer turns NumPy programs (``nn.Module``-style or plain functions) into an editable graph with a
+type on every value; passes rewrite it; code generation turns it into Python, C or CUDA source.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fxlite import dtypes, nn, ops
+from fxlite.shapes import dims
+from fxlite.dtypes import (
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from fxlite.graph import Graph, Node
+from fxlite.graph_module import GraphModule
+from fxlite.interpreter import Interpreter, Transformer
+from fxlite.proxy import Proxy
+from fxlite.tracer import Tracer, symbolic_trace
+from fxlite.types import TensorType, parse_type
+
+if TYPE_CHECKING:
+    from fxlite import codegen, passes
+    from fxlite.compare import assert_same, diff
+    from fxlite.compile import compile
+    from fxlite.parse import load, load_safetensors, parse, save, save_safetensors
+
+__version__ = "0.1.0"
+
+#: Names that need passes or code generation (or are seldom needed): imported when first used.
+_LAZY = {
+    "compile": "fxlite.compile",
+    "parse": "fxlite.parse",
+    "save": "fxlite.parse",
+    "load": "fxlite.parse",
+    "load_safetensors": "fxlite.parse",
+    "save_safetensors": "fxlite.parse",
+    "diff": "fxlite.compare",
+    "assert_same": "fxlite.compare",
+    "replace_pattern": "fxlite.passes.match",
+    "passes": None,
+    "codegen": None,
+}
+
+__all__ = [
+    "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer", "Transformer",
+    "bfloat16", "bool_", "dims", "dtypes", "float16", "float32", "float64", "int8", "int16", "int32",
+    "int64", "nn", "ops", "parse_type", "symbolic_trace", "uint8", *_LAZY,
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'fxlite' has no attribute {name!r}")
+    module = _LAZY[name]
+    if module is None:
+        return importlib.import_module(f"fxlite.{name}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value

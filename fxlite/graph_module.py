@@ -1,0 +1,237 @@
+"""GraphModule: a graph together with the weights it reads; a Module that runs the graph's code.
+
+In: a graph and a module that owns its attributes. Out: something callable on arrays whose ``code`` is
+regenerated from the graph by ``recompile()``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fxlite import shapes
+from fxlite.errors import ArgumentError, DTypeError
+from fxlite.graph import Graph, Node
+from fxlite.nn.module import Module, Parameter
+from fxlite.state import active_tracer
+from fxlite.types import TensorType, bind_dims
+
+_numbers = itertools.count()
+
+
+class Container(Module):
+    """Holds weights at a path of a GraphModule; ``container[0]`` is its child named "0"."""
+
+    def __getitem__(self, index: int | str) -> Any:
+        return self._modules[str(index)]
+
+
+class GraphModule(Module):
+    """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
+
+    def __init__(self, root: Module | dict[str, Any], graph: Graph, name: str = "GraphModule") -> None:
+        """``root`` owns the weights the graph reads: a module, or a dict from path to array or module."""
+        super().__init__()
+        self.name = name
+        if isinstance(root, Module):
+            self.training = root.training
+            paths = [n.target for n in graph.nodes if n.op in ("get_attr", "call_module")]
+            root = {path: root.get_attribute(path) for path in paths}
+        for path, value in root.items():
+            self.set_attribute(path, value)
+        self.graph = graph
+
+    # -- attributes by path ----------------------------------------------------------------------
+    def _parent(self, target: str) -> tuple[Module, str]:
+        path, _, name = target.rpartition(".")
+        module: Module = self
+        for part in path.split(".") if path else ():
+            if part not in module._modules:
+                module._modules[part] = Container()
+            module = module._modules[part]
+        return module, name
+
+    def add_submodule(self, target: str, module: Module) -> bool:
+        """Put a module at a dotted path, making the containers on the way."""
+        self.set_attribute(target, module)
+        return True
+
+    def set_attribute(self, target: str, value: Any) -> None:
+        """Put a weight or module at a dotted path: a Parameter stays one, other arrays become buffers."""
+        parent, name = self._parent(target)
+        if isinstance(value, Module):
+            parent._modules[name] = value
+        elif isinstance(value, Parameter) and value.is_parameter:
+            parent._enter(parent._parameters, name, value)
+        else:
+            parent.register_buffer(name, value)
+
+    def delete_all_unused_submodules(self) -> None:
+        """Drop weights and modules that no node reads."""
+        used = {n.target for n in self.graph.nodes if n.op in ("get_attr", "call_module")}
+        modules = [*self.named_modules(remove_duplicate=False)]
+        for path, module in reversed(modules):
+            if any(path == u or path.startswith(f"{u}.") for u in used if u):
+                continue
+            dot = f"{path}." if path else ""
+            for group in (module._parameters, module._buffers):
+                for name in [n for n in group if dot + n not in used]:
+                    del group[name]
+            for name in [
+                n
+                for n, child in module._modules.items()
+                if child is not None
+                and dot + n not in used
+                and not (child._parameters or child._buffers or child._modules)
+            ]:
+                del module._modules[name]
+
+    # -- graph and code --------------------------------------------------------------------------
+    @property
+    def graph(self) -> Graph:
+        """The graph; edit it and call ``recompile()``."""
+        return self.__dict__["_graph"]  # type: ignore[no-any-return]
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        self.__dict__["_graph"] = graph
+        graph.owning_module = self
+        self.recompile()
+
+    @property
+    def code(self) -> str:
+        """Source of ``forward``, as last compiled."""
+        return self.__dict__["_code"]  # type: ignore[no-any-return]
+
+    def recompile(self) -> str:
+        """Regenerate ``code`` and ``forward`` from the graph. Returns the code."""
+        from fxlite import ops, pretty
+
+        code = pretty.forward_code(self.graph)
+        filename = f"<fxlite {self.name} {next(_numbers)}>"
+        linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
+        namespace: dict[str, Any] = {"ops": ops, "Min": shapes.minimum, "Max": shapes.maximum,
+                                     "inf": float("inf"), "nan": float("nan")}  # fmt: skip
+        namespace["Mod"] = lambda a, b: a % b
+        exec(compile(code, filename, "exec"), namespace)
+        self.__dict__["_code"] = code
+        self.__dict__["_forward"] = namespace["forward"]
+        names = [n.target for n in self.graph.nodes if n.op == "placeholder"]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__dict__["_signature"] = inspect.Signature(
+            [inspect.Parameter(n, kind, default=_default(p)) for n, p in
+             zip(names, self.graph.placeholders)]
+        )  # fmt: skip
+        return code
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_forward"](self, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if active_tracer.get() is not None:
+            return super().__call__(*args, **kwargs)
+        try:
+            bound = self.__dict__["_signature"].bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{self.name}{self.__dict__['_signature']}: {error}") from None
+        bound.apply_defaults()
+        check_inputs(self.name, self.graph.placeholders, bound.arguments)
+        return self.__dict__["_forward"](self, *bound.args)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "forward" and active_tracer.get() is not None:
+            # a retrace must see the parameters by name
+            function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                return function(self, *args, **kwargs)
+
+            forward.__signature__ = signature  # type: ignore[attr-defined]
+            return forward
+        return super().__getattribute__(name)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return self.__dict__["_signature"]  # type: ignore[no-any-return]
+
+    # -- copies ----------------------------------------------------------------------------------
+    def copy(self) -> GraphModule:
+        """An independent graph over the same weights."""
+        holder: dict[str, Any] = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            dot = f"{path}." if path else ""
+            for group in (module._parameters, module._buffers):
+                holder.update({dot + name: value for name, value in group.items()})
+        for node in self.graph.find_nodes(op="call_module"):
+            holder[node.target] = self.get_submodule(node.target)
+        made = type(self)(holder, self.graph.copy(), self.name)
+        made.training = self.training
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        made = self.copy()
+        memo[id(self)] = made
+        for module in made.modules():
+            if module is made or type(module) is Container:
+                for group in (module._parameters, module._buffers):
+                    for name, value in group.items():
+                        if value is not None:
+                            new = np.array(value)
+                            is_parameter = isinstance(value, Parameter)
+                            group[name] = Parameter(new) if is_parameter else new
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from fxlite.parse import from_bytes, to_bytes
+
+        return (from_bytes, (to_bytes(self),))
+
+    # -- text ------------------------------------------------------------------------------------
+    def print_readable(self, print_output: bool = True) -> str:
+        """Print (and return) the module as a readable class."""
+        from fxlite.pretty import readable
+
+        text = readable(self)
+        if print_output:
+            print(text)
+        return text
+
+    def to_folder(self, folder: str, module_name: str | None = None) -> None:
+        """Write the model as a Python package: source and a weights file."""
+        from fxlite.compile import python_folder
+
+        python_folder(self, folder, module_name or self.name)
+
+    def __repr__(self) -> str:
+        return f"{self.name}()\n\n{self.graph}"
+
+
+def _default(placeholder: Node) -> Any:
+    return placeholder.args[0] if placeholder.args else inspect.Parameter.empty
+
+
+def check_inputs(name: str, placeholders: Iterable[Node], values: dict[str, Any]) -> dict[str, int]:
+    """Check arrays against the declared types before anything runs; returns the named dims' values.
+
+    Raises DTypeError (dtype, not an array) or ShapeError (rank, dims), naming the input."""
+    pairs: list[tuple[str, TensorType, tuple[int, ...]]] = []
+    for node in placeholders:
+        declared, value = node.type, values[node.target]
+        if not isinstance(declared, TensorType):
+            continue
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise DTypeError(
+                f"{name}: {node.target} must be an array {declared}, not {type(value).__name__}"
+            )
+        if value.dtype != declared.dtype.numpy:
+            raise DTypeError(
+                f"{name}: {node.target} must be {declared}, got "
+                f"{value.dtype}{list(value.shape)}; use {node.target}.astype({declared.dtype.long_name!r})"
+            )
+        pairs.append((f"{name}: {node.target}", declared, value.shape))
+    return bind_dims(pairs)

@@ -1,0 +1,130 @@
+"""Where a node comes from: file, line, function and expression of the user's program, and its scope
+in the module tree.
+
+In: the running frame. Out: :class:`Location` (resolved only when somebody looks) and :class:`Scope`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep)
+_IS_OWN: dict[str, bool] = {}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A module the value was made in: ``path`` from the root (``layers.0.attn``), its class name."""
+
+    path: str
+    class_name: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.class_name})" if self.path else self.class_name
+
+
+class Location:
+    """A place in the user's program. Holds code object and instruction; resolves on demand."""
+
+    __slots__ = ("_code", "_offset", "_resolved")
+
+    def __init__(
+        self,
+        code: CodeType | None = None,
+        offset: int = 0,
+        resolved: tuple[str, int, str, str] | None = None,
+    ) -> None:
+        self._code = code
+        self._offset = offset
+        self._resolved = resolved
+
+    def _resolve(self) -> tuple[str, int, str, str]:
+        if self._resolved is None:
+            code = self._code
+            if code is None:
+                self._resolved = ("<unknown>", 0, "", "")
+            else:
+                positions = list(code.co_positions())[self._offset // 2]
+                line = positions[0] or code.co_firstlineno
+                self._resolved = (code.co_filename, line, code.co_name, _segment(code, positions))
+            self._code = None
+        return self._resolved
+
+    @property
+    def file(self) -> str:
+        return self._resolve()[0]
+
+    @property
+    def line(self) -> int:
+        return self._resolve()[1]
+
+    @property
+    def function(self) -> str:
+        return self._resolve()[2]
+
+    @property
+    def expression(self) -> str:
+        """The source text of the expression, verbatim; '' where the source is not at hand."""
+        return self._resolve()[3]
+
+    @property
+    def short(self) -> str:
+        """``model.py:31``"""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def __repr__(self) -> str:
+        return f"Location({self})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Location) and self._resolve() == other._resolve()
+
+    def __hash__(self) -> int:
+        return hash(self._resolve())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Location, (None, 0, self._resolve()))
+
+    def __deepcopy__(self, memo: Any) -> Location:
+        return self
+
+
+def _segment(code: CodeType, positions: Any) -> str:
+    first, last, start, stop = positions
+    if first is None or last is None or start is None or stop is None:
+        return linecache.getline(code.co_filename, first).strip() if first else ""
+    lines = [linecache.getline(code.co_filename, n).rstrip("\n") for n in range(first, last + 1)]
+    if not any(lines):
+        return ""
+    encoded = [line.encode() for line in lines]  # columns count UTF-8 bytes
+    encoded[-1] = encoded[-1][:stop]
+    encoded[0] = encoded[0][start:]
+    return " ".join(part.decode(errors="replace").strip() for part in encoded)
+
+
+def is_own_file(filename: str) -> bool:
+    """True for files of fxlite itself."""
+    known = _IS_OWN.get(filename)
+    if known is None:
+        absolute = os.path.abspath(filename)
+        known = _IS_OWN[filename] = absolute.startswith(_OWN) or filename.startswith("<fxlite")
+    return known
+
+
+def here(depth: int = 1) -> Location | None:
+    """Location of the innermost caller outside fxlite."""
+    frame = sys._getframe(depth)
+    while frame is not None:
+        if not is_own_file(frame.f_code.co_filename):
+            return Location(frame.f_code, frame.f_lasti)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

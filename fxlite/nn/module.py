@@ -1,0 +1,339 @@
+"""Module and Parameter: torch.nn's containers over NumPy arrays.
+
+In: arrays assigned as attributes. Out: modules that run eagerly as they stand, whose weights read as
+graph inputs while a tracer is active, with torch's names in ``state_dict``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fxlite.errors import FxliteError
+from fxlite.state import active_tracer
+
+
+class StateDictError(FxliteError, ValueError):
+    """A state_dict does not fit a module: missing, unexpected or misshapen entries, all named."""
+
+
+class Parameter(np.ndarray[Any, Any]):
+    """A trainable array: assigned to a module's attribute it enters the state_dict.
+
+    Views of and results computed from a parameter are plain arrays to a module."""
+
+    is_parameter: bool = False
+    requires_grad: bool = True
+
+    def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
+        base = np.asarray(data)
+        made = base.view(cls)
+        made.is_parameter = True
+        made.requires_grad = requires_grad
+        return made
+
+    def __array_finalize__(self, obj: Any) -> None:
+        self.is_parameter = False
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        plain = np.asarray(array)
+        return plain[()] if return_scalar else plain
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        """The plain array (a writable view)."""
+        return self.view(np.ndarray)
+
+
+class Module:
+    """Base of all layers and models; the manners of torch.nn.Module, without hooks.
+
+    Attributes that are Parameters enter the state_dict, as do arrays given to
+    :meth:`register_buffer`; modules become children; anything else is a plain attribute."""
+
+    training: bool
+
+    def __init__(self) -> None:
+        self.__dict__.update(
+            _parameters={}, _buffers={}, _modules={}, _non_persistent=set(), training=True
+        )
+
+    # -- attributes ---------------------------------------------------------------------------
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_modules" not in self.__dict__:
+            if isinstance(value, (Module, Parameter)):
+                raise AttributeError(
+                    f"call super().__init__() in {type(self).__name__}.__init__ before assigning "
+                    f"{name!r}"
+                )
+            object.__setattr__(self, name, value)
+            return
+        if isinstance(value, Parameter) and value.is_parameter:
+            self._enter(self._parameters, name, value)
+        elif isinstance(value, Module):
+            self._enter(self._modules, name, value)
+        elif name in self._parameters:
+            if value is not None and not isinstance(value, np.ndarray):
+                raise TypeError(f"{name!r} is a parameter; assign an nn.Parameter or None")
+            self._parameters[name] = None if value is None else Parameter(value)
+        elif name in self._buffers:
+            self._buffers[name] = None if value is None else np.asarray(value)
+        else:
+            self._modules.pop(name, None)
+            object.__setattr__(self, name, value)
+
+    def _enter(self, group: dict[str, Any], name: str, value: Any) -> None:
+        if not name or "." in name:
+            raise KeyError(f"the name of a parameter, buffer or module may not be {name!r}")
+        for other in (self._parameters, self._buffers, self._modules):
+            if other is not group:
+                other.pop(name, None)
+        self.__dict__.pop(name, None)
+        group[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        state = self.__dict__
+        for group in ("_parameters", "_buffers"):
+            if name in state.get(group, ()):
+                value = state[group][name]
+                tracer = active_tracer.get()
+                if tracer is None or value is None:
+                    return value
+                return tracer.attribute(self, name, value)
+        if name in state.get("_modules", ()):
+            return state["_modules"][name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for group in (self._parameters, self._buffers, self._modules):
+            if name in group:
+                del group[name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
+
+    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+        """A non-trainable array; in the state_dict unless ``persistent`` is False."""
+        self._enter(self._buffers, name, None if value is None else np.asarray(value))
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def register_parameter(self, name: str, value: Parameter | None) -> None:
+        """A parameter that may be None."""
+        self._enter(self._parameters, name, value)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """A child under ``name``."""
+        self._enter(self._modules, name, module)
+
+    register_module = add_module
+
+    # -- calling ------------------------------------------------------------------------------
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; define it in subclasses."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tracer = active_tracer.get()
+        if tracer is None:
+            return self.forward(*args, **kwargs)
+        return tracer.call_module(self, self.forward, args, kwargs)
+
+    # -- tree ---------------------------------------------------------------------------------
+    def children(self) -> Iterator[Module]:
+        """Immediate children."""
+        for _, module in self.named_children():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        for name, module in self._modules.items():
+            if module is not None:
+                yield name, module
+
+    def named_modules(
+        self, prefix: str = "", remove_duplicate: bool = True, _seen: set[int] | None = None
+    ) -> Iterator[tuple[str, Module]]:
+        """(path, module) for this module and all below; a shared module once, unless told."""
+        seen: set[int] = set() if _seen is None else _seen
+        if remove_duplicate and id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self
+        for name, module in self.named_children():
+            path = f"{prefix}.{name}" if prefix else name
+            yield from module.named_modules(path, remove_duplicate, seen)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below."""
+        for _, module in self.named_modules():
+            yield module
+
+    def _named(self, group: str, prefix: str, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix, remove_duplicate):
+            for name, value in module.__dict__[group].items():
+                if value is None or (remove_duplicate and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """(path, parameter), each parameter once."""
+        if not recurse:
+            yield from ((n, p) for n, p in self._parameters.items() if p is not None)
+            return
+        yield from self._named("_parameters", prefix, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """(path, buffer), each buffer once."""
+        yield from self._named("_buffers", prefix, True)
+
+    def buffers(self) -> Iterator[np.ndarray[Any, Any]]:
+        for _, buffer in self.named_buffers():
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a dotted path. Raises AttributeError naming the step that fails."""
+        module = self
+        for position, part in enumerate(target.split(".") if target else ()):
+            found = module._modules.get(part)
+            if found is None:
+                at = ".".join(target.split(".")[:position]) or type(self).__name__
+                raise AttributeError(f"{at} has no submodule {part!r} (looking for {target!r})")
+            module = found
+        return module
+
+    def get_attribute(self, target: str) -> Any:
+        """The parameter, buffer, child or plain attribute at a dotted path (never a proxy)."""
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        for group in (module._parameters, module._buffers, module._modules, module.__dict__):
+            if name in group:
+                return group[name]
+        raise AttributeError(f"{path or type(self).__name__} has no attribute {name!r}")
+
+    def get_parameter(self, target: str) -> Parameter:
+        return self.get_attribute(target)  # type: ignore[no-any-return]
+
+    get_buffer = get_parameter
+
+    def apply(self, function: Callable[[Module], None]) -> Module:
+        """Call ``function`` on every module, children first."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def train(self, mode: bool = True) -> Module:
+        """Switch dropout and batch statistics on (or off)."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Module:
+        """Inference mode: no dropout, running statistics."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+        return self
+
+    def astype(self, dtype: Any) -> Module:
+        """Cast all floating parameters and buffers, in place."""
+        from fxlite import dtypes
+
+        target = dtypes.dtype(dtype)
+        for module in self.modules():
+            for group in (module._parameters, module._buffers):
+                for name, value in group.items():
+                    if value is not None and dtypes.dtype(value.dtype).is_float:
+                        new = np.asarray(value).astype(target.numpy)
+                        group[name] = Parameter(new) if group is module._parameters else new
+        return self
+
+    def float(self) -> Module:
+        return self.astype("f32")
+
+    def double(self) -> Module:
+        return self.astype("f64")
+
+    # -- weights ------------------------------------------------------------------------------
+    def state_dict(self, prefix: str = "") -> dict[str, np.ndarray[Any, Any]]:
+        """name -> array (not copied), in torch.nn's order, with its keys."""
+        result: dict[str, np.ndarray[Any, Any]] = {}
+        for path, module in self.named_modules(prefix, remove_duplicate=False):
+            dot = f"{path}." if path else ""
+            for name, value in module._parameters.items():
+                if value is not None:
+                    result[dot + name] = np.asarray(value)
+            for name, value in module._buffers.items():
+                if value is not None and name not in module._non_persistent:
+                    result[dot + name] = value
+        return result
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Copy arrays into the parameters and buffers (cast to their dtype). Nothing is copied unless
+        everything fits. Returns (missing keys, unexpected keys).
+
+        Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes, and for
+        an unexpected key the nearest missing one."""
+        own = self.state_dict()
+        missing = [k for k in own if k not in state_dict]
+        unexpected = [k for k in state_dict if k not in own]
+        arrays = {k: np.asarray(state_dict[k]) for k in own if k in state_dict}
+        problems = [
+            f"{k}: expected shape {own[k].shape}, got {v.shape}"
+            for k, v in arrays.items()
+            if v.shape != own[k].shape
+        ]
+        if strict:
+            import difflib
+
+            problems += [f"missing: {k} {own[k].shape}" for k in missing]
+            for key in unexpected:
+                near = difflib.get_close_matches(key, missing, 1)
+                problems.append(f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else ""))
+        if problems:
+            listed = "\n  ".join(problems)
+            raise StateDictError(
+                f"the state_dict does not fit {type(self).__name__}, nothing was loaded:\n  {listed}"
+            )
+        for key, value in arrays.items():
+            if not own[key].flags.writeable:
+                self._replace(key, value.astype(own[key].dtype))
+            else:
+                own[key][...] = value
+        return missing, unexpected
+
+    def _replace(self, key: str, value: np.ndarray[Any, Any]) -> None:
+        path, _, name = key.rpartition(".")
+        module = self.get_submodule(path)
+        if name in module._parameters:
+            module._parameters[name] = Parameter(value)
+        else:
+            module._buffers[name] = value
+
+    # -- text ---------------------------------------------------------------------------------
+    def extra_repr(self) -> str:
+        """Arguments shown by ``repr``."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({n}): {m!r}".replace("\n", "\n  ") for n, m in self._modules.items()]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        body = "\n  ".join(([extra] if extra else []) + lines)
+        return f"{type(self).__name__}(\n  {body}\n)"

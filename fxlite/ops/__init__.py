@@ -1,0 +1,42 @@
+"""All ops: ``fx.ops.NAME``. Importing this package fills the registry (:mod:`fxlite.op`).
+
+One file for each family; NumPy's names are aliases of the same ops (``fx.ops.negative`` is
+``fx.ops.neg``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fxlite.op import ALIASES, REGISTRY, Op, lookup
+
+FAMILIES = (
+    "elementwise",
+    "reduction",
+    "view",
+    "indexing",
+    "contraction",
+    "pooling",
+    "composite",
+)
+for _family in FAMILIES:
+    importlib.import_module(f"fxlite.ops.{_family}")
+
+
+def __getattr__(name: str) -> Op:
+    found = REGISTRY.get(name) or ALIASES.get(name)
+    if found is None:
+        raise AttributeError(str(_unknown(name)))
+    return found
+
+
+def _unknown(name: str) -> Any:
+    try:
+        return lookup(name)
+    except Exception as error:
+        return error
+
+
+def __dir__() -> list[str]:
+    return sorted([*REGISTRY, *ALIASES])

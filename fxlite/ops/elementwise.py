@@ -1,0 +1,464 @@
+"""Elementwise ops: arithmetic, comparison, logic, rounding, exponentials, activations, casts.
+
+All of them broadcast as NumPy does and promote dtypes by NumPy's rules (Python scalars are weak).
+A record's body is the scalar function of :data:`fxlite.expr.FUNCTIONS` with its operands cast to the
+dtype NumPy computes in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxlite import dtypes, expr
+from fxlite.dtypes import DType
+from fxlite.errors import DTypeError
+from fxlite.expr import Expr, MultiIndex, Reader, read_broadcast
+from fxlite.op import (
+    Op,
+    Tensor,
+    broadcast_shapes,
+    float_dtype,
+    op,
+    shape_of,
+    weak_dtype,
+)
+from fxlite.samples import Bad, S, Sample, special, uniform
+from fxlite.types import TensorType
+
+DTypeRule = Callable[..., DType]  # operand dtypes (or Python scalars) -> dtype computed in
+
+
+def promoted(*operands: Any) -> DType:
+    """NumPy's common dtype."""
+    return dtypes.result_type(*operands)
+
+
+def floating(*operands: Any) -> DType:
+    """The common dtype, integers becoming the float NumPy's ufuncs give them."""
+    return float_dtype(dtypes.result_type(*operands))
+
+
+def numeric(*operands: Any) -> DType:
+    """The common dtype; bool is refused as by NumPy's subtract and negative."""
+    common = dtypes.result_type(*operands)
+    if common.is_bool:
+        raise DTypeError("not defined for bool; use a logical op or cast to an integer")
+    return common
+
+
+def integral(*operands: Any) -> DType:
+    """The common dtype, which must be bool or an integer."""
+    common = dtypes.result_type(*operands)
+    if common.is_float:
+        raise DTypeError(f"defined for bool and integers, not {common}")
+    return common
+
+
+def truth(*operands: Any) -> DType:
+    """Operands are taken as true or false."""
+    return dtypes.bool_
+
+
+def true_division(*operands: Any) -> DType:
+    """``/``: bool and integers give float64."""
+    common = dtypes.result_type(*operands)
+    return common if common.is_float else dtypes.float64
+
+
+def as_truth(value: Expr) -> Expr:
+    """An operand as a bool: not equal to zero."""
+    if value.dtype.is_bool:
+        return value
+    return expr.apply("ne", value, expr.const(0, value.dtype))
+
+
+def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DType | None) -> Op:
+    """Give an elementwise op its type rule and body. ``scalar`` maps operands already cast to
+    ``rule``'s dtype to the result; ``result`` is the output dtype if not the computed one."""
+    names = list(record.tensor_kinds)
+
+    def infer(**bound: Any) -> TensorType:
+        operands = [bound[n] for n in names]
+        shape = broadcast_shapes(*(shape_of(o) for o in operands))
+        computed = rule(*(weak_dtype(o) for o in operands))
+        return TensorType(shape, result or computed)
+
+    def body(i: MultiIndex, **bound: Any) -> Expr:
+        readers = [bound[n] for n in names]
+        if rule is truth:
+            return scalar(*(as_truth(read_broadcast(r, i)) for r in readers))
+        computed = rule(*(_weak(r) for r in readers))
+        return scalar(*(expr.cast(read_broadcast(r, i), computed) for r in readers))
+
+    record.infer(infer)
+    record.body(body)
+    return record
+
+
+def _weak(reader: Reader) -> Any:
+    return reader.value if isinstance(reader, expr.ConstReader) else reader.dtype
+
+
+def unary(
+    name: str, reference: Callable[[Any], Any], rule: DTypeRule, doc: str, *,
+    scalar: str | Callable[[Expr], Expr] | None = None, result: DType | None = None,
+    aliases: tuple[str, ...] = (), samples: list[Sample] | None = None, **facts: Any,
+) -> Op:  # fmt: skip
+    """Register a unary op."""
+
+    def call(x: Tensor) -> Tensor:
+        return reference(x)
+
+    call.__doc__ = doc
+    base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
+    base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]")]
+    facts.setdefault("samples", base if samples is None else samples)
+    record = op("pointwise", name=name, aliases=aliases, **facts)(call)
+    function = scalar or name
+    if isinstance(function, str):
+        text = function
+        return attach(record, rule, lambda x: expr.apply(text, x), result)
+    return attach(record, rule, function, result)
+
+
+def binary(
+    name: str, reference: Callable[[Any, Any], Any], rule: DTypeRule, doc: str, *,
+    scalar: str | Callable[[Expr, Expr], Expr] | None = None, result: DType | None = None,
+    aliases: tuple[str, ...] = (), samples: list[Sample] | None = None, **facts: Any,
+) -> Op:  # fmt: skip
+    """Register a binary op."""
+
+    def call(x: Tensor, y: Tensor) -> Tensor:
+        return reference(x, y)
+
+    call.__doc__ = doc
+    base = [
+        S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
+        S("f32[3,1,4]", "f32[2,1]"),
+        S("f32[5]", 2.5),
+        S(3, "i32[4]"),
+        S("i32[4]", uniform("i32[4]", 1, 5)),
+        S("f16[3,3]", "f32[3]"),
+        S(special("f64[6]"), "f64[6]"),
+        S("bf16[4]", 0.5),
+        S("f32[0,4]", "f32[4]"),
+    ]
+    facts.setdefault("samples", base if samples is None else samples)
+    facts.setdefault("bad", [Bad("f32[3]", "f32[4]", match="do not broadcast")])
+    record = op("pointwise", name=name, aliases=aliases, **facts)(call)
+    function = scalar or name
+    if isinstance(function, str):
+        text = function
+        return attach(record, rule, lambda x, y: expr.apply(text, x, y), result)
+    return attach(record, rule, function, result)
+
+
+def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> list[Sample]:
+    found = [
+        S(uniform("f32[B,5]", low, high), dims={"B": 3}),
+        S(uniform("f64[7]", low, high)),
+        S(uniform("f32[]", low, high)),
+        S(special("f32[9]")),
+        S(uniform("f16[4,3]", low, high)),
+        S(uniform("bf16[6]", low, high)),
+        S("f32[0,3]"),
+    ]
+    return [*found, S(uniform("i32[5]", max(low, 0), 4)), S(uniform("i8[5]", max(low, 0), 4))] if (
+        ints
+    ) else found
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+binary("add", np.add, promoted, "Sum ``x + y``.", symbol="+", commutative=True,
+       scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "add", x, y))  # fmt: skip
+binary("sub", np.subtract, numeric, "Difference ``x - y``.", symbol="-", aliases=("subtract",))
+binary("mul", np.multiply, promoted, "Product ``x * y``.", symbol="*", commutative=True,
+       aliases=("multiply",),
+       scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "mul", x, y))  # fmt: skip
+binary("div", np.true_divide, true_division, "Quotient ``x / y``; integers give float64.",
+       symbol="/", aliases=("divide", "true_divide"))  # fmt: skip
+_DIVISION_SAMPLES = [
+    S("f32[4,5]", "f32[5]"),
+    S("f64[8]", 0.75),
+    S("i32[9]", uniform("i32[9]", -4, 5)),  # zero divisors included: 0, as in NumPy
+    S("i8[6]", 3),
+    S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
+    S(special("f32[6]"), "f32[6]"),
+]
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without NumPy's warnings: division by zero and overflow are values here, as in compiled code."""
+
+    def call(*operands: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*operands)
+
+    return call
+
+
+binary("floor_divide", _quiet(np.floor_divide), numeric, "Floored quotient; integer ``x // 0`` is 0.",
+       symbol="//", scalar="floordiv", samples=_DIVISION_SAMPLES)  # fmt: skip
+binary("remainder", _quiet(np.remainder), numeric, "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
+       symbol="%", scalar="mod", aliases=("mod",), samples=_DIVISION_SAMPLES)  # fmt: skip
+binary("pow", _quiet(np.power), numeric, "``x`` to the power ``y``.", symbol="**", aliases=("power",),
+       samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
+                S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
+                S("f64[5]", -1.0), S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))],
+       rtol=2e-5)  # fmt: skip
+binary("maximum", np.maximum, promoted, "Larger of the two; NaN wins.", commutative=True,
+       scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "maximum", x, y))  # fmt: skip
+binary("minimum", np.minimum, promoted, "Smaller of the two; NaN wins.", commutative=True,
+       scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "minimum", x, y))  # fmt: skip
+binary("atan2", np.arctan2, floating, "Angle of the point (y, x): ``arctan2(x, y)``.", aliases=("arctan2",))
+
+unary("neg", np.negative, numeric, "``-x``.", aliases=("negative",), symbol="-")
+unary("abs", np.abs, promoted, "Absolute value.", aliases=("absolute", "fabs"),
+      scalar=lambda x: x if x.dtype.is_bool else expr.apply("abs", x))  # fmt: skip
+unary("sign", np.sign, numeric, "-1, 0 or 1; NaN stays NaN.")
+unary("square", np.square, promoted, "``x * x``.",
+      scalar=lambda x: x if x.dtype.is_bool else expr.apply("mul", x, x))  # fmt: skip
+unary("reciprocal", lambda x: np.true_divide(1, x) if x.dtype.kind in "biu" else _reciprocal(x),
+      true_division, "``1 / x``; integers give float64.")  # fmt: skip
+
+
+def _reciprocal(x: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.reciprocal(x)
+
+
+# -- exponentials and trigonometry -----------------------------------------------------------------
+unary("exp", _quiet(np.exp), floating, "``e**x``.", samples=_float_samples(-20, 20))
+unary("expm1", _quiet(np.expm1), floating, "``e**x - 1``, exact near 0.", samples=_float_samples(-5, 5))
+unary("log", _quiet(np.log), floating, "Natural logarithm.", samples=_float_samples(0.01, 100))
+unary("log1p", _quiet(np.log1p), floating, "``log(1 + x)``, exact near 0.", samples=_float_samples(-0.9, 9))
+unary("log2", _quiet(np.log2), floating, "Logarithm to base 2.", samples=_float_samples(0.01, 100),
+      scalar=lambda x: expr.apply("mul", expr.apply("log", x), expr.const(1 / math.log(2), x.dtype)))  # fmt: skip
+unary("sqrt", _quiet(np.sqrt), floating, "Square root.", samples=_float_samples(0, 100))
+unary("rsqrt", _quiet(lambda x: 1 / np.sqrt(x)), floating, "``1 / sqrt(x)``.",
+      samples=_float_samples(0.01, 100))  # fmt: skip
+for _name, _low, _high in (("sin", -9, 9), ("cos", -9, 9), ("tan", -1.4, 1.4), ("sinh", -5, 5),
+                           ("cosh", -5, 5), ("tanh", -6, 6)):  # fmt: skip
+    unary(_name, _quiet(getattr(np, _name)), floating, f"{_name}(x), x in radians."
+          if len(_name) == 3 else f"Hyperbolic {_name[:-1]}e.", samples=_float_samples(_low, _high))  # fmt: skip
+for _name, _numpy in (("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan)):
+    unary(_name, _quiet(_numpy), floating, f"Inverse of {_name[1:]}, in radians.",
+          aliases=(_numpy.__name__,), samples=_float_samples(-0.95, 0.95))  # fmt: skip
+
+
+def erf_reference(x: Any) -> Any:
+    """Error function: Python's ``math.erf`` element by element, rounded once to x's dtype."""
+    array = np.asarray(x)
+    dtype = float_dtype(dtypes.dtype(array.dtype)).numpy
+    wide = array.astype(np.float64)
+    return _vector_erf(wide).astype(dtype)[()] if wide.size else wide.astype(dtype)
+
+
+def _vector_erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float64 erf, |error| < 2e-16 relative to 1: W. J. Cody, "Rational Chebyshev approximation for the
+    error function", Math. Comp. 23 (1969) 631-637, the coefficients of his published tables."""
+    y = np.abs(x)
+    out = np.empty_like(y)
+    small, middle = y <= 0.46875, (y > 0.46875) & (y <= 4.0)
+    large = ~(small | middle)
+    z = y[small] ** 2
+    out[small] = y[small] * _ratio(_CODY_A, _CODY_B, z, lead=_CODY_A[4])
+    t = y[middle]
+    out[middle] = 1 - np.exp(-t * t) * _ratio(_CODY_C, _CODY_D, t, lead=_CODY_C[8])
+    t = np.where(np.isnan(y[large]), 1.0, y[large])
+    with np.errstate(all="ignore"):
+        w = 1 / (t * t)
+        r = w * _ratio(_CODY_P, _CODY_Q, w, lead=_CODY_P[5])
+        tail = np.exp(-t * t) * (0.5641895835477562869 - r) / t
+    out[large] = np.where(np.isnan(y[large]), np.nan, 1 - np.where(np.isfinite(tail), tail, 0.0))
+    return np.copysign(out, x)
+
+
+def _ratio(p: tuple[float, ...], q: tuple[float, ...], x: Any, lead: float) -> Any:
+    top, bottom = lead * x, x
+    for a, b in zip(p[: len(q) - 1], q[:-1]):
+        top, bottom = (top + a) * x, (bottom + b) * x
+    return (top + p[len(q) - 1]) / (bottom + q[-1])
+
+
+_CODY_A = (3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
+           3.20937758913846947e3, 1.85777706184603153e-1)  # fmt: skip
+_CODY_B = (2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3,
+           2.84423683343917062e3)  # fmt: skip
+_CODY_C = (5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e1,
+           2.98635138197400131e2, 8.81952221241769090e2, 1.71204761263407058e3,
+           2.05107837782607147e3, 1.23033935479799725e3, 2.15311535474403846e-8)  # fmt: skip
+_CODY_D = (1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2,
+           1.62138957456669019e3, 3.29079923573345963e3, 4.36261909014324716e3,
+           3.43936767414372164e3, 1.23033935480374942e3)  # fmt: skip
+_CODY_P = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
+           1.60837851487422766e-2, 6.58749161529837803e-4, 1.63153871373020978e-2)  # fmt: skip
+_CODY_Q = (2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
+           6.05183413124413191e-2, 2.33520497626869185e-3)  # fmt: skip
+
+unary("erf", erf_reference, floating, "Error function.", samples=_float_samples(-4, 4))
+
+
+def sigmoid_reference(x: Any) -> Any:
+    """Logistic function, evaluated so that neither side overflows."""
+    array = np.asarray(x)
+    dtype = float_dtype(dtypes.dtype(array.dtype))
+    wide = array.astype(dtype.compute.numpy)
+    with np.errstate(all="ignore"):
+        e = np.exp(-np.abs(wide))
+        return np.where(wide >= 0, 1 / (1 + e), np.where(np.isnan(wide), wide, e / (1 + e))).astype(
+            dtype.numpy
+        )[()]
+
+
+unary("sigmoid", sigmoid_reference, floating, "Logistic function ``1 / (1 + exp(-x))``.",
+      samples=_float_samples(-9, 9))  # fmt: skip
+
+# -- rounding --------------------------------------------------------------------------------------
+for _name, _numpy in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("round", np.rint)):
+    unary(_name, _numpy, floating if _name == "round" else promoted,
+          {"round": "Nearest integer, halves to even.", "floor": "Largest integer <= x.",
+           "ceil": "Smallest integer >= x.", "trunc": "Integer part."}[_name],
+          aliases=("rint",) if _name == "round" else ("fix",) if _name == "trunc" else (),
+          scalar=(lambda x, _name=_name: expr.apply(_name, x) if x.dtype.is_float else x),
+          samples=_float_samples(-5, 5))  # fmt: skip
+
+# -- comparison and logic --------------------------------------------------------------------------
+for _name, _symbol, _numpy in (
+    ("eq", "==", np.equal), ("ne", "!=", np.not_equal), ("lt", "<", np.less),
+    ("le", "<=", np.less_equal), ("gt", ">", np.greater), ("ge", ">=", np.greater_equal),
+):  # fmt: skip
+    binary(_name, _numpy, promoted, f"``x {_symbol} y``, a bool.", symbol=_symbol, result=dtypes.bool_,
+           commutative=_name in ("eq", "ne"), aliases=(_numpy.__name__,),
+           samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1), S(special("f32[6]"), 0.0),
+                    S("bool[4]", "bool[4]"), S("i64[5]", "f32[5]"), S("bf16[5]", 0.0)])  # fmt: skip
+_LOGIC = [S("bool[3,4]", "bool[4]"), S("f32[5]", "i32[5]"), S("bool[4]", True)]
+_BITS = [S("bool[3,4]", "bool[4]"), S("i32[5]", "i32[5]"), S("u8[5]", 3), S("i64[5]", "i8[5]")]
+for _name in ("and", "or", "xor"):
+    _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
+    binary(f"logical_{_name}", getattr(np, f"logical_{_name}"), truth, f"Logical {_name} of truth values.",
+           scalar=_name, result=dtypes.bool_, commutative=True, samples=_LOGIC)  # fmt: skip
+    binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"), integral, f"``x {_symbol} y``, bit by bit.",
+           scalar=_name, symbol=_symbol, commutative=True, samples=_BITS)  # fmt: skip
+_SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2)]
+binary("left_shift", np.left_shift, integral, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS)
+binary("right_shift", np.right_shift, integral, "``x >> y``, arithmetic.", scalar="shr", symbol=">>",
+       samples=_SHIFTS)  # fmt: skip
+unary("logical_not", np.logical_not, truth, "True where x is zero or False.", result=dtypes.bool_,
+      scalar="logical_not", samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
+unary("bitwise_not", np.invert, integral, "All bits flipped.", aliases=("invert",), symbol="~",
+      scalar=lambda x: expr.apply("logical_not" if x.dtype.is_bool else "invert", x),
+      samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
+_SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
+unary("isnan", np.isnan, floating, "True where NaN.", result=dtypes.bool_, samples=_SPECIALS)
+unary("isinf", np.isinf, floating, "True where infinite.", result=dtypes.bool_, samples=_SPECIALS)
+unary("isfinite", np.isfinite, floating, "True where neither NaN nor infinite.", result=dtypes.bool_,
+      scalar=lambda x: expr.apply("logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
+      samples=_SPECIALS)  # fmt: skip
+
+unary("relu", lambda x: np.maximum(x, 0), promoted, "``maximum(x, 0)``; NaN stays NaN.",
+      scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)))  # fmt: skip
+
+
+def _relu_of_maximum(x: Any, y: Any) -> Any:
+    for value, zero in ((x, y), (y, x)):
+        if type(zero) in (int, float) and zero == 0 and not isinstance(value, (int, float)):
+            return relu, {"x": value}
+    return None
+
+
+def _get(name: str) -> Op:
+    from fxlite.op import REGISTRY
+
+    return REGISTRY[name]
+
+
+relu = _get("relu")
+_get("maximum").canonical(_relu_of_maximum)
+
+
+# -- with attributes ---------------------------------------------------------------------------------
+@op("pointwise", samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
+                          S("i32[4]", 1, "f32[4]"), S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
+                          S("bool[4]", "bf16[4]", 1.0)],
+    bad=[Bad("bool[3]", "f32[4]", 0.0, match="do not broadcast")])  # fmt: skip
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """``x`` where the condition holds, else ``y``."""
+    return np.where(condition, x, y)
+
+
+@where.infer
+def _(condition: Any, x: Any, y: Any) -> TensorType:
+    shape = broadcast_shapes(*(shape_of(v) for v in (condition, x, y)))
+    return TensorType(shape, _choice(weak_dtype(x), weak_dtype(y)))
+
+
+def _choice(x: Any, y: Any) -> DType:
+    """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs give."""
+    return dtypes.dtype(np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y))))
+
+
+@where.body
+def _(i: MultiIndex, condition: Reader, x: Reader, y: Reader) -> Expr:
+    computed = _choice(_weak(x), _weak(y))
+    a, b = (expr.cast(read_broadcast(r, i), computed) for r in (x, y))
+    return expr.where(as_truth(read_broadcast(condition, i)), a, b)
+
+
+@op("pointwise", aliases=("clamp",),
+    samples=[S("f32[B,4]", -0.5, 0.5, dims={"B": 3}), S("f32[5]", min=0.25), S("f64[5]", max=0.0),
+             S("i32[7]", -2, 2), S(special("f32[6]"), -1.0, 1.0), S("f16[4]", -1, 1)])  # fmt: skip
+def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """``minimum(maximum(x, min), max)`` with Python numbers as bounds (None: no bound)."""
+    return np.clip(x, min, max)
+
+
+@clip.canonical
+def _(x: Any, min: Any = None, max: Any = None) -> Any:
+    if max is None and type(min) in (int, float) and min == 0:
+        return relu, {"x": x}
+    return None
+
+
+@clip.infer
+def _(x: Any, min: Any = None, max: Any = None) -> TensorType:
+    bounds = [b for b in (min, max) if b is not None]
+    return TensorType(shape_of(x), promoted(weak_dtype(x), *bounds))
+
+
+@clip.body
+def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
+    computed = promoted(x.dtype, *(b for b in (min, max) if b is not None))
+    value = expr.cast(x[i], computed)
+    if min is not None:
+        value = expr.apply("maximum", value, expr.const(min, computed))
+    if max is not None:
+        value = expr.apply("minimum", value, expr.const(max, computed))
+    return value
+
+
+@op("pointwise", aliases=("astype",),
+    samples=[S("f32[B,3]", "f64", dims={"B": 2}), S(uniform("f32[6]", -5, 5), "i32"), S("i32[5]", "f32"),
+             S("f32[4]", "bool"), S("bool[4]", "f32"), S("f64[5]", "f16"), S("f32[5]", "bf16"),
+             S("bf16[5]", "f32"), S(uniform("i64[5]", -300, 300), "i8"), S("f16[4]", "f64"),
+             S(uniform("f64[6]", 0, 200), "u8"), S("i8[4]", "i16")])  # fmt: skip
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    """``x`` converted to ``dtype``; float to integer truncates toward zero."""
+    with np.errstate(all="ignore"):
+        return np.asarray(x).astype(dtypes.dtype(dtype).numpy)
+
+
+@cast.infer
+def _(x: Any, dtype: Any) -> TensorType:
+    return TensorType(shape_of(x), dtypes.dtype(dtype))
+
+
+@cast.body
+def _(i: MultiIndex, x: Reader, dtype: Any) -> Expr:
+    value = x[i]
+    target = dtypes.dtype(dtype)
+    return as_truth(value) if target.is_bool else expr.cast(value, target)

@@ -1,0 +1,208 @@
+"""Reductions: sum, mean, prod, max, min, any, all, argmax, argmin over axes, and the scan cumsum.
+
+``axis`` is None (all axes), an int or a tuple; ``keepdims`` keeps reduced axes with size 1. dtypes follow
+NumPy: sums and products of small integers are int64, a float16 sum is accumulated in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxlite import dtypes, expr
+from fxlite.dtypes import DType
+from fxlite.errors import ShapeError
+from fxlite.expr import Expr, MultiIndex, Reader
+from fxlite.index import Index, product
+from fxlite.op import Axis, Op, Tensor, normalize_axes, normalize_axis, op
+from fxlite.samples import Bad, S, Sample, special
+from fxlite.types import TensorType
+
+_SAMPLES = [
+    S("f32[B,5]", axis=1, dims={"B": 3}),
+    S("f32[B,5]", axis=0, dims={"B": 7}),
+    S("f32[3,4,5]", axis=(0, 2), keepdims=True),
+    S("f32[3,40]"),
+    S("f64[2,3]", axis=-1),
+    S("f16[4,9]", axis=1),
+    S("bf16[3,8]", axis=1, rtol=1e-5),
+    S("i32[4,5]", axis=0),
+    S("f32[2,100]", axis=1),
+    S("f32[]"),
+]
+_BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("f32[3,4]", axis=(1, -1), match="twice")]
+
+
+def reduced_shape(x: TensorType, axis: Any, keepdims: bool) -> tuple[Any, ...]:
+    """Shape after reducing ``axis``."""
+    axes = normalize_axes(axis, x.rank)
+    if keepdims:
+        return tuple(1 if a in axes else d for a, d in enumerate(x.shape))
+    return tuple(d for a, d in enumerate(x.shape) if a not in axes)
+
+
+def reduce_over(
+    kind: str, i: MultiIndex, x: Reader, axis: Any, keepdims: bool, element: Callable[[Expr], Expr]
+) -> Expr:
+    """Reduction of ``element(x[...])`` over ``axis`` at output index ``i``."""
+    rank = len(x.shape)
+    axes = normalize_axes(axis, rank)
+    kept = [a for a in range(rank) if a not in axes]
+    outer = dict(zip(kept, [i[a] for a in kept] if keepdims else i))
+
+    def inner(*r: Index) -> Expr:
+        inside = dict(zip(axes, r))
+        return element(x[tuple(outer[a] if a in outer else inside[a] for a in range(rank))])
+
+    return expr.reduce(kind, [x.shape[a] for a in axes], inner) if axes else element(x[i])
+
+
+def accumulated(dtype: DType) -> DType:
+    """Result dtype of sum and prod: NumPy widens bool and integers to int64."""
+    return dtype if dtype.is_float else dtypes.int64
+
+
+def same(dtype: DType) -> DType:
+    return dtype
+
+
+def _register(
+    name: str, reference: Callable[..., Any], rule: Callable[[DType], DType], doc: str,
+    kind: str, samples: list[Sample] | None = None, aliases: tuple[str, ...] = (),
+) -> Op:  # fmt: skip
+    def call(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        return reference(x, axis, keepdims)
+
+    call.__doc__ = doc
+    found = _SAMPLES if samples is None else samples
+    record = op("reduction", name=name, samples=found, bad=_BAD, aliases=aliases)(call)
+
+    def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
+        return TensorType(reduced_shape(x, axis, keepdims), rule(x.dtype))
+
+    def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
+        result = rule(x.dtype)
+        computed = result.compute
+
+        def element(value: Expr) -> Expr:
+            if kind in ("any", "all"):
+                return value if value.dtype.is_bool else expr.apply(
+                    "ne", value, expr.const(0, value.dtype))  # fmt: skip
+            return expr.cast(value, computed)
+
+        return expr.cast(reduce_over(kind, i, x, axis, keepdims, element), result)
+
+    record.infer(infer)
+    record.body(body)
+    return record
+
+
+def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
+    """NumPy's reduction; half types are accumulated in float32 and rounded once."""
+
+    def call(x: Any, axis: Any, keepdims: bool) -> Any:
+        array = np.asarray(x)
+        dtype = dtypes.dtype(array.dtype)
+        with np.errstate(all="ignore"):
+            if widen and dtype.compute is not dtype:
+                wide = function(array.astype(np.float32), axis=axis, keepdims=keepdims)
+                return np.asarray(wide).astype(dtype.numpy)[()]
+            return function(array, axis=axis, keepdims=keepdims)
+
+    return call
+
+
+sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum")
+prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod")
+_EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
+max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``; NaN wins.", "max",
+                _EXTREMES, ("amax",))  # fmt: skip
+min = _register("min", _numpy(np.min, False), same, "Smallest value over ``axis``; NaN wins.", "min",
+                _EXTREMES, ("amin",))  # fmt: skip
+_TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True)]
+any = _register("any", lambda x, a, k: np.any(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
+                "True where any element over ``axis`` is not zero.", "any", _TRUTH)  # fmt: skip
+all = _register("all", lambda x, a, k: np.all(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
+                "True where all elements over ``axis`` are not zero.", "all", _TRUTH)  # fmt: skip
+
+
+@op("reduction", samples=_SAMPLES, bad=_BAD)
+def mean(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Arithmetic mean over ``axis``; integers give float64."""
+    return _numpy(np.mean, True)(x, axis, keepdims)
+
+
+def _mean_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else dtypes.float64
+
+
+@mean.infer
+def _(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
+    return TensorType(reduced_shape(x, axis, keepdims), _mean_dtype(x.dtype))
+
+
+@mean.body
+def _(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
+    computed = _mean_dtype(x.dtype).compute
+    total = reduce_over("sum", i, x, axis, keepdims, lambda v: expr.cast(v, computed))
+    count = product(x.shape[a] for a in normalize_axes(axis, len(x.shape)))
+    return expr.cast(total / expr.cast(expr.index_value(count), computed), _mean_dtype(x.dtype))
+
+
+def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
+    def call(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        return reference(x, axis=axis, keepdims=keepdims)
+
+    call.__doc__ = f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
+    samples = [S("f32[B,7]", axis=1, dims={"B": 3}), S("f32[4,5]"), S("i32[4,5]", axis=0),
+               S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
+               S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1)]  # fmt: skip
+    record = op("reduction", name=name, samples=samples, bad=_BAD[:1])(call)
+
+    def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
+        if axis is not None and type(axis) is not int:
+            raise ShapeError("axis must be an int or None")
+        return TensorType(reduced_shape(x, axis, keepdims), dtypes.int64)
+
+    def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
+        return reduce_over(name, i, x, axis, keepdims, lambda v: v)
+
+    record.infer(infer)
+    record.body(body)
+    return record
+
+
+argmax = _register_arg("argmax", np.argmax)
+argmin = _register_arg("argmin", np.argmin)
+
+
+@op("scan", samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0), S("i32[3,4]", axis=0),
+                     S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1)],
+    bad=[Bad("f32[3]", axis=1, match="out of range")])  # fmt: skip
+def cumsum(x: Tensor, axis: int = 0) -> Tensor:
+    """Cumulative sum along ``axis``."""
+    array = np.asarray(x)
+    dtype = dtypes.dtype(array.dtype)
+    wide = np.cumsum(array, axis=axis, dtype=accumulated(dtype).compute.numpy)
+    return wide.astype(accumulated(dtype).numpy)
+
+
+@cumsum.infer
+def _(x: TensorType, axis: int = 0) -> TensorType:
+    normalize_axis(axis, x.rank)
+    return TensorType(x.shape, accumulated(x.dtype))
+
+
+@cumsum.body
+def _(i: MultiIndex, x: Reader, axis: int = 0) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    result = accumulated(x.dtype)
+
+    def element(k: Index) -> Expr:
+        return expr.cast(x[(*i[:axis], k, *i[axis + 1 :])], result.compute)
+
+    return expr.cast(expr.reduce("sum", [i[axis] + 1], element), result)
+
+

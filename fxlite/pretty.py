@@ -1,0 +1,199 @@
+"""Text of graphs: readable code with a type on every line, the code that runs, and a table.
+
+In: graphs. Out: strings. ``str(graph)`` parses back with :func:`fxlite.parse`; ``forward_code`` is the
+same text as a Python function that runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from fxlite import shapes
+from fxlite.dtypes import DType
+from fxlite.graph import Graph, Node
+from fxlite.op import Op
+from fxlite.types import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.graph_module import GraphModule
+
+
+def attribute_text(target: str) -> str:
+    """``layers.0.weight`` -> ``self.layers[0].weight``"""
+    return "self" + "".join(
+        f"[{part}]" if part.isdigit() else f".{part}" for part in target.split(".")
+    )
+
+
+def value_text(value: Any) -> str:
+    """An argument as Python text; nodes by name, weights as ``self.…``."""
+    if isinstance(value, Node):
+        return attribute_text(value.target) if value.op == "get_attr" else value.name
+    if isinstance(value, DType):
+        return repr(value.name)
+    if isinstance(value, sympy.Expr):
+        return shapes.to_text(value)
+    if isinstance(value, tuple):
+        if hasattr(value, "_fields"):
+            return f"({', '.join(map(value_text, value))},)"
+        inner = ", ".join(map(value_text, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {value_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, slice):
+        return f"slice({value.start!r}, {value.stop!r}, {value.step!r})"
+    return repr(value)
+
+
+def call_text(node: Node) -> str:
+    """The right-hand side of a node's line."""
+    if node.op == "get_attr":
+        return attribute_text(node.target)
+    if node.op == "call_function":
+        target: Op = node.target
+        if target.symbol and not node.kwargs and len(node.args) == 2:
+            left, right = (value_text(a) for a in node.args)
+            return f"{left} {target.symbol} {right}"
+        if target.symbol and not node.kwargs and len(node.args) == 1:
+            return f"{target.symbol}{value_text(node.args[0])}"
+        head = f"ops.{target.name}"
+    else:
+        head = attribute_text(node.target)
+    parts = [value_text(a) for a in node.args]
+    parts += [f"{k}={value_text(v)}" for k, v in node.kwargs.items()]
+    return f"{head}({', '.join(parts)})"
+
+
+def type_text(type: Any) -> str:
+    if isinstance(type, (tuple, list)):
+        return f"({', '.join(map(type_text, type))})"
+    if isinstance(type, dict):
+        return "{" + ", ".join(f"{k}: {type_text(v)}" for k, v in type.items()) + "}"
+    return str(type)
+
+
+def node_line(node: Node) -> str:
+    """``relu: f32[B,10] = ops.relu(linear)``"""
+    if node.op == "output":
+        return f"return {value_text(node.args[0])}"
+    annotation = f": {type_text(node.type)}" if node.type is not None else ""
+    if node.op == "placeholder":
+        return f"{node.name}{annotation}"
+    return f"{node.name}{annotation} = {call_text(node)}"
+
+
+def _signature(graph: Graph) -> str:
+    parts = ["self"]
+    for node in graph.placeholders:
+        # the parameter keeps the program's name; the value's own name may differ
+        annotation = f": {node.type}" if node.type is not None else ""
+        default = f" = {value_text(node.args[0])}" if node.args else ""
+        parts.append(f"{node.target}{annotation}{default}")
+    return ", ".join(parts)
+
+
+def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
+    """(code, comment) for each line of the body."""
+    for node in graph.placeholders:
+        if node.name != node.target:
+            yield f"{node.name} = {node.target}", ""
+    yield from ((line, "") for line in _dim_lines(graph))
+    shown: tuple[str, str] = ("", "")
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            continue
+        if node.op == "output":
+            yield node_line(node), ""
+            continue
+        scope = str(node.scope) if node.scope is not None and node.scope.path else ""
+        place = node.loc.short if node.loc is not None else ""
+        comment = ", ".join(p for p in (scope, place) if p)
+        yield node_line(node), "" if (scope, place) == shown else comment
+        shown = (scope, place)
+
+
+def _dim_lines(graph: Graph) -> Iterator[str]:
+    """``B = x.shape[0]`` for every named dim that an attribute uses."""
+    needed = frozenset[str]().union(*(shapes.names(list(n.kwargs.values())) for n in graph.nodes))
+    bound: set[str] = set()
+    pending: list[tuple[Any, str]] = []
+    for node in graph.placeholders:
+        for axis, dim in enumerate(node.type.shape if isinstance(node.type, TensorType) else ()):
+            if isinstance(dim, sympy.Symbol):
+                if dim.name not in bound:
+                    bound.add(dim.name)
+                    if dim.name in needed:
+                        yield f"{dim.name} = {node.name}.shape[{axis}]"
+            elif not isinstance(dim, int):
+                pending.append((dim, f"{node.name}.shape[{axis}]"))
+    for dim, text in pending:
+        unknown = [s for s in dim.free_symbols if s.name not in bound]
+        if len(unknown) == 1 and dim.is_polynomial(unknown[0]):
+            polynomial = sympy.Poly(dim, unknown[0])
+            if polynomial.degree() == 1:
+                a, b = polynomial.all_coeffs()
+                bound.add(unknown[0].name)
+                if unknown[0].name in needed:
+                    yield f"{unknown[0].name} = ({text} - ({shapes.to_text(b)}))//({shapes.to_text(a)})"
+
+
+def graph_text(graph: Graph) -> str:
+    """Readable code, a type on every line, where it comes from on the right."""
+    lines = [f"def forward({_signature(graph)}):"]
+    weights = [n for n in graph.nodes if n.op == "get_attr"]
+    if weights:
+        lines += _weights_comment(weights)
+    for code, comment in _lines(graph):
+        lines.append(f"    {code}" + (f"  # {comment}" if comment else ""))
+    return "\n".join(lines)
+
+
+def _weights_comment(weights: list[Node]) -> list[str]:
+    """``# weights: fc1.weight f32[32,64], fc1.bias f32[32]``, wrapped at 100 columns."""
+    lines: list[str] = []
+    current = "    # weights:"
+    for position, node in enumerate(weights):
+        piece = f" {node.target} {node.type}" + ("," if position < len(weights) - 1 else "")
+        if len(current) + len(piece) > 100:
+            lines.append(current)
+            current = "    #   "
+        current += piece
+    return [*lines, current]
+
+
+def forward_code(graph: Graph) -> str:
+    """Source of the function that runs the graph: ``def forward(self, x): ...``."""
+    return f"from __future__ import annotations\n\n\n{graph_text(graph)}\n"
+
+
+def readable(module: GraphModule) -> str:
+    """The module as a class with its forward."""
+    name = re.sub(r"\W", "_", module.name)
+    body = "\n".join(f"    {line}" for line in str(module.graph).splitlines())
+    return f"class {name}(nn.Module):\n{body}"
+
+
+def print_table(graph: Graph) -> None:
+    """Print name, op, target, arguments, type and place of every node as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("opcode", "name", "target", "type", "args", "kwargs", "scope", "loc"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("opcode", "name", "target", "type"))
+    for node in graph.nodes:
+        target = node.target.name if isinstance(node.target, Op) else str(node.target)
+        table.add_row(
+            node.op, node.name, target, type_text(node.type) if node.type is not None else "",
+            ", ".join(map(value_text, node.args)),
+            ", ".join(f"{k}={value_text(v)}" for k, v in node.kwargs.items()),
+            str(node.scope) if node.scope and node.scope.path else "",
+            node.loc.short if node.loc else "",
+        )  # fmt: skip
+    Console().print(table)

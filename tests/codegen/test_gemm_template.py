@@ -1,0 +1,403 @@
+"""The matrix product template: its C text is compiled with gcc and compared with NumPy in float64.
+
+Every case is a product with a random layout of its operands. All are compiled into one shared
+object per set of flags; under the sanitizers they run in a program of their own, on buffers of
+exactly the size they may touch, against the naive twin.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import random
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fxlite.codegen.c import gemm
+
+HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
+WARN = (
+    "-std=gnu11",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused-parameter",
+)
+SIZES = [
+    (0, 5, 3),
+    (3, 0, 4),
+    (4, 7, 0),
+    (0, 0, 0),
+    (1, 1, 1),
+    (1, 32, 9),
+    (1, 33, 7),
+    (1, 100, 130),
+    (2, 10, 5),
+    (3, 17, 66),
+    (5, 16, 64),
+    (6, 31, 2),
+    (7, 48, 3),
+    (11, 64, 40),
+    (12, 65, 33),
+    (13, 15, 100),
+    (23, 96, 18),
+    (34, 40, 17),
+    (64, 33, 1),
+    (130, 70, 31),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One C function: layouts and dtype, and its sizes, None where they are parameters."""
+
+    ctype: str
+    a_layout: str  # "rows" | "columns" | "padded" | "every second"
+    b_layout: str  # "packed" | "rows" | "columns" | "every second"
+    batched: bool
+    prologue: bool
+    size: tuple[int, int, int] | None
+
+    @property
+    def name(self) -> str:
+        words = [self.ctype, self.a_layout, self.b_layout, "b" * self.batched, "p" * self.prologue]
+        words += [str(n) for n in self.size or ()]
+        return "_".join(word.replace(" ", "") for word in words if word)
+
+    def strides(self, layout: str, rows: str, columns: str) -> tuple[str, str, str]:
+        """(row stride, column stride, elements of one matrix) as C expressions."""
+        if layout == "columns":
+            return "1", rows, f"{rows} * {columns}"
+        if layout == "padded":
+            return f"({columns} + 3)", "1", f"{rows} * ({columns} + 3)"
+        if layout == "every second":
+            return f"({columns} * 2)", "2", f"{rows} * {columns} * 2"
+        return columns, "1", f"{rows} * {columns}"
+
+    def spec(self) -> gemm.GemmSpec:
+        m, n, k = map(str, self.size) if self.size else ("M", "N", "K")
+        batch = (("b", "2"), ("h", "H")) if self.batched else ()
+        index = "(b * H + h)" if self.batched else "0"
+
+        def operand(pointer: str, layout: str, rows: str, columns: str) -> gemm.Operand:
+            row, column, size = self.strides(layout, rows, columns)
+            offset = f"{index} * {size}" if self.batched else "0"
+            if self.size:  # literals, as the lead's printer gives them
+                row, column = (str(eval(text)) for text in (row, column))
+            return gemm.Operand(pointer, offset, row, column)
+
+        b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b_data")
+        if self.b_layout != "packed":
+            b = operand("b_data", self.b_layout, k, n)
+        a = operand("a_data", self.a_layout, m, k)
+        t = self.ctype
+        return gemm.GemmSpec(
+            name=self.name,
+            ctype=t,
+            parameters=f"const {t} *restrict a_data, const {t} *restrict b_data, "
+            f"const {t} *restrict bias, {t} *restrict y, "
+            "int64_t H, int64_t M, int64_t N, int64_t K",
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            a=a,
+            b=b,
+            epilogue=lambda s, row, column: (
+                f"const {t} value = {s} * 2 + bias[{column}];\n"
+                f"y[({index} * {m} + {row}) * {n} + {column}] = value < -4 ? -4 : value;"
+            ),
+            prologue_a=(lambda row, k: f"{a.at(row, k)} * 3 + 1") if self.prologue else None,
+            comment="y[b, h, m, n] = max(2 * a[b, h, m, k] @ b[b, h, k, n] + bias[n], -4)",
+        )
+
+
+def all_cases() -> list[Case]:
+    a_layouts = ["rows", "columns", "padded", "every second"]
+    b_layouts = ["packed", "rows", "columns", "every second"]
+    layouts = list(itertools.product(a_layouts, b_layouts))
+    named = [
+        *(Case("float", a, b, False, False, None) for a, b in layouts),
+        *(Case("float", a, b, True, False, None) for a, b in layouts[1::2] if b != "packed"),
+        Case("double", "rows", "packed", False, True, None),
+        Case("double", "rows", "columns", True, True, None),
+        Case("float", "columns", "rows", True, True, None),
+        Case("float", "rows", "packed", False, True, None),
+    ]
+    choose = random.Random(1)
+    fixed = [
+        Case(
+            choose.choice(["float", "float", "double"]),
+            choose.choice(["rows", *a_layouts]),
+            choose.choice(["packed", *b_layouts]),
+            False,
+            choose.random() < 0.2,
+            size,
+        )
+        for size in [*SIZES, (7, 40, 1024), (40, 33, 1024), (9, 512, 784)]
+    ]
+    return list(dict.fromkeys(named + fixed))
+
+
+CASES = all_cases()
+
+
+def translation_unit() -> str:
+    """All cases, each as fast_NAME and naive_NAME with one list of arguments."""
+    parts = [HEAD, gemm.PREAMBLE]
+    for case in CASES:
+        spec = case.spec()
+        fast = gemm.render_gemm(spec)
+        naive = gemm.render_gemm_naive(spec)
+        parts.append(fast.text)
+        parts.append(naive.text.replace(f"void {spec.name}(", f"void naive_{spec.name}("))
+        t = case.ctype
+        parameters = (
+            f"const {t} *a, const {t} *b, const {t} *bias, {t} *y, int64_t H, int64_t M,"
+            " int64_t N, int64_t K, void *workspace, int n_threads"
+        )
+        for prefix, name in (("fast", spec.name), ("twin", f"naive_{spec.name}")):
+            extra = "".join(f", {item}" for item in fast.extra_parameters)
+            parts.append(
+                f"void {prefix}_{spec.name}({parameters})\n{{\n"
+                f"    (void)workspace, (void)n_threads;\n"
+                f"    {name}(a, b, bias, y, H, M, N, K{extra});\n}}\n"
+            )
+    return "\n".join(parts)
+
+
+def compile_c(text: str, target: Path, *flags: str) -> Path:
+    source = target.with_suffix(".c")
+    source.write_text(text)
+    subprocess.run(["gcc", *WARN, *flags, str(source), "-o", str(target), "-lm"], check=True)
+    return target
+
+
+def evaluate(expression: str, **names: int) -> int:
+    """The value of Rendered.workspace, as the caller computes it."""
+    return int(eval(expression.replace("/", "//"), {}, names))
+
+
+def elements(case: Case, layout: str, rows: int, columns: int) -> int:
+    return int(eval(case.strides(layout, str(rows), str(columns))[2]))
+
+
+def reference(case: Case, arrays, sizes, heads):
+    """The product in float64, and the packed b."""
+    a_data, b_data, bias = arrays
+    m, n, k = sizes
+    a_data, b_data = a_data.reshape(heads, -1), b_data.reshape(heads, -1)
+
+    def view(flat, layout, rows, columns):
+        row, column, _ = (int(eval(s)) for s in case.strides(layout, str(rows), str(columns)))
+        steps = (row * flat.itemsize, column * flat.itemsize)
+        return np.lib.stride_tricks.as_strided(flat, (rows, columns), steps)
+
+    result = np.zeros((heads, m, n))
+    packed = []
+    for h in range(heads):
+        a = view(a_data[h], case.a_layout, m, k).astype(np.float64)
+        layout = "rows" if case.b_layout == "packed" else case.b_layout
+        b = view(b_data[h], layout, k, n)
+        packed.append(gemm.pack_b(np.ascontiguousarray(b)))
+        a = a * 3 + 1 if case.prologue else a
+        result[h] = np.maximum(2 * (a @ b.astype(np.float64)) + bias, -4)
+    return result, packed[0]
+
+
+def check(library: ctypes.CDLL, case: Case, sizes: tuple[int, int, int], n_threads: int) -> None:
+    m, n, k = sizes
+    heads = 6 if case.batched else 1
+    dtype = np.float32 if case.ctype == "float" else np.float64
+    rng = np.random.default_rng(m * 7 + n * 3 + k)
+    b_layout = "rows" if case.b_layout == "packed" else case.b_layout
+    counts = (
+        heads * elements(case, case.a_layout, m, k),
+        heads * elements(case, b_layout, k, n),
+        n,
+    )
+    arrays = [rng.standard_normal(count).astype(dtype) for count in counts]
+    expected, packed = reference(case, arrays, sizes, heads)
+    if case.b_layout == "packed":
+        arrays[1] = packed
+    rendered = gemm.render_gemm(case.spec())
+    size = evaluate(rendered.workspace, H=3, M=m, N=n, K=k)
+    fence = 64
+    workspace = np.full(size + fence, 0xA5, np.uint8)
+    for prefix in ("fast", "twin"):
+        y = np.full(heads * m * n + 8, 7777, dtype)
+        workspace[:] = 0xA5
+        getattr(library, f"{prefix}_{case.name}")(
+            *(ctypes.c_void_p(array.ctypes.data) for array in (*arrays, y)),
+            *(ctypes.c_int64(value) for value in (3, m, n, k)),
+            ctypes.c_void_p(workspace.ctypes.data),
+            n_threads,
+        )
+        assert (workspace[size:] == 0xA5).all(), f"{case.name} {sizes}: wrote past its workspace"
+        assert (y[heads * m * n :] == 7777).all(), f"{case.name} {sizes}: wrote past its result"
+        got = y[: heads * m * n].reshape(heads, m, n)
+        tolerance = 32 * np.finfo(dtype).eps * (k + 4) ** 0.5 * (5 if case.prologue else 1)
+        scale = np.maximum(1, np.abs(expected))
+        error = np.abs(got - expected) / scale
+        assert error.max(initial=0) <= tolerance, (prefix, case.name, sizes, error.max())
+
+
+FLAGS = {
+    "native": ("-O3", "-march=native", "-fopenmp"),
+    "native, no OpenMP": ("-O2", "-march=native"),
+    "AVX2": ("-O3", "-march=haswell", "-fopenmp"),
+    "SSE2": ("-O2",),
+}
+
+
+def supported(name: str) -> bool:
+    return name != "AVX2" or "avx2" in Path("/proc/cpuinfo").read_text()
+
+
+@pytest.fixture(scope="module", params=[name for name in FLAGS if supported(name)])
+def library(request, tmp_path_factory) -> ctypes.CDLL:
+    target = tmp_path_factory.mktemp("gemm") / "gemm.so"
+    flags = FLAGS[request.param]
+    return ctypes.CDLL(str(compile_c(translation_unit(), target, "-shared", "-fPIC", *flags)))
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_products_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> None:
+    for case in CASES:
+        for sizes in [case.size] if case.size else SIZES:
+            check(library, case, sizes, n_threads)
+
+
+def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
+    """A NaN in a row of A or a column of B reaches exactly that row or column."""
+    case = Case("float", "rows", "packed", False, False, None)
+    m, n, k = 13, 37, 21
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((m, k)).astype(np.float32)
+    b = rng.standard_normal((k, n)).astype(np.float32)
+    a[4, 20], b[3, 36], a[7, 0] = np.nan, np.nan, np.inf
+    packed, bias, y = gemm.pack_b(b), np.zeros(n, np.float32), np.zeros((m, n), np.float32)
+    library[f"fast_{case.name}"](
+        *(ctypes.c_void_p(array.ctypes.data) for array in (a, packed, bias, y)),
+        *(ctypes.c_int64(value) for value in (1, m, n, k)),
+        None,
+        1,
+    )
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b
+    # NaN < -4 is false: the epilogue keeps it
+    assert np.array_equal(np.isnan(y), np.isnan(expected))
+    infinite = np.isinf(expected)
+    assert np.array_equal(y[infinite] > 0, expected[infinite] > 0)
+
+
+MAIN = """
+typedef void function(const void *, const void *, const void *, void *, int64_t, int64_t, int64_t,
+                      int64_t, void *, int);
+
+static void *filled(long count, int item)
+{
+    static uint64_t state = 1;
+    void *data = malloc(count * item);
+    for (long i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(state >> 40) / (1 << 23) - 1;
+        if (item == 4)
+            ((float *)data)[i] = value;
+        else
+            ((double *)data)[i] = value;
+    }
+    return data;
+}
+
+static int check(const char *name, function *fast, function *twin, int item, int m, int n, int k,
+                 long a_count, long b_count, long count, long workspace_bytes)
+{
+    void *a = filled(a_count, item), *b = filled(b_count, item), *bias = filled(n, item);
+    void *y = filled(count, item), *z = filled(count, item), *workspace = malloc(workspace_bytes);
+    int wrong = 0;
+    fast(a, b, bias, y, 3, m, n, k, workspace, 2);
+    twin(a, b, bias, z, 3, m, n, k, workspace, 2);
+    for (long i = 0; i < count; i++) {
+        const double u = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
+        const double v = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
+        wrong += !(fabs(u - v) <= 1e-4 * (1 + fabs(v)));
+    }
+    if (wrong)
+        printf("%s %d %d %d: %d wrong\\n", name, m, n, k, wrong);
+    free(a), free(b), free(bias), free(y), free(z), free(workspace);
+    return wrong != 0;
+}
+
+int main(void)
+{
+    int wrong = 0;
+"""
+
+
+def sanitizer_program() -> str:
+    """A main() that runs each case on exactly sized buffers and compares it with its twin."""
+    lines = [MAIN]
+    for case in CASES:
+        workspace = gemm.render_gemm(case.spec()).workspace
+        line = 8 if case.ctype == "double" else 16
+        for m, n, k in [case.size] if case.size else SIZES:
+            heads = 6 if case.batched else 1
+            b_count = k * (-(-n // line) * line)
+            if case.b_layout != "packed":
+                b_count = heads * elements(case, case.b_layout, k, n)
+            counts = (
+                heads * elements(case, case.a_layout, m, k),
+                b_count,
+                heads * m * n,
+                evaluate(workspace, H=3, M=m, N=n, K=k),
+            )
+            lines.append(
+                f'    wrong += check("{case.name}", (function *)fast_{case.name},'
+                f" (function *)twin_{case.name}, sizeof({case.ctype}), {m}, {n}, {k},"
+                f" {', '.join(map(str, counts))});"
+            )
+    return "\n".join([*lines, "    return wrong != 0;", "}"])
+
+
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
+    program = compile_c(
+        translation_unit() + sanitizer_program(),
+        tmp_path / "gemm",
+        "-O1",
+        "-g",
+        f"-march={march}",
+        "-fopenmp",
+        "-Wno-cast-function-type",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    )
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    subprocess.run([str(program)], check=True, env=environment)
+
+
+def test_packed_layout() -> None:
+    b = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
+    packed = gemm.pack_b(b)
+    assert packed.size == 3 * 64
+    assert np.array_equal(packed[:96].reshape(3, 32), b[:, :32])
+    assert np.array_equal(packed[96:].reshape(3, 32)[:, :18], b[:, 32:])
+    assert not packed[96:].reshape(3, 32)[:, 18:].any()
+    assert gemm.pack_b(b[:, :41]).size == 3 * 48
+    assert gemm.pack_b(b.astype(np.float64)).size == 3 * 56
+    assert gemm.pack_b(b[:, :0]).size == 0
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [(("3", "B", "4"), "B * 12"), (("B + 1", "2"), "(B + 1) * 2"), (("0", "B"), "0"), ((), "1")],
+)
+def test_multiply_prints(expressions: tuple[str, ...], expected: str) -> None:
+    assert gemm.multiply(*expressions) == expected

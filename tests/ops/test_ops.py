@@ -1,0 +1,63 @@
+"""Every op of the registry on its own samples: type rule, body against reference, all rungs of the
+oracle, refusal of bad calls, completeness of the record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fxlite as fx
+from fxlite.errors import FxliteError
+from fxlite.op import REGISTRY
+from tests.ops.body_check import check_body
+from tests.oracle import RUNGS, agree
+
+CASES = [(name, number) for name, op in sorted(REGISTRY.items()) for number in range(len(op.samples))]
+BAD = [(name, number) for name, op in sorted(REGISTRY.items()) for number in range(len(op.bad_samples))]
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_record_is_complete(name: str) -> None:
+    op = REGISTRY[name]
+    assert op.samples, f"{name} has no samples"
+    assert op.__doc__, f"{name} has no documentation"
+    assert op._infer is not None, f"{name} has no type rule"
+    assert op.has_body or op.has_expansion or op.kind == "opaque", f"{name} has no meaning as loops"
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_sample(name: str, number: int) -> None:
+    op = REGISTRY[name]
+    sample = op.samples[number]
+    arrays = sample.arrays(seed=number)
+
+    def program(*values: Any) -> Any:
+        return sample.call(op, values)
+
+    # a function with named parameters, as many as there are arrays
+    names = [f"x{i}" for i in range(len(arrays))]
+    space: dict[str, Any] = {"program": program}
+    exec(f"def {name}_program({', '.join(names)}): return program({', '.join(names)})", space)
+    rungs = [r for r in RUNGS if r != "cuda"]
+    agree(space[f"{name}_program"], *arrays, types=sample.types(), rtol=max(sample.rtol, op.rtol),
+          rungs=rungs)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "number"), [c for c in CASES if REGISTRY[c[0]].has_body])
+def test_body_is_reference(name: str, number: int) -> None:
+    op = REGISTRY[name]
+    check_body(op, op.samples[number])
+
+
+@pytest.mark.parametrize(("name", "number"), BAD)
+def test_bad_call_is_refused(name: str, number: int) -> None:
+    op = REGISTRY[name]
+    bad = op.bad_samples[number]
+    arrays = bad.sample.arrays()
+    names = [f"x{i}" for i in range(len(arrays))]
+    space: dict[str, Any] = {"run": lambda *v: bad.sample.call(op, v)}
+    exec(f"def f({', '.join(names)}): return run({', '.join(names)})", space)
+    with pytest.raises((FxliteError, ValueError, TypeError)) as caught:
+        fx.symbolic_trace(space["f"], *bad.sample.types())
+    assert bad.match in str(caught.value)
