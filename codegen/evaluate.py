@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,9 @@ class Evaluator:
     def _compute(self, node: Expr) -> Any:
         numpy = node.dtype.compute.numpy
         if isinstance(node, Const):
-            return node.value if isinstance(node, _Known) else numpy.type(node.value)
+            return numpy.type(node.value)
+        if isinstance(node, _Known):
+            return node.value
         if isinstance(node, IndexValue):
             return np.asarray(self.index(node.index), dtype=np.int64)
         if isinstance(node, Load):
@@ -127,10 +130,7 @@ class Evaluator:
             return self._reduce(node)
         if isinstance(node, Local):
             value = self.locals[node.name]
-            if node.index:
-                grids = np.broadcast_arrays(*(np.asarray(self.index(i)) for i in node.index))
-                return value[tuple(grids)]
-            return value
+            return value[int(self.index(node.index[0]))] if node.index else value
         raise TypeError(f"cannot evaluate {type(node).__name__}")
 
     def _load(self, node: Load) -> Any:
@@ -181,8 +181,11 @@ class Evaluator:
         return np.asarray(total).astype(node.dtype.compute.numpy, copy=False)
 
 
-class _Known(Const):
-    """A condition that was evaluated before: an array in the place of a literal."""
+@dataclass(frozen=True, eq=False)
+class _Known(Expr):
+    """A condition that was evaluated before."""
+
+    value: Any
 
 
 def _post_order(node: Expr) -> list[Expr]:

@@ -367,6 +367,12 @@ class Graph:
         self._length -= 1
         self._namer.taken.discard(node.name)
 
+    def rename_node(self, node: Node, wish: str) -> str:
+        """Give a node another name (made unique); returns it."""
+        self._namer.taken.discard(node.name)
+        node.name = self._namer.unique(wish)
+        return node.name
+
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
         """Copy of a node (maybe of another graph) with its arguments mapped; scope, loc, type and
         meta are kept."""

@@ -72,24 +72,28 @@ class GraphModule(Module):
             parent.register_buffer(name, value)
 
     def delete_all_unused_submodules(self) -> None:
-        """Drop weights and modules that no node reads."""
+        """Drop weights and modules that no node reads. Leaf modules, which belong to the program, are
+        dropped whole or left as they are."""
         used = {n.target for n in self.graph.nodes if n.op in ("get_attr", "call_module")}
-        modules = [*self.named_modules(remove_duplicate=False)]
-        for path, module in reversed(modules):
-            if any(path == u or path.startswith(f"{u}.") for u in used if u):
-                continue
+        containers = {"": self} | {
+            path: module
+            for path, module in self.named_modules(remove_duplicate=False)
+            if type(module) is Container
+        }
+        for path, module in reversed(containers.items()):
             dot = f"{path}." if path else ""
             for group in (module._parameters, module._buffers):
                 for name in [n for n in group if dot + n not in used]:
                     del group[name]
-            for name in [
-                n
-                for n, child in module._modules.items()
-                if child is not None
-                and dot + n not in used
-                and not (child._parameters or child._buffers or child._modules)
-            ]:
-                del module._modules[name]
+            for name, child in list(module._modules.items()):
+                child_path = dot + name
+                if type(child) is Container:
+                    empty = not (child._parameters or child._buffers or child._modules)
+                else:
+                    inner = f"{child_path}."
+                    empty = child_path not in used and not any(u.startswith(inner) for u in used)
+                if empty:
+                    del module._modules[name]
 
     # -- graph and code --------------------------------------------------------------------------
     @property
@@ -101,16 +105,35 @@ class GraphModule(Module):
     def graph(self, graph: Graph) -> None:
         self.__dict__["_graph"] = graph
         graph.owning_module = self
-        self.recompile()
+        self._prepare()
 
     @property
     def code(self) -> str:
         """Source of ``forward``, as last compiled."""
+        if self.__dict__["_code"] is None:
+            self.recompile()
         return self.__dict__["_code"]  # type: ignore[no-any-return]
+
+    def _prepare(self) -> None:
+        """Forget the code; it is made again when somebody calls the module or reads ``code``."""
+        self.__dict__["_code"] = None
+        self.__dict__["_forward"] = self._first_call
+        placeholders = self.graph.placeholders
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__dict__["_signature"] = inspect.Signature(
+            [inspect.Parameter(p.target, kind, default=_default(p)) for p in placeholders]
+        )
+
+    @staticmethod
+    def _first_call(module: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        module.recompile()
+        return module.__dict__["_forward"](module, *args, **kwargs)
 
     def recompile(self) -> str:
         """Regenerate ``code`` and ``forward`` from the graph. Returns the code."""
         from fxlite import ops, pretty
+
+        self._prepare()
 
         code = pretty.forward_code(self.graph)
         filename = f"<fxlite {self.name} {next(_numbers)}>"
@@ -121,12 +144,6 @@ class GraphModule(Module):
         exec(compile(code, filename, "exec"), namespace)
         self.__dict__["_code"] = code
         self.__dict__["_forward"] = namespace["forward"]
-        names = [n.target for n in self.graph.nodes if n.op == "placeholder"]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self.__dict__["_signature"] = inspect.Signature(
-            [inspect.Parameter(n, kind, default=_default(p)) for n, p in
-             zip(names, self.graph.placeholders)]
-        )  # fmt: skip
         return code
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -485,6 +485,9 @@ def _text(index: Index, value_text: Any, divide: str, minmax: tuple[str, str]) -
         b, b_sum = _text(atom.b, value_text, divide, minmax)
         if isinstance(atom, Extremum):
             return f"{minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
+        if divide == "/" and not atom.a.is_nonnegative():  # C truncates, an index floors
+            name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
+            return f"{name}({a}, {b})"
         a_part = f"({a})" if a_sum or "*" in a else a
         b_part = f"({b})" if b_sum or "*" in b or "/" in b else b
         return f"({a_part} {divide if isinstance(atom, Quotient) else '%'} {b_part})"

@@ -14,6 +14,10 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import dtypes
+from fxlite.codegen.c import templates
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program import plan
+from fxlite.codegen.run import run_program
 
 #: Relative tolerance by result dtype; scaled by max |expected| of the array.
 TOLERANCE = {"f16": 4e-3, "bf16": 3e-2, "f32": 1e-5, "f64": 1e-12}
@@ -115,4 +119,14 @@ def _python(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     return module(*inputs)
 
 
-RUNGS: dict[str, Any] = {"graph": _graph, "python": _python}
+def _kernel(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    optimized, _ = optimize(module)
+    return run_program(plan(optimized, templates.claims), inputs)
+
+
+def _c(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    return fx.compile(module, backend="c")(*inputs)
+
+
+#: The ways to run a traced module; each is compared with eager NumPy.
+RUNGS: dict[str, Any] = {"graph": _graph, "python": _python, "kernel": _kernel, "c": _c}

@@ -159,8 +159,9 @@ def _packs_b(spec: GemmSpec) -> bool:
 class _Gemm:
     """The function of one product while it is printed."""
 
-    def __init__(self, spec: GemmSpec) -> None:
+    def __init__(self, spec: GemmSpec, finish: Callable[[Lines, str], None] | None) -> None:
         self.spec = spec
+        self.finish = finish or self.finish_tile
         self.out = Lines()
         self.width = panel_columns(spec.ctype)
         self.line = self.width // 2
@@ -217,8 +218,8 @@ class _Gemm:
         tile_bytes = multiply(spec.k, "TILE_ROWS", str(ITEM_BYTES[ctype]))
         others = multiply(*self.extents, self.panels)
         n_threads = "n_threads" if self.threads else "1"
-        out.put("const int64_t row_blocks")
-        out.put(f"    = count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads});")
+        blocks = f"count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads})"
+        out.put(f"const int64_t row_blocks = {blocks};")
         if self.copies_a:
             out.put(f"{ctype} *const a_rows = workspace;")
         if self.packs_b:
@@ -337,14 +338,13 @@ class _Gemm:
             out.put(f"{spec.ctype} tile[TILE_ROWS * {width}];")
             out.put(f"multiply_tile_{spec.ctype}(rows, columns, {spec.k}, {a_start}, {a_row},")
             out.put(f"    b_panel, {b_row}, tile);")
-            self.finish()
+            self.finish(out, f"tile[i * {width} + j]")
             out.depth -= 1
             out.put("}")
 
-    def finish(self) -> None:
+    def finish_tile(self, out: Lines, element: str) -> None:
         """The epilogue over the finished tile."""
-        out = self.out
-        statements = self.spec.epilogue(f"tile[i * {self.width} + j]", "row", "column")
+        statements = self.spec.epilogue(element, "row", "column")
         with out.block("for (int i = 0; i < rows; i++)"):
             if mentions(statements, "row"):
                 out.put("const int64_t row = row_0 + i;")
@@ -365,7 +365,14 @@ def _function(spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str,
 
 def render_gemm(spec: GemmSpec) -> Rendered:
     """Print the function of one product."""
-    return _Gemm(spec).render()
+    return _Gemm(spec, None).render()
+
+
+def render_product(spec: GemmSpec, finish: Callable[[Lines, str], None]) -> Rendered:
+    """As `render_gemm`, but `finish(out, element)` prints the loops over a finished tile: `rows`
+    rows from `row_0` with index i, `columns` columns from `column_0` with index j. The spec's
+    epilogue is not used."""
+    return _Gemm(spec, finish).render()
 
 
 # ---- the naive twin -------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 //
 // How it works
 //   block    Blocks are handed out to operating-system threads ("workers"); a block stays with one.
+//            There are as many as processors, or $FX_SHIM_THREADS.
 //   thread   A CUDA thread runs as a plain function call until it has to wait. Only then does it
 //            keep its stack (a "fiber"), and its neighbours go on with another one. A kernel
 //            without barriers is therefore an ordinary loop.

@@ -15,10 +15,19 @@ FAMILIES = (
     "elementwise",
     "reduction",
     "view",
+    "joining",
+    "creation",
     "indexing",
     "contraction",
+    "convolution",
+    "transposed_convolution",
     "pooling",
+    "adaptive_pooling",
     "composite",
+    "activation",
+    "normalization",
+    "attention",
+    "loss",
 )
 for _family in FAMILIES:
     importlib.import_module(f"fxlite.ops.{_family}")

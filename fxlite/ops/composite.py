@@ -1,1 +1,280 @@
-"""To be written."""
+"""Composites: ops defined by other ops. One node in the graph until a back end expands it.
+
+In: :func:`composite`, the decorator the families ``activation``, ``normalization``, ``attention`` and
+``loss`` register with. Out: records with a type rule, an expansion, and a NumPy reference written
+independently of the expansion. The rules all of them share:
+
+- results have the dtype of ``x``; weights and other float operands are taken in it;
+- half types are computed in float32 between, and rounded once at the end, in both definitions;
+- an eager call is refused with the same error as a traced one: the type rule is asked first.
+
+Here are the softmax family, the variance and the vector norms.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import fxlite.ops as ops
+from fxlite import dtypes, shapes
+from fxlite.dtypes import DType
+from fxlite.op import (
+    Axis,
+    Op,
+    Tensor,
+    broadcast_shapes,
+    normalize_axes,
+    normalize_axis,
+    op,
+    require_float,
+)
+from fxlite.ops.reduction import reduced_shape
+from fxlite.proxy import Proxy
+from fxlite.samples import Bad, S, special, uniform
+from fxlite.types import TensorType, type_of
+
+
+def dtype_of(x: Any) -> DType | None:
+    """dtype of an array or proxy; None in a trace without types."""
+    if isinstance(x, Proxy):
+        return x.node.type.dtype if isinstance(x.node.type, TensorType) else None
+    return dtypes.dtype(np.asarray(x).dtype)
+
+
+def result_dtype(dtype: DType) -> DType:
+    """Result dtype for an operand dtype: itself; integers and bool give float64, as NumPy's mean."""
+    return dtype if dtype.is_float else dtypes.float64
+
+
+def widen(record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType) -> dict[str, Any]:
+    """Arguments with the tensors in ``to``, except integers and booleans beside ``x`` (targets and
+    masks) and those named in ``exact``."""
+
+    def wide(value: Any) -> Any:
+        known = dtype_of(value)
+        if known is None or known is to:
+            return value
+        return ops.cast(value, to) if isinstance(value, Proxy) else np.asarray(value).astype(to.numpy)
+
+    result = dict(bound)
+    for name in record.tensor_kinds:
+        value = result.get(name)
+        if value is None or name in exact:
+            continue
+        known = dtype_of(value)
+        if name == "x" or known is None or known.is_float:
+            result[name] = wide(value)
+        elif not isinstance(value, Proxy):
+            result[name] = np.asarray(value)
+    return result
+
+
+def composite(
+    *, infer: Callable[..., Any], expansion: Callable[..., Any], exact: tuple[str, ...] = (),
+    first: str = "x", **facts: Any,
+) -> Callable[[Callable[..., Any]], Op]:  # fmt: skip
+    """Register a composite. The decorated function is the NumPy reference and ``expansion`` the
+    definition in other ops; both see the tensors in the dtype computed in and have their result
+    rounded to the dtype of the parameter ``first``."""
+
+    def register(reference: Callable[..., Any]) -> Op:
+        @functools.wraps(reference)
+        def call(**bound: Any) -> Any:
+            record.result_type(record.map_tensors(type_of, bound))
+            dtype = result_dtype(dtypes.dtype(np.asarray(bound[first]).dtype))
+            with np.errstate(all="ignore"):
+                result = reference(**widen(record, bound, exact, dtype.compute))
+            return np.asarray(result).astype(dtype.numpy, copy=False)
+
+        def expand(**bound: Any) -> Any:
+            known = dtype_of(bound[first])
+            if known is None:
+                return expansion(**bound)
+            dtype = result_dtype(known)
+            result = expansion(**widen(record, bound, exact, dtype.compute))
+            return result if dtype_of(result) is dtype else ops.cast(result, dtype)
+
+        record = op("composite", **facts)(call)
+        record.infer(infer)
+        record.expansion(expand)
+        return record
+
+    return register
+
+
+def same_type(x: TensorType, **attributes: Any) -> TensorType:
+    """Type rule of what keeps shape and dtype of a float tensor."""
+    require_float(x, "x")
+    return x
+
+
+def number(dim: Any, dtype: Any) -> Any:
+    """A size as a factor: a Python float, or a rank-0 tensor of ``dtype`` for a named dim."""
+    value = dim.expr if isinstance(dim, shapes.NamedDim) else dim
+    return float(value) if type(value) is int else ops.full((), value, dtype=dtypes.dtype(dtype))
+
+
+# -- softmax ---------------------------------------------------------------------------------------
+_SOFTMAX_SAMPLES = [
+    S("f32[B,5]", dims={"B": 3}),
+    S("f32[B,5]", axis=0, dims={"B": 7}),
+    S("f32[2,3,40]", axis=-1),
+    S("f32[2,3,4]", 1),
+    S(uniform("f32[4,6]", -90, 90), axis=1),
+    S("f64[3,4]", axis=-1),
+    S("f16[4,9]", axis=1),
+    S("bf16[3,8]", axis=1),
+    S("f32[0,4]", axis=1),
+    S("f32[3,1]", axis=1),
+    S(special("f32[3,3]"), axis=1),
+]
+_SOFTMAX_BAD = [
+    Bad("f32[3,4]", axis=2, match="out of range"),
+    Bad("i32[3,4]", axis=1, match="must be a float"),
+]
+
+
+def _along_axis(x: TensorType, axis: int = -1) -> TensorType:
+    require_float(x, "x")
+    normalize_axis(axis, x.rank)
+    return x
+
+
+def _softmax(x: Any, axis: int = -1) -> Any:
+    e = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
+    return e / ops.sum(e, axis=axis, keepdims=True)
+
+
+@composite(infer=_along_axis, expansion=_softmax, samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD)
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along ``axis``; a row of -inf gives NaN."""
+    if not x.size:
+        return x
+    wide = x.astype(np.float64)
+    e = np.exp(wide - wide.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def _log_softmax(x: Any, axis: int = -1) -> Any:
+    shifted = x - ops.max(x, axis=axis, keepdims=True)
+    return shifted - ops.log(ops.sum(ops.exp(shifted), axis=axis, keepdims=True))
+
+
+@composite(infer=_along_axis, expansion=_log_softmax, samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD)
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """``x - log(sum(exp(x)))`` along ``axis``."""
+    if not x.size:
+        return x
+    wide = x.astype(np.float64)
+    wide = wide - wide.max(axis=axis, keepdims=True)
+    return wide - np.log(np.exp(wide).sum(axis=axis, keepdims=True))
+
+
+def _reduced(x: TensorType, axis: Any, keepdims: bool = False) -> TensorType:
+    require_float(x, "x")
+    return TensorType(reduced_shape(x, axis, keepdims), x.dtype)
+
+
+def drop_axes(x: Any, axis: Any, rank: int) -> Any:
+    """``x`` without the axes of size 1 named by ``axis``."""
+    for a in reversed(normalize_axes(axis, rank)):
+        x = ops.squeeze(x, axis=a)
+    return x
+
+
+def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
+    largest = ops.max(x, axis=axis, keepdims=True)
+    shift = ops.where(ops.isinf(largest), 0.0, largest)
+    result = ops.log(ops.sum(ops.exp(x - shift), axis=axis, keepdims=True)) + shift
+    return result if keepdims else drop_axes(result, axis, x.ndim)
+
+
+@composite(infer=_reduced, expansion=_logsumexp,
+           samples=[S("f32[B,5]", axis=1, dims={"B": 3}), S("f32[2,3,4]", axis=(0, 2)),
+                    S(uniform("f32[3,7]", -90, 90), axis=1, keepdims=True), S("f64[3,4]", axis=-1),
+                    S("f16[4,5]", axis=0), S("bf16[3,8]", axis=1), S(special("f32[3,3]"), axis=1)],
+           bad=_SOFTMAX_BAD)  # fmt: skip
+def logsumexp(x: Tensor, axis: Axis, keepdims: bool = False) -> Tensor:
+    """``log(sum(exp(x)))`` over ``axis``, without overflow; infinities as they should be."""
+    return np.logaddexp.reduce(x.astype(np.float64), axis=axis, keepdims=keepdims)
+
+
+# -- variance and norms ----------------------------------------------------------------------------
+def _infer_var(x: TensorType, axis: Any = None, correction: int = 0, keepdims: bool = False) -> TensorType:
+    return TensorType(reduced_shape(x, axis, keepdims), result_dtype(x.dtype))
+
+
+def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) -> Any:
+    square = ops.square(x - ops.mean(x, axis=axis, keepdims=True))
+    if correction == 0:
+        return ops.mean(square, axis=axis, keepdims=keepdims)
+    count = shapes.product(shapes.normalize(x.shape[a]) for a in normalize_axes(axis, x.ndim))
+    count = shapes.normalize(count - correction)
+    if type(count) is int:
+        count = max(count, 0)
+    return ops.sum(square, axis=axis, keepdims=keepdims) / number(count, x.dtype)
+
+
+@composite(infer=_infer_var, expansion=_var,
+           samples=[S("f32[B,5]", axis=1, dims={"B": 3}), S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
+                    S("f32[3,4,5]", axis=(0, 2), keepdims=True), S("f32[3,40]"), S("f64[2,3]", axis=-1),
+                    S("f16[4,9]", axis=1), S("bf16[3,8]", axis=1), S("i32[4,5]", axis=0), S("f32[3,1]", axis=1),
+                    S(special("f32[3,3]"), axis=1), S("f32[0,4]", axis=1)],
+           bad=[Bad("f32[3,4]", axis=2, match="out of range")])  # fmt: skip
+def var(x: Tensor, axis: Axis = None, correction: int = 0, keepdims: bool = False) -> Tensor:
+    """Mean squared distance from the mean over ``axis``, divided by count - ``correction``."""
+    return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
+
+
+def _infer_normalize(x: TensorType, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> TensorType:
+    return _along_axis(x, axis)
+
+
+def _norm(x: Any, p: float, axis: int) -> Any:
+    if p == 2:
+        return ops.sqrt(ops.sum(ops.square(x), axis=axis, keepdims=True))
+    if p == 1:
+        return ops.sum(ops.abs(x), axis=axis, keepdims=True)
+    if p == float("inf"):
+        return ops.max(ops.abs(x), axis=axis, keepdims=True)
+    return ops.pow(ops.sum(ops.pow(ops.abs(x), p), axis=axis, keepdims=True), 1.0 / p)
+
+
+def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any:
+    return x / ops.maximum(_norm(x, p, axis), eps)
+
+
+@composite(infer=_infer_normalize, expansion=_normalize,
+           samples=[S("f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", axis=-1), S("f32[3,4]", p=1.0, axis=0),
+                    S("f64[3,4]", p=3.0), S("f32[3,4]", p=float("inf")), S("f16[3,4]"), S("bf16[3,4]"),
+                    S(uniform("f32[2,3]", 0, 1e-30)), S("f32[0,4]")],
+           bad=[Bad("f32[3]", match="out of range")])  # fmt: skip
+def normalize(x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
+    """``x / max(norm, eps)`` with the p-norm along ``axis``."""
+    return x / np.maximum(np.linalg.norm(x, ord=p, axis=axis, keepdims=True), x.dtype.type(eps))
+
+
+def _infer_cosine(x: TensorType, y: TensorType, axis: int = 1, eps: float = 1e-8) -> TensorType:
+    require_float(x, "x")
+    both = TensorType(broadcast_shapes(x.shape, y.shape), x.dtype)
+    return TensorType(reduced_shape(both, normalize_axis(axis, both.rank), False), x.dtype)
+
+
+def _cosine(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Any:
+    lengths = [ops.maximum(_norm(v, 2.0, axis), eps) for v in (x, y)]
+    return ops.sum((x / lengths[0]) * (y / lengths[1]), axis=axis)
+
+
+@composite(infer=_infer_cosine, expansion=_cosine,
+           samples=[S("f32[B,5]", "f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", "f32[3,1,5]", axis=-1),
+                    S("f64[3,4]", "f64[3,4]"), S("f16[3,4]", "f16[3,4]"), S("bf16[3,8]", "bf16[3,8]")],
+           bad=[Bad("f32[3,4]", "f32[3,5]", match="do not broadcast")])  # fmt: skip
+def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
+    """``sum(x * y) / (|x| |y|)`` along ``axis``, each length at least ``eps``."""
+    x, y = np.broadcast_arrays(x, y)
+    lengths = [np.maximum(np.sqrt((v * v).sum(axis=axis)), v.dtype.type(eps)) for v in (x, y)]
+    return (x * y).sum(axis=axis) / (lengths[0] * lengths[1])

@@ -1,1 +1,413 @@
-"""To be written."""
+"""Contractions: matmul, linear and einsum, sums of products over shared axes.
+
+dtypes are promoted as NumPy does. Products of half types are summed in float32 and rounded once; sums
+of integers wrap around in their dtype and sums of bools are "any", as in ``np.matmul``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite import dtypes, expr, shapes
+from fxlite.dtypes import DType
+from fxlite.errors import ArgumentError, ShapeError
+from fxlite.expr import Expr, MultiIndex, Reader
+from fxlite.index import Index
+from fxlite.op import OptionalTensor, Tensor, Tensors, broadcast_shapes, lookup, op
+from fxlite.ops.spatial import checked_type, rewrite
+from fxlite.samples import Bad, S, special
+from fxlite.types import TensorType
+
+
+def common_dtype(*operands: Any) -> DType:
+    """NumPy's common dtype of tensors, readers or arrays (None is left out)."""
+    return dtypes.result_type(*(dtypes.dtype(o.dtype) for o in operands if o is not None))
+
+
+def matmul_dtype(x: Any, y: Any) -> DType:
+    """Result dtype of ``x @ y``. NumPy has no bfloat16 matrix product: it computes and returns float32,
+    and so does the op, for a traced program to agree with the program."""
+    common = common_dtype(x, y)
+    return dtypes.float32 if common is dtypes.bfloat16 else common
+
+
+def multiply(a: Expr, b: Expr, computed: DType) -> Expr:
+    """Product in the dtype of the sum it goes into; of bools: "and"."""
+    a, b = expr.cast(a, computed), expr.cast(b, computed)
+    return expr.apply("and" if computed.is_bool else "mul", a, b)
+
+
+def sum_kind(computed: DType) -> str:
+    """How products are added up: of bools "any" is the sum."""
+    return "any" if computed.is_bool else "sum"
+
+
+def _tensor(value: Any, what: str) -> TensorType:
+    if not isinstance(value, TensorType):
+        raise ArgumentError(f"{what} must be a tensor, not {value!r}")
+    return value
+
+
+# -- matmul ----------------------------------------------------------------------------------------
+@op("contraction", symbol="@", aliases=("mm", "bmm"),
+    samples=[S("f32[B,4]", "f32[4,5]", dims={"B": 3}), S("f32[3,K]", "f32[K,2]", dims={"K": 7}),
+             S("f32[4]", "f32[4]"), S("f32[4]", "f32[4,3]"), S("f32[2,3,4]", "f32[4]"),
+             S("f32[2,1,3,4]", "f32[5,4,2]"), S("f32[B,H,T,4]", "f32[B,H,4,T]",
+                                                dims={"B": 2, "H": 3, "T": 5}),
+             S("f64[3,4]", "f64[4,2]"), S("f16[3,40]", "f16[40,2]"), S("bf16[3,8]", "bf16[8,2]"),
+             S("f16[2,3]", "f32[3,2]"), S("i32[3,4]", "i32[4,2]"), S("i8[3,4]", "i8[4,2]"),
+             S("i32[2,3]", "f32[3,2]"), S("bool[3,4]", "bool[4,2]"), S("f32[0,4]", "f32[4,3]"),
+             S("f32[3,0]", "f32[0,2]"), S(special("f32[3,4]"), "f32[4,2]"),
+             S("f32[B,1,3,4]", "f32[1,B,4,2]", dims={"B": 2})],
+    bad=[Bad("f32[3,4]", "f32[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
+         Bad("f32[3,4]", "f32[5]", match="but axis 0 of y is 5"),
+         Bad("f32[]", "f32[4]", match="rank 0"), Bad("f32[4]", 2.0, match="use *"),
+         Bad("f32[2,3,4]", "f32[3,4,5]", match="do not broadcast"),
+         Bad("f32[3,K]", "f32[L,2]", dims={"K": 3, "L": 4}, match="same name")])  # fmt: skip
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Matrix product ``x @ y`` as ``np.matmul``: ``[..., M, K] @ [..., K, N]`` is ``[..., M, N]``.
+
+    Leading axes broadcast. An operand of rank 1 is a row on the left and a column on the right, and
+    its axis is missing in the result. bfloat16 gives float32, as in NumPy; cast the result back where
+    that matters. Raises ShapeError for rank 0 or unequal K."""
+    checked_type(matmul, x=x, y=y)
+    x, y = np.asarray(x), np.asarray(y)
+    result = matmul_dtype(x, y)
+    wide = result.compute.numpy
+    with np.errstate(all="ignore"):
+        total = np.matmul(x.astype(wide, copy=False), y.astype(wide, copy=False))
+        return np.asarray(total).astype(result.numpy, copy=False)[()]
+
+
+@matmul.infer
+def _(x: Any, y: Any) -> TensorType:
+    for value, what in ((x, "x"), (y, "y")):
+        if not isinstance(value, TensorType) or value.rank == 0:
+            shown = "rank 0" if isinstance(value, TensorType) else repr(value)
+            raise ShapeError(f"{what} is {shown}: matmul takes rank 1 or more; use * for numbers")
+    inner = y.shape[-2] if y.rank > 1 else y.shape[0]
+    if not shapes.equal(x.shape[-1], inner):
+        hint = "the two must be equal"
+        if not (type(x.shape[-1]) is int and type(inner) is int):
+            hint = "give both the same name if they are always equal"
+        axis = "-2" if y.rank > 1 else "0"
+        raise ShapeError(
+            f"the last axis of x is {x.shape[-1]}, but axis {axis} of y is {inner}; {hint}"
+        )
+    batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return TensorType((*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.rank > 1 else ())),
+                      matmul_dtype(x, y))  # fmt: skip
+
+
+@matmul.body
+def _(i: MultiIndex, x: Reader, y: Reader) -> Expr:
+    result = matmul_dtype(x, y)
+    column = i[-1:] if len(y.shape) > 1 else ()
+    rest = i[: len(i) - len(column)]
+    row = rest[-1:] if len(x.shape) > 1 else ()
+    batch = rest[: len(rest) - len(row)]
+
+    def element(k: Index) -> Expr:
+        a = x[(*_batch_index(x, batch), *row, k)]
+        b = y[(*_batch_index(y, batch), k, *column)]
+        return multiply(a, b, result.compute)
+
+    return expr.cast(expr.reduce(sum_kind(result), [x.shape[-1]], element), result)
+
+
+def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
+    """Index into the leading axes of an operand, axes aligned at the end."""
+    leading = x.shape[:-2]
+    offset = len(batch) - len(leading)
+    return tuple(
+        Index.of(0) if s.constant == 1 else batch[offset + a] for a, s in enumerate(leading)
+    )
+
+
+# -- linear ----------------------------------------------------------------------------------------
+@op("contraction",
+    samples=[S("f32[B,4]", "f32[3,4]", "f32[3]", dims={"B": 5}), S("f32[2,3,4]", "f32[5,4]"),
+             S("f32[B,T,D]", "f32[2*D,D]", "f32[2*D]", dims={"B": 2, "T": 3, "D": 4}),
+             S("f32[4]", "f32[3,4]", "f32[3]"), S("f64[2,4]", "f64[3,4]", "f64[3]"),
+             S("f16[2,40]", "f16[3,40]", "f16[3]"), S("bf16[2,4]", "bf16[3,4]", "bf16[3]"),
+             S("bf16[2,4]", "f32[3,4]", "f32[3]"), S("i32[2,4]", "i32[3,4]", "i32[3]"),
+             S("f32[0,4]", "f32[3,4]", "f32[3]"), S("f32[2,0]", "f32[3,0]", "f32[3]"),
+             S("f32[3,4]", "f32[1,4]", "f32[1]")],
+    bad=[Bad("f32[2,4]", "f32[3,5]", match="x has 4 features, but weight takes 5"),
+         Bad("f32[2,4]", "f32[4]", match="weight must be [out, in]"),
+         Bad("f32[2,4]", "f32[3,4]", "f32[4]", match="bias must be [3]"),
+         Bad("f32[2,4]", "f32[4,3]", match="transpose the weight"),
+         Bad("f32[]", "f32[4,3]", match="rank 0")])  # fmt: skip
+def linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None) -> Tensor:
+    """``x @ weight.T + bias``: ``x [..., in]``, ``weight [out, in]``, ``bias [out]`` to ``[..., out]``
+    (torch.nn.functional.linear). Half types are rounded once, after the bias.
+
+    Raises ShapeError where the features do not fit."""
+    checked_type(linear, x=x, weight=weight, bias=bias)
+    x, weight = np.asarray(x), np.asarray(weight)
+    result = common_dtype(x, weight, bias)
+    wide = result.compute.numpy
+    with np.errstate(all="ignore"):
+        total = np.matmul(x.astype(wide, copy=False), weight.astype(wide, copy=False).T)
+        if bias is not None:
+            total = total + np.asarray(bias).astype(wide, copy=False)
+        return np.asarray(total).astype(result.numpy, copy=False)
+
+
+@linear.infer
+def _(x: Any, weight: Any, bias: Any = None) -> TensorType:
+    x, weight = _tensor(x, "x"), _tensor(weight, "weight")
+    if x.rank == 0:
+        raise ShapeError("x is rank 0: linear takes [..., in]")
+    if weight.rank != 2:
+        raise ShapeError(f"weight must be [out, in] (rank 2), not rank {weight.rank}")
+    outputs, features = weight.shape
+    if not shapes.equal(x.shape[-1], features):
+        hint = "the last axis of x must be weight.shape[1]"
+        if shapes.equal(x.shape[-1], outputs):
+            hint = "transpose the weight: it is [out, in]"
+        raise ShapeError(f"x has {x.shape[-1]} features, but weight takes {features}; {hint}")
+    if bias is not None:
+        require_bias(bias, outputs)
+    return TensorType((*x.shape[:-1], outputs), common_dtype(x, weight, bias))
+
+
+def require_bias(bias: Any, outputs: Any) -> None:
+    """Raises ShapeError unless ``bias`` has one number for each output."""
+    if not isinstance(bias, TensorType) or not shapes.shapes_equal(bias.shape, (outputs,)):
+        found = list(bias.shape) if isinstance(bias, TensorType) else repr(bias)
+        raise ShapeError(f"bias must be [{outputs}], one number for each output, not {found}")
+
+
+@linear.body
+def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None) -> Expr:
+    result = common_dtype(x, weight, bias)
+    computed = result.compute
+
+    def element(k: Index) -> Expr:
+        return multiply(x[(*i[:-1], k)], weight[i[-1], k], computed)
+
+    total = expr.reduce(sum_kind(computed), [x.shape[-1]], element)
+    if bias is not None:
+        function = "or" if computed.is_bool else "add"
+        total = expr.apply(function, total, expr.cast(bias[i[-1:]], computed))
+    return expr.cast(total, result)
+
+
+@linear.expansion
+def _(x: Any, weight: Any, bias: Any = None) -> Any:
+    total = matmul(x, lookup("permute")(weight, (1, 0)))
+    if bias is not None:
+        total = lookup("add")(total, bias)
+    if dtypes.bfloat16.numpy not in (x.dtype, weight.dtype):
+        return total
+    return lookup("cast")(total, common_dtype(x, weight, bias))  # matmul gives f32 for bf16
+
+
+# -- einsum ----------------------------------------------------------------------------------------
+Labels = tuple[str, ...]  # the letter of each axis
+
+
+def parse_equation(equation: Any, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
+    """Letters of the operands' axes and of the result's, from ``"bij,bjk->bik"``.
+
+    Without ``->`` the result has the letters that occur once, in alphabetical order (np.einsum). ``...``
+    stands for leading axes that broadcast; they get numbers for letters. Raises ArgumentError."""
+    if not isinstance(equation, str):
+        raise ArgumentError(f"the equation must be text like 'ij,jk->ik', not {equation!r}")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ArgumentError(
+            f"the equation {equation!r} has {len(terms)} operands, but {len(ranks)} are given"
+        )
+    inputs = [_letters(term, equation, rank) for term, rank in zip(terms, ranks)]
+    extra = max((sum(letter.isdigit() for letter in labels) for labels in inputs), default=0)
+    ellipsis = tuple(str(n) for n in range(extra, 0, -1))
+    if arrow:
+        output = _letters(right, equation, None, ellipsis)
+    else:
+        every = [letter for labels in inputs for letter in labels if letter.isalpha()]
+        output = (*ellipsis, *sorted(letter for letter in every if every.count(letter) == 1))
+    unknown = [letter for letter in output if not any(letter in labels for labels in inputs)]
+    if unknown:
+        raise ArgumentError(f"{unknown[0]!r} is in the result of {equation!r} but in no operand")
+    return inputs, output
+
+
+def _letters(term: str, equation: str, rank: int | None, ellipsis: Labels = ()) -> Labels:
+    before, dots, after = term.partition("...")
+    if not (before + after).isalpha() and before + after:
+        raise ArgumentError(
+            f"{term!r} in the equation {equation!r} is not made of letters and '...'"
+        )
+    if rank is not None:
+        missing = rank - len(before) - len(after)
+        if missing < 0 or (missing and not dots):
+            raise ArgumentError(
+                f"{term!r} in the equation {equation!r} has {len(before) + len(after)} letters for an "
+                f"operand of rank {rank}"
+            )
+        ellipsis = tuple(str(n) for n in range(missing, 0, -1))
+    labels = (*before, *(ellipsis if dots else ()), *after)
+    for letter in labels:
+        if labels.count(letter) > 1:
+            raise ArgumentError(
+                f"{letter!r} occurs twice in {term!r}: diagonals are not supported; take the diagonal "
+                f"first, or multiply by an identity and sum"
+            )
+    return labels
+
+
+def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
+    """Size of each letter; size 1 broadcasts. Raises ShapeError where two sizes do not agree."""
+    sizes: dict[str, Any] = {}
+    for labels, operand in zip(inputs, operands, strict=True):
+        for axis, (letter, size) in enumerate(zip(labels, operand.shape, strict=True)):
+            size = shapes.normalize(size)
+            have = sizes.setdefault(letter, size)
+            if have == 1:
+                sizes[letter] = size
+            elif size != 1 and not shapes.equal(have, size):
+                what = f"axis {letter!r}" if letter.isalpha() else "an axis of '...'"
+                raise ShapeError(
+                    f"{what} is {have} in one operand and {size} in another (axis {axis})"
+                )
+    return sizes
+
+
+@op("composite",
+    samples=[S(["f32[B,3]", "f32[3,4]"], "bi,ij->bj", dims={"B": 2}), S(["f32[3,4]"], "ij->ji"),
+             S(["f32[B,H,T,4]", "f32[B,H,S,4]"], "bhtd,bhsd->bhts",
+               dims={"B": 2, "H": 3, "T": 4, "S": 5}),
+             S(["f32[3,4]", "f32[4,5]"], "ij, jk"), S(["f32[3]", "f32[4]"], "i,j->ij"),
+             S(["f32[3]", "f32[3]"], "i,i->"), S(["f32[3,4]"], "ij->"), S(["f32[3,4]"], "ij->j"),
+             S(["f32[2,3,4]", "f32[4,5]"], "...i,ij->...j"),
+             S(["f32[2,3,4]", "f32[3,4,2]"], "b...i,...ij->bj..."),
+             S(["f32[2,3]", "f32[3,4]", "f32[4,5]"], "ij,jk,kl->il"),
+             S(["f32[2,3,4]", "f32[4,3,5]"], "bij,jik->bk"), S(["f32[2,3]", "f32[2,3]"], "bi,bi->bi"),
+             S(["f32[1,3]", "f32[2,3]"], "bi,bi->b"), S(["f32[2,3,4]", "f32[2,5]"], "bij,bk->bik"),
+             S(["f64[2,3]", "f64[3]"], "ij,j->i"), S(["f16[3,4]", "f16[4,2]"], "ij,jk->ik"),
+             S(["bf16[3,4]", "bf16[4,2]"], "ij,jk->ki"), S(["i32[3,4]", "i32[4,2]"], "ij,jk->ik"),
+             S(["i8[3,4]"], "ij->i"), S(["f32[0,3]", "f32[3,4]"], "bi,ij->bj"),
+             S(["f32[2,3]", "f32[]"], "ij,->ji")],
+    bad=[Bad(["f32[3,3]"], "ii->i", match="diagonals are not supported"),
+         Bad(["f32[3,4]", "f32[5,6]"], "ij,jk->ik", match="axis 'j' is 4 in one operand and 5"),
+         Bad(["f32[3,4]"], "ij,jk->ik", match="has 2 operands, but 1 are given"),
+         Bad(["f32[3,4]"], "ijk->i", match="has 3 letters for an operand of rank 2"),
+         Bad(["f32[3,4]"], "ij->k", match="in no operand"),
+         Bad(["f32[3,4]"], "i1->i", match="not made of letters")])  # fmt: skip
+def einsum(operands: Tensors, equation: str) -> Tensor:
+    """Sum of products by Einstein's convention: ``einsum((a, b), "bij,bjk->bik")``, as ``np.einsum``.
+
+    Any number of operands, contracted from the left; ``...`` and size-1 axes broadcast. The result has
+    the operands' common dtype; half types are rounded once here, at every step when expanded.
+    Raises ArgumentError for an equation that does not fit, a letter twice in one operand (a diagonal)
+    included, and ShapeError for sizes that do not agree."""
+    operands = [np.asarray(o) for o in operands]
+    einsum.result_type({"operands": [TensorType(o.shape, dtypes.dtype(o.dtype)) for o in operands],
+                        "equation": equation})  # fmt: skip
+    result = common_dtype(*operands)
+    wide = [o.astype(result.compute.numpy, copy=False) for o in operands]
+    with np.errstate(all="ignore"):
+        total = np.einsum(equation, *wide, optimize=True)
+    return np.asarray(total).astype(result.numpy, copy=False)[()]
+
+
+@einsum.canonical
+def _(operands: Any, equation: Any) -> Any:
+    if not isinstance(equation, str):
+        return None
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    if not arrow:
+        letters = left.replace("...", "").replace(",", "")
+        right = "".join(sorted(c for c in letters if letters.count(c) == 1))
+        right = f"...{right}" if "..." in left else right
+    new = {"equation": f"{left}->{right}"}
+    return rewrite(einsum, {"operands": operands, "equation": equation}, new)
+
+
+@einsum.infer
+def _(operands: Any, equation: Any) -> TensorType:
+    tensors = [_tensor(o, f"operand {n}") for n, o in enumerate(operands)]
+    inputs, output = parse_equation(equation, [t.rank for t in tensors])
+    sizes = _sizes(inputs, tensors)
+    return TensorType(tuple(sizes[letter] for letter in output), common_dtype(*tensors))
+
+
+@einsum.expansion
+def _(operands: Any, equation: Any) -> Any:
+    inputs, output = parse_equation(equation, [len(o.shape) for o in operands])
+    sizes = _sizes(inputs, operands)
+    result = common_dtype(*operands)
+    terms = [_drop_ones(o, labels, sizes) for o, labels in zip(operands, inputs, strict=True)]
+    value, labels = terms[0]
+    for position, (other, other_labels) in enumerate(terms[1:], start=2):
+        needed = {*output, *(letter for _, later in terms[position:] for letter in later)}
+        value, labels = _contract(value, labels, other, other_labels, needed, sizes)
+    value, labels = _sum_out(value, labels, output)
+    value = _arrange(value, labels, output)
+    return value if value.dtype == result.numpy else lookup("cast")(value, result)
+
+
+def _drop_ones(value: Any, labels: Labels, sizes: dict[str, Any]) -> tuple[Any, Labels]:
+    """Without axes of size 1 that broadcast against another operand."""
+    for axis in reversed(range(len(labels))):
+        size = shapes.normalize(value.shape[axis])
+        if type(size) is int and size == 1 and sizes[labels[axis]] != 1:
+            value = lookup("squeeze")(value, axis=axis)
+            labels = labels[:axis] + labels[axis + 1 :]
+    return value, labels
+
+
+def _sum_out(value: Any, labels: Labels, kept: Any) -> tuple[Any, Labels]:
+    """Sum over the axes whose letter is not kept."""
+    axes = tuple(a for a, letter in enumerate(labels) if letter not in kept)
+    if not axes:
+        return value, labels
+    dtype = dtypes.dtype(value.dtype)
+    value = lookup("sum")(value, axis=axes)
+    if not dtype.is_float and dtype is not dtypes.int64:  # einsum does not widen integers
+        value = lookup("cast")(value, dtype)
+    return value, tuple(letter for letter in labels if letter in kept)
+
+
+def _arrange(value: Any, labels: Labels, wanted: Labels) -> Any:
+    """Axes in the wanted order."""
+    if labels == wanted:
+        return value
+    return lookup("permute")(value, tuple(labels.index(letter) for letter in wanted))
+
+
+def _contract(
+    a: Any, a_labels: Labels, b: Any, b_labels: Labels, needed: set[str], sizes: dict[str, Any]
+) -> tuple[Any, Labels]:
+    """Product of two operands, summed over the letters nobody needs any more."""
+    a, a_labels = _sum_out(a, a_labels, needed | set(b_labels))
+    b, b_labels = _sum_out(b, b_labels, needed | set(a_labels))
+    batch = tuple(c for c in a_labels if c in b_labels and c in needed)
+    inner = tuple(c for c in a_labels if c in b_labels and c not in needed)
+    rows = tuple(c for c in a_labels if c not in b_labels)
+    columns = tuple(c for c in b_labels if c not in a_labels)
+    labels = (*batch, *rows, *columns)
+
+    def reshaped(value: Any, *groups: Labels | int) -> Any:
+        """One axis for each group of letters (an int: axes of size 1)."""
+        shape = [shapes.product(sizes[c] for c in g) for g in groups if not isinstance(g, int)]
+        return value if list(value.shape) == shape else lookup("reshape")(value, tuple(shape))
+
+    a = _arrange(a, a_labels, (*batch, *rows, *inner))
+    single = [(c,) for c in batch]
+    if not inner:
+        b = _arrange(b, b_labels, (*batch, *columns))
+        for _ in columns:
+            a = lookup("unsqueeze")(a, -1)
+        for _ in rows if columns or batch else ():
+            b = lookup("unsqueeze")(b, len(batch))
+        return lookup("mul")(a, b), labels
+    b = _arrange(b, b_labels, (*batch, *inner, *columns))
+    flat = matmul(reshaped(a, *single, rows, inner), reshaped(b, *single, inner, columns))
+    return reshaped(flat, *single, *((c,) for c in (*rows, *columns))), labels

@@ -1,1 +1,289 @@
-"""To be written."""
+"""Indexing by run-time integers: take, index, gather, embedding, scatter_add, one_hot.
+
+In: tensors and integer tensors. Negative indices count from the end; one out of range is an IndexError
+when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is written with these
+ops and the views in :mod:`fxlite.ops.subscript`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+import sympy
+
+from fxlite import dtypes, expr, shapes
+from fxlite.dtypes import DType
+from fxlite.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.expr import CheckedIndex, Expr, MultiIndex, Reader
+from fxlite.index import Index, Value
+from fxlite.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op, shape_of, weak_dtype
+from fxlite.ops.view import select
+from fxlite.samples import Bad, S, uniform
+from fxlite.types import TensorType
+
+
+def require_integers(value: Any, name: str) -> None:
+    """Raise DTypeError unless the tensor (or number) holds integers."""
+    dtype = weak_dtype(value)
+    if type(dtype) is int or (isinstance(dtype, DType) and dtype.is_integer):
+        return
+    shown = dtype if isinstance(dtype, DType) else type(dtype).__name__
+    hint = "; for a mask use np.where(mask, a, b)" if shown in (dtypes.bool_, "bool") else ""
+    raise DTypeError(f"{name} must hold integers, not {shown}{hint}")
+
+
+def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[Index, Expr]:
+    """A run-time index wrapped and bounds-checked, and the condition under which it may be used."""
+    checked = CheckedIndex(dtypes.int64, expr.cast(position, dtypes.int64), extent, where_text)
+    return Index.of(Value(checked)), expr.apply("ge", checked, expr.const(0, dtypes.int64))
+
+
+# -- reading ---------------------------------------------------------------------------------------
+@op("gather",
+    samples=[S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
+             S("f32[3,4]", uniform("i32[2,2]", -4, 4), 1), S("f64[5]", uniform("i64[]", 0, 5)),
+             S("f32[2,3,4]", uniform("u8[3]", 0, 4), -1), S("i32[3]", uniform("i64[0]", 0, 1)),
+             S("bool[2,2]", uniform("i8[3]", -2, 2), 0), S("bf16[4,2]", uniform("i16[3]", 0, 4)),
+             S("f32[3,0]", uniform("i64[2]", 0, 3)), S("f16[3,2]", -1, 1)],
+    bad=[Bad("f32[3]", "f32[2]", match="must hold integers"), Bad("f32[3]", "bool[3]", match="np.where"),
+         Bad("f32[3]", "i64[2]", 1, match="out of range")])  # fmt: skip
+def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+    """Elements of ``x`` at the integers ``index`` along ``axis``, as np.take: the axes of ``index`` stand
+    in the place of ``axis``.
+
+    Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
+    return np.take(x, index, axis)
+
+
+@take.canonical
+def _(x: Any, index: Any, axis: Any = 0) -> Any:
+    return (select, {"x": x, "axis": axis, "index": index}) if type(index) is int else None
+
+
+@take.infer
+def _(x: TensorType, index: Any, axis: int = 0) -> TensorType:
+    require_integers(index, "index")
+    axis = normalize_axis(axis, x.rank)
+    return x.with_shape((*x.shape[:axis], *shape_of(index), *x.shape[axis + 1 :]))
+
+
+@take.body
+def _(i: MultiIndex, x: Reader, index: Reader, axis: int = 0) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    end = axis + len(index.shape)
+    text = f"take along axis {axis}"
+    return expr.read_at_value(x, axis, i[:axis], index[i[axis:end]], i[end:], text)
+
+
+@op("gather",
+    samples=[S("f32[3,4]", [uniform("i64[B]", -3, 3), uniform("i64[B]", -4, 4)], dims={"B": 5}),
+             S("f32[2,3,4]", [uniform("i32[2,1]", 0, 3), uniform("i64[5]", 0, 4)], 1),
+             S("f64[2,2,2]", [uniform("i64[3]", 0, 2), uniform("i64[]", 0, 2), uniform("i8[1]", -2, 0)]),
+             S("i32[3]", [uniform("i64[2]", 0, 3)]), S("bf16[2,2]", [uniform("i64[0]", 0, 2), 1])],
+    bad=[Bad("f32[3]", ["i64[2]", "i64[2]"], match="2 indices from axis 0"),
+         Bad("f32[3,3]", ["i64[2]", "f32[2]"], match="must hold integers"),
+         Bad("f32[3,3]", ["i64[2]", "i64[3]"], match="do not broadcast")])  # fmt: skip
+def index(x: Tensor, indices: Tensors, axis: int = 0) -> Tensor:
+    """``x[:, i, j]`` for ``indices=(i, j)``, ``axis=1``: integers that are broadcast together index
+    neighbouring axes from ``axis`` on, which their common shape replaces.
+
+    Raises DTypeError unless they hold integers, IndexError for one out of range."""
+    lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
+    return x[(*lead, *(np.asarray(i) for i in indices))]
+
+
+@index.infer
+def _(x: TensorType, indices: Any, axis: int = 0) -> TensorType:
+    axis = normalize_axis(axis, x.rank)
+    end = axis + len(indices)
+    if not indices or end > x.rank:
+        raise ShapeError(f"{len(indices)} indices from axis {axis} on do not fit x, of rank {x.rank}")
+    for one in indices:
+        require_integers(one, "indices")
+    common = broadcast_shapes(*(shape_of(one) for one in indices))
+    return x.with_shape((*x.shape[:axis], *common, *x.shape[end:]))
+
+
+@index.body
+def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    end = axis + max(len(one.shape) for one in indices)
+    positions: list[Index] = []
+    guards: list[Expr] = []
+    for number, one in enumerate(indices, start=axis):
+        value = expr.read_broadcast(one, i[axis:end])
+        position, guard = checked_position(value, x.shape[number], f"index on axis {number}")
+        positions.append(position)
+        guards.append(guard)
+    return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards))
+
+
+@op("gather", aliases=("take_along_axis",),
+    samples=[S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
+             S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0), S("f64[5]", uniform("i32[7]", -5, 5), 0),
+             S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1), S("f32[3,2]", uniform("i8[1,5]", 0, 2), 1),
+             S("bool[2,2]", uniform("i64[2,0]", 0, 1), 1), S("bf16[2,3]", uniform("u8[2,1]", 0, 3), 1)],
+    bad=[Bad("f32[3,4]", "i64[3]", 1, match="rank"), Bad("f32[3,4]", "f32[3,4]", 1, match="must hold integers"),
+         Bad("f32[3,4]", "i64[2,4]", 1, match="do not broadcast")])  # fmt: skip
+def gather(x: Tensor, index: Tensor, axis: int) -> Tensor:
+    """``out[i, j] = x[i, index[i, j]]`` for axis 1, as np.take_along_axis: ``index`` has the rank of ``x``,
+    the other axes are broadcast.
+
+    Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
+    return np.take_along_axis(x, index, axis)
+
+
+@gather.infer
+def _(x: TensorType, index: Any, axis: int) -> TensorType:
+    require_integers(index, "index")
+    if not isinstance(index, TensorType) or index.rank != x.rank:
+        raise ShapeError(f"index must have the rank of x, {x.rank}, not {len(shape_of(index))}")
+    axis = normalize_axis(axis, x.rank)
+    others = [(*t.shape[:axis], 1, *t.shape[axis + 1 :]) for t in (x, index)]
+    common = broadcast_shapes(*others)
+    return x.with_shape((*common[:axis], index.shape[axis], *common[axis + 1 :]))
+
+
+@gather.body
+def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+
+    def fitted(reader: Reader) -> MultiIndex:  # the axes that are broadcast read position 0
+        return tuple(
+            Index.of(0) if a != axis and size.constant == 1 else i[a]
+            for a, size in enumerate(reader.shape)
+        )
+
+    at = fitted(x)
+    text = f"gather along axis {axis}"
+    return expr.read_at_value(x, axis, at[:axis], index[fitted(index)], at[axis + 1 :], text)
+
+
+@op("composite",
+    samples=[S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}), S(uniform("i32[]", 0, 3), "f64[3,2]"),
+             S(uniform("i64[0]", 0, 1), "f32[3,2]"), S(uniform("u8[4]", 0, 6), "bf16[6,1]")],
+    bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"), Bad("i64[3]", "f32[4]", match="rank 2")])  # fmt: skip
+def embedding(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows of ``weight`` [V, D] at the integers ``x``: shape ``x.shape + (D,)``.
+
+    Raises DTypeError unless ``x`` holds integers, IndexError for one out of range."""
+    return np.take(weight, x, 0)
+
+
+@embedding.infer
+def _(x: Any, weight: TensorType) -> TensorType:
+    require_integers(x, "x")
+    if weight.rank != 2:
+        raise ShapeError(f"weight must have rank 2, [words, size], not {weight}")
+    return weight.with_shape((*shape_of(x), weight.shape[1]))
+
+
+@embedding.expansion
+def _(x: Any, weight: Any) -> Any:
+    return take(weight, x, 0)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+@op("scatter",
+    samples=[S("f32[B,5]", uniform("i64[B,7]", -5, 5), "f32[B,7]", 1, dims={"B": 2}),
+             S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0), S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),
+             S("i32[4]", uniform("i64[6]", 0, 2), "i32[6]", 0), S("f32[3,2]", uniform("i64[0,2]", 0, 1), "f32[0,2]", 0),
+             S("bf16[3]", uniform("i64[5]", 0, 3), "bf16[5]", -1), S("i8[2]", uniform("u8[3]", 0, 2), "i8[3]", 0),
+             S("f16[2,3]", uniform("i64[2,4]", -3, 3), "f16[2,4]", 1)],
+    bad=[Bad("f32[3]", "f32[2]", "f32[2]", 0, match="must hold integers"),
+         Bad("f32[3]", "i64[2]", "f32[3]", 0, match="shape of index"),
+         Bad("f32[3]", "i64[2]", "f64[2]", 0, match="dtype of x"),
+         Bad("f32[3,3]", "i64[4,2]", "f32[4,2]", 1, match="larger than x on axis 0"),
+         Bad("f32[3,3]", "i64[4]", "f32[4]", 0, match="rank of x"),
+         Bad("bool[3]", "i64[2]", "bool[2]", 0, match="not bool")])  # fmt: skip
+def scatter_add(x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
+    """A copy of ``x`` with ``out[i, index[i, j]] += source[i, j]`` for axis 1, as torch.scatter_add; equal
+    indices add up. ``index`` and ``source`` have one shape, not larger than ``x`` on other axes.
+
+    Raises ShapeError or DTypeError where they do not fit, IndexError for an index out of range."""
+    array = np.asarray(x)
+    axis = normalize_axis(axis, array.ndim)
+    out = array.astype(dtypes.dtype(array.dtype).compute.numpy)
+    at: list[Any] = list(np.indices(np.shape(index), sparse=True))
+    at[axis] = np.asarray(index)
+    np.add.at(out, tuple(at), np.asarray(source).astype(out.dtype))
+    return out.astype(array.dtype)
+
+
+@scatter_add.infer
+def _(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
+    require_integers(index, "index")
+    axis = normalize_axis(axis, x.rank)
+    if len(shape_of(index)) != x.rank:
+        raise ShapeError(f"index must have the rank of x, {x.rank}, not {len(shape_of(index))}")
+    if not shapes.shapes_equal(shape_of(index), shape_of(source)):
+        raise ShapeError(f"source must have the shape of index, {index}, not {source}")
+    if weak_dtype(source) is not x.dtype:
+        raise DTypeError(f"source must have the dtype of x, {x.dtype}, not {weak_dtype(source)}; cast it")
+    if x.dtype.is_bool:
+        raise DTypeError("x must hold numbers, not bool; cast it to an integer")
+    for a, (size, limit) in enumerate(zip(index.shape, x.shape)):
+        if a != axis and not shapes.at_least(limit, size):
+            raise ShapeError(f"index ({size}) is larger than x on axis {a} ({limit})")
+    return x
+
+
+@scatter_add.body
+def _(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    computed = dtypes.int64 if x.dtype.is_integer else x.dtype.compute
+    inside = expr.both(
+        *(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis)
+    )
+
+    def term(position: Index) -> Expr:
+        at = (*i[:axis], position, *i[axis + 1 :])
+        target = expr.read_guarded(index, at, inside, 0)
+        text = f"scatter_add along axis {axis}"
+        checked = CheckedIndex(dtypes.int64, expr.cast(target, dtypes.int64), x.shape[axis], text)
+        chosen = expr.both(inside, expr.apply("eq", checked, expr.index_value(i[axis])))
+        added = expr.cast(expr.read_guarded(source, at, inside, 0), computed)
+        return expr.where(chosen, added, expr.const(0, computed))
+
+    total = expr.reduce("sum", [index.shape[axis]], term)
+    return expr.cast(expr.cast(x[i], computed) + total, x.dtype)
+
+
+@op("gather",
+    samples=[S(uniform("i64[B]", -3, 3), 3, dims={"B": 5}), S(uniform("i32[2,2]", 0, 4), 4, "f32"), S("i64[0]", 2),
+             S(uniform("u8[3]", 0, 1), 1, "bool"), S(uniform("i64[]", 0, 3), 3, "bf16")],
+    bad=[Bad("f32[3]", 3, match="must hold integers"), Bad("i64[3]", 0, match="at least 1"),
+         Bad("i64[3]", 2.0, match="num_classes must be")])  # fmt: skip
+def one_hot(x: Tensor, num_classes: int, dtype: DType = "i64") -> Tensor:  # type: ignore[assignment]
+    """1 where the new last axis (of size ``num_classes``) equals the integer ``x``, 0 elsewhere. The
+    default dtype is i64, torch's; negative integers count from the end, as in ``np.eye(n)[x]``.
+
+    Raises DTypeError unless ``x`` holds integers, IndexError for one out of range."""
+    return np.eye(num_classes, dtype=dtypes.dtype(dtype).numpy)[np.asarray(x)]
+
+
+@one_hot.infer
+def _(x: Any, num_classes: Any, dtype: Any = "i64") -> TensorType:
+    require_integers(x, "x")
+    if not (type(num_classes) is int or isinstance(num_classes, sympy.Expr)):
+        raise ArgumentError(f"num_classes must be an int or a named dim, not {num_classes!r}")
+    if type(num_classes) is int and num_classes < 1:
+        raise ShapeError(f"num_classes must be at least 1, not {num_classes}")
+    return TensorType((*shape_of(x), num_classes), dtypes.dtype(dtype))
+
+
+@one_hot.body
+def _(i: MultiIndex, x: Reader, num_classes: Any, dtype: Any = "i64") -> Expr:
+    label = expr.cast(x[i[:-1]], dtypes.int64)
+    checked = CheckedIndex(dtypes.int64, label, Index.of(num_classes), "one_hot")
+    equal = expr.apply("eq", checked, expr.index_value(i[-1]))
+    return expr.cast(equal, dtypes.dtype(dtype))
+
+
+def subscript(x: Any, index: Any) -> Any:
+    """NumPy's ``x[index]``, traced: see :func:`fxlite.ops.subscript.subscript`."""
+    from fxlite.ops.subscript import subscript as implementation
+
+    return implementation(x, index)

@@ -1,1 +1,610 @@
-"""To be written."""
+"""Views: ops whose every output element is one element of one tensor (or, for ``pad``, ``tril`` and
+``triu``, a constant).
+
+In: one tensor and attributes in dims (ints or named). Out: a record whose body is an index map, so
+that a back end reads through it instead of copying. ``slice_bounds`` is the one place where Python's
+slice rules meet named dims: a bound written as an int clips as in NumPy; a bound written with named
+dims is taken as it is and checked when the program runs; a named axis that is sliced is taken to be
+not empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+
+from fxlite import dtypes, expr, shapes
+from fxlite.errors import ArgumentError, ShapeError
+from fxlite.expr import Expr, MultiIndex, Reader
+from fxlite.index import Index, flatten, unflatten
+from fxlite.op import Op, Tensor, normalize_axis, op, to_dim
+from fxlite.samples import Bad, S, special
+from fxlite.shapes import Dim, Shape
+from fxlite.types import TensorType
+
+
+# -- dims ------------------------------------------------------------------------------------------
+def known_type(x: Any) -> TensorType | None:
+    """Type of a graph's node, if it has one; None for arrays and untyped nodes."""
+    found = getattr(x, "type", None)
+    return found if isinstance(found, TensorType) else None
+
+
+def dims_of(x: Reader) -> Shape:
+    """Shape of a body's input as dims."""
+    return tuple(to_dim(s) for s in x.shape)
+
+
+def as_shape(shape: Any, what: str = "shape") -> Shape:
+    """A shape as a tuple of dims; an int is a shape of rank 1. Raises ArgumentError or ShapeError."""
+    if isinstance(shape, (str, float)) or shape is None:
+        raise ArgumentError(f"{what} must be a tuple of ints or named dims, not {shape!r}")
+    return tuple(shapes.normalize(d) for d in (shape if isinstance(shape, tuple) else (shape,)))
+
+
+def never_negative(dim: Dim, nonempty: bool = False) -> bool:
+    """True if the dim is provably >= 0 for all sizes; ``nonempty``: for all sizes but 0."""
+    if nonempty and isinstance(dim, sympy.Expr):
+        dim = dim.xreplace({s: s + 1 for s in dim.free_symbols})
+    return _never_negative(shapes.normalize(dim))
+
+
+@functools.lru_cache(maxsize=4096)
+def _never_negative(dim: Dim) -> bool:
+    if type(dim) is int:
+        return dim >= 0
+    if dim.is_nonnegative:
+        return True
+    dim = sympy.expand(dim)
+    for atom in sorted(dim.atoms(sympy.Min, sympy.Max, shapes.FloorDiv), key=sympy.default_sort_key):
+        coeff = dim.coeff(atom)
+        if not coeff.is_Integer or dim.coeff(atom, 2) != 0:
+            continue
+        rest = dim - coeff * atom
+        if isinstance(atom, shapes.FloorDiv):  # (a - b + 1) / b <= a // b <= a / b
+            a, b = atom.args
+            if b.is_Integer:
+                bound = (a / b) if coeff < 0 else (a - b + 1) / b
+                return _never_negative(sympy.expand(rest + coeff * bound))
+            continue
+        enough = any if isinstance(atom, sympy.Min) == (coeff < 0) else all
+        return enough(_never_negative(sympy.expand(rest + coeff * a)) for a in atom.args)
+    return False
+
+
+def smaller(a: Dim, b: Dim) -> Dim:
+    """``min(a, b)`` of dims, folded where one is smaller for all sizes but 0."""
+    if never_negative(a - b, nonempty=True):
+        return b
+    return a if never_negative(b - a, nonempty=True) else shapes.minimum(a, b)
+
+
+def larger(a: Dim, b: Dim) -> Dim:
+    """``max(a, b)`` of dims, folded where one is larger for all sizes but 0."""
+    if never_negative(a - b, nonempty=True):
+        return a
+    return b if never_negative(b - a, nonempty=True) else shapes.maximum(a, b)
+
+
+@functools.lru_cache(maxsize=4096)
+def exact_quotient(total: Dim, part: Dim) -> Dim | None:
+    """``total / part`` if that is a whole number for all sizes, else None."""
+    if type(total) is int and type(part) is int:
+        return total // part if part and total % part == 0 else None
+    quotient = sympy.cancel(sympy.sympify(total) / part)
+    return shapes.normalize(quotient) if sympy.fraction(quotient)[1] == 1 else None
+
+
+# -- reshape ---------------------------------------------------------------------------------------
+def resolve_shape(old: Shape, shape: Any) -> Shape:
+    """The shape that ``reshape`` gives, its -1 solved. Raises ShapeError where the sizes differ or
+    cannot be shown to be equal."""
+    new = as_shape(shape)
+    total = shapes.product(old)
+    unknown = [a for a, d in enumerate(new) if type(d) is int and d == -1]
+    if any(type(d) is int and d < -1 for d in new) or len(unknown) > 1:
+        raise ShapeError(f"shape {new} may hold one -1 (to be solved) and no other negative size")
+    text = f"{_text(old)} ({total} elements) cannot be reshaped to {_text(new)}"
+    named = shapes.names((*old, *new))
+    hint = "; named dims must divide for all sizes: write the axis as a multiple, say 2*T" if named else ""
+    if unknown:
+        known = shapes.product(d for a, d in enumerate(new) if a != unknown[0])
+        solved = None if type(known) is int and known == 0 else exact_quotient(total, known)
+        if solved is None:
+            raise ShapeError(f"{text}: {known} does not divide {total}{hint}")
+        return tuple(solved if a == unknown[0] else d for a, d in enumerate(new))
+    if not shapes.equal(total, shapes.product(new)):
+        raise ShapeError(f"{text} ({shapes.product(new)} elements){hint}")
+    return new
+
+
+def _text(shape: Shape) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def _prefixes(shape: Sequence[Index]) -> list[Index]:
+    found = [Index.of(1)]
+    for extent in shape:
+        found.append(found[-1] * extent)
+    return found
+
+
+def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiIndex:
+    """Index into an array of shape ``old`` of element ``i`` of its reshape to ``new``. Runs of axes
+    with equal products are mapped by themselves: what stays as it is costs no division."""
+    if any(s.constant == 0 for s in old):
+        return tuple(Index.of(0) for _ in old)  # no element is ever read
+    before, after = _prefixes(old), _prefixes(new)
+    result: list[Index] = []
+    p = q = 0
+    for end in range(1, len(new) + 1):
+        found = next((k for k in range(p, len(old) + 1) if before[k] == after[end]), None)
+        if end == len(new):
+            found = len(old)
+        if found is not None:
+            address = flatten(i[q:end], new[q:end])
+            result += unflatten(address, old[p:found])
+            p, q = found, end
+    return tuple(result) if new else tuple(Index.of(0) for _ in old)
+
+
+@op("view",
+    samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}), S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
+             S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)), S("f32[12]", (2, 1, -1)),
+             S("f64[1]", ()), S("i32[]", (1, 1)), S("f32[0,3]", (3, 0)), S("f16[2,3,4]", (6, 4)),
+             S("bf16[2,6]", (2, 3, 2)), S("bool[4]", (2, 2)), S("f32[6]", -1)],
+    bad=[Bad("f32[3,4]", (5, 2), match="12 elements"), Bad("f32[3,4]", (5, -1), match="5 does not divide 12"),
+         Bad("f32[T,3]", (2, -1), match="say 2*T"), Bad("f32[4]", (-1, -1), match="one -1"),
+         Bad("f32[4]", 2.0, match="tuple of ints")])  # fmt: skip
+def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``x`` with the same elements in row-major order and another shape; one size may be -1.
+
+    Raises ShapeError where the number of elements differs or, with named dims, may differ."""
+    return np.reshape(x, shape)
+
+
+@reshape.canonical
+def _(x: Any, shape: Any) -> Any:
+    return None if isinstance(shape, tuple) else (reshape, {"x": x, "shape": as_shape(shape)})
+
+
+@reshape.infer
+def _(x: TensorType, shape: Any) -> TensorType:
+    return x.with_shape(resolve_shape(x.shape, shape))
+
+
+@reshape.body
+def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
+    new = tuple(Index.of(d) for d in resolve_shape(dims_of(x), shape))
+    return x[reshaped_index(i, new, x.shape)]
+
+
+# -- axes ------------------------------------------------------------------------------------------
+@op("view",
+    samples=[S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}), S("f32[2,3,4,5]", (0, 2, -1, 1)),
+             S("f64[3,4]", (1, 0)), S("i8[5]", (0,)), S("f32[]", ()), S("bool[2,0,3]", (2, 0, 1)),
+             S("bf16[2,3]", (1, 0)), S("f16[1,3,1]", (2, 1, 0))],
+    bad=[Bad("f32[2,3]", (0, 0), match="each of the axes 0..1 once"),
+         Bad("f32[2,3]", (0,), match="each of the axes 0..1 once"),
+         Bad("f32[2,3]", (0, 2), match="out of range")])  # fmt: skip
+def permute(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """``x`` with its axes in the order ``axes``: output axis ``k`` is axis ``axes[k]`` of ``x``.
+
+    Raises ShapeError if ``axes`` is not a permutation."""
+    return np.transpose(x, axes)
+
+
+@permute.canonical
+def _(x: Any, axes: Any) -> Any:
+    if isinstance(axes, tuple) and any(type(a) is int and -len(axes) <= a < 0 for a in axes):
+        plain = tuple(a % len(axes) if -len(axes) <= a < 0 else a for a in axes)
+        return permute, {"x": x, "axes": plain}
+    return None
+
+
+def _order(axes: Any, rank: int) -> tuple[int, ...]:
+    order = tuple(normalize_axis(a, rank) for a in (axes if isinstance(axes, tuple) else (axes,)))
+    if sorted(order) != [*range(rank)]:
+        raise ShapeError(f"axes {axes} must name each of the axes 0..{rank - 1} once")
+    return order
+
+
+@permute.infer
+def _(x: TensorType, axes: Any) -> TensorType:
+    return x.with_shape(tuple(x.shape[a] for a in _order(axes, x.rank)))
+
+
+@permute.body
+def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
+    order = _order(axes, len(x.shape))
+    return x[tuple(i[order.index(a)] for a in range(len(order)))]
+
+
+@op("view", aliases=("broadcast_to",),
+    samples=[S("f32[B,1,4]", (-1, 3, -1), dims={"B": 2}), S("f32[4]", (3, 4)), S("f64[]", (2, 2)),
+             S("f32[B,1]", (2, -1, 5), dims={"B": 3}), S("i32[1]", (0,)), S("bool[3,1]", (3, 4)),
+             S("bf16[1,3]", (2, 3)), S("f32[0,1]", (0, 3)), S("f16[3]", (3,))],
+    bad=[Bad("f32[3]", (4,), match="axis -1 is 3, not 4"), Bad("f32[3,1]", (3,), match="rank 2"),
+         Bad("f32[3]", (-1, 3), match="-1 keeps"), Bad("f32[T]", (4,), match="axis -1 is T, not 4")])  # fmt: skip
+def expand(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``x`` broadcast to ``shape``, axes aligned at the end; -1 keeps the size of ``x``.
+
+    Raises ShapeError where an axis of ``x`` is neither 1 nor the size asked for."""
+    old = np.shape(x)
+    padded = (1,) * (len(shape) - len(old)) + old
+    return np.broadcast_to(x, [p if s == -1 else s for s, p in zip(shape, padded)])
+
+
+@expand.infer
+def _(x: TensorType, shape: Any) -> TensorType:
+    new = as_shape(shape)
+    extra = len(new) - x.rank
+    if extra < 0:
+        raise ShapeError(f"shape {_text(new)} has fewer axes than x, which has rank {x.rank}")
+    result = list(new)
+    for axis, want in enumerate(new):
+        have = x.shape[axis - extra] if axis >= extra else None
+        if type(want) is int and want < 0:
+            if want != -1 or have is None:
+                raise ShapeError(f"shape {_text(new)}: -1 keeps an axis of x, other sizes are >= 0")
+            result[axis] = have
+        elif have is not None and not shapes.equal(have, 1) and not shapes.equal(have, want):
+            raise ShapeError(
+                f"{_text(x.shape)} does not broadcast to {_text(new)}: axis {axis - len(new)} is "
+                f"{have}, not {want} or 1"
+            )
+    return x.with_shape(tuple(result))
+
+
+@expand.body
+def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
+    return expr.read_broadcast(x, i)
+
+
+@op("view",
+    samples=[S("f32[B,1,4]", 1, dims={"B": 3}), S("f32[1]", 0), S("f64[2,1]", -1), S("i32[1,0]", 0),
+             S("bf16[1,1,3]", 0)],
+    bad=[Bad("f32[3]", 0, match="size 3"), Bad("f32[T,2]", 0, match="named dim"),
+         Bad("f32[1]", 1, match="out of range")])  # fmt: skip
+def squeeze(x: Tensor, axis: int) -> Tensor:
+    """``x`` without ``axis``, which must have size 1. Raises ShapeError otherwise."""
+    return np.squeeze(x, axis)
+
+
+@squeeze.infer
+def _(x: TensorType, axis: int) -> TensorType:
+    axis = normalize_axis(axis, x.rank)
+    size = x.shape[axis]
+    if type(size) is not int:
+        raise ShapeError(f"axis {axis} has the named dim {size}, which need not be 1; use x[:, 0]")
+    if size != 1:
+        raise ShapeError(f"only an axis of size 1 can be squeezed, axis {axis} has size {size}")
+    return x.with_shape(x.shape[:axis] + x.shape[axis + 1 :])
+
+
+@squeeze.body
+def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    return x[(*i[:axis], Index.of(0), *i[axis:])]
+
+
+@op("view", aliases=("expand_dims",),
+    samples=[S("f32[B,4]", 1, dims={"B": 3}), S("f32[]", 0), S("f64[2,3]", -1), S("i32[0]", 1),
+             S("bool[3]", -2), S("f16[2,2]", 0)],
+    bad=[Bad("f32[3]", 2, match="out of range for rank 2")])  # fmt: skip
+def unsqueeze(x: Tensor, axis: int) -> Tensor:
+    """``x`` with a new axis of size 1 at ``axis`` of the result."""
+    return np.expand_dims(x, axis)
+
+
+@unsqueeze.infer
+def _(x: TensorType, axis: int) -> TensorType:
+    axis = normalize_axis(axis, x.rank + 1)
+    return x.with_shape((*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+@unsqueeze.body
+def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(i))
+    return x[i[:axis] + i[axis + 1 :]]
+
+
+# -- parts of an axis ------------------------------------------------------------------------------
+def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tuple[Dim, Dim, Dim]:
+    """(start, stop, length) of ``[start:stop:step]`` on an axis of the given size, as non-negative
+    dims; ``step`` >= 1. See the module's text for the rules with named dims."""
+    if type(step) is not int or step < 1:
+        raise ArgumentError(f"step must be an int >= 1, not {step!r}; flip(x, axis) reverses an axis")
+    if type(size) is int and type(start) is int and (stop is None or type(stop) is int):
+        first, last, _ = builtins.slice(start, stop).indices(size)
+        return first, last, len(range(first, last, step))
+    first, last = shapes.normalize(start), size if stop is None else shapes.normalize(stop)
+    if type(first) is int and first < 0:
+        first = larger(shapes.normalize(size + first), 0)
+    if type(last) is int:
+        if last < 0:
+            last = larger(shapes.normalize(size + last), 0)
+        else:
+            last = smaller(last, size)
+    if isinstance(first, sympy.Max):  # stop - Max(a, b) == Min(stop - a, stop - b)
+        length = functools.reduce(smaller, (shapes.normalize(last - a) for a in first.args))
+    elif isinstance(last, sympy.Min):
+        length = functools.reduce(smaller, (shapes.normalize(a - first) for a in last.args))
+    else:
+        length = shapes.normalize(last - first)
+    length = larger(length, 0)
+    return first, last, length if step == 1 else shapes.floordiv(length + (step - 1), step)
+
+
+@op("view", name="slice",
+    samples=[S("f32[B,6]", 1, 2, 5, dims={"B": 3}), S("f32[B,4]", 0, 1, dims={"B": 3}),
+             S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}), S("f32[T]", 0, -3, dims={"T": 2}),
+             S("f32[T]", 0, 0, 4, dims={"T": 3}), S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),
+             S("f32[T,2]", 0, 1, -1, dims={"T": 5}), S("f64[7]", 0, 1, None, 3), S("i32[3]", 0, 2, 1),
+             S("bool[4]", 0, -100, 100), S("bf16[2,5]", -1, 0, 4, 2), S("f16[0,3]", 0, 1)],
+    bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[3]", 0, 0, 2, -1, match="flip"),
+         Bad("f32[3]", 0, 1.5, match="bounds must be ints")])  # fmt: skip
+def slice_(x: Tensor, axis: int, start: int = 0, stop: int | None = None, step: int = 1) -> Tensor:
+    """``x[start:stop:step]`` along one axis, with Python's rules; ``step`` is at least 1.
+
+    On a named axis an int bound clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound that
+    holds named dims must lie within the axis: IndexError at run time otherwise."""
+    lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
+    return x[(*lead, builtins.slice(start, stop, step))]
+
+
+def _check_bounds(*bounds: Any) -> None:
+    for bound in bounds:
+        if not (bound is None or type(bound) is int or isinstance(bound, sympy.Expr)):
+            raise ArgumentError(f"bounds must be ints, named dims or None, not {bound!r}")
+
+
+@slice_.canonical
+def _(x: Any, axis: Any, start: Any = 0, stop: Any = None, step: Any = 1) -> Any:
+    known = known_type(x)
+    if known is None or type(axis) is not int or not -known.rank <= axis < known.rank:
+        return None
+    _check_bounds(start, stop)
+    if start is None:
+        start = 0
+    size = known.shape[axis]
+    first, last, _ = slice_bounds(size, start, stop, step)
+    end = None if shapes.equal(last, size) else last
+    if (first, end) == (start, stop):
+        return None
+    return slice_, {"x": x, "axis": axis, "start": first, "stop": end, "step": step}
+
+
+@slice_.infer
+def _(x: TensorType, axis: int, start: Any = 0, stop: Any = None, step: Any = 1) -> TensorType:
+    axis = normalize_axis(axis, x.rank)
+    _check_bounds(start, stop)
+    _, _, length = slice_bounds(x.shape[axis], start, stop, step)
+    return x.with_shape((*x.shape[:axis], length, *x.shape[axis + 1 :]))
+
+
+@slice_.body
+def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, step: int = 1) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    size = dims_of(x)[axis]
+    first, last, _ = slice_bounds(size, start, stop, step)
+    position = i[axis] * step + Index.of(first)
+    if never_negative(first) and never_negative(size - last):
+        return x[(*i[:axis], position, *i[axis + 1 :])]
+    value = expr.index_value(position)
+    if not never_negative(first):  # a negative position is an error here: it does not wrap around
+        inside = expr.apply("ge", value, expr.index_value(0))
+        value = expr.where(inside, value, expr.index_value(x.shape[axis]))
+    text = f"slice along axis {axis}"
+    return expr.read_at_value(x, axis, i[:axis], value, i[axis + 1 :], text)
+
+
+@op("view",
+    samples=[S("f32[B,6]", 1, 2, dims={"B": 3}), S("f32[B,T,4]", 1, 0, dims={"B": 2, "T": 3}),
+             S("f32[T,4]", 0, -1, dims={"T": 3}), S("f32[T]", 0, 2, dims={"T": 3}), S("f64[3,4]", -1, -2),
+             S("i32[1]", 0, 0), S("bool[2,2]", 0, 1), S("bf16[3,0]", 0, 2)],
+    bad=[Bad("f32[3,4]", 1, 4, match="index 4 is out of range for axis 1 of size 4"),
+         Bad("f32[3]", 0, -4, match="out of range"), Bad("f32[3]", 0, 1.0, match="must be an int"),
+         Bad("f32[3]", 1, 0, match="axis 1 is out of range")])  # fmt: skip
+def select(x: Tensor, axis: int, index: int) -> Tensor:
+    """Element ``index`` along ``axis``, which is dropped: ``x[:, index]`` for axis 1. A negative index
+    counts from the end.
+
+    Raises ShapeError (IndexError at run time for a named axis) if out of range."""
+    lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
+    return x[(*lead, index)]
+
+
+@select.canonical
+def _(x: Any, axis: Any, index: Any) -> Any:
+    known = known_type(x)
+    if known is None or type(axis) is not int or not -known.rank <= axis < known.rank:
+        return None
+    size = known.shape[axis]
+    if type(size) is int and type(index) is int and -size <= index < 0:
+        return select, {"x": x, "axis": axis, "index": index + size}
+    return None
+
+
+@select.infer
+def _(x: TensorType, axis: int, index: Any) -> TensorType:
+    axis = normalize_axis(axis, x.rank)
+    size = x.shape[axis]
+    if not (type(index) is int or isinstance(index, sympy.Expr)):
+        raise ArgumentError(f"index must be an int or a named dim, not {index!r}; arrays: use take")
+    if type(size) is int and type(index) is int and not -size <= index < size:
+        raise ShapeError(f"index {index} is out of range for axis {axis} of size {size}")
+    return x.with_shape(x.shape[:axis] + x.shape[axis + 1 :])
+
+
+@select.body
+def _(i: MultiIndex, x: Reader, axis: int, index: Any) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    size = dims_of(x)[axis]
+    if type(size) is int and type(index) is int:
+        return x[(*i[:axis], Index.of(index % size if size else 0), *i[axis:])]
+    if never_negative(index) and never_negative(size - 1 - index):
+        return x[(*i[:axis], Index.of(index), *i[axis:])]
+    text = f"index {index} on axis {axis}"
+    return expr.read_at_value(x, axis, i[:axis], expr.index_value(index), i[axis:], text)
+
+
+# -- moving within axes ----------------------------------------------------------------------------
+@op("view",
+    samples=[S("f32[B,5]", 1, dims={"B": 3}), S("f32[T,2]", 0, dims={"T": 4}), S("f64[1]", 0),
+             S("i32[2,3]", -1), S("bool[0]", 0), S("f16[3,2]", 0)],
+    bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[]", 0, match="out of range")])  # fmt: skip
+def flip(x: Tensor, axis: int) -> Tensor:
+    """``x`` in reverse order along one axis."""
+    return np.flip(x, axis)
+
+
+def _same_type(x: TensorType, axis: int, shift: Any = 0) -> TensorType:
+    normalize_axis(axis, x.rank)
+    if not (type(shift) is int or isinstance(shift, sympy.Expr)):
+        raise ArgumentError(f"shift must be an int or a named dim, not {shift!r}")
+    return x
+
+
+flip.infer(_same_type)
+
+
+@flip.body
+def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    return x[(*i[:axis], x.shape[axis] - 1 - i[axis], *i[axis + 1 :])]
+
+
+@op("view",
+    samples=[S("f32[B,5]", 2, 1, dims={"B": 3}), S("f32[T,2]", 1, 0, dims={"T": 4}),
+             S("f32[T]", -7, 0, dims={"T": 3}), S("f64[1]", 5, 0), S("i32[2,3]", -1, -1), S("bool[0]", 1, 0),
+             S("f16[3,4]", 9, 1), S("bf16[4]", 0, 0)],
+    bad=[Bad("f32[3]", 1, 1, match="out of range"), Bad("f32[3]", 0.5, 0, match="shift must be")])  # fmt: skip
+def roll(x: Tensor, shift: int, axis: int) -> Tensor:
+    """``x`` moved by ``shift`` along one axis; what leaves at the end comes in at the start."""
+    return np.roll(x, shift, axis)
+
+
+@roll.infer
+def _(x: TensorType, shift: Any, axis: int) -> TensorType:
+    return _same_type(x, axis, shift)
+
+
+@roll.body
+def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(x.shape))
+    size = x.shape[axis]
+    if size.constant == 0:
+        return x[i]
+    back = -Index.of(shift)
+    if size.constant is not None and back.constant is not None:
+        back = Index.of(back.constant % size.constant)  # so that what is divided is not negative
+    return x[(*i[:axis], (i[axis] + back) % size, *i[axis + 1 :])]
+
+
+# -- with a constant outside ------------------------------------------------------------------------
+@op("view",
+    samples=[S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}), S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
+             S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0), S("i32[3]", ((1, 1),), 7), S("f32[0]", ((2, 1),)),
+             S("bool[2]", ((1, 0),), True), S("f32[2,3]", ((0, 0), (0, 0))), S("f32[]", ()),
+             S("bf16[3]", ((1, 1),), 0.5), S("f16[2]", ((0, 2),), float("-inf")), S("i8[2]", ((1, 0),), 2.5),
+             S(special("f32[2,3]"), ((0, 1), (1, 0)), float("nan"))],
+    bad=[Bad("f32[3]", ((1, 1), (1, 1)), match="one (low, high) pair for each of the 1 axes"),
+         Bad("f32[3]", ((-1, 0),), match="x[1:]"), Bad("f32[3]", (1, 2), match="(low, high) pair"),
+         Bad("i32[3]", ((1, 1),), float("inf"), match="does not fit i32")])  # fmt: skip
+def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Tensor:
+    """``x`` with ``padding[axis] = (low, high)`` elements of ``value`` before and after each axis.
+
+    Raises ShapeError for a negative padding, DTypeError for a value the dtype does not hold."""
+    return np.pad(x, padding, constant_values=value) if np.ndim(x) else np.array(x)
+
+
+def fill_value(value: Any, dtype: dtypes.DType) -> Any:
+    """A Python number as an element of the dtype. Raises DTypeError if it does not fit."""
+    from fxlite.errors import DTypeError
+
+    if type(value) not in (bool, int, float):
+        raise ArgumentError(f"value must be a number, not {value!r}")
+    if dtype.is_float:
+        return float(value)
+    if dtype.is_bool:
+        return bool(value)
+    info = np.iinfo(dtype.numpy)
+    if not math.isfinite(value) or not info.min <= int(value) <= info.max:
+        raise DTypeError(f"the value {value} does not fit {dtype}")
+    return int(value)
+
+
+@pad.infer
+def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
+    pairs = padding if isinstance(padding, tuple) else ()
+    if len(pairs) != x.rank or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
+        raise ArgumentError(
+            f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}"
+        )
+    fill_value(value, x.dtype)
+    sizes: list[Dim] = []
+    for size, (low, high) in zip(x.shape, (as_shape(p, "padding") for p in pairs)):
+        if any(type(p) is int and p < 0 for p in (low, high)):
+            raise ShapeError(f"padding {low, high} is negative; slice instead: x[1:], x[:-1]")
+        sizes.append(shapes.normalize(size + low + high))
+    return x.with_shape(tuple(sizes))
+
+
+@pad.body
+def _(i: MultiIndex, x: Reader, padding: Any, value: Any = 0) -> Expr:
+    moved = tuple(k - Index.of(low) for k, (low, _) in zip(i, padding))
+    inside = expr.both(
+        *(
+            expr.within(k, size)
+            for k, size, (low, high) in zip(moved, x.shape, padding)
+            if not (low == 0 and high == 0)
+        )
+    )
+    return expr.read_guarded(x, moved, inside, fill_value(value, x.dtype))
+
+
+_TRIANGLES = [S("f32[B,3,3]", dims={"B": 2}), S("f32[T,T]", 1, dims={"T": 4}), S("f64[2,4]", -1),
+              S("i32[4,2]", 1), S("bool[3,3]"), S("f32[0,3]"), S("bf16[3,3]", 5), S("f16[2,2]", -9),
+              S(special("f32[3,3]"), 0)]  # fmt: skip
+_BAD_TRIANGLES = [Bad("f32[3]", match="rank 2"), Bad("f32[3,3]", 1.5, match="k must be")]
+
+
+@op("view", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
+def tril(x: Tensor, k: int = 0) -> Tensor:
+    """``x`` on and below diagonal ``k`` of its last two axes, 0 elsewhere. Rank 2 or more."""
+    return np.tril(x, k)
+
+
+@op("view", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
+def triu(x: Tensor, k: int = 0) -> Tensor:
+    """``x`` on and above diagonal ``k`` of its last two axes, 0 elsewhere. Rank 2 or more."""
+    return np.triu(x, k)
+
+
+def _infer_triangle(x: TensorType, k: Any = 0) -> TensorType:
+    if x.rank < 2:
+        raise ShapeError(f"x must have rank 2 or more, not {x.rank}")
+    if not (type(k) is int or isinstance(k, sympy.Expr)):
+        raise ArgumentError(f"k must be an int or a named dim, not {k!r}")
+    return x
+
+
+def _attach_triangle(record: Op, lower: bool) -> None:
+    def body(i: MultiIndex, x: Reader, k: Any = 0) -> Expr:
+        row, column = i[-2] + Index.of(k), i[-1]
+        kept = expr.less(column, row + 1) if lower else expr.less(row, column + 1)
+        return expr.read_guarded(x, i, kept, 0)
+
+    record.infer(_infer_triangle)
+    record.body(body)
+
+
+_attach_triangle(tril, lower=True)
+_attach_triangle(triu, lower=False)

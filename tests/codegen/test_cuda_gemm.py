@@ -151,7 +151,7 @@ def test_prologues_replace_loads_and_literal_sizes_fold() -> None:
     w = random.integers(-8, 8, (5, 17)).astype(np.float32)
     y = np.full((70, 5), np.nan, np.float32)
     module = ShimModule('#include "prelude.cuh"\n' + result.text)
-    args = [x, (w.view(np.uint32) >> 16).astype(np.uint16), y, 0.5]
+    args: list[Any] = [x, (w.view(np.uint32) >> 16).astype(np.uint16), y, 0.5]
     module.launch("quantized", (2, 1, 1), result.block, 0, args)
     np.testing.assert_array_equal(y, 0.5 * x.astype(np.float32) @ w.T)
 

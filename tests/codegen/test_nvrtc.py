@@ -101,14 +101,15 @@ def test_results_are_cached(own_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(nvrtc, "_compile", refuse)
     assert compile_cubin(SOURCE, "sm_80") == first
-    for again in (
-        lambda: compile_cubin(SOURCE, "sm_80", cache=False),
-        lambda: compile_cubin(SOURCE, "sm_90"),
-        lambda: compile_cubin(SOURCE, "sm_80", contract=False),
-        lambda: compile_cubin(SOURCE + " ", "sm_80"),
-    ):
+    changes: list[tuple[str, str, dict[str, Any]]] = [
+        (SOURCE, "sm_80", {"cache": False}),
+        (SOURCE, "sm_90", {}),
+        (SOURCE, "sm_80", {"contract": False}),
+        (SOURCE + " ", "sm_80", {}),
+    ]
+    for source, arch, options in changes:
         with pytest.raises(AssertionError, match="compiled again"):
-            again()
+            compile_cubin(source, arch, **options)
 
 
 @needs_nvrtc

@@ -1,0 +1,132 @@
+"""C text of one two-dimensional convolution of an NCHW image, with its epilogue; no im2col.
+
+    y[n, k, oh, ow] = sum over c, r, s of weight[k, c, r, s] * x[n, c,
+        oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
+
+In goes a `ConvSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for that
+node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are three
+plans, chosen by `plan_of`:
+
+- "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
+- "channels": a tile is up to TILE_ROWS pixels of one output row times 32 output channels. Pixels
+  are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
+  turned round before the epilogue, which runs along output rows;
+- "pixels": a tile is up to 4 output channels times 4 rows of a vector of pixels; for few output
+  channels per group, above all depthwise convolutions.
+
+A padded image is first copied into the workspace with its zeros. One-dimensional convolutions come
+with a height of 1. The function's own variables are listed in `RESERVED`.
+"""
+
+from __future__ import annotations
+
+from fxlite.codegen.c import gemm
+from fxlite.codegen.c.conv_direct import Channels, Pixels, conv_function, put_rows
+from fxlite.codegen.c.conv_plan import (
+    ConvSpec,
+    pack_conv_weight,
+    plan_of,
+    product_pitch,
+    weight_index,
+)
+from fxlite.codegen.c.conv_tile import CONV_PREAMBLE
+from fxlite.codegen.c.gemm import GemmSpec, Operand, Rendered, render_product
+from fxlite.codegen.c.gemm_text import Lines, add, atom, mentions, multiply
+
+__all__ = [
+    "CONV_PREAMBLE",
+    "RESERVED",
+    "ConvSpec",
+    "pack_conv_weight",
+    "plan_of",
+    "render_conv",
+    "render_conv_naive",
+]
+
+RESERVED = gemm.RESERVED | frozenset(
+    name
+    for line in (
+        "n group pixel_0 row_block plane block row_4 c r s o p oh ow ow_0 i_0 j_0 run k i j from to",
+        "out_h out_w padded_h pitch tap padded image weights sums turned channels pixels tiles",
+        "first count",
+    )
+    for name in line.split()
+)
+"""Names of the function's own variables."""
+
+
+def render_conv(spec: ConvSpec) -> Rendered:
+    """Print the function of one convolution. Its output must not be negative in size."""
+    if "0" in (spec.n, *spec.output_size()) or spec.k == 0:
+        body = ["    /* Nothing to compute. */"]
+        return conv_function(spec, "An empty result.", body, "0", ())
+    plan = plan_of(spec)
+    if plan == "product":
+        return _render_product(spec)
+    return Channels(spec).render() if plan == "channels" else Pixels(spec).render()
+
+
+def _render_product(spec: ConvSpec) -> Rendered:
+    """A 1x1 convolution as the product weight [K, C] @ x [C, H * W], per image and group."""
+    grouped = spec.groups > 1
+    pitch = product_pitch(spec)
+    pixels = multiply(spec.h, spec.w)
+    group_channel = multiply("group", str(spec.group_inputs)) if grouped else "0"
+    group_row = multiply("group", str(spec.group_outputs)) if grouped else "0"
+    product = GemmSpec(
+        name=spec.name,
+        ctype=spec.ctype,
+        parameters=spec.parameters,
+        batch=(("n", spec.n), *((("group", str(spec.groups)),) if grouped else ())),
+        m=str(spec.group_outputs),
+        n=pixels,
+        k=str(spec.group_inputs),
+        a=Operand(spec.weight, multiply(group_row, str(pitch)), str(pitch), "1"),
+        b=Operand(
+            spec.x, multiply(add(multiply("n", str(spec.c)), group_channel), pixels), pixels, "1"
+        ),
+        epilogue=lambda total, row, column: "",
+        comment="\n".join(
+            text
+            for text in (
+                spec.comment,
+                f"1x1, {spec.c} -> {spec.k} channels: weight [k, c] @ x [c, h * w].",
+            )
+            if text
+        ),
+    )
+
+    def finish(out: Lines, element: str) -> None:
+        """The epilogue over a tile of `rows` output channels and `columns` pixels."""
+        with out.block("for (int i = 0; i < rows; i++)"):
+            if mentions(spec.epilogue(element, "n", "k", "oh", "ow"), "k"):
+                out.put(f"const int64_t k = {add(group_row, 'row_0', 'i')};")
+            put_rows(out, spec, element, "j", "column_0", "columns")
+
+    return render_product(product, finish)
+
+
+def render_conv_naive(spec: ConvSpec) -> Rendered:
+    """Print the plain loops: the same parameters, packed weights and epilogue; one thread."""
+    extra = render_conv(spec).extra_parameters
+    out = Lines()
+    for name in extra:
+        out.put(f"(void){name};")
+    out_h, out_w = spec.output_size()
+    out.put(f"const int64_t h = {spec.h}, w = {spec.w};")
+    inputs = spec.group_inputs
+    with out.loops([("n", spec.n), ("k", str(spec.k)), ("oh", out_h), ("ow", out_w)]):
+        out.put(f"{spec.ctype} sum = 0;")
+        out.put(f"const int64_t group = k / {spec.group_outputs};")
+        with out.loops([("c", str(inputs)), ("r", str(spec.r)), ("s", str(spec.s))]):
+            for name, position, tap, axis in (("i", "oh", "r", 0), ("j", "ow", "s", 1)):
+                place = f"{position} * {spec.stride[axis]} + {tap} * {spec.dilation[axis]}"
+                out.put(f"const int64_t {name} = {place} - {spec.padding[axis]};")
+            out.put(f"const int64_t depth = (c * {spec.r} + r) * {spec.s} + s;")
+            out.put(f"const int64_t at = {weight_index(spec)};")
+            out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
+            index = f"((n * {spec.c} + group * {inputs} + c) * h + i) * w + j"
+            out.put(f"    sum += {atom(spec.x)}[{index}] * {atom(spec.weight)}[at];")
+        out.put(spec.epilogue("sum", "n", "k", "oh", "ow"))
+    note = "The plain loops, to check the fast version against."
+    return conv_function(spec, note, out.lines, "0", extra)

@@ -1,0 +1,184 @@
+"""C text of the tiles of a convolution; goes after `gemm_pack.PREAMBLE`, once.
+
+Both kernels read the image through a table of taps: `tap[t]` is the distance from the first pixel
+under the kernel to the one under its t-th weight. So they know nothing of dilation and padding.
+"""
+
+from __future__ import annotations
+
+import re
+
+_COMMON = """\
+/* ---- Tiles of convolutions ------------------------------------------------------------------ */
+
+#ifdef _OPENMP
+int omp_get_thread_num(void);
+#endif
+
+/* The number of the calling thread in its team; 0 when compiled without OpenMP. */
+static inline int this_thread(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+"""
+
+_TYPE = """\
+
+/* One channel of an image with zeros around it: target[i][j] = x[i - top][j - left], or 0 outside
+ * of x, for `rows` rows of `pitch`. */
+__attribute__((unused)) static void pad_plane_T(
+    int64_t h, int64_t w, const T *x, int64_t top, int64_t left, int64_t rows, int64_t pitch,
+    T *restrict target)
+{
+    const int64_t first = left < pitch ? left : pitch;
+    const int64_t last = left + w < pitch ? left + w : pitch;
+    for (int64_t i = 0; i < rows; i++, target += pitch) {
+        const int inside = i >= top && i < top + h;
+        for (int64_t j = 0; j < (inside ? first : pitch); j++)
+            target[j] = 0;
+        for (int64_t j = first; inside && j < last; j++)
+            target[j] = x[(i - top) * w + j - left];
+        for (int64_t j = last; inside && j < pitch; j++)
+            target[j] = 0;
+    }
+}
+
+/* tile[i][j] = sum over channels c and taps t of x[c][i * pixel_step + tap[t]] * b[c][t][j] for
+ * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
+static inline __attribute__((always_inline)) void sum_pixels_T(
+    const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t pixel_step, const T *b, int64_t b_row, T *restrict tile)
+{
+    T_vec sum[TILE_ROWS][2], b_t[2];
+    #pragma GCC unroll 16
+    for (int i = 0; i < pixels; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (T_vec){0};
+    }
+    for (int c = 0; c < channels; c++, x += channel_step) {
+        for (int t = 0; t < taps; t++, b += b_row) {
+            const T *const x_t = x + tap[t];
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                b_t[v] = *(const volatile T_vec *)(b + v * T_lanes);
+            #pragma GCC unroll 16
+            for (int i = 0; i < pixels; i++) {
+                #pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    sum[i][v] += x_t[i * pixel_step] * b_t[v];
+            }
+        }
+    }
+    #pragma GCC unroll 16
+    for (int i = 0; i < pixels; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(T_vec *)(tile + i * T_panel + v * T_lanes) = sum[i][v];
+    }
+}
+
+/* tile[pixels][PANEL]: 1 <= pixels <= TILE_ROWS pixels of one output row, `columns` channels. */
+__attribute__((noinline, noclone, unused)) static void sum_tile_T(
+    int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t pixel_step, const T *b, int64_t b_row, T *restrict tile)
+{
+    for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
+        if (columns - j > T_lanes) {
+            switch (pixels) {
+CASES_2
+            }
+        } else {
+            switch (pixels) {
+CASES_1
+            }
+        }
+    }
+}
+
+/* sums[o][p][lane] = sum over channels c and taps t of
+ *     x[c][p * place_step + lane + tap[t]] * weight[o][c][t]
+ * for `outputs` output channels and one vector of pixels at each of 4 places (rows, mostly). */
+static inline __attribute__((always_inline)) void sum_places_T(
+    const int outputs, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
+{
+    const int64_t weight_step = (int64_t)channels * taps;
+    T_vec sum[4][4], x_t[4];
+    #pragma GCC unroll 4
+    for (int o = 0; o < outputs; o++) {
+        #pragma GCC unroll 4
+        for (int p = 0; p < 4; p++)
+            sum[o][p] = (T_vec){0};
+    }
+    for (int c = 0; c < channels; c++, x += channel_step) {
+        for (int t = 0; t < taps; t++, weight++) {
+            #pragma GCC unroll 4
+            for (int p = 0; p < 4; p++)
+                x_t[p] = *(const volatile T_vec *)(x + tap[t] + p * place_step);
+            #pragma GCC unroll 4
+            for (int o = 0; o < outputs; o++) {
+                #pragma GCC unroll 4
+                for (int p = 0; p < 4; p++)
+                    sum[o][p] += weight[o * weight_step] * x_t[p];
+            }
+        }
+    }
+    #pragma GCC unroll 4
+    for (int o = 0; o < outputs; o++) {
+        #pragma GCC unroll 4
+        for (int p = 0; p < 4; p++)
+            *(T_vec *)(sums + (o * 4 + p) * sums_step) = sum[o][p];
+    }
+}
+
+/* sums[outputs][4][sums_step]: `pixels` pixels (whole vectors) at each of 4 places, for 1, 2 or 4
+ * output channels. */
+__attribute__((noinline, noclone, unused)) static void sum_segment_T(
+    int outputs, int pixels, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
+{
+    for (int i = 0; i < pixels; i += T_lanes, x += T_lanes, sums += T_lanes) {
+        if (outputs == 1)
+            sum_places_T(1, channels, taps, x, channel_step, tap, place_step, weight, sums,
+                         sums_step);
+        else if (outputs == 2)
+            sum_places_T(2, channels, taps, x, channel_step, tap, place_step, weight, sums,
+                         sums_step);
+        else
+            sum_places_T(4, channels, taps, x, channel_step, tap, place_step, weight, sums,
+                         sums_step);
+    }
+}
+"""
+
+SEGMENT = 64
+"""Pixels of an output row that are finished together, in an array on the stack."""
+
+
+def _cases(vectors: int) -> str:
+    """The switch over the number of pixels; more than six need 32 vector registers."""
+    lines = []
+    for pixels in range(1, 12):
+        if pixels == 7:
+            lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
+        lines.append(
+            f"            case {pixels}: sum_pixels_T({pixels}, {vectors}, channels, taps, x,"
+            " channel_step, tap,"
+        )
+        lines.append("                                   pixel_step, b, b_row, tile); break;")
+    return "\n".join([*lines, "#endif"])
+
+
+def _preamble(ctype: str, panel: int) -> str:
+    text = _TYPE.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
+    text = text.replace("PANEL", str(panel)).replace("SEGMENT", str(SEGMENT))
+    return re.sub(r"\bT\b|(?<=_)T\b|\bT(?=_)", ctype, text)
+
+
+CONV_PREAMBLE = _COMMON + _preamble("float", 32) + _preamble("double", 16)
+"""C text that must precede the functions of `conv.py`, after `gemm_pack.PREAMBLE`."""

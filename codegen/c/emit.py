@@ -1,0 +1,344 @@
+"""Emit a program as C: one source file, one header, one weights blob.
+
+In: a GraphModule whose ops all have a body. Out: :class:`CProgram`: file texts, the packed weights and the
+description of the entry point. The C calls nothing but libm and OpenMP, and is right without OpenMP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from fxlite import shapes
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.conv import CONV_PREAMBLE
+from fxlite.codegen.c.gemm import PREAMBLE
+from fxlite.codegen.kernel_ir import Kernel
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.printer import CPrinter, comment, signature, storage_type
+from fxlite.codegen.program import ALIGNMENT, Program, plan
+from fxlite.codegen.runtime.abi import ArgSpec, DimText, Entry
+from fxlite.codegen.schedule import schedule
+from fxlite.errors import CodegenError
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+from fxlite.index import Index, to_text
+from fxlite.passes.group import Group
+from fxlite.shapes import Dim
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step of the run function: a C function and the arguments it takes."""
+
+    function: str
+    text: str
+    arguments: tuple[str, ...]
+    group: Group
+    scratch: str = "0"
+    kernel: Kernel | None = None
+
+
+@dataclass(frozen=True)
+class CProgram:
+    """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function takes;
+    ``program`` is what was emitted, ``calls`` its steps."""
+
+    name: str
+    sources: Mapping[str, str]
+    weights: bytes
+    entry: Entry
+    program: Program
+    calls: tuple[Call, ...]
+
+
+def c_name(name: str) -> str:
+    """A model's name as a C identifier prefix."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return re.sub(r"\W+", "_", snake).strip("_") or "model"
+
+
+def emit(module: GraphModule, name: str | None = None) -> CProgram:
+    """C source of a module. Raises CodegenError for graphs that cannot be compiled."""
+    prefix = c_name(name or module.name)
+    program = plan(module, templates.claims)
+    weights = _Weights(module)
+    locations: list[str] = []
+    calls = [
+        _call(found, f"k{number:0{len(str(len(program.groups)))}d}_{_title(found)}", weights, locations)
+        for number, found in enumerate(program.groups)
+    ]
+    blob = weights.blob(calls, program)
+    header, source = _Source(prefix, program, calls, weights, locations).texts()
+    entry = _entry(prefix, program, locations)
+    math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
+    sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
+    return CProgram(prefix, sources, blob, entry, program, tuple(calls))
+
+
+def _title(found: Group) -> str:
+    """Name of a group's function, from the program: the module's path, or the value's name."""
+    node = found.anchor or found.root
+    path = node.scope.path if node.scope is not None else ""
+    text = f"{path}_{found.root.name}" if path and found.anchor is None else path or found.root.name
+    return re.sub(r"\W+", "_", text)
+
+
+def _call(found: Group, name: str, weights: _Weights, locations: list[str]) -> Call:
+    if found.anchor is not None:
+        made = templates.render(found, name, weights.arrays, locations)
+        weights.packed.update(made.packed)
+        return Call(name, made.text, made.arguments, found, made.scratch)
+    kernel = schedule(found, name)
+    printer = CPrinter(kernel.buffers, locations)
+    text = printer.function(kernel)
+    arguments = [b.name for b in kernel.buffers] + list(kernel.dims)
+    if printer.uses_error:
+        arguments.append("error")
+    if "int n_threads" in text:
+        arguments.append("n_threads")
+    return Call(name, text, tuple(arguments), found, "0", kernel)
+
+
+class _Weights:
+    """Arrays of the module as the C code wants them, and their places in the blob."""
+
+    def __init__(self, module: GraphModule) -> None:
+        self.arrays: dict[Node, Any] = {
+            n: np.asarray(module.get_attribute(n.target))
+            for n in module.graph.nodes
+            if n.op == "get_attr"
+        }
+        self.packed: dict[str, np.ndarray[Any, Any]] = {}
+        self.offsets: dict[str, tuple[int, str]] = {}  # name -> (byte offset, C type)
+
+    def blob(self, calls: list[Call], program: Program) -> bytes:
+        """All arrays some call reads, aligned, one after another."""
+        by_name = {buffer_name(n): n for n in self.arrays}
+        parts: list[bytes] = []
+        position = 0
+        used = dict.fromkeys(a for c in calls for a in c.arguments)
+        for node in program.results:
+            if node.op == "get_attr":
+                used[buffer_name(node)] = None
+        for name in used:
+            if name in self.packed:
+                array, ctype = self.packed[name], _ctype_of(self.packed[name])
+            elif name in by_name:
+                node = by_name[name]
+                array, ctype = self.arrays[node], storage_type(node.type.dtype)
+            else:
+                continue
+            data = np.ascontiguousarray(array).tobytes()
+            self.offsets[name] = (position, ctype)
+            padding = -len(data) % ALIGNMENT
+            parts += [data, b"\0" * padding]
+            position += len(data) + padding
+        return b"".join(parts)
+
+
+def _ctype_of(array: np.ndarray[Any, Any]) -> str:
+    return {"float32": "float", "float64": "double"}[array.dtype.name]
+
+
+def dim_c(dim: Dim) -> str:
+    """A dim as a C integer expression."""
+    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"))
+
+
+def _dim_python(dim: Dim) -> int | DimText:
+    if type(dim) is int:
+        return dim
+    return DimText(to_text(Index.of(dim), repr, "//", ("min", "max")))
+
+
+def _entry(name: str, program: Program, locations: list[str]) -> Entry:
+    def spec(label: str, node: Node) -> ArgSpec:
+        return ArgSpec(label, node.type.dtype.name, tuple(_dim_python(d) for d in node.type.shape))
+
+    structure = program.module.graph.output_node().args[0]
+    return Entry(
+        name,
+        tuple(spec(n.target, n) for n in program.inputs),
+        tuple(spec(f"out{i}", n) for i, n in enumerate(program.results)),
+        tuple(program.dims),
+        tuple(locations),
+        single_output=isinstance(structure, Node),
+    )
+
+
+class _Source:
+    """Prints the header and the source file."""
+
+    def __init__(
+        self, name: str, program: Program, calls: list[Call], weights: _Weights, locations: list[str]
+    ) -> None:
+        self.name, self.program, self.calls = name, program, calls
+        self.weights, self.locations = weights, locations
+        taken = {buffer_name(n) for n in program.module.graph.nodes} | set(program.dims)
+        self.outputs: list[str] = []
+        for number, node in enumerate(program.results):
+            own = node in program.slot_of or node.op != "call_function" or node in program.results[:number]
+            wish = f"out{number}" if own else buffer_name(node)
+            while own and wish in taken:
+                wish = f"_{wish}"
+            self.outputs.append(wish)
+
+    def texts(self) -> tuple[str, str]:
+        return self._header(), self._source()
+
+    # -- header --------------------------------------------------------------------------------
+    def _parameters(self) -> list[str]:
+        parts = [
+            f"const {storage_type(n.type.dtype)} *{buffer_name(n)}" for n in self.program.inputs
+        ]
+        parts += [
+            f"{storage_type(n.type.dtype)} *{o}" for n, o in zip(self.program.results, self.outputs)
+        ]
+        parts += [f"int64_t {d}" for d in self.program.dims]
+        return [*parts, "const void *weights", "void *workspace", "int n_threads", "fx_error *error"]
+
+    def _header(self) -> str:
+        guard = f"{self.name.upper()}_H"
+        lines = [
+            comment(self._about()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
+            "#ifndef FX_ERROR_DEFINED", "#define FX_ERROR_DEFINED",
+            "/* What went wrong: code 0 nothing, 1 an index out of range (value, limit, and where: a number of",
+            "   the list below), 2 out of memory. */",
+            "typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;",
+            "#endif", "",
+            *(f"/* where {i}: {t} */" for i, t in enumerate(self.locations)),
+            "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+            f"/* Bytes of the weights: the contents of {self.name}_weights.bin, 64-byte aligned in memory. */",
+            f"#define {self.name.upper()}_WEIGHTS_BYTES {len_text(self.weights)}", "",
+            "/* Bytes of workspace a call needs, 64-byte aligned. */",
+            self._workspace_signature() + ";", "",
+            "/* Run the model. All arrays are dense and row-major; inputs and outputs may not overlap.",
+            "   Returns 0, or error->code. Calls with different workspaces may run at the same time. */",
+            "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))[:-2] + ";", "",
+            "#ifdef __cplusplus", "}", "#endif", "#endif", "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def _about(self) -> str:
+        inputs = ", ".join(f"{n.target}: {n.type}" for n in self.program.inputs)
+        outputs = ", ".join(str(n.type) for n in self.program.results)
+        return f"{self.name}: ({inputs}) -> ({outputs})\nMade by fxlite from {self.program.module.name}."
+
+    def _workspace_signature(self) -> str:
+        dims = "".join(f"int64_t {d}, " for d in self.program.dims)
+        return f"int64_t {self.name}_workspace_bytes({dims}int n_threads)"
+
+    # -- source --------------------------------------------------------------------------------
+    def _source(self) -> str:
+        text = [comment(self._about()), f'#include "{self.name}.h"', '#include "fx_math.h"', ""]
+        anchors = [c.group.anchor for c in self.calls if c.group.anchor is not None]
+        if anchors:
+            text.append(PREAMBLE)
+        if any(a.target.name.startswith("conv") for a in anchors):
+            text.append(CONV_PREAMBLE)
+        for call in self.calls:
+            text += [call.text, ""]
+        text += [*self._layout(), "", *self._workspace(), "", *self._run(), ""]
+        return "\n".join(text)
+
+    def _layout(self) -> list[str]:
+        """Where each slot of the workspace starts."""
+        slots = self.program.slots
+        dims = "".join(f"int64_t {d}, " for d in self.program.dims)
+        lines = [
+            comment("Byte offsets of the workspace's slots, in which values take turns; the last ones are\n"
+                    "the scratch space of the templates and the end."),
+            f"static void layout({dims}int n_threads, int64_t offset[{len(slots) + 2}]) {{",
+            "    offset[0] = 0;",
+        ]  # fmt: skip
+        users: dict[int, list[str]] = {}
+        for node, slot in self.program.slot_of.items():
+            users.setdefault(slot, []).append(node.name)
+        for number, slot in enumerate(slots):
+            names = ", ".join(users[number][:6]) + (", ..." if len(users[number]) > 6 else "")
+            lines.append(f"    offset[{number + 1}] = offset[{number}] + {dim_c(slot.size)};  // {names}")
+        scratch = list(dict.fromkeys(c.scratch for c in self.calls if c.scratch != "0"))
+        lines.append(f"    int64_t scratch = {scratch[0] if scratch else 0};")
+        lines += [f"    scratch = fx_max(scratch, {s});" for s in scratch[1:]]
+        last = len(slots)
+        lines.append(f"    offset[{last + 1}] = offset[{last}] + (scratch + 63) / 64 * 64;")
+        unused = [d for d in self.program.dims] + ["n_threads"]
+        body = "\n".join(lines[2:])
+        lines += [f"    (void)({u});" for u in unused if not re.search(rf"\b{u}\b", body)]
+        return [*lines, "}"]
+
+    def _workspace(self) -> list[str]:
+        count = len(self.program.slots) + 2
+        dims = "".join(f"{d}, " for d in self.program.dims)
+        return [
+            self._workspace_signature() + " {", f"    int64_t offset[{count}];",
+            f"    layout({dims}n_threads, offset);", f"    return offset[{count - 1}];", "}",
+        ]  # fmt: skip
+
+    def _run(self) -> list[str]:
+        program = self.program
+        count = len(program.slots) + 2
+        dims = "".join(f"{d}, " for d in program.dims)
+        lines = [
+            *signature(f"{self.name}_run", self._parameters(), "int"),
+            f"    int64_t offset[{count}];",
+            f"    layout({dims}n_threads, offset);",
+            "    unsigned char *const arena = (unsigned char *)workspace;",
+            f"    void *const scratch = arena + offset[{count - 2}];",
+        ]
+        for name, (position, ctype) in self.weights.offsets.items():
+            lines.append(
+                f"    const {ctype} *const {name} = (const {ctype} *)((const char *)weights + {position});"
+            )
+        for node, slot in program.slot_of.items():
+            ctype = storage_type(node.type.dtype)
+            lines.append(
+                f"    {ctype} *const {buffer_name(node)} = ({ctype} *)(arena + offset[{slot}]);"
+                f"  // {node.type}"
+            )
+        for node, source in program.stored.items():
+            name, ctype = buffer_name(node), storage_type(node.type.dtype)
+            lines.append(f"    const {ctype} *const {name} = {buffer_name(source)};  // {node.type}")
+        lines.append("    error->code = 0;")
+        for call in self.calls:
+            joined = ", ".join(call.arguments)
+            line = f"    {call.function}({joined});"
+            if len(line) > 100:
+                line = f"    {call.function}(\n        {joined});"
+            lines.append(line)
+            if "error" in call.arguments:
+                lines.append("    if (error->code) return error->code;")
+        lines += self._copies()
+        body = "\n".join(lines[2:])
+        for name in ("n_threads", "weights", "workspace", "scratch", "arena", *program.dims,
+                     *(buffer_name(n) for n in program.inputs)):  # fmt: skip
+            if len(re.findall(rf"\b{name}\b", body)) < (2 if name in ("scratch", "arena") else 1):
+                lines.append(f"    (void){name};")
+        return [*lines, "    return 0;", "}"]
+
+    def _copies(self) -> list[str]:
+        """Results that no kernel stores: inputs or weights handed through, one value twice."""
+        lines = []
+        for node, name in zip(self.program.results, self.outputs):
+            if name != buffer_name(node):
+                lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
+        return lines
+
+
+def len_text(weights: _Weights) -> str:
+    """Size of the blob as text."""
+    end = 0
+    for name, (position, _) in weights.offsets.items():
+        array = weights.packed.get(name)
+        if array is None:
+            array = next(a for n, a in weights.arrays.items() if buffer_name(n) == name)
+        end = max(end, position + -(-array.nbytes // ALIGNMENT) * ALIGNMENT)
+    return str(end)
+
+

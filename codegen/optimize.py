@@ -1,0 +1,23 @@
+"""The standard pipeline before code generation: clean up, fuse, expand composites, clean up again."""
+
+from __future__ import annotations
+
+from fxlite import passes
+from fxlite.graph_module import GraphModule
+from fxlite.passes.base import PassManager
+
+
+def optimize(module: GraphModule) -> tuple[GraphModule, PassManager]:
+    """The optimized module (the input is left as it was) and the manager with its report."""
+    manager = PassManager(
+        [
+            passes.simplify,
+            passes.fuse_conv_bn,
+            passes.decompose,
+            passes.simplify,
+            passes.const_fold,
+            passes.cse,
+            passes.dce,
+        ]
+    )
+    return manager(module), manager

@@ -1,0 +1,327 @@
+"""Print kernels as C. CUDA C is the same printer with another way to print loops.
+
+In: a :class:`~fxlite.codegen.kernel_ir.Kernel`. Out: text meant to be read: names from the program, no
+needless parentheses, a comment that says what is computed and where that comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+
+from fxlite.codegen.kernel_ir import (
+    Alloc,
+    Assign,
+    Buffer,
+    Comment,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+)
+from fxlite.dtypes import DType
+from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
+from fxlite.index import Index, flatten, to_text
+
+#: Scalar operations from which a second thread pays for its fork and join (about 1 microsecond).
+WORTH_THREADS = 16384
+
+_COMPUTE = {"f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "bool",
+            "u8": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t",
+            "i64": "int64_t"}  # fmt: skip
+_STORAGE = {**_COMPUTE, "f16": "uint16_t", "bf16": "uint16_t", "bool": "unsigned char"}
+# precedence: higher binds tighter
+_OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(10)
+_INFIX = {
+    "add": ("+", _SUM), "sub": ("-", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT),
+    "lt": ("<", _ORDER), "le": ("<=", _ORDER), "gt": (">", _ORDER), "ge": (">=", _ORDER),
+    "eq": ("==", _EQUAL), "ne": ("!=", _EQUAL),
+}  # fmt: skip
+_ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
+
+
+def compute_type(dtype: DType) -> str:
+    """C type of a value in a register."""
+    return _COMPUTE[dtype.name]
+
+
+def storage_type(dtype: DType) -> str:
+    """C type of a value in memory."""
+    return _STORAGE[dtype.name]
+
+
+class CPrinter:
+    """Prints one kernel (or one expression). ``locations`` collects the texts that run-time index errors
+    refer to by number."""
+
+    restrict = "restrict"
+
+    def __init__(self, buffers: Sequence[Buffer], locations: list[str] | None = None) -> None:
+        self.shapes = {b.name: b.shape for b in buffers}
+        self.dtypes = {b.name: b.dtype for b in buffers}
+        self.locations = [] if locations is None else locations
+        self.uses_error = False
+
+    # -- expressions ---------------------------------------------------------------------------
+    def value(self, e: Expr, minimum: int = 0) -> str:
+        """Text of an expression, in parentheses if it binds less tightly than ``minimum``."""
+        text, precedence = self._text(e)
+        return f"({text})" if precedence < minimum else text
+
+    def index(self, i: Index) -> str:
+        """Text of an integer expression."""
+        return to_text(i, lambda e: self.value(e, _ATOM), "/", ("fx_min", "fx_max"))
+
+    def address(self, buffer: str, index: Sequence[Index]) -> str:
+        """``name[linear address]``"""
+        return f"{buffer}[{self.index(flatten(index, self.shapes[buffer]))}]"
+
+    def _text(self, e: Expr) -> tuple[str, int]:
+        if isinstance(e, Const):
+            return self.constant(e), _ATOM if not str(e.value).startswith("-") else _UNARY
+        if isinstance(e, IndexValue):
+            text = self.index(e.index)
+            simple = text.isidentifier() or text.isdecimal()
+            return text if simple else f"({text})", _ATOM
+        if isinstance(e, Load):
+            return self._load(e)
+        if isinstance(e, Local):
+            return (f"{e.name}[{self.index(e.index[0])}]" if e.index else e.name), _ATOM
+        if isinstance(e, Cast):
+            return self._cast(e)
+        if isinstance(e, CheckedIndex):
+            return self.checked_index(e), _ATOM
+        assert isinstance(e, Apply), e
+        return self._apply(e)
+
+    def constant(self, e: Const) -> str:
+        """A literal in the type it is computed in."""
+        name, value = e.dtype.compute.name, e.value
+        if e.dtype.is_bool:
+            return "true" if value else "false"
+        if not e.dtype.is_float:
+            if name == "i64":
+                low = -(2**63)
+                return "INT64_MIN" if value == low else f"{value}" if abs(value) < 2**31 else f"{value}LL"
+            return "INT32_MIN" if name == "i32" and value == -(2**31) else str(value)
+        if math.isnan(value):
+            return "NAN"
+        if math.isinf(value):
+            return "INFINITY" if value > 0 else "-INFINITY"
+        if name == "f32":
+            rounded = np.float32(value)
+            if np.isinf(rounded):
+                return "INFINITY" if value > 0 else "-INFINITY"
+            text = np.format_float_scientific(rounded, trim="-") if _is_long(value) else str(rounded)
+            return f"{text}f"
+        return repr(float(value))
+
+    def _load(self, e: Load) -> tuple[str, int]:
+        text = self.widen(self.address(e.buffer, e.index), self.dtypes[e.buffer])
+        if e.guard is None:
+            return text, _ATOM
+        return f"{self.value(e.guard, _OR + 1)} ? {text} : 0", -1
+
+    def widen(self, text: str, dtype: DType) -> str:
+        """From memory to register."""
+        return f"fx_f32_from_{dtype.name}({text})" if dtype.name in ("f16", "bf16") else text
+
+    def narrow(self, text: str, dtype: DType) -> str:
+        """From register to memory."""
+        return f"fx_{dtype.name}_from_f32({text})" if dtype.name in ("f16", "bf16") else text
+
+    def _cast(self, e: Cast) -> tuple[str, int]:
+        source, target = e.operand.dtype, e.dtype
+        inner = self.value(e.operand)
+        if target.name in ("f16", "bf16"):
+            if source.name == "f64":
+                inner = f"(float)({inner})"
+            return f"fx_f32_from_{target.name}(fx_{target.name}_from_f32({inner}))", _ATOM
+        if target.compute is source.compute:
+            return self._text(e.operand)
+        if source.is_float and target.is_integer:
+            return f"fx_cast_{source.compute.name}_{target.name}({inner})", _ATOM
+        if target.is_bool:
+            return f"{self.value(e.operand, _EQUAL + 1)} != 0", _EQUAL
+        return f"({compute_type(target)}){self.value(e.operand, _UNARY)}", _UNARY
+
+    def checked_index(self, e: CheckedIndex) -> str:
+        """Bounds check of a run-time index."""
+        self.uses_error = True
+        number = len(self.locations)
+        if e.where in self.locations:
+            number = self.locations.index(e.where)
+        else:
+            self.locations.append(e.where)
+        return f"fx_index({self.value(e.operand)}, {self.index(e.extent)}, {number}, error)"
+
+    def _apply(self, e: Apply) -> tuple[str, int]:
+        name, dtype = e.function, e.args[-1].dtype.compute
+        if name == "where":
+            condition, a, b = e.args
+            return f"{self.value(condition, _OR + 1)} ? {self.value(a, 0)} : {self.value(b, 0)}", -1
+        if name == "neg" and not _is_small(dtype):
+            return f"-{self.value(e.args[0], _UNARY + 1)}", _UNARY
+        if name == "logical_not":
+            return f"!{self.value(e.args[0], _UNARY)}", _UNARY
+        if name == "invert" and not _is_small(dtype):
+            return f"~{self.value(e.args[0], _UNARY)}", _UNARY
+        symbol, precedence = _INFIX.get(name, ("", 0))
+        if name in ("and", "or", "xor"):
+            if dtype.is_bool:
+                symbol, precedence = {"and": ("&&", _AND), "or": ("||", _OR), "xor": ("!=", _EQUAL)}[name]
+            else:
+                symbol, precedence = {"and": ("&", _BITS), "or": ("|", _BITS), "xor": ("^", _BITS)}[name]
+        if not symbol:
+            args = ", ".join(self.value(a) for a in e.args)
+            return f"fx_{name}_{dtype.name}({args})", _ATOM
+        a, b = e.args
+        left = self.value(a, precedence)
+        same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
+        right = self.value(b, precedence if same and not dtype.is_float else precedence + 1)
+        if precedence in (_BITS, _AND, _OR):  # mixed logic reads better (and warns less) in parentheses
+            left = self.value(a, _EQUAL if not _same(a, name) else precedence)
+            right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
+        text = f"{left} {symbol} {right}"
+        if _is_small(dtype) and name in ("add", "sub", "mul"):
+            return f"({compute_type(dtype)})({text})", _UNARY
+        return text, precedence
+
+    # -- statements ------------------------------------------------------------------------------
+    def block(self, body: Sequence[Stmt], depth: int) -> list[str]:
+        """Lines of statements, indented."""
+        lines: list[str] = []
+        for s in body:
+            lines += self.statement(s, depth)
+        return lines
+
+    def statement(self, s: Stmt, depth: int) -> list[str]:
+        pad = "    " * depth
+        if isinstance(s, Let):
+            return [f"{pad}const {compute_type(s.value.dtype)} {s.name} = {self.value(s.value)};"]
+        if isinstance(s, Alloc):
+            return self._alloc(s, pad)
+        if isinstance(s, Assign):
+            return [pad + self._assign(s)]
+        if isinstance(s, Store):
+            value = self.narrow(self.value(s.value), self.dtypes[s.buffer])
+            target = self.address(s.buffer, s.index)
+            if s.accumulate and self.dtypes[s.buffer].name in ("f16", "bf16"):
+                value = self.narrow(f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}",
+                                    self.dtypes[s.buffer])  # fmt: skip
+                return [f"{pad}{target} = {value};"]
+            return [f"{pad}{target} {'+=' if s.accumulate else '='} {value};"]
+        if isinstance(s, If):
+            head = f"{pad}if ({self.value(s.condition)}) {{"
+            return [head, *self.block(s.body, depth + 1), f"{pad}}}"]
+        if isinstance(s, Comment):
+            return [f"{pad}// {s.text}"]
+        return self.loop(s, depth)
+
+    def _alloc(self, s: Alloc, pad: str) -> list[str]:
+        ctype, start = compute_type(s.dtype), self.value(s.init)
+        if not s.size:
+            return [f"{pad}{ctype} {s.name} = {start};"]
+        if isinstance(s.init, Const) and s.init.value == 0:
+            return [f"{pad}{ctype} {s.name}[{s.size}] = {{0}};"]
+        return [f"{pad}{ctype} {s.name}[{s.size}] = {{{', '.join([start] * s.size)}}};"]
+
+    def _assign(self, s: Assign) -> str:
+        target = self.value(s.target)
+        if isinstance(s.value, Apply) and s.value.function in ("add", "mul") and not _is_small(s.value.dtype):
+            first, second = s.value.args
+            if self.value(first) == target:
+                return f"{target} {_INFIX[s.value.function][0]}= {self.value(second)};"
+        return f"{target} = {self.value(s.value)};"
+
+    def loop(self, s: For, depth: int) -> list[str]:
+        """A loop with its pragma."""
+        pad = "    " * depth
+        step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
+        head = (f"{pad}for (int64_t {s.var.name} = 0; {s.var.name} < {self.index(s.var.extent)}; {step})")
+        lines = [pad + p for p in self.pragma(s)]
+        return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
+
+    def pragma(self, s: For) -> list[str]:
+        """OpenMP's line in front of a loop."""
+        if s.kind == "simd" or s.kind == "lanes":
+            return ["#pragma omp simd"]
+        if s.kind.startswith("parallel"):
+            simd = " simd" if s.kind.endswith("simd") else ""
+            constant = self.work.constant
+            if constant is not None and constant < WORTH_THREADS:
+                return ["#pragma omp simd"] if simd else []
+            condition = "" if constant is not None else f" if ({self.index(self.work)} >= {WORTH_THREADS})"
+            return [f"#pragma omp parallel for{simd} num_threads(n_threads){condition}"]
+        return []
+
+    # -- functions -------------------------------------------------------------------------------
+    work: Index = Index.of(WORTH_THREADS)
+
+    def parameters(self, kernel: Kernel) -> list[str]:
+        """C parameters of a kernel: inputs, outputs, dims."""
+        parts = [
+            f"{'' if b.is_output else 'const '}{storage_type(b.dtype)} *{self.restrict} {b.name}"
+            for b in kernel.buffers
+        ]
+        return [*parts, *(f"int64_t {d}" for d in kernel.dims)]
+
+    def function(self, kernel: Kernel) -> str:
+        """The kernel as a static C function; ``error`` and ``n_threads`` are the last parameters."""
+        self.work = kernel.work
+        body = self.block(kernel.body, 1)
+        parameters = self.parameters(kernel)
+        if self.uses_error:
+            parameters.append("fx_error *error")
+        if any("n_threads" in line for line in body):
+            parameters.append("int n_threads")
+        return "\n".join([comment(kernel.doc), *signature(kernel.name, parameters), *body, "}"])
+
+
+def _same(e: Expr, name: str) -> bool:
+    return isinstance(e, Apply) and e.function == name
+
+
+def _is_small(dtype: DType) -> bool:
+    """Integers C would compute in int."""
+    return dtype.name in ("i8", "i16", "u8")
+
+
+def _is_long(value: float) -> bool:
+    return value != 0 and not 1e-4 <= abs(value) < 1e7
+
+
+def comment(text: str) -> str:
+    """A C comment block."""
+    lines = text.replace("*/", "* /").splitlines() or [""]
+    if len(lines) == 1:
+        return f"/* {lines[0]} */"
+    return "\n".join(["/* " + lines[0], *("   " + line for line in lines[1:-1]), f"   {lines[-1]} */"])
+
+
+def signature(name: str, parameters: Sequence[str], result: str = "static void") -> list[str]:
+    """Function head, wrapped at 100 columns."""
+    head = f"{result} {name}("
+    one = head + ", ".join(parameters) + ") {"
+    if len(one) <= 100:
+        return [one]
+    lines, current = [], head
+    for position, part in enumerate(parameters):
+        piece = part + (", " if position < len(parameters) - 1 else ") {")
+        if len(current) + len(piece) > 100:
+            lines.append(current.rstrip())
+            current = " " * 4
+        current += piece
+    return [*lines, current]
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """A kernel as C, for people."""
+    return CPrinter(kernel.buffers).function(kernel)
+
+

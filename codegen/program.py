@@ -1,0 +1,179 @@
+"""A program: what has to run, in which order, and where every value lives in memory.
+
+In: a GraphModule whose ops all have a body. Out: :class:`Program`: groups in execution order, values that
+share memory with others (contiguous views), the slots of one arena that intermediate values take turns
+in, and the results. Nothing here knows a target language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fxlite import shapes
+from fxlite.codegen.lower import lower
+from fxlite.errors import CodegenError
+from fxlite.expr import Load
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+from fxlite.index import Index, flatten
+from fxlite.passes.group import Group, group
+from fxlite.shapes import Dim
+
+ALIGNMENT = 64
+
+
+@dataclass
+class Slot:
+    """A piece of the arena; ``sizes`` are the bytes of the values that use it one after another."""
+
+    sizes: list[Dim] = field(default_factory=list)
+
+    @property
+    def size(self) -> Dim:
+        """Bytes: the largest of the sizes, an int or an expression in dims."""
+        result = self.sizes[0]
+        for size in self.sizes[1:]:
+            result = shapes.maximum(result, size)
+        return result
+
+
+@dataclass
+class Program:
+    """See the module's text. ``results`` are the graph's outputs, flat and in order; ``stored`` maps a node
+    to the node whose memory holds its value."""
+
+    module: GraphModule
+    groups: list[Group]
+    stored: dict[Node, Node]
+    slots: list[Slot]
+    slot_of: dict[Node, int]
+    results: list[Node]
+
+    @property
+    def inputs(self) -> list[Node]:
+        return self.module.graph.placeholders
+
+    @property
+    def dims(self) -> list[str]:
+        """Named dims of the inputs, in order of appearance."""
+        found: dict[str, None] = {}
+        for node in self.inputs:
+            for dim in node.type.shape:
+                for name in sorted(shapes.names(dim)):
+                    found[name] = None
+        return list(found)
+
+    @property
+    def arena_bytes(self) -> Dim:
+        """Bytes of all slots together."""
+        return shapes.normalize(sum(s.size for s in self.slots))
+
+    def memory(self, node: Node) -> Node:
+        """The node whose memory holds a node's value."""
+        return self.stored.get(node, node)
+
+
+def plan(module: GraphModule, claims: Callable[[Node], bool]) -> Program:
+    """Group the graph and plan its memory. Raises CodegenError for what no back end can do."""
+    for node in module.graph.nodes:
+        _check(node)
+    groups = group(module, claims)
+    results = list(_flat_results(module))
+    stored: dict[Node, Node] = {}
+    kept: list[Group] = []
+    for found in groups:
+        source = None if found.root in results else _same_memory(found)
+        if source is not None:
+            stored[found.root] = stored.get(source, source)
+        else:
+            kept.append(found)
+    slots, slot_of = _assign_slots(kept, stored, results)
+    return Program(module, kept, stored, slots, slot_of, results)
+
+
+def _check(node: Node) -> None:
+    if node.op == "call_module":
+        raise CodegenError(f"{node.describe()}: a leaf module cannot be compiled; trace without leaf=")
+    if node.op == "call_function":
+        if node.target.is_random:
+            raise CodegenError(
+                f"{node.describe()}: random ops are not compiled; call model.eval() before tracing"
+            )
+        if not node.target.has_body:
+            raise CodegenError(f"{node.describe()}: the op has no body; run passes.decompose first")
+    if node.op != "output" and node.type is None:
+        raise CodegenError(f"{node.describe()} has no type; trace with input types")
+
+
+def _flat_results(module: GraphModule) -> list[Node]:
+    from fxlite.graph import nodes_in
+
+    return list(nodes_in(module.graph.output_node().args))
+
+
+def _same_memory(found: Group) -> Node | None:
+    """The value whose memory a group would only copy: all members are views and the order of elements stays
+    the same (a reshape)."""
+    if any(m.target.kind != "view" for m in found.members) or len(found.inputs) != 1:
+        return None
+    lowered = lower(found)
+    value = lowered.value
+    (source,) = found.inputs
+    if not isinstance(value, Load) or value.guard is not None or source.type.dtype != found.root.type.dtype:
+        return None
+    here = flatten((Index.of(v) for v in lowered.space), found.root.type.shape)
+    there = flatten(value.index, source.type.shape)
+    same_size = shapes.equal(source.type.size, found.root.type.size)
+    return source if here == there and same_size else None
+
+
+def _assign_slots(
+    groups: list[Group], stored: dict[Node, Node], results: list[Node]
+) -> tuple[list[Slot], dict[Node, int]]:
+    """Walk the groups; a value's slot is free again after its last reader. A value takes the free slot of
+    its size, else the one that grows least, else a new one."""
+    last: dict[Node, int] = {}
+    for step, found in enumerate(groups):
+        for node in found.inputs:
+            last[stored.get(node, node)] = step
+    for node in results:
+        last[stored.get(node, node)] = len(groups)
+    outside = set(results)
+    slots: list[Slot] = []
+    slot_of: dict[Node, int] = {}
+    free: list[int] = []
+    for step, found in enumerate(groups):
+        root = found.root
+        if root not in outside:
+            size = _rounded(root.type.nbytes)
+            choice = _best(free, slots, size)
+            if choice is None:
+                slots.append(Slot())
+                choice = len(slots) - 1
+            else:
+                free.remove(choice)
+            slots[choice].sizes.append(size)
+            slot_of[root] = choice
+        for node in dict.fromkeys(stored.get(n, n) for n in found.inputs):
+            if last.get(node) == step and node in slot_of:
+                free.append(slot_of[node])
+        if root in slot_of and root not in last:
+            free.append(slot_of[root])
+    return slots, slot_of
+
+
+def _rounded(size: Dim) -> Dim:
+    """Size in bytes rounded up to the alignment; named sizes are rounded when they are known."""
+    if type(size) is int:
+        return -(-size // ALIGNMENT) * ALIGNMENT
+    return shapes.normalize(shapes.floordiv(size + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT)
+
+
+def _best(free: list[int], slots: list[Slot], size: Dim) -> int | None:
+    fitting = [i for i in free if shapes.at_least(slots[i].size, size)]
+    if fitting:
+        numbers = [i for i in fitting if type(slots[i].size) is int]
+        return min(numbers, key=lambda i: slots[i].size) if numbers else fitting[0]
+    growing = [i for i in free if shapes.at_least(size, slots[i].size)]
+    return growing[-1] if growing else None

@@ -1,0 +1,113 @@
+"""Readable names in a kernel: loop variables ``i j k``, reduced ones ``r s``, values ``t0 t1``.
+
+In: statements with the unique names lowering made. Out: the same statements renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fxlite import expr
+from fxlite.codegen.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, statements
+from fxlite.expr import Expr, Local
+from fxlite.index import Index, Var
+
+_LOOPS = ("i", "j", "k", "l", "m", "n", "p", "q", "u", "v", "w")
+_REDUCED = ("r", "s", "t", "r1", "s1", "t1")
+_STEMS = {"_lanes": "lanes", "_lane": "lane", "_block": "block", "_rest": "rest", "_best": "best",
+          "_where": "where", "_a": "total", "_t": "t"}  # fmt: skip
+
+
+def rename(body: tuple[Stmt, ...], taken: set[str]) -> tuple[Stmt, ...]:
+    """Rename all variables and locals, avoiding ``taken`` (buffers and dims)."""
+    used = set(taken)
+    names: dict[str, str] = {}
+    for statement in statements(body):
+        if isinstance(statement, For) and statement.var.name not in names:
+            names[statement.var.name] = _pick(statement.var.name, used)
+        elif isinstance(statement, (Let, Alloc)) and statement.name not in names:
+            names[statement.name] = _pick(statement.name, used)
+    return tuple(_Renamer(names).statement(s, {}) for s in body)
+
+
+def _pick(old: str, used: set[str]) -> str:
+    for stem, new in _STEMS.items():
+        if old.startswith(stem) and old[len(stem) :].isdigit():
+            name = _first(_numbered(new, from_zero=stem == "_t"), used)
+            break
+    else:
+        name = _first(iter((*(_REDUCED if old.startswith("_r") else _LOOPS),)), used)
+    used.add(name)
+    return name
+
+
+def _numbered(stem: str, from_zero: bool) -> Iterator[str]:
+    if not from_zero:
+        yield stem
+    number = 0 if from_zero else 1
+    while True:
+        yield f"{stem}{number}"
+        number += 1
+
+
+def _first(candidates: Iterator[str], used: set[str]) -> str:
+    for name in candidates:
+        if name not in used:
+            return name
+    return _first(_numbered("i", from_zero=False), used)
+
+
+class _Renamer:
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def statement(self, s: Stmt, env: dict[Var, Index]) -> Stmt:
+        if isinstance(s, For):
+            extent = s.var.extent.substitute(env)
+            var = Var(self.names[s.var.name], extent)
+            inner = {**env, s.var: Index.of(var)}
+            return For(var, tuple(self.statement(b, inner) for b in s.body), s.kind, s.step)
+        if isinstance(s, If):
+            body = tuple(self.statement(b, env) for b in s.body)
+            return If(self.value(s.condition, env), body)
+        if isinstance(s, Let):
+            return Let(self.names[s.name], self.value(s.value, env))
+        if isinstance(s, Alloc):
+            return Alloc(self.names[s.name], s.dtype, self.value(s.init, env), s.size)
+        if isinstance(s, Assign):
+            target = self.value(s.target, env)
+            assert isinstance(target, Local)
+            return Assign(target, self.value(s.value, env))
+        if isinstance(s, Store):
+            index = tuple(self.index(i, env) for i in s.index)
+            return Store(s.buffer, index, self.value(s.value, env), s.accumulate)
+        assert isinstance(s, Comment)
+        return s
+
+    def index(self, i: Index, env: dict[Var, Index]) -> Index:
+        probe = expr.Load(expr.TRUE.dtype, "", (i,))
+        moved = self.value(probe, env)
+        assert isinstance(moved, expr.Load)
+        return moved.index[0]
+
+    def value(self, e: Expr, env: dict[Var, Index]) -> Expr:
+        renamed = expr.transform(e, self._local)
+        return expr.substitute_index(renamed, env)
+
+    def _local(self, node: Expr) -> Expr:
+        if isinstance(node, Local):
+            return Local(node.dtype, self.names.get(node.name, node.name), node.index)
+        if isinstance(node, expr.Load):
+            from fxlite.index import Value
+
+            inner = {
+                a: Value(expr.transform(a.expr, self._local))
+                for i in node.index
+                for a in i.atoms()
+                if isinstance(a, Value)
+            }
+            guard = None if node.guard is None else expr.transform(node.guard, self._local)
+            if inner or guard is not node.guard:
+                index: Sequence[Index] = [i.substitute(inner) for i in node.index]
+                return expr.Load(node.dtype, node.buffer, tuple(index), guard)
+        return node

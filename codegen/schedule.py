@@ -1,0 +1,493 @@
+"""Schedule: turn a lowered group into loops.
+
+In: an expression over loop variables (:class:`~fxlite.codegen.lower.Lowered`). Out: a
+:class:`~fxlite.codegen.kernel_ir.Kernel`. Decided here: which adjacent loops become one, at which depth each
+intermediate is computed (reductions and invariants move out as far as their variables allow, so a
+softmax reads its row three times and computes its maximum once), which loop runs on threads, which one
+in SIMD lanes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from fxlite import dtypes, expr
+from fxlite.codegen.kernel_ir import (
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+)
+from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
+from fxlite.dtypes import DType
+from fxlite.errors import CodegenError
+from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.index import Index, Quotient, Remainder, Value, Var, flatten, product
+from fxlite.passes.group import Group, element_of
+
+#: Accumulators of a vectorised reduction: one AVX-512 register of float32, four of NEON's.
+LANES = 16
+#: Kinds that may be accumulated in several lanes (all are associative; float sums are reordered).
+_LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
+
+
+def schedule(group: Group, name: str) -> Kernel:
+    """The kernel of a group without a template."""
+    if group.kind == "scan":
+        return _scan(group, name)
+    if group.kind == "scatter":
+        return _scatter(group, name)
+    lowered = lower(group)
+    shapes = {b.name: b.shape for b in lowered.buffers}
+    output = buffer_of(group.root, is_output=True)
+    shapes[output.name] = output.shape
+    store = tuple(Index.of(v) for v in lowered.space)
+    space, value, store = collapse(lowered.space, lowered.value, store, shapes, output.name)
+    nest = Nest(space, lowered.names if value is lowered.value else {})
+    final = nest.bind(value)
+    body = nest.finish([Store(output.name, store, final)])
+    return finish(name, (*lowered.buffers, output), body, group)
+
+
+def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group) -> Kernel:
+    """Name the variables, collect the dims, check."""
+    from fxlite.codegen.rename import rename
+
+    taken = {b.name for b in buffers} | {d for b in buffers for d in _dims(b.shape)}
+    dims = sorted({d for b in buffers for d in _dims(b.shape)})
+    work = product(group.space[a].extent for a in range(len(group.space))) * _weight(body)
+    kernel = Kernel(name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work)
+    kernel.check()
+    return kernel
+
+
+def document(group: Group) -> str:
+    """What the kernel computes, and where in the program that is said."""
+    names = [f"{n.target.name}" for n in group.members]
+    line = f"{group.root.name}: {group.root.type} = {' -> '.join(names)}"
+    origins = dict.fromkeys(n.origin for n in group.members if n.origin)
+    return "\n".join([line, *list(origins)[:4]])
+
+
+def _dims(shape: MultiIndex) -> set[str]:
+    from fxlite.index import DimVar
+
+    return {a.name for i in shape for a in i.atoms() if isinstance(a, DimVar)}
+
+
+def _weight(body: Sequence[Stmt]) -> int:
+    """Rough scalar operations per element of the root."""
+    from fxlite.codegen.kernel_ir import expressions, statements
+
+    total = 0
+    for statement in statements(body):
+        for value in expressions(statement):
+            total += sum(8 if _is_heavy(n) else 1 for n in expr.walk(value) if isinstance(n, Apply))
+    return max(total, 1)
+
+
+def _is_heavy(node: Apply) -> bool:
+    from fxlite.passes.group import EXPENSIVE
+
+    return node.function in EXPENSIVE
+
+
+# -- joining loops ---------------------------------------------------------------------------------
+def collapse(
+    space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: dict[str, MultiIndex], output: str
+) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
+    """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
+    ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
+    if ones:
+        value, store = expr.substitute_index(value, ones), tuple(i.substitute(ones) for i in store)
+        space = tuple(v for v in space if v not in ones)
+    position = len(space) - 2
+    while position >= 0:
+        first, second = space[position], space[position + 1]
+        joined = expr.fresh_var(first.extent * second.extent, "v")
+        env = {first: Index.of(joined) // second.extent, second: Index.of(joined) % second.extent}
+        if _separable(value, first, second):
+            new_value = expr.substitute_index(value, env)
+            new_store = tuple(i.substitute(env) for i in store)
+            if is_flat(new_value, joined, shapes) and not divides(
+                flatten(new_store, shapes[output]), joined
+            ):
+                space = (*space[:position], joined, *space[position + 2 :])
+                value, store = new_value, new_store
+        position -= 1
+    return space, value, store
+
+
+def _separable(value: Expr, first: Var, second: Var) -> bool:
+    """No reduction depends on only one of the two loops (it would move inside the joined one)."""
+    for node in expr.walk(value):
+        if isinstance(node, Reduction):
+            free = expr.free_variables(node)
+            if (first in free) != (second in free):
+                return False
+    return True
+
+
+def divides(index: Index, variable: Var) -> bool:
+    """True if the variable stands under a division or remainder."""
+    return any(
+        isinstance(a, (Quotient, Remainder)) and variable in (a.a.variables() | a.b.variables())
+        for a in index.atoms()
+    )
+
+
+def is_flat(value: Expr, variable: Var, shapes: dict[str, MultiIndex]) -> bool:
+    """True if no address in the expression divides the variable."""
+    for node in expr.walk(value):
+        if isinstance(node, Load) and divides(flatten(node.index, shapes[node.buffer]), variable):
+            return False
+        if isinstance(node, IndexValue) and divides(node.index, variable):
+            return False
+        if isinstance(node, Reduction) and any(
+            divides(v.extent, variable) or v.extent.variables() for v in node.variables
+        ):
+            return False
+    return True
+
+
+# -- placing computations at loop depths -------------------------------------------------------------
+class Nest:
+    """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d loops."""
+
+    def __init__(
+        self, order: Sequence[Var], names: object, levels: list[list[Stmt]] | None = None,
+        bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None,
+    ) -> None:  # fmt: skip
+        self.order = list(order)
+        self.names = names
+        self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
+        self.bound = bound if bound is not None else {}
+        self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
+        self.inner_loops: set[int] = set()
+
+    def level(self, value: Expr) -> int:
+        """Number of loops a value needs around it."""
+        free = expr.free_variables(value)
+        return max((d for d, v in enumerate(self.order, 1) if v in free), default=0)
+
+    def bind(self, value: Expr) -> Expr:
+        """The value over locals: reductions, shared and invariant parts are computed at the outermost depth
+        their variables allow, and replaced by what was computed."""
+        uses = _use_counts(value)
+        levels: dict[int, int] = {}
+        rewritten: dict[int, Expr] = {}
+        here = len(self.order)
+        for node in _outside_reductions(value):
+            if id(node) in self.bound:
+                rewritten[id(node)] = self.bound[id(node)]
+                continue
+            levels[id(node)] = level = self.level(node)
+            if isinstance(node, Reduction):
+                rewritten[id(node)] = self._reduce(node, level)
+                continue
+            new = _rebuild(node, rewritten)
+            if self._deserves_name(node, uses[id(node)], level, here):
+                local = Local(node.dtype, f"_t{next(_locals)}")
+                self.levels[level].append(Let(local.name, new))
+                self._remember(node, local)
+                new = local
+            rewritten[id(node)] = new
+        return rewritten[id(value)]
+
+    def _remember(self, node: Expr, local: Expr) -> None:
+        self.bound[id(node)] = local
+        self.keep.append(node)
+
+    def _deserves_name(self, node: Expr, uses: int, level: int, here: int) -> bool:
+        if isinstance(node, CheckedIndex):
+            return True
+        if not isinstance(node, (Apply, Cast)):
+            return isinstance(node, Load) and uses > 1
+        if isinstance(node, Apply) and node.dtype.is_bool and uses == 1:
+            return False
+        return uses > 1 or level < here
+
+    def _reduce(self, node: Reduction, level: int) -> Expr:
+        """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
+        variables = list(node.variables)
+        inner = Nest(
+            [*self.order[:level], *variables], self.names,
+            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
+        )  # fmt: skip
+        body = inner.bind(node.body)
+        computed = node.body.dtype.compute
+        if node.kind in ("argmax", "argmin"):
+            statements, result = _arg_reduction(node, inner, level, body)
+        elif _has_lanes(node, inner, level):
+            statements, result = _lane_reduction(node, inner, level, body, computed)
+        else:
+            total = Local(computed, f"_a{next(_locals)}")
+            inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))
+            loops = inner.loops(level, "serial")
+            statements = [Alloc(total.name, computed, neutral(node.kind, computed)), *loops]
+            result = total
+        self.levels[level].extend(statements)
+        self._remember(node, result)
+        return result
+
+    def loops(self, start: int, kind: str) -> list[Stmt]:
+        """The loops from depth ``start`` inwards, around what ``levels`` holds for them."""
+        body: list[Stmt] = self.levels[-1]
+        for depth in range(len(self.order) - 1, start - 1, -1):
+            loop = For(self.order[depth], tuple(body), kind)
+            body = [*self.levels[depth], loop] if depth > start else [loop]
+        return body
+
+    def finish(self, final: Sequence[Stmt]) -> list[Stmt]:
+        """All loops with ``final`` innermost: the outermost on threads, the innermost in SIMD."""
+        self.levels[-1].extend(final)
+        body = self.levels[-1]
+        count = len(self.order)
+        if count == 0:
+            return body
+        for depth in range(count - 1, -1, -1):
+            innermost, outermost = depth == count - 1, depth == 0
+            flat = not any(isinstance(s, (For, If)) for s in body)
+            vector = innermost and flat
+            kind = " ".join(k for k, on in (("parallel", outermost), ("simd", vector)) if on)
+            body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "serial")]
+        return body
+
+
+_locals = itertools.count()
+
+
+def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:
+    """The node over the rewritten children; run-time values inside a load's index included."""
+    if isinstance(node, Load):
+        replaced = {
+            a: Value(rewritten[id(a.expr)])
+            for i in node.index
+            for a in i.atoms()
+            if isinstance(a, Value)
+        }
+        index = tuple(i.substitute(replaced) for i in node.index) if replaced else node.index
+        guard = None if node.guard is None else rewritten[id(node.guard)]
+        if not replaced and guard is node.guard:
+            return node
+        return Load(node.dtype, node.buffer, index, guard)
+    if not node.children:
+        return node
+    return node.with_children([rewritten[id(c)] for c in node.children])
+
+
+def _outside_reductions(value: Expr) -> list[Expr]:
+    """Nodes in post-order, not entering reductions."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(value, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            if not isinstance(node, Reduction):
+                stack += [(c, False) for c in reversed(node.children)]
+    return order
+
+
+def _use_counts(value: Expr) -> dict[int, int]:
+    """How many parents read each node (the root: 1)."""
+    counts: dict[int, int] = {id(value): 1}
+    for node in _outside_reductions(value):
+        if not isinstance(node, Reduction):
+            for child in node.children:
+                counts[id(child)] = counts.get(id(child), 0) + 1
+    return counts
+
+
+# -- reductions --------------------------------------------------------------------------------------
+def neutral(kind: str, dtype: DType) -> Const:
+    """The value a reduction starts from."""
+    if kind in ("sum", "prod", "any", "all"):
+        return expr.const(kind in ("prod", "all"), dtype)
+    largest = kind in ("min", "argmin")
+    if dtype.is_float:
+        return expr.const(float("inf") if largest else float("-inf"), dtype)
+    if dtype.is_bool:
+        return expr.const(largest, dtype)
+    import numpy as np
+
+    info = np.iinfo(dtype.numpy)
+    return expr.const(int(info.max if largest else info.min), dtype)
+
+
+def combine(kind: str, total: Expr, value: Expr) -> Expr:
+    """One step of a reduction."""
+    function = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or",
+                "all": "and"}[kind]  # fmt: skip
+    if total.dtype.is_bool:
+        function = {"maximum": "or", "minimum": "and"}.get(function, function)
+    return expr.apply(function, total, value)
+
+
+def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
+    """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and be the
+    one that is contiguous in memory."""
+    variable = node.variables[-1]
+    constant = variable.extent.constant
+    if node.kind not in _LANE_KINDS or node.body.dtype.is_bool:
+        return False
+    if constant is not None and constant < 2 * LANES:
+        return False
+    if variable.extent.variables() or any(isinstance(s, For) for s in inner.levels[-1]):
+        return False
+    loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
+    return any(n.index[-1].coefficient(variable) == 1 for n in loads) and not any(
+        isinstance(s, Alloc) for s in inner.levels[-1]
+    )
+
+
+def _lane_reduction(
+    node: Reduction, inner: Nest, level: int, body: Expr, computed: DType
+) -> tuple[list[Stmt], Expr]:
+    """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes together."""
+    variable = node.variables[-1]
+    number = next(_locals)
+    lanes, total = f"_lanes{number}", Local(computed, f"_a{number}")
+    lane = expr.fresh_var(LANES, "lane")
+    whole = (variable.extent // LANES) * LANES
+    block = Var(f"_block{number}", whole)
+    zero = Local(computed, lanes, (Index.of(0),))
+    at_lane = Local(computed, lanes, (Index.of(lane),))
+
+    def moved(start: Index, target: Local) -> list[Stmt]:
+        env = {variable: start}
+        done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
+        return [*done, Assign(target, combine(node.kind, target, expr.substitute_index(body, env)))]
+
+    main = For(block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES)
+    statements: list[Stmt] = [main]
+    if (variable.extent - whole).constant != 0:
+        rest = expr.fresh_var(variable.extent % LANES, "rest")
+        statements.append(For(rest, tuple(moved(whole + rest, zero))))
+    for depth in range(len(inner.order) - 2, level - 1, -1):
+        outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
+        statements = [outer]
+    start = neutral(node.kind, computed)
+    again = expr.fresh_var(LANES, "lane")
+    element = Local(computed, lanes, (Index.of(again),))
+    together = For(again, (Assign(total, combine(node.kind, total, element)),))
+    return [Alloc(lanes, computed, start, LANES), *statements, Alloc(total.name, computed, start),
+            together], total  # fmt: skip
+
+
+def _move(statement: Stmt, env: dict[Var, Index]) -> Stmt:
+    assert isinstance(statement, Let), statement
+    return Let(statement.name, expr.substitute_index(statement.value, env))
+
+
+def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
+    """Position of the first extreme value; the first NaN counts as one."""
+    number = next(_locals)
+    best = Local(node.body.dtype.compute, f"_best{number}")
+    where = Local(dtypes.int64, f"_where{number}")
+    value = Local(body.dtype, f"_t{next(_locals)}")
+    position = Index.of(0)
+    for v in node.variables:
+        position = position * v.extent + Index.of(v)
+    better = expr.apply("gt" if node.kind == "argmax" else "lt", value, best)
+    if body.dtype.is_float:
+        unset = expr.apply("logical_not", expr.apply("isnan", best))
+        better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
+    first = expr.apply("lt", where, expr.const(0, dtypes.int64))
+    inner.levels[-1] += [
+        Let(value.name, body),
+        If(expr.apply("or", better, first),
+           (Assign(best, value), Assign(where, expr.index_value(position)))),
+    ]  # fmt: skip
+    start = [Alloc(best.name, best.dtype, neutral(node.kind, best.dtype)),
+             Alloc(where.name, dtypes.int64, expr.const(-1, dtypes.int64))]  # fmt: skip
+    return [*start, *inner.loops(level, "serial")], where
+
+
+# -- scans and scatters --------------------------------------------------------------------------------
+def _reader(buffers: dict[str, Buffer]) -> object:
+    from fxlite.graph import Node
+
+    def read(node: Node, index: MultiIndex) -> Expr:
+        buffers[buffer_name(node)] = buffer_of(node)
+        return Load(node.type.dtype, buffer_name(node), index)
+
+    return read
+
+
+def _scan(group: Group, name: str) -> Kernel:
+    """A running total: the reduction's variable becomes the loop, each step is stored."""
+    buffers: dict[str, Buffer] = {}
+    space = group.space
+    value = element_of(group.root, tuple(Index.of(v) for v in space), _reader(buffers))  # type: ignore[arg-type]
+    reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
+    if len(reductions) != 1:
+        raise CodegenError(f"{group.root.describe()}: a scan must hold one reduction")
+    (reduction,) = reductions
+    (scanned,) = (v for v in space if v in reduction.variables[0].extent.variables())
+    step = Var(reduction.variables[0].name, scanned.extent)
+    body = expr.substitute_index(reduction.body, {reduction.variables[0]: Index.of(step)})
+    total = Local(reduction.dtype, f"_a{next(_locals)}")
+    result = expr.transform(value, lambda n: total if n is reduction else n)
+    store = tuple(Index.of(step if v is scanned else v) for v in space)
+    output = buffer_of(group.root, is_output=True)
+    inner = For(step, (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)))
+    start = Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype))
+    statements: list[Stmt] = [start, inner]
+    outer = [v for v in space if v is not scanned]
+    for depth, variable in enumerate(reversed(outer)):
+        kind = "parallel" if depth == len(outer) - 1 else "serial"
+        statements = [For(variable, tuple(statements), kind)]
+    return finish(name, (*buffers.values(), output), statements, group)
+
+
+def _scatter(group: Group, name: str) -> Kernel:
+    """Copy the input, then add the source's elements at their run-time positions, in order."""
+    node = group.root
+    x, index, source = node.args[:3]
+    axis = node.arguments.get("axis", 0) % node.type.rank
+    buffers: dict[str, Buffer] = {}
+    read = _reader(buffers)
+    output = buffer_of(node, is_output=True)
+    at = tuple(Index.of(v) for v in group.space)
+    copied: Expr = expr.cast(read(x, at), node.type.dtype)  # type: ignore[operator]
+    nest = Nest(group.space, {})
+    statements = nest.finish([Store(output.name, at, copied)])
+    variables = [expr.fresh_var(d) for d in index.type.shape]
+    here = tuple(Index.of(v) for v in variables)
+    checked = CheckedIndex(
+        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]),  # type: ignore[operator]
+        node.describe(),
+    )  # fmt: skip
+    place = Local(dtypes.int64, f"_t{next(_locals)}")
+    target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
+    added = expr.cast(read(source, here), node.type.dtype.compute)  # type: ignore[operator]
+    inner: list[Stmt] = [
+        Let(place.name, checked),
+        If(expr.apply("ge", place, expr.const(0, dtypes.int64)),
+           (Store(output.name, target, added, accumulate=True),)),
+    ]  # fmt: skip
+    order = [v for a, v in enumerate(variables) if a != axis] + [variables[axis]]
+    for depth, variable in enumerate(reversed(order)):
+        kind = "parallel" if depth == len(order) - 1 and len(order) > 1 else "serial"
+        inner = [For(variable, tuple(inner), kind)]
+    return finish(name, (*buffers.values(), output), [*statements, *inner], group)
+
+
+def loop_variables(body: Sequence[Stmt]) -> Iterator[Var]:
+    """Variables of all loops, outer ones first."""
+    from fxlite.codegen.kernel_ir import statements
+
+    for statement in statements(body):
+        if isinstance(statement, For):
+            yield statement.var

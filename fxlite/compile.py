@@ -1,0 +1,67 @@
+"""The front door of code generation: ``fx.compile(model, x="f32[B,64]", backend="c")``.
+
+In: a model, function, GraphModule or saved ``.fxl`` file, and input types. Out: a callable on NumPy arrays
+that also knows its sources and can save itself as a folder that needs no fxlite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fxlite.errors import ArgumentError
+from fxlite.graph_module import GraphModule
+from fxlite.tracer import symbolic_trace
+
+_BACKENDS: dict[str, Callable[..., Any]] = {}
+
+
+def register_backend(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a back end: ``make(module: GraphModule, **options) -> callable``."""
+
+    def register(make: Callable[..., Any]) -> Callable[..., Any]:
+        _BACKENDS[name] = make
+        return make
+
+    return register
+
+
+def compile(
+    model: Any,
+    *types: Any,
+    backend: str = "c",
+    inputs: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    matmul_precision: str = "highest",
+    **named: Any,
+) -> Any:
+    """Compile a model for a back end: "python", "c", "cuda" or a registered name.
+
+    Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as ``forward``
+    and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default OMP_NUM_THREADS, else
+    the usable processors.
+
+    Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound where
+    no C compiler is found (``backend="python"`` needs none)."""
+    from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
+
+    if matmul_precision not in ("highest", "high", "medium"):
+        raise ArgumentError(
+            f"matmul_precision must be 'highest', 'high' or 'medium', not {matmul_precision!r}"
+        )
+    if backend not in _BACKENDS:
+        known = ", ".join(sorted(_BACKENDS))
+        raise ArgumentError(f"there is no back end {backend!r}; choose one of {known}")
+    module = (
+        model
+        if isinstance(model, GraphModule) and not (types or inputs or named)
+        else symbolic_trace(model, *types, inputs=inputs, **named)
+    )
+    return _BACKENDS[backend](module, threads=threads)
+
+
+def python_folder(module: GraphModule, folder: str, module_name: str) -> None:
+    """Write a module as Python source with a weights file."""
+    from fxlite.codegen.python import save_python
+
+    save_python(module, folder, module_name)

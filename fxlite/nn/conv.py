@@ -1,0 +1,147 @@
+"""Convolution layers: Conv1d, Conv2d and their transposes. Inputs [N, C, L] and [N, C, H, W]."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxlite.errors import ArgumentError
+from fxlite.nn import functional as F
+from fxlite.nn import init
+from fxlite.nn.linear import empty_parameter
+from fxlite.nn.module import Module
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    """An int for all spatial axes, or one for each."""
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+class _Conv(Module):
+    """What all convolutions share; ``rank`` is the number of spatial axes."""
+
+    rank = 0
+    transposed = False
+
+    def _setup(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any,
+        output_padding: Any, dilation: Any, groups: int, bias: bool, padding_mode: str, dtype: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if padding_mode != "zeros":
+            raise ArgumentError(
+                f"{type(self).__name__} pads with zeros only, not padding_mode={padding_mode!r}; pad "
+                f"the input with np.pad before it"
+            )
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if groups < 1 or channels % groups:
+                raise ArgumentError(f"{name} {channels} does not divide into {groups} groups")
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ArgumentError(f'padding must be ints, "same" or "valid", not {padding!r}')
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride = _each(kernel_size, self.rank), _each(stride, self.rank)
+        self.padding = padding if isinstance(padding, str) else _each(padding, self.rank)
+        self.output_padding = _each(output_padding, self.rank)
+        self.dilation, self.padding_mode = _each(dilation, self.rank), padding_mode
+        channels = (
+            (in_channels, out_channels // groups)
+            if self.transposed
+            else (out_channels, in_channels // groups)
+        )
+        self.weight = empty_parameter(*channels, *self.kernel_size, dtype=dtype)
+        self.register_parameter("bias", empty_parameter(out_channels, dtype=dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights: uniform in ±1/sqrt(fan in)."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        fan_in = init.fans(self.weight)[0]
+        if self.bias is not None and fan_in:
+            init.uniform_(self.bias, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+
+    def extra_repr(self) -> str:
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        text += f", stride={self.stride}"
+        usual: dict[str, Any] = {
+            "padding": (0,) * self.rank,
+            "dilation": (1,) * self.rank,
+            "output_padding": (0,) * self.rank,
+            "groups": 1,
+        }
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                text += f", {name}={getattr(self, name)!r}"
+        return text if self._parameters["bias"] is not None else f"{text}, bias=False"
+
+
+class _Forward(_Conv):
+    """A convolution; see Conv1d and Conv2d."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self._setup(in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias,
+                    padding_mode, dtype)  # fmt: skip
+
+
+class Conv1d(_Forward):
+    """[N, in_channels, L] -> [N, out_channels, L']; weight [out, in/groups, K].
+
+    ``padding`` is an int, "same" or "valid"; ``padding_mode`` other than zeros raises ArgumentError."""
+
+    rank = 1
+
+    def forward(self, x: Any) -> Any:
+        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv2d(_Forward):
+    """[N, in_channels, H, W] -> [N, out_channels, H', W']; weight [out, in/groups, KH, KW].
+
+    ``padding`` is an int, two ints, "same" or "valid"; ``padding_mode`` other than zeros raises
+    ArgumentError."""
+
+    rank = 2
+
+    def forward(self, x: Any) -> Any:
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class _Transposed(_Conv):
+    """A transposed convolution; see ConvTranspose1d and ConvTranspose2d."""
+
+    transposed = True
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
+        dilation: Any = 1, padding_mode: str = "zeros", dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self._setup(in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
+                    groups, bias, padding_mode, dtype)  # fmt: skip
+
+
+class ConvTranspose1d(_Transposed):
+    """[N, in_channels, L] -> [N, out_channels, L']; weight [in, out/groups, K]."""
+
+    rank = 1
+
+    def forward(self, x: Any) -> Any:
+        return F.conv_transpose1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose2d(_Transposed):
+    """[N, in_channels, H, W] -> [N, out_channels, H', W']; weight [in, out/groups, KH, KW]."""
+
+    rank = 2
+
+    def forward(self, x: Any) -> Any:
+        return F.conv_transpose2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip

@@ -1,0 +1,148 @@
+"""Initialization: fills parameters in place with torch.nn.init's distributions, and owns the generator.
+
+In: arrays (written in place and returned). All randomness of ``fxlite.nn``, dropout included, comes from
+one NumPy generator seeded by :func:`manual_seed`; its numbers are not torch's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxlite.errors import ArgumentError
+
+Array = np.ndarray[Any, Any]
+
+_state = {"generator": np.random.default_rng()}
+
+
+def manual_seed(seed: int) -> None:
+    """Start the generator anew, so that what follows can be repeated."""
+    _state["generator"] = np.random.default_rng(seed)
+
+
+def generator() -> np.random.Generator:
+    """The generator initialization and dropout draw from."""
+    return _state["generator"]
+
+
+def fill(tensor: Array, values: Any) -> Array:
+    """Write values into an array, cast to its dtype."""
+    tensor[...] = np.asarray(values).astype(tensor.dtype)
+    return tensor
+
+
+def uniform_(tensor: Array, a: float = 0.0, b: float = 1.0) -> Array:
+    """Uniform in ``[a, b)``."""
+    return fill(tensor, generator().uniform(a, b, tensor.shape))
+
+
+def normal_(tensor: Array, mean: float = 0.0, std: float = 1.0) -> Array:
+    """Normal with that mean and standard deviation."""
+    return fill(tensor, generator().normal(mean, std, tensor.shape))
+
+
+def trunc_normal_(
+    tensor: Array, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Array:
+    """Normal, drawn again until it lies in ``[a, b]``."""
+    values = generator().normal(mean, std, tensor.shape)
+    if not _overlaps(mean, std, a, b):
+        raise ArgumentError(f"[{a}, {b}] is too far from the mean {mean} (standard deviation {std})")
+    outside = (values < a) | (values > b)
+    while outside.any():
+        values[outside] = generator().normal(mean, std, int(outside.sum()))
+        outside = (values < a) | (values > b)
+    return fill(tensor, values)
+
+
+def _overlaps(mean: float, std: float, a: float, b: float) -> bool:
+    """True if ``[a, b]`` holds enough of the distribution to draw from."""
+    low, high = ((v - mean) / (std * math.sqrt(2)) for v in (a, b))
+    return math.erf(high) - math.erf(low) > 1e-3
+
+
+def constant_(tensor: Array, val: float) -> Array:
+    """Every element ``val``."""
+    return fill(tensor, val)
+
+
+def zeros_(tensor: Array) -> Array:
+    """Every element 0."""
+    return fill(tensor, 0)
+
+
+def ones_(tensor: Array) -> Array:
+    """Every element 1."""
+    return fill(tensor, 1)
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """Gain torch recommends for a nonlinearity (``torch.nn.init.calculate_gain``)."""
+    gains = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+    linear = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d sigmoid".split()
+    if nonlinearity in linear:
+        return 1.0
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in gains:
+        known = ", ".join([*linear, *gains, "leaky_relu"])
+        raise ArgumentError(f"no gain is known for {nonlinearity!r}; known: {known}")
+    return gains[nonlinearity]
+
+
+def fans(tensor: Array) -> tuple[int, int]:
+    """(fan_in, fan_out) of a weight [out, in, ...]."""
+    if tensor.ndim < 2:
+        raise ArgumentError(f"fan in and fan out need a weight of rank 2 or more, not {tensor.shape}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+def xavier_uniform_(tensor: Array, gain: float = 1.0) -> Array:
+    """Uniform with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio 2010)."""
+    bound = gain * math.sqrt(6 / max(sum(fans(tensor)), 1))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Array, gain: float = 1.0) -> Array:
+    """Normal with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio 2010)."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor)), 1)))
+
+
+def _kaiming_std(tensor: Array, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f'mode must be "fan_in" or "fan_out", not {mode!r}')
+    fan = fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+def kaiming_uniform_(
+    tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Array:
+    """Uniform with standard deviation ``gain / sqrt(fan)`` (He et al. 2015, arXiv:1502.01852)."""
+    bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(
+    tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Array:
+    """Normal with standard deviation ``gain / sqrt(fan)`` (He et al. 2015, arXiv:1502.01852)."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+
+
+def orthogonal_(tensor: Array, gain: float = 1.0) -> Array:
+    """A (semi-)orthogonal matrix over all axes but the first (Saxe et al. 2013, arXiv:1312.6120)."""
+    fans(tensor)
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    q, r = np.linalg.qr(generator().normal(size=(max(rows, columns), min(rows, columns))))
+    q = q * np.sign(np.diagonal(r))
+    return fill(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
+
+
+def eye_(tensor: Array) -> Array:
+    """The identity matrix."""
+    return fill(tensor, np.eye(*tensor.shape))

@@ -1,0 +1,246 @@
+"""Normalization layers: BatchNorm1d/2d, InstanceNorm1d/2d, GroupNorm, LayerNorm, RMSNorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite import dtypes
+from fxlite.errors import TraceError
+from fxlite.nn import functional as F
+from fxlite.nn.linear import empty_parameter
+from fxlite.nn.module import Module, Parameter
+from fxlite.proxy import Proxy
+from fxlite.state import active_tracer
+from fxlite.types import TensorType
+
+
+def _ones(*shape: int, dtype: Any) -> Parameter:
+    parameter = empty_parameter(*shape, dtype=dtype)
+    parameter[...] = 1
+    return parameter
+
+
+class _Normalization(Module):
+    """Per-channel normalization with affine parameters and running statistics."""
+
+    ranks: tuple[int, ...] = ()
+
+    def _setup(
+        self, num_features: int, eps: float, momentum: float | None, affine: bool,
+        track_running_stats: bool, dtype: Any, bias: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.register_parameter("weight", _ones(num_features, dtype=dtype) if affine else None)
+        self.register_parameter(
+            "bias", empty_parameter(num_features, dtype=dtype) if affine and bias else None
+        )
+        numpy_dtype = dtypes.dtype("f32" if dtype is None else dtype).numpy
+        tracked = track_running_stats
+        self.register_buffer("running_mean", np.zeros(num_features, numpy_dtype) if tracked else None)
+        self.register_buffer("running_var", np.ones(num_features, numpy_dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if tracked else None)
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1, no batches seen."""
+        if self.track_running_stats:
+            self._buffers["running_mean"][...] = 0
+            self._buffers["running_var"][...] = 1
+            self._buffers["num_batches_tracked"][...] = 0
+
+    def reset_parameters(self) -> None:
+        """weight 1, bias 0, running statistics as at the start."""
+        self.reset_running_stats()
+        for name, value in (("weight", 1), ("bias", 0)):
+            if self._parameters[name] is not None:
+                self._parameters[name][...] = value
+
+    def _check(self, x: Any) -> None:
+        if isinstance(x, Proxy) and not isinstance(x.node.type, TensorType):
+            return
+        if x.ndim not in self.ranks:
+            layouts = {2: "[N, C]", 3: "[N, C, L]", 4: "[N, C, H, W]"}
+            wanted = " or ".join(layouts[r] for r in self.ranks)
+            raise ValueError(f"{type(self).__name__} takes {wanted}, not rank {x.ndim}")
+
+    def _track(self, x: Any, axes: tuple[int, ...]) -> None:
+        """Move the running statistics toward those of ``x`` (an array), in place."""
+        if active_tracer.get() is not None:
+            raise TraceError(
+                f"{type(self).__name__} updates its running statistics in training mode, which cannot be "
+                f"traced; call model.eval() before tracing"
+            )
+        wide = np.asarray(x).astype(np.float64)
+        count = int(np.prod([x.shape[a] for a in axes]))
+        per_sample = wide.var(axis=axes, ddof=1) if count > 1 else np.full_like(wide.mean(axis=axes), np.nan)
+        mean, var = wide.mean(axis=axes), per_sample
+        if mean.ndim > 1:  # instance norm: the mean over the batch
+            mean, var = mean.mean(axis=0), var.mean(axis=0)
+        self._buffers["num_batches_tracked"] += 1
+        factor = self.momentum
+        if factor is None:  # cumulative average
+            factor = 1.0 / float(self._buffers["num_batches_tracked"])
+        for name, value in (("running_mean", mean), ("running_var", var)):
+            buffer = self._buffers[name]
+            buffer[...] = (1 - factor) * buffer + factor * value
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Normalization):
+    """Batch normalization; see BatchNorm1d and BatchNorm2d."""
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, dtype: Any = None, *,
+        bias: bool = True,
+    ) -> None:  # fmt: skip
+        self._setup(num_features, eps, momentum, affine, track_running_stats, dtype, bias)
+
+    def forward(self, x: Any) -> Any:
+        self._check(x)
+        batch_statistics = self.training or not self.track_running_stats
+        result = F.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics,
+            self.momentum, self.eps,
+        )  # fmt: skip
+        if self.training and self.track_running_stats:
+            self._track(x, (0, *range(2, x.ndim)))
+        return result
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalization of x [N, C] or [N, C, L] for each channel: by the running statistics in eval mode;
+    in training mode by the batch's, and the running ones are updated.
+
+    Raises TraceError when traced in training mode: the update cannot be part of a graph."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalization of x [N, C, H, W] for each channel: by the running statistics in eval mode; in
+    training mode by the batch's, and the running ones are updated.
+
+    Raises TraceError when traced in training mode: the update cannot be part of a graph."""
+
+    ranks = (4,)
+
+
+class _InstanceNorm(_Normalization):
+    """Instance normalization; see InstanceNorm1d and InstanceNorm2d."""
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+        track_running_stats: bool = False, dtype: Any = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
+        self._setup(num_features, eps, momentum, affine, track_running_stats, dtype, bias)
+
+    def forward(self, x: Any) -> Any:
+        self._check(x)
+        input_statistics = self.training or not self.track_running_stats
+        result = F.instance_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, input_statistics,
+            self.momentum, self.eps,
+        )  # fmt: skip
+        if self.training and self.track_running_stats:
+            self._track(x, tuple(range(2, x.ndim)))
+        return result
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalization of x [N, C, L] for each channel of each sample."""
+
+    ranks = (3,)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalization of x [N, C, H, W] for each channel of each sample."""
+
+    ranks = (4,)
+
+
+class GroupNorm(Module):
+    """Normalization of x [N, num_channels, ...] for each group of channels of each sample."""
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        dtype: Any = None, *, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(f"{num_channels} channels do not divide into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.affine = affine
+        self.register_parameter("weight", _ones(num_channels, dtype=dtype) if affine else None)
+        self.register_parameter(
+            "bias", empty_parameter(num_channels, dtype=dtype) if affine and bias else None
+        )
+
+    def forward(self, x: Any) -> Any:
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+def _shape(normalized_shape: Any) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+
+
+class LayerNorm(Module):
+    """Normalization of x [..., *normalized_shape] over its last axes; weight and bias have
+    ``normalized_shape``."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps = _shape(normalized_shape), eps
+        self.elementwise_affine = elementwise_affine
+        affine = elementwise_affine
+        self.register_parameter("weight", _ones(*self.normalized_shape, dtype=dtype) if affine else None)
+        self.register_parameter(
+            "bias", empty_parameter(*self.normalized_shape, dtype=dtype) if affine and bias else None
+        )
+
+    def forward(self, x: Any) -> Any:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class RMSNorm(Module):
+    """x [..., *normalized_shape] divided by the root mean square of its last axes, times weight.
+
+    ``eps`` None is the machine epsilon of the dtype computed in."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps = _shape(normalized_shape), eps
+        self.elementwise_affine = elementwise_affine
+        self.register_parameter(
+            "weight", _ones(*self.normalized_shape, dtype=dtype) if elementwise_affine else None
+        )
+
+    def forward(self, x: Any) -> Any:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )

@@ -1,0 +1,286 @@
+"""Activations: the scalar functions of neural networks that are not one of the primitives.
+
+All keep shape and dtype of a float tensor ``x`` and are defined by an expression over other ops. What
+overflows is kept away from branches that are not taken, so that gradients of the expansions are finite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import fxlite.ops as ops
+from fxlite import shapes
+from fxlite.errors import ArgumentError, ShapeError
+from fxlite.op import Tensor, normalize_axis, require_float
+from fxlite.ops.composite import composite, same_type
+from fxlite.ops.elementwise import erf_reference, sigmoid_reference
+from fxlite.samples import Bad, S, Sample, special, uniform
+from fxlite.types import TensorType
+
+_BAD = [Bad("i32[3]", match="must be a float")]
+
+
+def _samples(**attributes: Any) -> list[Sample]:
+    found = [S("f32[B,5]", dims={"B": 3}), S(uniform("f32[40]", -9, 9)), S("f64[7]"), S("f32[]")]
+    found += [S(special("f32[9]")), S("f16[4,3]"), S("bf16[6]"), S("f32[0,3]")]
+    if attributes:
+        found.append(S(uniform("f32[3,7]", -4, 4), **attributes))
+    return found
+
+
+def _silu(x: Any) -> Any:
+    return x * ops.sigmoid(x)
+
+
+@composite(infer=same_type, expansion=_silu, samples=_samples(), bad=_BAD, aliases=("swish",))
+def silu(x: Tensor) -> Tensor:
+    """``x * sigmoid(x)``."""
+    return x * sigmoid_reference(x)
+
+
+def _infer_gelu(x: TensorType, approximate: str = "none") -> TensorType:
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f'approximate must be "none" or "tanh", not {approximate!r}')
+    return same_type(x)
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+        return x * 0.5 * (ops.tanh(inner) + 1.0)
+    return x * 0.5 * (ops.erf(x * math.sqrt(0.5)) + 1.0)
+
+
+@composite(infer=_infer_gelu, expansion=_gelu, samples=_samples(approximate="tanh"),
+           bad=[*_BAD, Bad("f32[3]", approximate="fast", match="approximate")])  # fmt: skip
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """``x * P(Z <= x)`` of a standard normal Z; ``"tanh"``: the usual approximation of it."""
+    wide = x.astype(np.float64)
+    if approximate == "tanh":
+        return 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    return 0.5 * wide * (1 + erf_reference(wide / math.sqrt(2)))
+
+
+def _relu6(x: Any) -> Any:
+    return ops.clip(x, 0.0, 6.0)
+
+
+@composite(infer=same_type, expansion=_relu6, samples=_samples(), bad=_BAD)
+def relu6(x: Tensor) -> Tensor:
+    """``minimum(maximum(x, 0), 6)``."""
+    return np.minimum(np.maximum(x, 0), 6)
+
+
+def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    return ops.clip(x, min_val, max_val)
+
+
+@composite(infer=same_type, expansion=_hardtanh, samples=_samples(min_val=-2.0, max_val=0.5), bad=_BAD)
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """``x`` limited to ``[min_val, max_val]``."""
+    return np.minimum(np.maximum(x, min_val), max_val)
+
+
+def _hardsigmoid(x: Any) -> Any:
+    return ops.clip(x + 3.0, 0.0, 6.0) * (1 / 6)
+
+
+@composite(infer=same_type, expansion=_hardsigmoid, samples=_samples(), bad=_BAD)
+def hardsigmoid(x: Tensor) -> Tensor:
+    """``relu6(x + 3) / 6``."""
+    return np.minimum(np.maximum(x + 3, 0), 6) / 6
+
+
+def _hardswish(x: Any) -> Any:
+    return x * _hardsigmoid(x)
+
+
+@composite(infer=same_type, expansion=_hardswish, samples=_samples(), bad=_BAD)
+def hardswish(x: Tensor) -> Tensor:
+    """``x * relu6(x + 3) / 6``."""
+    return x * (np.minimum(np.maximum(x + 3, 0), 6) / 6)
+
+
+def _elu(x: Any, alpha: float = 1.0) -> Any:
+    return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0)) * alpha)
+
+
+@composite(infer=same_type, expansion=_elu, samples=_samples(alpha=0.5), bad=_BAD)
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    return np.where(x > 0, x, alpha * np.expm1(x))
+
+
+_SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
+
+
+def _selu(x: Any) -> Any:
+    return _elu(x, _SELU_ALPHA) * _SELU_SCALE
+
+
+@composite(infer=same_type, expansion=_selu, samples=_samples(), bad=_BAD)
+def selu(x: Tensor) -> Tensor:
+    """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515)."""
+    return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
+
+
+def _celu(x: Any, alpha: float = 1.0) -> Any:
+    return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha)
+
+
+@composite(infer=same_type, expansion=_celu, samples=_samples(alpha=2.0), bad=_BAD)
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
+    return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
+
+
+def _leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+    return ops.where(x > 0, x, x * negative_slope)
+
+
+@composite(infer=same_type, expansion=_leaky_relu, samples=_samples(negative_slope=0.2), bad=_BAD)
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """``x`` where positive, else ``negative_slope * x``."""
+    return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
+
+
+def _infer_prelu(x: TensorType, weight: TensorType) -> TensorType:
+    require_float(x, "x")
+    channels = x.shape[1] if x.rank > 1 else 1
+    if weight.rank != 1 or not any(shapes.equal(weight.shape[0], c) for c in (1, channels)):
+        raise ShapeError(f"weight must be [1] or [{channels}] (one slope for each channel), not {weight}")
+    return x
+
+
+def _prelu(x: Any, weight: Any) -> Any:
+    if x.ndim > 2:
+        weight = ops.reshape(weight, (weight.shape[0], *(1,) * (x.ndim - 2)))
+    return ops.where(x > 0, x, x * weight)
+
+
+@composite(infer=_infer_prelu, expansion=_prelu,
+           samples=[S("f32[B,5]", "f32[5]", dims={"B": 3}), S("f32[2,3,4,4]", "f32[3]"), S("f32[7]", "f32[1]"),
+                    S("f64[2,3,4]", "f64[1]"), S("f16[2,3]", "f16[3]"), S("bf16[2,3]", "bf16[3]"),
+                    S(special("f32[9,1]"), "f32[1]"), S("f32[0,3]", "f32[3]")],
+           bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")])  # fmt: skip
+def prelu(x: Tensor, weight: Tensor) -> Tensor:
+    """``x`` where positive, else ``weight * x``; weight [C] (C: size of axis 1) or [1]."""
+    slope = weight.reshape(-1, *(1,) * max(x.ndim - 2, 0))
+    return np.where(x > 0, x, slope * x)
+
+
+def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    scaled = x if beta == 1 else x * beta
+    soft = ops.log1p(ops.exp(ops.minimum(scaled, threshold)))
+    return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
+
+
+@composite(infer=same_type, expansion=_softplus, samples=_samples(beta=2.0, threshold=5.0), bad=_BAD)
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
+    return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
+
+
+def _softsign(x: Any) -> Any:
+    return x / (ops.abs(x) + 1.0)
+
+
+@composite(infer=same_type, expansion=_softsign, samples=_samples(), bad=_BAD)
+def softsign(x: Tensor) -> Tensor:
+    """``x / (1 + |x|)``."""
+    return x / (1 + np.abs(x))
+
+
+def _mish(x: Any) -> Any:
+    return x * ops.tanh(_softplus(x))
+
+
+@composite(infer=same_type, expansion=_mish, samples=_samples(), bad=_BAD)
+def mish(x: Tensor) -> Tensor:
+    """``x * tanh(log(1 + exp(x)))`` (Misra 2019, arXiv:1908.08681)."""
+    return x * np.tanh(np.logaddexp(0, x))
+
+
+def _tanhshrink(x: Any) -> Any:
+    return x - ops.tanh(x)
+
+
+@composite(infer=same_type, expansion=_tanhshrink, samples=_samples(), bad=_BAD)
+def tanhshrink(x: Tensor) -> Tensor:
+    """``x - tanh(x)``."""
+    return x - np.tanh(x)
+
+
+def _hardshrink(x: Any, lambd: float = 0.5) -> Any:
+    return ops.where(ops.abs(x) <= lambd, 0.0, x)
+
+
+@composite(infer=same_type, expansion=_hardshrink, samples=_samples(lambd=1.0), bad=_BAD)
+def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+    """0 where ``|x| <= lambd``, else ``x``."""
+    return np.where((x >= -lambd) & (x <= lambd), 0, x)
+
+
+def _softshrink(x: Any, lambd: float = 0.5) -> Any:
+    return x - ops.clip(x, -lambd, lambd)
+
+
+@composite(infer=same_type, expansion=_softshrink, samples=_samples(lambd=1.0), bad=_BAD)
+def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+    """``x`` moved toward 0 by ``lambd``, 0 where it is nearer than that."""
+    return np.sign(x) * np.maximum(np.abs(x) - lambd, 0)
+
+
+def _infer_threshold(x: TensorType, threshold: float, value: float) -> TensorType:
+    return same_type(x)
+
+
+def _threshold(x: Any, threshold: float, value: float) -> Any:
+    return ops.where(x <= threshold, float(value), x)
+
+
+@composite(infer=_infer_threshold, expansion=_threshold, bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
+           samples=[S("f32[B,5]", 0.1, 20.0, dims={"B": 3}), S("f64[4]", 0.0, 1.0), S("bf16[4]", 0.0, 1.0),
+                    S("f16[5]", 0.5, 0.0), S(special("f32[6]"), 0.1, 7)])  # fmt: skip
+def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
+    """``x`` where above ``threshold``, else ``value``; NaN stays NaN."""
+    return np.where(x <= threshold, x.dtype.type(value), x)
+
+
+def _logsigmoid(x: Any) -> Any:
+    return ops.minimum(x, 0.0) - ops.log1p(ops.exp(-ops.abs(x)))
+
+
+@composite(infer=same_type, expansion=_logsigmoid, samples=_samples(), bad=_BAD, aliases=("log_sigmoid",))
+def logsigmoid(x: Tensor) -> Tensor:
+    """``log(sigmoid(x))``, exact where sigmoid underflows."""
+    return -np.logaddexp(0, -x)
+
+
+def _infer_glu(x: TensorType, axis: int = -1) -> TensorType:
+    require_float(x, "x")
+    axis = normalize_axis(axis, x.rank)
+    size = x.shape[axis]
+    half = shapes.floordiv(size, 2)
+    if not shapes.equal(shapes.normalize(half * 2), size):
+        raise ShapeError(f"axis {axis} of {x} must have an even size")
+    return x.with_shape((*x.shape[:axis], half, *x.shape[axis + 1 :]))
+
+
+def _glu(x: Any, axis: int = -1) -> Any:
+    half = x.shape[axis] // 2
+    first = ops.slice(x, axis=axis, start=0, stop=half)
+    return first * ops.sigmoid(ops.slice(x, axis=axis, start=half, stop=x.shape[axis]))
+
+
+@composite(infer=_infer_glu, expansion=_glu,
+           samples=[S("f32[B,6]", dims={"B": 3}), S("f32[4,3,5]", axis=0), S("f32[B,2*D]", dims={"B": 2, "D": 3}),
+                    S("f64[2,4]"), S("f16[2,4]"), S("bf16[2,4]"), S("f32[0,4]")],
+           bad=[Bad("f32[2,3]", match="even"), Bad("f32[2,4]", axis=2, match="out of range")])  # fmt: skip
+def glu(x: Tensor, axis: int = -1) -> Tensor:
+    """``a * sigmoid(b)`` with a and b the halves of ``x`` along ``axis``."""
+    a, b = np.split(x, 2, axis=axis)
+    return a * sigmoid_reference(b)

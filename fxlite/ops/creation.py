@@ -1,0 +1,177 @@
+"""Creation: full, zeros, ones and arange, tensors that depend on no input.
+
+In: shapes and bounds in dims (ints or named), numbers. Out: records without tensor operands. Traced
+programs use them where ``np.zeros((B, 4))`` cannot know ``B``: ``fx.ops.zeros((B, 4))``. With ints
+alone they run at once, and the array is a constant of the traced program.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import sympy
+
+from fxlite import dtypes, expr, shapes
+from fxlite.dtypes import DType
+from fxlite.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.expr import Expr, MultiIndex
+from fxlite.index import Index
+from fxlite.op import Op, Tensor, op
+from fxlite.ops.view import as_shape, fill_value, larger
+from fxlite.samples import Bad, S
+from fxlite.types import TensorType
+
+
+def _default_dtype(*values: Any) -> DType:
+    """NumPy's dtype of Python numbers; a named dim is an int."""
+    kinds = {type(v) if type(v) in (bool, int, float) else int for v in values}
+    if float in kinds:
+        return dtypes.float64
+    return dtypes.bool_ if kinds == {bool} else dtypes.int64
+
+
+def _fill(value: Any, dtype: DType) -> Any:
+    return value if isinstance(value, sympy.Expr) else fill_value(value, dtype)
+
+
+def _created(shape: Any, dtype: DType) -> TensorType:
+    sizes = as_shape(shape)
+    if any(type(d) is int and d < 0 for d in sizes):
+        raise ShapeError(f"shape {shape} has a negative size")
+    return TensorType(sizes, dtype)
+
+
+@op("creation",
+    samples=[S((2, 3), 1.5), S((), 7), S((3,), True), S((0, 2), 1, "f32"), S((2,), -1, "i8"), S(4, 2.5, "bf16"),
+             S((2,), float("-inf"), "f16")])  # fmt: skip
+def full(shape: tuple[int, ...], value: float, dtype: DType | None = None) -> Tensor:
+    """A tensor of ``shape`` filled with a number (or a named dim); the default dtype is NumPy's for
+    that number: f64, i64 or bool.
+
+    Raises ShapeError for a negative size, DTypeError for a value the dtype does not hold."""
+    found = _default_dtype(value) if dtype is None else dtypes.dtype(dtype)
+    return np.full(shape, value, found.numpy)
+
+
+@full.canonical
+def _(shape: Any, value: Any, dtype: Any = None) -> Any:
+    target = _default_dtype(value) if dtype is None else dtype
+    new = (as_shape(shape), _fill(value, target), target)
+    if new == (shape, value, dtype) and type(new[1]) is type(value):
+        return None
+    return full, dict(zip(("shape", "value", "dtype"), new))
+
+
+@full.infer
+def _(shape: Any, value: Any, dtype: Any = None) -> TensorType:
+    target = _default_dtype(value) if dtype is None else dtype
+    _fill(value, target)
+    return _created(shape, target)
+
+
+@full.body
+def _(i: MultiIndex, shape: Any, value: Any, dtype: Any = None) -> Expr:
+    target = _default_dtype(value) if dtype is None else dtype
+    if isinstance(value, sympy.Expr):
+        return expr.cast(expr.index_value(value), target)
+    return expr.const(fill_value(value, target), target)
+
+
+def _constant(name: str, value: int) -> Op:
+    def call(shape: Any, dtype: Any = "f32") -> Any:
+        return np.full(shape, value, dtypes.dtype(dtype).numpy)
+
+    call.__doc__ = (
+        f"A tensor of ``shape`` filled with {value}. The default dtype is f32, torch's (np.{name}: f64)."
+    )
+    samples = [S((2, 3)), S((), "i64"), S(3, "bool"), S((0,), "f64"), S((2, 1), "bf16"), S((2,), "f16")]
+    record = op("creation", name=name, samples=samples)(call)
+
+    def canonical(shape: Any, dtype: Any = "f32") -> Any:
+        return full, {"shape": shape, "value": value, "dtype": dtypes.dtype(dtype)}
+
+    def infer(shape: Any, dtype: Any = "f32") -> TensorType:
+        return _created(shape, dtypes.dtype(dtype))
+
+    def body(i: MultiIndex, shape: Any, dtype: Any = "f32") -> Expr:
+        return expr.const(value, dtypes.dtype(dtype))
+
+    record.canonical(canonical)
+    record.infer(infer)
+    record.body(body)
+    return record
+
+
+zeros = _constant("zeros", 0)
+ones = _constant("ones", 1)
+
+
+@op("creation",
+    samples=[S(5), S(2, 7), S(1, 10, 3), S(5, -1, -2), S(0), S(3, 1), S(0.0, 1.0, 0.25), S(4, dtype="f32"),
+             S(1, 2, 0.3, "f32"), S(3, dtype="i8"), S(5, dtype="bf16")])  # fmt: skip
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None) -> Tensor:
+    """``start, start + step, ...`` up to and without ``stop``; ``arange(n)`` counts from 0. Bounds may
+    be named dims. The default dtype is i64, or f64 where a float is among the arguments.
+
+    Floats are computed in float64 as ``start + i * step`` and rounded once. Raises ArgumentError for a
+    step of 0, or a float beside a named dim."""
+    first, last = (0, start) if stop is None else (start, stop)
+    target = _default_dtype(first, last, step) if dtype is None else dtypes.dtype(dtype)
+    count = _count(first, last, step)
+    computed = np.float64 if float in map(type, (first, last, step)) else np.int64
+    values = computed(first) + np.arange(count).astype(computed) * computed(step)
+    return values.astype(target.numpy)
+
+
+def _count(start: Any, stop: Any, step: Any) -> Any:
+    """Number of values, as a dim."""
+    if type(step) not in (int, float) or step == 0:
+        raise ArgumentError(f"step must be a number other than 0, not {step!r}")
+    if all(type(v) in (bool, int, float) for v in (start, stop, step)):
+        if not all(map(math.isfinite, (start, stop, step))):
+            raise ArgumentError("start, stop and step must be finite")
+        if float in (type(start), type(stop), type(step)):
+            return max(0, math.ceil((stop - start) / step))
+        return len(range(start, stop, step))
+    if any(type(v) is float for v in (start, stop, step)):
+        raise ArgumentError("with named dims, start, stop and step must be ints; scale the result")
+    distance = stop - start if step > 0 else start - stop
+    stride = abs(step)
+    count = shapes.normalize(distance)
+    count = count if stride == 1 else shapes.floordiv(shapes.normalize(count + (stride - 1)), stride)
+    return larger(count, 0)
+
+
+def _bounds(start: Any, stop: Any) -> tuple[Any, Any]:
+    return (0, start) if stop is None else (start, stop)
+
+
+@arange.canonical
+def _(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    if stop is not None and dtype is not None:
+        return None
+    first, last = _bounds(start, stop)
+    target = _default_dtype(first, last, step) if dtype is None else dtype
+    return arange, {"start": first, "stop": last, "step": step, "dtype": target}
+
+
+@arange.infer
+def _(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> TensorType:
+    first, last = _bounds(start, stop)
+    target = _default_dtype(first, last, step) if dtype is None else dtype
+    if target.is_bool:
+        raise DTypeError("arange counts in integers or floats, not bool")
+    return TensorType((_count(first, last, step),), target)
+
+
+@arange.body
+def _(i: MultiIndex, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Expr:
+    first, last = _bounds(start, stop)
+    target = _default_dtype(first, last, step) if dtype is None else dtype
+    if float not in map(type, (first, last, step)):
+        return expr.cast(expr.index_value(i[0] * step + Index.of(first)), target)
+    position = expr.cast(expr.index_value(i[0]), dtypes.float64)
+    value = expr.const(first, dtypes.float64) + position * expr.const(step, dtypes.float64)
+    return expr.cast(value, target)

@@ -1,0 +1,195 @@
+"""NumPy's subscripts, traced: ``x[:, -1]``, ``x[..., ::2, None]``, ``x[tokens]``, ``x[:, i, j]``.
+
+In: a traced value (or an array beside traced indices) and what stands between the brackets. Out: the
+same value as canonical ops, from the first axis to the last: ``flip`` and ``slice`` for a slice,
+``select`` for an int, ``unsqueeze`` for None, then ``take`` (one index array) or ``index`` (several) and,
+where NumPy moves the indexed axes to the front, ``permute``. A full slice makes no node.
+
+Refused: boolean masks (their result has no shape before the program runs) and slices whose bounds are
+run-time values; the errors name the way out.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy
+
+from fxlite import dtypes, shapes
+from fxlite.errors import ArgumentError, FxliteError, ShapeError
+from fxlite.location import here
+from fxlite.ops.indexing import index as index_op
+from fxlite.ops.indexing import take
+from fxlite.ops.view import flip, permute, select, slice_, slice_bounds, unsqueeze
+from fxlite.proxy import Proxy
+from fxlite.types import TensorType
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One piece of a subscript: kind is "slice", "new", "int" (number or rank-0 value) or "array"."""
+
+    kind: str
+    value: Any = None
+
+    @property
+    def is_advanced(self) -> bool:
+        return self.kind in ("int", "array")
+
+
+def subscript(x: Any, index: Any) -> Any:
+    """``x[index]`` with NumPy's meaning; runs at once on arrays.
+
+    Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or does
+    not fit the rank."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    found = next((v for v in (x, *items) if isinstance(v, Proxy)), None)
+    if found is None:
+        return x[index]
+    entries = _entries(x, items, found)
+    advanced = [n for n, e in enumerate(entries) if e.is_advanced]
+    arrays = [e for e in entries if e.kind == "array"]
+    has_arrays = any(_rank(e.value) for e in arrays)
+    together = not advanced or advanced[-1] - advanced[0] == len(advanced) - 1
+    axis, target = 0, 0
+    places: list[int] = []  # axes that arrays index
+    for number, entry in enumerate(entries):
+        if advanced and number == advanced[0]:
+            target = axis if together else 0
+        if entry.kind == "slice":
+            x = _slice(x, axis, entry.value)
+            axis += 1
+        elif entry.kind == "new":
+            x = unsqueeze(x, axis)
+            axis += 1
+        elif entry.kind == "int":
+            x = select(x, axis, entry.value)
+        elif not has_arrays:  # a traced number: drops its axis, as an int does
+            x = take(x, entry.value, axis)
+        else:
+            places.append(axis)
+            axis += 1
+    return _take(x, places, [e.value for e in arrays], target) if has_arrays else x
+
+
+def _rank(value: Any) -> int:
+    return value.type.rank if isinstance(value, Proxy) else int(np.ndim(value))
+
+
+def _type(x: Any) -> TensorType:
+    if isinstance(x, Proxy):
+        return x.type
+    return TensorType(np.shape(x), dtypes.dtype(np.asarray(x).dtype))
+
+
+def _located(error: FxliteError, proxy: Proxy) -> FxliteError:
+    return proxy.tracer._located(error, here(2))
+
+
+def _entries(x: Any, items: list[Any], proxy: Proxy) -> list[_Entry]:
+    """The subscript piece by piece, the Ellipsis written out, one piece for each axis of ``x`` and each
+    None."""
+    rank = _type(x).rank
+    if sum(item is Ellipsis for item in items) > 1:
+        raise _located(ArgumentError("a subscript holds at most one '...'"), proxy)
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if used > rank:
+        raise _located(ShapeError(f"{used} indices for {_type(x)}, which has rank {rank}"), proxy)
+    full = [_Entry("slice", slice(None))] * (rank - used)
+    if not any(item is Ellipsis for item in items):
+        items = [*items, Ellipsis]
+    result: list[_Entry] = []
+    for item in items:
+        result += full if item is Ellipsis else [_entry(item, proxy)]
+    return result
+
+
+def _entry(item: Any, proxy: Proxy) -> _Entry:
+    if item is None:
+        return _Entry("new")
+    if isinstance(item, slice):
+        for bound in (item.start, item.stop, item.step):
+            if isinstance(bound, Proxy):
+                raise proxy.tracer.error(
+                    "a slice with a bound that is computed while running has no shape to trace",
+                    "take a fixed number of elements: np.take(x, start + np.arange(n), axis=...)",
+                    bound.node,
+                )
+        return _Entry("slice", item)
+    if isinstance(item, (list, tuple)):
+        item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
+    if isinstance(item, (bool, np.bool_)) or (
+        isinstance(item, (Proxy, np.ndarray)) and item.dtype == np.bool_
+    ):
+        raise proxy.tracer.error(
+            "a boolean mask selects a number of elements that is not known before the program runs",
+            "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
+            item.node if isinstance(item, Proxy) else None,
+        )
+    if isinstance(item, Proxy):
+        return _Entry("array", item)
+    if isinstance(item, (shapes.NamedDim, sympy.Expr)):
+        return _Entry("int", shapes.normalize(item))
+    if isinstance(item, np.ndarray) and item.ndim:
+        if item.dtype.kind not in "iu":
+            raise _located(ArgumentError(f"index arrays hold integers, not {item.dtype}"), proxy)
+        fits = item.dtype.name in (d.long_name for d in dtypes.INTEGERS)
+        return _Entry("array", item if fits else item.astype(np.int64))
+    return _Entry("int", _int(item, proxy))
+
+
+def _int(item: Any, proxy: Proxy) -> int:
+    try:
+        return operator.index(item)
+    except TypeError:
+        text = f"indices are ints, slices, None, '...' and integer arrays, not {item!r}"
+        raise _located(ArgumentError(text), proxy) from None
+
+
+def _bound(value: Any, proxy: Proxy) -> Any:
+    """A bound of a slice: None, an int or a dim."""
+    if value is None or isinstance(value, (shapes.NamedDim, sympy.Expr)):
+        return value if value is None else shapes.normalize(value)
+    return _int(value, proxy)
+
+
+def _slice(x: Any, axis: int, piece: slice) -> Any:
+    """``x[piece]`` on one axis; a negative step is a flip and a positive step."""
+    size = _type(x).shape[axis]
+    start, stop, step = (_bound(b, x) for b in (piece.start, piece.stop, piece.step))
+    step = 1 if step is None else step
+    if step == 0 or type(step) is not int:
+        raise _located(ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x)
+    if step < 0:
+        start, stop, step = _mirrored(start, size), _mirrored(stop, size), -step
+    flipped = flip(x, axis) if piece.step is not None and piece.step < 0 else x
+    first, last, _ = slice_bounds(size, 0 if start is None else start, stop, step)
+    if step == 1 and shapes.equal(first, 0) and shapes.equal(last, size):
+        return flipped
+    return slice_(flipped, axis, first, last, step)
+
+
+def _mirrored(bound: Any, size: Any) -> Any:
+    """The bound as seen from the other end; ints keep counting from an end, so that they clip."""
+    if bound is None:
+        return None
+    return -1 - bound if type(bound) is int else shapes.normalize(size - 1 - bound)
+
+
+def _take(x: Any, axes: list[int], arrays: list[Any], target: int) -> Any:
+    """Index ``axes`` by ``arrays``; the axes of the result they make stand at ``target``."""
+    rank = _type(x).rank
+    if axes != list(range(axes[0], axes[0] + len(axes))):
+        x = permute(x, (*axes, *(a for a in range(rank) if a not in axes)))
+        axes = list(range(len(axes)))
+    x = take(x, arrays[0], axes[0]) if len(axes) == 1 else index_op(x, tuple(arrays), axes[0])
+    if axes[0] == target:
+        return x
+    made = range(axes[0], axes[0] + max(_rank(a) for a in arrays))
+    others = [a for a in range(_type(x).rank) if a not in made]
+    return permute(x, (*others[:target], *made, *others[target:]))
+
+

@@ -1,0 +1,26 @@
+"""Dead-code elimination: drop what no result depends on.
+
+Before::
+
+    relu: f32[4] = ops.relu(x)
+    exp: f32[4] = ops.exp(x)
+    return exp
+
+After::
+
+    exp: f32[4] = ops.exp(x)
+    return exp
+"""
+
+from __future__ import annotations
+
+from fxlite.graph_module import GraphModule
+from fxlite.passes.base import graph_pass
+
+
+@graph_pass
+def dce(gm: GraphModule) -> None:
+    """Drop nodes nobody reads, and the weights no node reads then. Inputs, random ops and calls of
+    leaf modules stay."""
+    gm.graph.eliminate_dead_code()
+    gm.delete_all_unused_submodules()

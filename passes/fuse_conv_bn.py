@@ -1,0 +1,134 @@
+"""Fold batch normalization (inference) into the convolution or linear layer before it.
+
+Before::
+
+    conv2d: f32[B,16,8,8] = ops.conv2d(x, self.conv.weight, self.conv.bias)
+    batch_norm: f32[B,16,8,8] = ops.batch_norm(conv2d, self.bn.running_mean, ...)
+
+After::
+
+    conv2d: f32[B,16,8,8] = ops.conv2d(x, self.conv.weight, self.conv.bias)
+
+with ``weight * s`` and ``(bias - mean) * s + shift``, s = scale / sqrt(variance + eps), as the weights
+(Ioffe and Szegedy, "Batch normalization", 2015, section 3.1). The new weights are new arrays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph import Node
+from fxlite.graph_module import Container, GraphModule
+from fxlite.nn.module import Parameter
+from fxlite.passes.base import graph_pass, refuse, unique_attribute
+
+LAYERS = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "linear")
+
+
+@graph_pass(exactness="allclose")
+def fuse_conv_bn(gm: GraphModule) -> None:
+    """Fold batch_norm with running statistics into the convolution (1-d, 2-d, transposed) or linear
+    that feeds it. The arithmetic is done in float64 and rounded once.
+
+    Refused, with the reason in the ledger: batch statistics (training), a layer whose result is
+    read elsewhere too, weights computed in the graph, a normalized axis that is not the layer's
+    output channel. Weights that several nodes read are left as they are; the folded ones get a
+    name of their own."""
+    readers = Counter(n.target for n in gm.graph.find_nodes(op="get_attr"))
+    for norm in gm.graph.find_nodes(op="call_function", target="batch_norm"):
+        reason = why_not(norm)
+        if reason is None:
+            _fold(gm, norm, readers)
+        elif reason:
+            refuse(gm, "fuse_conv_bn", norm, reason)
+
+
+def why_not(norm: Node) -> str | None:
+    """Why this batch_norm is not folded: None if it is, "" if no layer feeds it."""
+    arguments = norm.arguments
+    layer = arguments["x"]
+    if not isinstance(layer, Node) or layer.op != "call_function":
+        return ""
+    if layer.target.name not in LAYERS:
+        return ""
+    if arguments.get("training"):
+        return "it normalizes by the batch's statistics (training=True); trace the model in eval()"
+    others = [u.name for u in layer.users if u is not norm]
+    if others:
+        return f"{layer.name} is read by {', '.join(others[:3])} too"
+    for owner, names in ((norm, ("running_mean", "running_var", "weight", "bias")),
+                         (layer, ("weight", "bias"))):  # fmt: skip
+        for name in names:
+            value = owner.arguments.get(name)
+            if value is not None and not (isinstance(value, Node) and value.op == "get_attr"):
+                return f"{name} of {owner.name} is computed in the graph"
+    if layer.target.name == "linear" and (layer.type is None or layer.type.rank != 2):
+        return "batch_norm normalizes axis 1, which is the output axis of a rank-2 linear only"
+    if layer.type != norm.type:
+        return f"it changes the type from {layer.type} to {norm.type}"
+    return None
+
+
+def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
+    layer = norm.arguments["x"]
+    ours, layers = norm.arguments, layer.arguments
+
+    def value(node: Node | None) -> Any:
+        if node is None:
+            return None
+        return np.asarray(gm.get_attribute(node.target)).astype(np.float64)
+
+    weight, bias = value(layers["weight"]), value(layers.get("bias"))
+    mean, variance = value(ours["running_mean"]), value(ours["running_var"])
+    scale = 1.0 / np.sqrt(variance + ours.get("eps", norm.target._defaults["eps"]))
+    if ours.get("weight") is not None:
+        scale = scale * value(ours["weight"])
+    shift = -mean * scale if bias is None else (bias - mean) * scale
+    if ours.get("bias") is not None:
+        shift = shift + value(ours["bias"])
+    groups = layers.get("groups", 1)
+    new_weight = scale_output_channels(layer.target.name, weight, scale, groups)
+    dtype = np.asarray(gm.get_attribute(layers["weight"].target)).dtype
+    weight_path = layers["weight"].target
+    bias_node = layers.get("bias")
+    bias_path = bias_node.target if bias_node else weight_path.rpartition(".")[0] + ".bias"
+    graph = gm.graph
+    with graph.inserting_before(layer), graph.with_origin(layer):
+        weight_node = _store(gm, layers["weight"], weight_path, new_weight.astype(dtype), readers)
+        bias_new = _store(gm, bias_node, bias_path.lstrip("."), shift.astype(dtype), readers)
+    layer.args = (layer.args[0], weight_node, bias_new, *layer.args[3:])
+    norm.replace_all_uses_with(layer)
+    graph.erase_node(norm)
+    for read in (layers["weight"], bias_node, *(ours.get(n) for n in norm.target.tensor_kinds)):
+        if read is not None and read.op == "get_attr" and not read._erased and not read.users:
+            graph.erase_node(read)
+
+
+def scale_output_channels(op: str, weight: Any, scale: Any, groups: int) -> Any:
+    """``weight`` with each output channel multiplied by its ``scale``. A transposed convolution
+    stores (in, out / groups, ...), the others (out, ...)."""
+    if not op.startswith("conv_transpose"):
+        return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    inside, outside = weight.shape[:2]
+    grouped = weight.reshape(groups, inside // groups, *weight.shape[1:])
+    factor = scale.reshape(groups, 1, outside, *[1] * (weight.ndim - 2))
+    return (grouped * factor).reshape(weight.shape)
+
+
+def _store(
+    gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]
+) -> Node:
+    """A get_attr of the folded array: under the old name if nobody else reads that, else a new one."""
+    target = wish
+    alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
+    if not alone or not isinstance(_owner(gm, wish), (GraphModule, Container)):
+        target = unique_attribute(gm, f"{wish}_folded" if old is not None else wish)
+    gm.set_attribute(target, Parameter(value))
+    return gm.graph.get_attr(target)
+
+
+def _owner(gm: GraphModule, path: str) -> Any:
+    return gm.get_submodule(path.rpartition(".")[0])

@@ -1,0 +1,321 @@
+"""Grouping: decide which nodes are computed together in one kernel.
+
+In: a GraphModule whose ops all have a body. Out: a list of :class:`Group`; each stores one value (its
+``root``) and computes its other members on the fly. A group is one of
+
+- *loops*: pointwise chains, views, gathers and reductions with their producers and consumers
+  (softmax and layer_norm are one group each);
+- *template*: a contraction (``anchor``) that the target claims, with a pointwise epilogue behind it and
+  strided views in front of it.
+
+How: nodes are visited from the output to the inputs. A node is taken into the group of its readers when
+every reader is in that group and the *index* by which it is read says it costs nothing to compute it
+there: an elementwise producer read once per element, a reduction read by the loops outside it. The
+index is found by asking the op's body, so that no op needs a fusion rule of its own.
+
+Example: ``relu(linear(x)) + y`` is one group, anchored at the linear; ``softmax`` (expanded to max, sub,
+exp, sum, div) is one group of loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxlite import expr
+from fxlite.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
+from fxlite.graph import Graph, Node
+from fxlite.graph_module import GraphModule
+from fxlite.index import Index, Quotient, Remainder, Var, flatten
+from fxlite.op import Op, as_multi_index
+from fxlite.types import TensorType
+
+#: Most different indices by which one producer may be read inside a group before it is stored instead.
+MOST_READS = 3
+#: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
+MOST_MEMBERS = 48
+#: Scalar functions that cost many instructions: not worth computing twice.
+EXPENSIVE = frozenset(
+    "exp expm1 log log1p sqrt rsqrt sin cos tan sinh cosh asin acos atan atan2 tanh erf sigmoid pow div "
+    "floordiv mod".split()
+)
+
+
+@dataclass
+class Group:
+    """Nodes computed by one kernel. ``root`` is stored; ``members`` (root included) are in graph order;
+    ``anchor`` is the contraction a template computes, if any."""
+
+    root: Node
+    space: tuple[Var, ...]
+    members: dict[Node, None] = field(default_factory=dict)
+    anchor: Node | None = None
+    reads: dict[Node, list[MultiIndex]] = field(default_factory=dict)
+    operand_views: set[Node] = field(default_factory=set)
+
+    @property
+    def kind(self) -> str:
+        """``template``, ``scan``, ``scatter`` or ``loops``."""
+        if self.anchor is not None:
+            return "template"
+        target = self.root.target
+        return target.kind if target.kind in ("scan", "scatter") else "loops"
+
+    @property
+    def inputs(self) -> list[Node]:
+        """Values read from memory, in order of first read."""
+        return list(self.reads)
+
+    def __repr__(self) -> str:
+        return f"Group({self.kind}: {', '.join(n.name for n in self.members)})"
+
+
+class NodeReader:
+    """Reads a node's value in a body; tells ``on_read`` and returns what it says."""
+
+    def __init__(self, node: Node, on_read: Callable[[Node, MultiIndex], Expr]) -> None:
+        self.node = node
+        self.type: TensorType = node.type
+        self.dtype = node.type.dtype
+        self.shape = tuple(Index.of(d) for d in node.type.shape)
+        self.on_read = on_read
+
+    def __getitem__(self, index: Any) -> Expr:
+        return self.on_read(self.node, as_multi_index(index))
+
+
+def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiIndex], Expr]) -> Expr:
+    """The scalar expression of one element of a node's value."""
+    target: Op = node.target
+
+    def reader(value: Any) -> Any:
+        return NodeReader(value, on_read) if isinstance(value, Node) else ConstReader(value)
+
+    return target.element(index, target.map_tensors(reader, node.arguments))
+
+
+def group(module: GraphModule, claims: Callable[[Node], bool] = lambda node: False) -> list[Group]:
+    """Groups in execution order. ``claims(node)`` is true for contractions the target has a template for.
+
+    Raises GraphError through lint if a node's op has no body (run decompose first)."""
+    return _Grouping(module.graph, claims).run()
+
+
+class _Grouping:
+    def __init__(self, graph: Graph, claims: Callable[[Node], bool]) -> None:
+        self.graph = graph
+        self.claims = claims
+        self.groups: list[Group] = []
+        self.readers: dict[Node, list[Group]] = {}
+        self.costs: dict[Node, bool] = {}
+
+    def run(self) -> list[Group]:
+        output = self.graph.output_node()
+        results = set(output.all_input_nodes)
+        for node in reversed(self.graph.nodes):
+            if node.op != "call_function":
+                continue
+            groups = self.readers.get(node, [])
+            if node in results or not groups or not self._take(node, groups):
+                self._start(node)
+        self.groups.reverse()
+        position = {n: i for i, n in enumerate(self.graph.nodes)}
+        for found in self.groups:
+            found.members = dict.fromkeys(sorted(found.members, key=position.__getitem__))
+        return self.groups
+
+    def _start(self, node: Node) -> None:
+        """A new group that stores ``node``."""
+        space = tuple(fresh_var(d, "v") for d in node.type.shape)
+        made = Group(node, space)
+        self.groups.append(made)
+        self._admit(made, node, [tuple(Index.of(v) for v in space)])
+        if self.claims(node):
+            made.anchor = node
+
+    def _admit(self, target: Group, node: Node, indices: Iterable[MultiIndex]) -> None:
+        target.members[node] = None
+        target.reads.pop(node, None)
+
+        def on_read(read: Node, index: MultiIndex) -> Expr:
+            known = target.reads.setdefault(read, [])
+            if index not in known:
+                known.append(index)
+            groups = self.readers.setdefault(read, [])
+            if target not in groups:
+                groups.append(target)
+            return Load(read.type.dtype, read.name, index)
+
+        for index in indices:
+            element_of(node, index, on_read)
+
+    def _take(self, node: Node, groups: list[Group]) -> bool:
+        """Take a node into all groups that read it, or into none."""
+        inside = {m for g in groups for m in g.members}
+        if not all(u in inside for u in node.users):
+            return False
+        if any(len(g.members) >= MOST_MEMBERS for g in groups):
+            return False
+        if node.target.kind in ("view", "creation"):
+            if not all(self._view_fits(node, g) for g in groups):
+                return False
+        elif len(groups) > 1 or not self._fits(node, groups[0]):
+            return False
+        for found in groups:
+            if found.anchor is not None and self._is_operand(node, found):
+                found.operand_views.add(node)
+            self._admit(found, node, found.reads[node])
+        return True
+
+    # -- rules -----------------------------------------------------------------------------------
+    def _fits(self, node: Node, found: Group) -> bool:
+        if found.kind in ("scan", "scatter"):
+            return False
+        indices = found.reads[node]
+        kind = node.target.kind
+        if found.anchor is not None and self._is_operand(node, found):
+            return False
+        if kind == "contraction" and self.claims(node):
+            return self._as_anchor(node, found, indices)
+        if kind in ("pointwise", "gather"):
+            return self._pointwise_fits(node, found, indices)
+        if kind in ("reduction", "window", "contraction"):
+            return found.anchor is None and self._reduction_fits(node, found, indices)
+        return False
+
+    def _is_operand(self, node: Node, found: Group) -> bool:
+        """True if the group's contraction (or a view before it) reads the node."""
+        behind = {found.anchor, *found.operand_views}
+        return any(u in behind for u in node.users)
+
+    def _pointwise_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
+        """Read at few places, and not recomputed for loops its value does not depend on."""
+        if len(indices) > MOST_READS:
+            return False
+        cheap = not self._is_expensive(node)
+        if len(indices) > 2 and not cheap:
+            return False
+        for index in indices:
+            used = frozenset[Var]().union(*(i.variables() for i in index))
+            inner = used.difference(found.space)
+            if inner and not cheap and _overlaps(index):
+                return False  # a sliding window would compute it several times
+            outer = [v for v in found.space if v.extent.constant != 1]
+            prefix = outer[: len(used.intersection(outer))]
+            broadcast = not inner and set(prefix) != used.intersection(outer)
+            if broadcast and not cheap:
+                return False
+        return True
+
+    def _is_expensive(self, node: Node) -> bool:
+        """True if one element costs more than a few instructions."""
+        known = self.costs.get(node)
+        if known is None:
+            index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
+            value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
+            applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
+            known = any(e.function in EXPENSIVE for e in applied) or len(applied) > 4
+            self.costs[node] = known
+        return known
+
+    def _reduction_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
+        """A reduction is computed once per outer iteration: its index must be made of the group's outer
+        loops, whole, in any order, and leave the inner loops to its readers."""
+        if len(indices) != 1:
+            return False
+        (index,) = indices
+        outer = [v for v in found.space if v.extent.constant != 1]
+        used: list[Var] = []
+        for i in index:
+            if i.constant == 0:
+                continue
+            atom = i.single_atom
+            if not isinstance(atom, Var) or atom in used or atom not in outer:
+                return False
+            used.append(atom)
+        if set(outer[: len(used)]) != set(used):
+            return False
+        if outer and not used:
+            return False  # a full reduction before everything else is a kernel of its own
+        # a reader that is itself a window or contraction would run it again and again
+        return len(used) == len(outer) or node.target.kind == "reduction"
+
+    def _as_anchor(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
+        """Become the group's contraction: everything in the group is then its epilogue."""
+        if found.anchor is not None or len(indices) != 1:
+            return False
+        if any(m.target.kind not in ("pointwise", "view", "gather") for m in found.members):
+            return False
+        if invert(indices[0], found.space, node.type) is None:
+            return False
+        found.anchor = node
+        return True
+
+    def _view_fits(self, node: Node, found: Group) -> bool:
+        """A view is free in loops. In front of a contraction it must stay one strided access."""
+        if found.kind in ("scan", "scatter"):
+            return False
+        if found.anchor is None or not self._is_operand(node, found):
+            return len(found.reads[node]) <= MOST_READS
+        if node.target.kind != "view" or not _is_gemm(found.anchor):
+            return False
+        sources: list[tuple[Node, MultiIndex]] = []
+
+        def on_read(read: Node, index: MultiIndex) -> Expr:
+            sources.append((read, index))
+            return Load(read.type.dtype, read.name, index)
+
+        for index in found.reads[node]:
+            value = element_of(node, index, on_read)
+            if not isinstance(value, Load):
+                return False  # padding or several inputs: not one strided access
+        return all(
+            flatten(index, read.type.shape).is_polynomial for read, index in sources
+        )
+
+
+def _is_gemm(node: Node) -> bool:
+    return node.target.name in ("matmul", "linear")
+
+
+def _overlaps(index: MultiIndex) -> bool:
+    """True if some coordinate mixes loops, as sliding windows do."""
+    return any(len(i.variables()) > 1 for i in index)
+
+
+def invert(
+    index: MultiIndex, space: tuple[Var, ...], type: TensorType
+) -> tuple[tuple[Var, ...], dict[Var, Index]] | None:
+    """Coordinates of a value read at ``index`` (fresh variables), and the loop variables of ``space`` in
+    terms of them.
+
+    None unless reading is one-to-one: each variable is a coordinate, or split over two of them as
+    quotient and remainder (a reshape that joins axes)."""
+    coordinates = [fresh_var(d, "c") for d in type.shape]
+    solved: dict[Var, Index] = {}
+    halves: dict[tuple[Index, Index], dict[str, Var]] = {}
+    for i, coordinate in zip(index, coordinates):
+        atom = i.single_atom
+        if isinstance(atom, Var):
+            if atom in solved:
+                return None
+            solved[atom] = Index.of(coordinate)
+        elif isinstance(atom, (Quotient, Remainder)):
+            part = "quotient" if isinstance(atom, Quotient) else "remainder"
+            halves.setdefault((atom.a, atom.b), {})[part] = coordinate
+        elif i.constant != 0 or coordinate.extent.constant != 1:
+            return None
+    for (whole, divisor), parts in halves.items():
+        variable = whole.single_atom
+        if len(parts) != 2 or not isinstance(variable, Var) or variable in solved:
+            return None
+        if parts["remainder"].extent != divisor:
+            return None
+        solved[variable] = Index.of(parts["quotient"]) * divisor + parts["remainder"]
+    for variable in space:
+        if variable not in solved:
+            if variable.extent.constant != 1:
+                return None
+            solved[variable] = Index.of(0)
+    return tuple(coordinates), solved

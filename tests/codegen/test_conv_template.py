@@ -1,0 +1,410 @@
+"""The convolution template: its C text is compiled with gcc and compared with NumPy in float64.
+
+A few hundred convolutions are drawn, over every attribute; those with named sizes are run on many
+sizes. Under the sanitizers they run in a program of their own, on buffers of exactly the size they
+may touch, against the naive twin.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fxlite.codegen.c import conv, gemm
+
+HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
+WARN = (
+    "-std=gnu11",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused-parameter",
+)
+SIZES = [
+    (0, 5, 5),
+    (1, 1, 1),
+    (1, 7, 7),
+    (2, 3, 19),
+    (3, 8, 8),
+    (1, 13, 70),
+    (2, 1, 40),
+    (1, 40, 1),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One convolution; its image size is None where it is three parameters."""
+
+    ctype: str
+    c: int
+    k: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    size: tuple[int, int, int] | None
+
+    @property
+    def name(self) -> str:
+        parts = (self.c, self.k, *self.kernel, *self.stride, *self.padding, *self.dilation)
+        words = [*parts, self.groups, *(self.size or ())]
+        return f"conv_{self.ctype}_" + "_".join(map(str, words))
+
+    def spec(self) -> conv.ConvSpec:
+        t = self.ctype
+        n, h, w = map(str, self.size) if self.size else ("N", "H", "W")
+        base = conv.ConvSpec(
+            name=self.name,
+            ctype=t,
+            parameters=f"const {t} *restrict x, const {t} *restrict weight, "
+            f"const {t} *restrict bias, {t} *restrict y, int64_t N, int64_t H, int64_t W",
+            n=n,
+            c=self.c,
+            h=h,
+            w=w,
+            k=self.k,
+            r=self.kernel[0],
+            s=self.kernel[1],
+            x="x",
+            weight="weight",
+            epilogue=lambda *_: "",
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            comment="y = max(conv(x, weight) + bias[k] + oh * 0.5 - ow * 0.25, -1)",
+        )
+        out_h, out_w = base.output_size()
+
+        def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
+            value = f"{total} + bias[{k}] + {oh} * ({t})0.5 - {ow} * ({t})0.25"
+            index = f"(({n} * {self.k} + {k}) * ({out_h}) + {oh}) * ({out_w}) + {ow}"
+            return f"const {t} value = {value};\ny[{index}] = value < -1 ? -1 : value;"
+
+        return replace(base, epilogue=epilogue)
+
+    def output(self, h: int, w: int) -> tuple[int, int]:
+        top, left, bottom, right = self.padding
+        reach = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
+        return (
+            (h + top + bottom - reach[0]) // self.stride[0] + 1,
+            (w + left + right - reach[1]) // self.stride[1] + 1,
+        )
+
+    def fits(self, size: tuple[int, int, int]) -> bool:
+        """Whether the output is not negative in size."""
+        return min(self.output(*size[1:])) >= 0
+
+
+def draw(choose: random.Random, size: tuple[int, int, int] | None) -> Case:
+    def pair(*values: int) -> tuple[int, int]:
+        return choose.choice(values), choose.choice(values)
+
+    groups = choose.choice([1, 1, 1, 2, 3, 8])
+    kind = choose.choice(["depthwise", "any", "any", "any"])
+    inputs, outputs = (
+        choose.choice([1, 2, 3, 5, 8, 17]),
+        choose.choice([1, 2, 3, 4, 6, 9, 16, 20, 33]),
+    )
+    if kind == "depthwise":
+        groups, inputs, outputs = choose.choice([1, 3, 16, 19]), 1, choose.choice([1, 1, 2])
+    kernel = choose.choice([(1, 1), (3, 3), (3, 3), (1, 5), (2, 4), (5, 2), (7, 7)])
+    padding = choose.choice([(0,) * 4, (1,) * 4, (2,) * 4, (3,) * 4, (0, 1, 2, 3), (4, 0, 0, 1)])
+    if kernel == (1, 1) and choose.random() < 0.6:
+        padding, stride = (0,) * 4, (1, 1)
+    else:
+        stride = choose.choice([(1, 1), (1, 1), (2, 2), pair(1, 2, 3)])
+    return Case(
+        choose.choice(["float", "float", "float", "double"]),
+        groups * inputs,
+        groups * outputs,
+        kernel,
+        stride,
+        padding,
+        choose.choice([(1, 1), (1, 1), (2, 2), pair(1, 2, 3)]),
+        groups,
+        size,
+    )
+
+
+def all_cases() -> list[Case]:
+    choose = random.Random(5)
+    cases = [
+        # the usual layers, small
+        Case("float", 3, 64, (7, 7), (2, 2), (3,) * 4, (1, 1), 1, (1, 40, 36)),
+        Case("float", 32, 32, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, (1, 14, 14)),
+        Case("float", 24, 48, (1, 1), (2, 2), (0,) * 4, (1, 1), 1, (2, 14, 14)),
+        Case("float", 24, 48, (1, 1), (1, 1), (0,) * 4, (1, 1), 1, (2, 7, 7)),
+        Case("float", 1024, 16, (1, 1), (1, 1), (0,) * 4, (1, 1), 1, (1, 4, 4)),
+        Case("float", 20, 20, (3, 3), (2, 2), (1,) * 4, (1, 1), 20, (2, 15, 15)),
+        Case("float", 1, 16, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, (5, 8, 8)),
+        # the kernel is larger than the image; an empty result; 1-d
+        Case("float", 4, 12, (5, 5), (1, 1), (2,) * 4, (1, 1), 1, (2, 1, 1)),
+        Case("float", 4, 12, (5, 5), (2, 2), (0,) * 4, (1, 1), 1, (2, 4, 4)),
+        Case("float", 6, 12, (1, 3), (1, 1), (0, 1, 0, 1), (1, 1), 1, (2, 1, 130)),
+        Case("float", 6, 6, (1, 3), (1, 2), (0, 1, 0, 1), (1, 1), 6, (2, 1, 131)),
+        Case("double", 6, 4, (1, 3), (1, 1), (0, 1, 0, 1), (1, 2), 1, (2, 1, 65)),
+    ]
+    while len(cases) < 60:
+        size = (
+            choose.choice([1, 1, 2, 3]),
+            choose.randint(1, 12),
+            choose.choice([1, 4, 7, 9, 23, 70]),
+        )
+        case = draw(choose, size)
+        if case.fits(size):
+            cases.append(case)
+    cases += [draw(choose, None) for _ in range(45)]
+    return list(dict.fromkeys(cases))
+
+
+CASES = all_cases()
+
+
+def runs(case: Case) -> list[tuple[int, int, int]]:
+    return [case.size] if case.size else [size for size in SIZES if case.fits(size)]
+
+
+def translation_unit() -> str:
+    """All cases, each as fast_NAME and twin_NAME with one list of arguments."""
+    parts = [HEAD, gemm.PREAMBLE, conv.CONV_PREAMBLE]
+    for case in CASES:
+        spec = case.spec()
+        fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
+        parts.append(fast.text)
+        parts.append(naive.text.replace(f"void {spec.name}(", f"void naive_{spec.name}("))
+        t = case.ctype
+        parameters = (
+            f"const {t} *x, const {t} *weight, const {t} *bias, {t} *y, int64_t N, int64_t H,"
+            " int64_t W, void *workspace, int n_threads"
+        )
+        extra = "".join(f", {item}" for item in fast.extra_parameters)
+        for prefix, name in (("fast", spec.name), ("twin", f"naive_{spec.name}")):
+            parts.append(
+                f"void {prefix}_{spec.name}({parameters})\n{{\n"
+                f"    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
+            )
+    return "\n".join(parts)
+
+
+def compile_c(text: str, target: Path, *flags: str) -> Path:
+    source = target.with_suffix(".c")
+    source.write_text(text)
+    subprocess.run(["gcc", *WARN, *flags, str(source), "-o", str(target), "-lm"], check=True)
+    return target
+
+
+def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> int:
+    text = conv.render_conv(case.spec()).workspace.replace("/", "//")
+    n, h, w = size
+    return int(eval(text, {}, {"N": n, "H": h, "W": w, "n_threads": n_threads}))
+
+
+def reference(case: Case, x, weight, bias):
+    """The convolution in float64, tap by tap."""
+    top, left, bottom, right = case.padding
+    n, _, h, w = x.shape
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    out_h, out_w = case.output(h, w)
+    inputs, outputs = case.c // case.groups, case.k // case.groups
+    y = np.zeros((n, case.k, out_h, out_w))
+    for g in range(case.groups):
+        group_x = x[:, g * inputs : (g + 1) * inputs]
+        group_w = weight[g * outputs : (g + 1) * outputs].astype(np.float64)
+        for r in range(case.kernel[0]):
+            for s in range(case.kernel[1]):
+                rows = r * case.dilation[0] + np.arange(out_h) * case.stride[0]
+                columns = s * case.dilation[1] + np.arange(out_w) * case.stride[1]
+                taps = group_x[:, :, rows[:, None], columns[None, :]]
+                y[:, g * outputs : (g + 1) * outputs] += np.einsum(
+                    "nchw,kc->nkhw", taps, group_w[:, :, r, s]
+                )
+    y += bias[None, :, None, None]
+    y += np.arange(out_h)[:, None] * 0.5 - np.arange(out_w) * 0.25
+    return np.maximum(y, -1)
+
+
+def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
+    n, h, w = size
+    dtype = np.float32 if case.ctype == "float" else np.float64
+    rng = np.random.default_rng(n * 100 + h * 10 + w)
+    x = rng.standard_normal((n, case.c, h, w)).astype(dtype)
+    weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(dtype)
+    bias = rng.standard_normal(case.k).astype(dtype)
+    expected = reference(case, x, weight, bias)
+    packed = conv.pack_conv_weight(weight, case.spec())
+    needed = workspace_bytes(case, size, n_threads)
+    workspace = np.full(needed + 64, 0xA5, np.uint8)
+    for prefix in ("fast", "twin"):
+        y = np.full(expected.size + 8, 7777, dtype)
+        getattr(library, f"{prefix}_{case.name}")(
+            *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
+            *(ctypes.c_int64(value) for value in size),
+            ctypes.c_void_p(workspace.ctypes.data),
+            n_threads,
+        )
+        assert (workspace[needed:] == 0xA5).all(), f"{case} {size}: wrote past its workspace"
+        assert (y[expected.size :] == 7777).all(), f"{case} {size}: wrote past its result"
+        got = y[: expected.size].reshape(expected.shape)
+        depth = weight[0].size
+        error = np.abs(got - expected) / np.maximum(1, np.abs(expected))
+        tolerance = 32 * np.finfo(dtype).eps * (depth + 4) ** 0.5
+        assert error.max(initial=0) <= tolerance, (prefix, case, size, error.max())
+
+
+FLAGS = {
+    "native": ("-O3", "-march=native", "-fopenmp"),
+    "native, no OpenMP": ("-O2", "-march=native"),
+    "AVX2": ("-O2", "-march=haswell", "-fopenmp"),
+    "SSE2": ("-O2",),
+}
+
+
+def supported(name: str) -> bool:
+    return name != "AVX2" or "avx2" in Path("/proc/cpuinfo").read_text()
+
+
+@pytest.fixture(scope="module", params=[name for name in FLAGS if supported(name)])
+def library(request, tmp_path_factory) -> ctypes.CDLL:
+    target = tmp_path_factory.mktemp("conv") / "conv.so"
+    flags = FLAGS[request.param]
+    return ctypes.CDLL(str(compile_c(translation_unit(), target, "-shared", "-fPIC", *flags)))
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_convolutions_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> None:
+    for case in CASES:
+        for size in runs(case):
+            check(library, case, size, n_threads)
+
+
+def test_every_plan_is_drawn() -> None:
+    """The random cases reach every plan with fixed and named sizes, groups and both types."""
+    seen = {(conv.plan_of(case.spec()), case.size is None) for case in CASES}
+    assert len(seen) == 6
+    assert {(conv.plan_of(c.spec()), c.groups > 1) for c in CASES} >= {
+        ("product", True),
+        ("channels", True),
+        ("pixels", True),
+        ("pixels", False),
+    }
+    assert {(conv.plan_of(c.spec()), c.ctype) for c in CASES} >= {
+        (plan, "double") for plan in ("product", "channels", "pixels")
+    }
+
+
+def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
+    """A NaN pixel reaches the pixels whose kernels cover it, and no other."""
+    for case in CASES[:3]:
+        n, h, w = case.size
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((n, case.c, h, w)).astype(np.float32)
+        x[0, 1, 4, 4] = np.nan
+        weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(
+            np.float32
+        )
+        bias = np.zeros(case.k, np.float32)
+        expected = reference(case, x, weight, bias)
+        assert np.isnan(expected).any()
+        packed = conv.pack_conv_weight(weight, case.spec())
+        y = np.zeros(expected.shape, np.float32)
+        workspace = np.full(workspace_bytes(case, case.size, 2), 0xFF, np.uint8)  # NaNs
+        getattr(library, f"fast_{case.name}")(
+            *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
+            *(ctypes.c_int64(value) for value in case.size),
+            ctypes.c_void_p(workspace.ctypes.data),
+            2,
+        )
+        assert np.array_equal(np.isnan(y), np.isnan(expected))
+
+
+MAIN = """
+typedef void function(const void *, const void *, const void *, void *, int64_t, int64_t, int64_t,
+                      void *, int);
+
+static void *filled(long count, int item)
+{
+    static uint64_t state = 1;
+    void *data = malloc(count * item);
+    for (long i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(state >> 40) / (1 << 23) - 1;
+        if (item == 4)
+            ((float *)data)[i] = value;
+        else
+            ((double *)data)[i] = value;
+    }
+    return data;
+}
+
+static int check(const char *name, function *fast, function *twin, int item, int n, int h, int w,
+                 long x_count, long weight_count, long k, long count, long workspace_bytes)
+{
+    void *x = filled(x_count, item), *weight = filled(weight_count, item);
+    void *bias = filled(k, item), *y = filled(count, item), *z = filled(count, item);
+    void *workspace = malloc(workspace_bytes);
+    int wrong = 0;
+    fast(x, weight, bias, y, n, h, w, workspace, 2);
+    twin(x, weight, bias, z, n, h, w, workspace, 2);
+    for (long i = 0; i < count; i++) {
+        const double u = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
+        const double v = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
+        wrong += !(fabs(u - v) <= 1e-4 * (1 + fabs(v)));
+    }
+    if (wrong)
+        printf("%s %d %d %d: %d wrong\\n", name, n, h, w, wrong);
+    free(x), free(weight), free(bias), free(y), free(z), free(workspace);
+    return wrong != 0;
+}
+
+int main(void)
+{
+    int wrong = 0;
+"""
+
+
+def sanitizer_program() -> str:
+    """A main() that runs each case on exactly sized buffers and compares it with its twin."""
+    lines = [MAIN]
+    for case in CASES:
+        weight = np.zeros((case.k, case.c // case.groups, *case.kernel))
+        if case.ctype == "float":
+            weight = weight.astype(np.float32)
+        weight_count = conv.pack_conv_weight(weight, case.spec()).size
+        for size in runs(case):
+            n, h, w = size
+            out_h, out_w = case.output(h, w)
+            counts = (n * case.c * h * w, weight_count, case.k, n * case.k * out_h * out_w)
+            lines.append(
+                f'    wrong += check("{case.name}", (function *)fast_{case.name},'
+                f" (function *)twin_{case.name}, sizeof({case.ctype}), {n}, {h}, {w},"
+                f" {', '.join(map(str, counts))}, {workspace_bytes(case, size, 2)});"
+            )
+    return "\n".join([*lines, "    return wrong != 0;", "}"])
+
+
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
+    program = compile_c(
+        translation_unit() + sanitizer_program(),
+        tmp_path / "conv",
+        "-O1",
+        "-g",
+        f"-march={march}",
+        "-fopenmp",
+        "-Wno-cast-function-type",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    )
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    subprocess.run([str(program)], check=True, env=environment)
