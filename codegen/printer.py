@@ -165,12 +165,11 @@ class CPrinter:
         if name == "where":
             condition, a, b = e.args
             return f"{self.value(condition, _OR + 1)} ? {self.value(a, 0)} : {self.value(b, 0)}", -1
-        if name == "neg" and not _is_small(dtype):
-            return f"-{self.value(e.args[0], _UNARY + 1)}", _UNARY
+        if name in ("neg", "invert"):
+            text = f"{'-' if name == 'neg' else '~'}{self.value(e.args[0], _UNARY + 1)}"
+            return (f"({compute_type(dtype)})({text})" if _is_small(dtype) else text), _UNARY
         if name == "logical_not":
             return f"!{self.value(e.args[0], _UNARY)}", _UNARY
-        if name == "invert" and not _is_small(dtype):
-            return f"~{self.value(e.args[0], _UNARY)}", _UNARY
         symbol, precedence = _INFIX.get(name, ("", 0))
         if name in ("and", "or", "xor"):
             if dtype.is_bool:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from fxlite import codegen, passes
     from fxlite.compare import assert_same, diff
     from fxlite.compile import compile
-    from fxlite.parse import load, load_safetensors, parse, save, save_safetensors
+    from fxlite.parse import parse
+    from fxlite.serialize import load, load_safetensors, save, save_safetensors
 
 __version__ = "0.1.0"
 
@@ -42,10 +43,10 @@ __version__ = "0.1.0"
 _LAZY = {
     "compile": "fxlite.compile",
     "parse": "fxlite.parse",
-    "save": "fxlite.parse",
-    "load": "fxlite.parse",
-    "load_safetensors": "fxlite.parse",
-    "save_safetensors": "fxlite.parse",
+    "save": "fxlite.serialize",
+    "load": "fxlite.serialize",
+    "load_safetensors": "fxlite.serialize",
+    "save_safetensors": "fxlite.serialize",
     "diff": "fxlite.compare",
     "assert_same": "fxlite.compare",
     "replace_pattern": "fxlite.passes.match",

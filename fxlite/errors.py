@@ -39,3 +39,7 @@ class ParseError(FxliteError, ValueError):
 
 class CodegenError(FxliteError, RuntimeError):
     """A graph cannot be turned into source for the chosen target."""
+
+
+class FileFormatError(FxliteError, ValueError):
+    """A file is not a saved graph, is damaged, or was written by a newer version."""

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 from fxlite import dtypes
 from fxlite.dtypes import DType
-from fxlite.index import Index, Value, Var
+from fxlite.index import Extremum, Index, Quotient, Remainder, Value, Var
 
 MultiIndex: TypeAlias = tuple[Index, ...]
 
@@ -77,6 +77,21 @@ class Expr:
         return binary("ge", self, other)
 
 
+def run_time_values(index: MultiIndex) -> list[Value]:
+    """The run-time values inside indices, each once, in the order they are written."""
+    found: dict[Value, None] = {}
+    stack: list[Any] = list(reversed(index))
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Value):
+            found[item] = None
+        elif isinstance(item, Index):
+            stack += reversed([atom for monomial in item.terms for atom in monomial])
+        elif isinstance(item, (Quotient, Remainder, Extremum)):
+            stack += [item.b, item.a]
+    return list(found)
+
+
 @dataclass(frozen=True, eq=False)
 class Const(Expr):
     """A literal: Python bool, int or float (NaN and infinity included)."""
@@ -89,6 +104,15 @@ class IndexValue(Expr):
     """An index used as a number (dtype i64)."""
 
     index: Index
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return tuple(v.expr for v in run_time_values((self.index,)))
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        values = run_time_values((self.index,))
+        env = {v: Value(c) for v, c in zip(values, children, strict=True)}
+        return IndexValue(self.dtype, self.index.substitute(env))
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,21 +401,38 @@ def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, afte
 
 
 def add_guard(expr: Expr, guard: Expr) -> Expr:
-    """Guard every load in an expression; what is computed where the guard fails is not used."""
+    """Guard every load in an expression, those that compute an index included, and check run-time
+    indices only where the guard holds; what is computed where it fails is not used."""
+    done: dict[int, Expr] = {}
 
     def guarded(node: Expr) -> Expr:
         if isinstance(node, Load):
-            old = node.guard
-            return Load(node.dtype, node.buffer, node.index, guard if old is None else both(guard, old))
+            inner = {v: Value(transform(v.expr, guarded, done)) for v in run_time_values(node.index)}
+            index = tuple(i.substitute(inner) for i in node.index) if inner else node.index
+            if node.guard is None:
+                return Load(node.dtype, node.buffer, index, guard)
+            old = transform(node.guard, guarded, done)
+            return Load(node.dtype, node.buffer, index, both(guard, old))
+        if isinstance(node, CheckedIndex) and not isinstance(_uncast(node.operand), Load):
+            operand = apply("where", guard, node.operand, const(0, node.operand.dtype))
+            return CheckedIndex(node.dtype, operand, node.extent, node.where)
         return node
 
-    return transform(expr, guarded)
+    return transform(expr, guarded, done)
 
 
-def transform(expr: Expr, function: Callable[[Expr], Expr]) -> Expr:
-    """Rebuild bottom-up with ``function`` applied to every node; sharing is kept; no recursion on
-    the depth of what indices hold."""
-    done: dict[int, Expr] = {}
+def _uncast(node: Expr) -> Expr:
+    while isinstance(node, Cast):
+        node = node.operand
+    return node
+
+
+def transform(
+    expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None
+) -> Expr:
+    """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between calls
+    that share ``done`` (results by the id of the old node)."""
+    done = {} if done is None else done
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:
         node, ready = stack.pop()
@@ -439,7 +480,8 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
             guard = None if node.guard is None else transform(node.guard, replace)
             return Load(node.dtype, node.buffer, tuple(move(i) for i in node.index), guard)
         if isinstance(node, IndexValue):
-            return index_value(move(node.index))
+            kept = {v: Index.of(v) for v in run_time_values((node.index,))}  # moved before
+            return index_value(node.index.substitute({**env, **kept}))
         if isinstance(node, CheckedIndex):
             return CheckedIndex(node.dtype, node.operand, move(node.extent), node.where)
         if isinstance(node, Local) and node.index:

@@ -46,6 +46,10 @@ class GraphModule(Module):
             self.set_attribute(path, value)
         self.graph = graph
 
+    def __getitem__(self, index: int | str) -> Any:
+        """``gm[0]``: the child named "0", as in the code of a traced Sequential."""
+        return self._modules[str(index)]
+
     # -- attributes by path ----------------------------------------------------------------------
     def _parent(self, target: str) -> tuple[Module, str]:
         path, _, name = target.rpartition(".")
@@ -204,7 +208,7 @@ class GraphModule(Module):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from fxlite.parse import from_bytes, to_bytes
+        from fxlite.serialize import from_bytes, to_bytes
 
         return (from_bytes, (to_bytes(self),))
 

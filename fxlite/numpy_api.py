@@ -334,10 +334,21 @@ def flip(x: Any, axis: Any = None) -> Any:
     return x
 
 
-def roll(x: Any, shift: int, axis: Any = None) -> Any:
+def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+    """np.roll; tuples of shifts and axes roll one axis after the other."""
     if axis is None:
         return lookup("reshape")(lookup("roll")(ravel(x), shift, axis=0), value_type(x).shape)
-    return lookup("roll")(x, shift, axis=axis)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ValueError(f"{len(shifts)} shifts for {len(axes)} axes")
+    for s, a in zip(shifts, axes):
+        x = lookup("roll")(x, s, axis=a)
+    return x
+
+
+def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
+    return lookup("expand")(x, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
 
 
 def _shape_function(x: Any) -> Any:
@@ -356,7 +367,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.take: take, np.repeat: repeat, np.tile: tile, np.pad: pad, np.where: where, np.flip: flip,
     np.roll: roll, np.tril: lambda x, k=0: lookup("tril")(x, k),
     np.triu: lambda x, k=0: lookup("triu")(x, k), np.einsum: einsum, np.dot: dot, np.outer: outer,
-    np.broadcast_to: lambda x, shape, subok=False: lookup("expand")(x, tuple(shape)),
+    np.broadcast_to: broadcast_to,
     np.take_along_axis: lambda x, indices, axis=-1: lookup("gather")(x, indices, axis=axis),
     np.zeros_like: _like(0), np.ones_like: _like(1), np.full_like: full_like,
     np.linalg.norm: norm, np.round: round_, np.copy: copy, np.shape: _shape_function,

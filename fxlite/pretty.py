@@ -59,6 +59,8 @@ def call_text(node: Node) -> str:
         target: Op = node.target
         if target.symbol and not node.kwargs and len(node.args) == 2:
             left, right = (value_text(a) for a in node.args)
+            if target.symbol == "**" and left.startswith("-"):
+                left = f"({left})"  # -2 ** x is -(2 ** x)
             return f"{left} {target.symbol} {right}"
         if target.symbol and not node.kwargs and len(node.args) == 1:
             return f"{target.symbol}{value_text(node.args[0])}"
@@ -113,7 +115,7 @@ def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
             continue
         scope = str(node.scope) if node.scope is not None and node.scope.path else ""
         place = node.loc.short if node.loc is not None else ""
-        comment = ", ".join(p for p in (scope, place) if p)
+        comment = " ".join(", ".join(p for p in (scope, place) if p).split())  # one line, always
         yield node_line(node), "" if (scope, place) == shown else comment
         shown = (scope, place)
 

@@ -7,6 +7,7 @@ In: a module or a function over NumPy arrays, and (optionally) input types. Out:
 from __future__ import annotations
 
 import inspect
+import os
 import types as python_types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -337,7 +338,7 @@ def symbolic_trace(
 
     Raises TraceError for what cannot be traced, ArgumentError for wrong input names, ShapeError and
     DTypeError for a program that does not fit the types, all naming file and line."""
-    from fxlite.parse import load_if_saved
+    from fxlite.serialize import load_if_saved
 
     root = load_if_saved(root)
     if isinstance(root, GraphModule) and not (types or named or inputs):

@@ -1,8 +1,8 @@
-"""What a pass is: a named function from GraphModule to GraphModule, and the manager that runs several.
+"""What a pass is: a named function from GraphModule to GraphModule; and the manager of several.
 
 In: a function that edits a graph in place. Out: a :class:`Pass`, which gives that function a copy,
-drops it when the function raises, and says which pass, node and line of the user's program were at
-fault. :class:`PassManager` runs passes one after the other, checks the graph after each and reports.
+drops it when the function raises, and says which pass, node and line of the user's program were
+at fault. :class:`PassManager` runs passes in order, checks the graph after each and reports.
 """
 
 from __future__ import annotations
@@ -231,7 +231,9 @@ class Report:
         for heading in ("pass", "nodes", "what changed", "refused", "ms"):
             table.add_column(heading, justify="right" if heading in ("refused", "ms") else "left")
         for step in self.steps:
-            count = f"{step.before} → {step.after}" if step.before != step.after else str(step.after)
+            count = (
+                f"{step.before} → {step.after}" if step.before != step.after else str(step.after)
+            )
             refused = str(len(step.refusals)) if step.refusals else ""
             table.add_row(step.name, count, step.changes, refused, f"{step.milliseconds:.1f}")
         return table
@@ -251,8 +253,8 @@ class PassManager:
     """Runs passes in order: ``PassManager([passes.cse, "dce"])(gm)``.
 
     Passes are :class:`Pass` objects, their names, or plain functions (which get a copy to edit).
-    With ``check`` the graph is linted after each one. ``report`` says what each pass of the last run
-    did; ``report[i].module`` is the module after pass i."""
+    With ``check`` the graph is linted after each one. ``report`` says what each pass of the last
+    run did; ``report[i].module`` is the module after pass i."""
 
     def __init__(
         self, passes: Iterable[Pass | str | Callable[..., Any]] = (), check: bool = True
@@ -279,12 +281,10 @@ class PassManager:
                 except FxliteError as error:
                     raise PassError(f"pass {item.name} left an invalid graph: {error}") from error
             refusals = tuple(ledger(result)[len(ledger(module)) :])
-            self.report.steps.append(
-                Step(
-                    item.name, result, len(module.graph), len(result.graph),
-                    changes(module.graph, result.graph), milliseconds, refusals,
-                )  # fmt: skip
-            )
+            before, after = module.graph, result.graph
+            changed = changes(before, after)
+            step = Step(item.name, result, len(before), len(after), changed, milliseconds, refusals)
+            self.report.steps.append(step)
             module = result
         return module
 

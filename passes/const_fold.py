@@ -76,7 +76,7 @@ def _repeats(node: Node) -> bool:
     """True if the value holds no more information than its inputs: storing it only costs memory."""
     if node.op != "call_function":
         return False
-    return node.target.name == "expand" or node.target.kind == "creation"
+    return bool(node.target.name == "expand" or node.target.kind == "creation")
 
 
 def _to_store(constant: dict[Node, str]) -> list[Node]:

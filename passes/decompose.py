@@ -56,6 +56,8 @@ def _expands(node: Node) -> bool:
     if node._erased or node.op != "call_function":
         return False
     target: Op = node.target
+    if target.name == "getitem":  # goes when what it reads is expanded
+        return False
     return target.has_expansion and not target.has_body
 
 
@@ -136,7 +138,7 @@ def _check(node: Node, result: Any) -> None:
 
 
 def replace_value(node: Node, result: Node | tuple[Node, ...]) -> None:
-    """Make the users of ``node`` read ``result``; for a tuple, ``getitem`` nodes become elements."""
+    """Make users of ``node`` read ``result``; for a tuple, ``getitem`` nodes become elements."""
     if isinstance(result, Node):
         node.replace_all_uses_with(result)
         return

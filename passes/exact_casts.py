@@ -15,7 +15,7 @@ _INTEGERS = {"bool": (1, False), "u8": (8, False), "i8": (7, True), "i16": (15, 
 
 
 def keeps_every_value(source: DType, target: DType) -> bool:
-    """True if every value of ``source`` (NaN, infinities, subnormals) has the same value in ``target``."""
+    """True if ``target`` holds every value of ``source``: NaN, infinities and subnormals too."""
     if source is target:
         return True
     if target.is_bool:

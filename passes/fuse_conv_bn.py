@@ -9,7 +9,7 @@ After::
 
     conv2d: f32[B,16,8,8] = ops.conv2d(x, self.conv.weight, self.conv.bias)
 
-with ``weight * s`` and ``(bias - mean) * s + shift``, s = scale / sqrt(variance + eps), as the weights
+with ``weight * s`` and ``(bias - mean) * s + shift``, s = scale / sqrt(variance + eps), as weights
 (Ioffe and Szegedy, "Batch normalization", 2015, section 3.1). The new weights are new arrays.
 """
 
@@ -118,10 +118,8 @@ def scale_output_channels(op: str, weight: Any, scale: Any, groups: int) -> Any:
     return (grouped * factor).reshape(weight.shape)
 
 
-def _store(
-    gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]
-) -> Node:
-    """A get_attr of the folded array: under the old name if nobody else reads that, else a new one."""
+def _store(gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]) -> Node:
+    """A get_attr of the folded array: under the old name if nobody else reads it, else a new one."""
     target = wish
     alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
     if not alone or not isinstance(_owner(gm, wish), (GraphModule, Container)):

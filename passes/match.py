@@ -8,8 +8,7 @@ In: a GraphModule, a pattern and a replacement written as plain functions in any
     matches = fx.replace_pattern(gm, pattern, replacement)
 
 Out: the list of matches; the graph is edited in place. Both functions are traced without types, so
-they must not ask for shapes. A pattern starts from its result (the *anchor*) and goes to the inputs;
-each node of the graph is tried once as an anchor, so the time is linear in the graph's size.
+they must not ask for shapes. Matching starts from the pattern's result (the *anchor*); each node of the graph is tried once as an anchor, so the time is linear in the graph's size.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ Program = Callable[..., Any]
 class Match:
     """One place where a pattern was found.
 
-    ``anchor`` is the node that computed the pattern's result, ``bindings`` what the pattern's parameters
-    stand for (nodes, or numbers), ``nodes`` the graph's node for each node of the pattern,
-    ``replacements`` the nodes put in. Replaced nodes are no longer in the graph."""
+    ``anchor`` is the node that computed the pattern's result, ``bindings`` what the pattern's
+    parameters stand for (nodes, or numbers), ``nodes`` the graph's node for each node of the
+    pattern, ``replacements`` the nodes put in. Replaced nodes are no longer in the graph."""
 
     anchor: Node
     bindings: dict[str, Any]
@@ -142,7 +141,7 @@ def _trace(program: Program | GraphModule | Graph) -> tuple[GraphModule, Graph]:
 
 
 def _pairs(wanted: Node, value: Node) -> list[tuple[Any, Any]] | None:
-    """Operands to match, or None where the attributes differ or the calls have different operands."""
+    """Operands to match; None where the attributes or the number of operands differ."""
     if wanted.op == "call_module":
         same = len(wanted.args) == len(value.args) and not wanted.kwargs and not value.kwargs
         return list(zip(wanted.args, value.args)) if same else None
@@ -150,7 +149,8 @@ def _pairs(wanted: Node, value: Node) -> list[tuple[Any, Any]] | None:
         return None
     pairs: list[tuple[Any, Any]] = []
     for name, kind in wanted.target.tensor_kinds.items():
-        a, b = wanted.arguments.get(name), value.arguments.get(name)
+        a: Any = wanted.arguments.get(name)
+        b: Any = value.arguments.get(name)
         if kind == "Tensors":
             if len(a) != len(b):
                 return None
@@ -167,7 +167,9 @@ def _pairs(wanted: Node, value: Node) -> list[tuple[Any, Any]] | None:
 
 
 def _same_value(a: Any, b: Any) -> bool:
-    return a is b or (not isinstance(a, Node) and not isinstance(b, Node) and same_number(a, b, None))
+    return a is b or (
+        not isinstance(a, Node) and not isinstance(b, Node) and same_number(a, b, None)
+    )
 
 
 def _same_weight(mine: GraphModule, wanted: Node, theirs: Any, value: Node) -> bool:
@@ -191,8 +193,8 @@ def replace_pattern(
     replacement: Program | GraphModule | Graph,
     match_filter: Callable[[Match], bool] = lambda match: True,
 ) -> list[Match]:
-    """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; recompiles and
-    returns the matches.
+    """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; recompiles
+    and returns the matches.
 
     Operands of commutative ops match in either order, axes modulo the rank, two parameters may
     stand for one value, and a parameter may stand for a number. Values computed inside the pattern
@@ -262,7 +264,9 @@ class _Rewriter:
                         values[node] = self._copy(node, values)
                         match.replacements.append(values[node])
             except Exception as error:
-                error.add_note(f"while replacing {match} at {anchor.describe()}; nothing was replaced")
+                error.add_note(
+                    f"while replacing {match} at {anchor.describe()}; nothing was replaced"
+                )
                 raise
         new = map_nodes(self.graph.output_node().args[0], lambda n: values[n])
         if not isinstance(new, Node):

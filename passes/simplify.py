@@ -10,9 +10,9 @@ After::
 
     reshape_1: f32[B,4,2] = ops.reshape(x, shape=(B, 4, 2))
 
-``x + 0`` stays: it turns -0.0 into 0.0. The rules are in :data:`RULES`, small functions keyed by op; one
-gets a node and returns what its users may read instead: a node, a :class:`Call` of an op, or None.
-A rule's answer is used only if it has the node's type.
+``x + 0`` stays: it turns -0.0 into 0.0. The rules are in :data:`RULES`, small functions keyed by
+op; one gets a node and returns what its users may read instead: a node, a :class:`Call` of an op,
+or None. A rule's answer is used only if it has the node's type.
 """
 
 from __future__ import annotations

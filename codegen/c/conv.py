@@ -21,7 +21,7 @@ with a height of 1. The function's own variables are listed in `RESERVED`.
 from __future__ import annotations
 
 from fxlite.codegen.c import gemm
-from fxlite.codegen.c.conv_direct import Channels, Pixels, conv_function, put_rows
+from fxlite.codegen.c.conv_direct import Channels, Pixels, conv_function, put_first, put_rows
 from fxlite.codegen.c.conv_plan import (
     ConvSpec,
     pack_conv_weight,
@@ -46,9 +46,9 @@ __all__ = [
 RESERVED = gemm.RESERVED | frozenset(
     name
     for line in (
-        "n group pixel_0 row_block plane block row_4 c r s o p oh ow ow_0 i_0 j_0 run k i j from to",
+        "n group pixel_0 row_block plane block row_4 c r s o p oh ow ow_0 i_0 j_0 run k i j",
         "out_h out_w padded_h pitch tap padded image weights sums turned channels pixels tiles",
-        "first count",
+        "first count from to first_oh first_ow",
     )
     for name in line.split()
 )
@@ -98,6 +98,7 @@ def _render_product(spec: ConvSpec) -> Rendered:
 
     def finish(out: Lines, element: str) -> None:
         """The epilogue over a tile of `rows` output channels and `columns` pixels."""
+        put_first(out, spec, "column_0")
         with out.block("for (int i = 0; i < rows; i++)"):
             if mentions(spec.epilogue(element, "n", "k", "oh", "ow"), "k"):
                 out.put(f"const int64_t k = {add(group_row, 'row_0', 'i')};")

@@ -33,23 +33,33 @@ def conv_function(
     return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
 
 
+def put_first(out: Lines, spec: ConvSpec, pixel: str) -> None:
+    """Declare where pixel number `pixel` of joined rows is, for `put_rows`."""
+    if not spec.joinable:
+        w = atom(spec.w)
+        out.put(f"const int64_t first_oh = {pixel} / {w}, first_ow = {pixel} % {w};")
+
+
 def put_rows(out: Lines, spec: ConvSpec, element: str, index: str, first: str, count: str) -> None:
-    """The epilogue over `count` pixels of joined rows from pixel `first` on, row by row: so no
-    pixel needs a division. `element` uses the variable `index`, which starts at 0."""
+    """The epilogue over `count` pixels of joined rows from pixel `first` on; row by row, unless the
+    epilogue does not mind. `element` uses the variable `index`, which starts at 0."""
+    if spec.joinable:
+        out.put("#pragma omp simd")
+        with out.block(f"for (int {index} = 0; {index} < {count}; {index}++)"):
+            out.put(f"const int64_t ow = {add(first, index)};")
+            out.put(spec.epilogue(element, "n", "k", "0", "ow"))
+        return
     statements = spec.epilogue(element, "n", "k", "oh", "ow")
     start, w = f"{index}_0", atom(spec.w)
-    with out.block(f"for (int {start} = 0; {start} < {count};)"):
-        pixel = add(first, start)
-        if mentions(statements, "oh"):
-            out.put(f"const int64_t oh = {atom(pixel)} / {w};")
-        out.put(f"const int64_t ow_0 = {atom(pixel)} % {w};")
-        out.put(f"const int run = {w} - ow_0 < {count} - {start} ? {w} - ow_0 : {count} - {start};")
+    out.put("int64_t oh = first_oh, ow_0 = first_ow;")
+    with out.block(f"for (int {start} = 0, run; {start} < {count}; {start} += run)"):
+        out.put(f"run = {w} - ow_0 < {count} - {start} ? {w} - ow_0 : {count} - {start};")
         out.put("#pragma omp simd")
         with out.block(f"for (int {index} = {start}; {index} < {start} + run; {index}++)"):
             if mentions(statements, "ow"):
                 out.put(f"const int64_t ow = ow_0 + {index} - {start};")
             out.put(statements)
-        out.put(f"{start} += run;")
+        out.put("oh++, ow_0 = 0;")
 
 
 class _Direct:
@@ -231,6 +241,8 @@ class Channels(_Direct):
                 out.put(f"    {pixel}, {plane}, tap, {spec.stride[1]}, weights, b_row, tile);")
                 out.put(f"copy_transposed_{self.ctype}(16, b_row, tile, {width},")
                 out.put(f"    turned + first, {TURNED});")
+            if self.joined:
+                put_first(out, spec, start)
             with out.block("for (int j = 0; j < columns; j++)"):
                 group = multiply("group", str(spec.group_outputs)) if self.grouped else "0"
                 panel = multiply("panel", str(width)) if panels > 1 else "0"
@@ -259,7 +271,8 @@ class Pixels(_Direct):
         pitch = add(round_up(out_w, 16), str(margin))
         if out_h == "1":
             self.mode = "line"
-            rows, pitch = str(spec.reach[0]), add(round_up(out_w, SEGMENT), str(margin))
+            rows = str(spec.stride[0] + spec.reach[0] - 1)
+            pitch = add(round_up(out_w, SEGMENT), str(margin))
         elif out_h.isdecimal() and out_w.isdecimal() and spec.stride == (1, 1):
             joined = int(out_w) + spec.reach[1] - 1
             if (int(out_h) - 1) * joined + int(out_w) <= SEGMENT:
@@ -333,7 +346,7 @@ class Pixels(_Direct):
             )
             count = spec.w
             if step > 1:
-                count = f"({spec.w} + {step - 1 - first}) / {step}"
+                count = f"({add(spec.w, str(step - 1 - first))}) / {step}"
                 if spec.w.isdecimal():
                     count = str((int(spec.w) + step - 1 - first) // step)
             out.put(f"for (int64_t j = 0; j < {count}; j++)")

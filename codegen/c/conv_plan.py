@@ -33,6 +33,8 @@ class ConvSpec:
     weight      pointer to what `pack_conv_weight` returned
     epilogue    (sum, n, k, oh, ow) -> C statements that consume one element: the body of a simd
                 loop along ow
+    joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
+                uses them only to address contiguous arrays of the output's height and width
     comment     what is computed, shapes, origin
     """
 
@@ -53,6 +55,7 @@ class ConvSpec:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    joinable: bool = False
     comment: str = ""
 
     @property

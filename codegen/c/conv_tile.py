@@ -10,20 +10,6 @@ import re
 
 _COMMON = """\
 /* ---- Tiles of convolutions ------------------------------------------------------------------ */
-
-#ifdef _OPENMP
-int omp_get_thread_num(void);
-#endif
-
-/* The number of the calling thread in its team; 0 when compiled without OpenMP. */
-static inline int this_thread(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
 """
 
 _TYPE = """\

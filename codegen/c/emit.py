@@ -22,7 +22,7 @@ from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import CPrinter, comment, signature, storage_type
 from fxlite.codegen.program import ALIGNMENT, Program, plan
-from fxlite.codegen.runtime.abi import ArgSpec, DimText, Entry
+from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, DimText, Entry
 from fxlite.codegen.schedule import schedule
 from fxlite.errors import CodegenError
 from fxlite.graph import Node
@@ -236,7 +236,9 @@ class _Source:
 
     # -- source --------------------------------------------------------------------------------
     def _source(self) -> str:
-        text = [comment(self._about()), f'#include "{self.name}.h"', '#include "fx_math.h"', ""]
+        text = [comment(self._about()), f'#include "{self.name}.h"', "", "#include <math.h>",
+                "#include <stdbool.h>", "#include <string.h>", "", '#include "fx_math.h"', "",
+                C_HELPERS]  # fmt: skip
         anchors = [c.group.anchor for c in self.calls if c.group.anchor is not None]
         if anchors:
             text.append(PREAMBLE)

@@ -137,25 +137,362 @@ FX_FN double fx_floordiv_f64(double a, double b) {
     return b == 0.0 ? a / b : whole;
 }
 
-/* ---- Floats: elementary functions ---------------------------------------------------------------- */
+/* ---- float: elementary functions ----------------------------------------------------------------- */
 
-FX_FN float fx_exp_f32(float x) { return expf(x); }
-FX_FN float fx_expm1_f32(float x) { return expm1f(x); }
-FX_FN float fx_log_f32(float x) { return logf(x); }
-FX_FN float fx_log1p_f32(float x) { return log1pf(x); }
-FX_FN float fx_tanh_f32(float x) { return tanhf(x); }
-FX_FN float fx_erf_f32(float x) { return erff(x); }
-FX_FN float fx_sigmoid_f32(float x) { return 1.0f / (1.0f + expf(-x)); }
+/* Each reduces its argument to a small interval and evaluates a polynomial there. Every lane of a
+   SIMD loop does the same work: special cases are chosen at the end, by selects. The polynomials have
+   the least largest error, by Remez's algorithm: tests/codegen/remez.py computes them, and the name
+   in brackets says which of its fits a function uses. Constants that are split in two parts have a
+   first part with so few bits that its products are exact, with fused multiply-adds or without.
+
+   Largest errors in ulp over all floats (pow: over 2^30 pairs), measured by
+   `python tests/codegen/test_fx_math.py`:
+   ULP TABLE */
+
+#define FX_INF fx_float_from_bits(0x7f800000u)
+#define FX_NAN fx_float_from_bits(0x7fc00000u)
+
+/* Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the lowest bits of the sum. */
+#define FX_ROUNDER 12582912.0f
+#define FX_ROUNDER_BITS 0x4b400000u
+
+/* exp(x) = 2^n exp(r) with r = x - n ln 2, |r| <= ln(2) / 2. This is r. */
+FX_FN float fx_exp_rest(float x, float n) { return x - n * 0.693145752f - n * 1.42860677e-6f; }
+
+/* exp(r) = 1 + r + r^2 P(r) [exp] */
+FX_FN float fx_exp_polynomial(float r) {
+    float p = 0.00138146093f;
+    p = p * r + 0.00836871564f;
+    p = p * r + 0.041668389f;
+    p = p * r + 0.166665211f;
+    p = p * r + 0.49999994f;
+    return 1.0f + (r + r * r * p);
+}
+
+/* 2^n for -126 <= n <= 127 */
+FX_FN float fx_power_of_two(uint32_t n) { return fx_float_from_bits((n + 127u) << 23); }
+
+/* x 2^n for -252 <= n <= 254; it rounds once if 1/2 < x < 2 */
+FX_FN float fx_scale(float x, uint32_t n) {
+    uint32_t half = (uint32_t)((int32_t)n >> 1);
+    return x * fx_power_of_two(half) * fx_power_of_two(n - half);
+}
+
+/* exp(x) 2^shift; the bounds lie where the result is 0 or infinite anyway, and let a NaN pass */
+FX_FN float fx_exp_shifted(float x, uint32_t shift) {
+    x = x > 90.0f ? 90.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    float rounder = x * 1.44269504f + FX_ROUNDER;
+    float p = fx_exp_polynomial(fx_exp_rest(x, rounder - FX_ROUNDER));
+    return fx_scale(p, fx_bits_f32(rounder) - FX_ROUNDER_BITS + shift);
+}
+
+FX_FN float fx_exp_f32(float x) { return fx_exp_shifted(x, 0u); }
+
+/* exp(x) for |x| <= 87, where no result is subnormal */
+FX_FN float fx_exp_moderate(float x) {
+    float rounder = x * 1.44269504f + FX_ROUNDER;
+    float p = fx_exp_polynomial(fx_exp_rest(x, rounder - FX_ROUNDER));
+    return p * fx_power_of_two(fx_bits_f32(rounder) - FX_ROUNDER_BITS);
+}
+
+/* expm1(r) = r + r^2 P(r) [expm1]; with h = 2^n / 2 it is 2 (h expm1(r) + (h - 1/2)) */
+FX_FN float fx_expm1_f32(float x) {
+    float bounded = x > 88.8f ? 88.8f : x;
+    bounded = bounded < -25.0f ? -25.0f : bounded;
+    float rounder = bounded * 1.44269504f + FX_ROUNDER;
+    float r = fx_exp_rest(bounded, rounder - FX_ROUNDER);
+    float p = 0.000198458729f;
+    p = p * r + 0.00139406254f;
+    p = p * r + 0.00833338965f;
+    p = p * r + 0.0416663624f;
+    p = p * r + 0.166666657f;
+    p = p * r + 0.5f;
+    p = r + r * r * p;
+    uint32_t n = fx_bits_f32(rounder) - FX_ROUNDER_BITS;
+    float h = fx_power_of_two(n - 1u);
+    float y = n == 0u ? p : 2.0f * (h * p + (h - 0.5f));
+    return copysignf(y, x); /* for -0 */
+}
+
+/* log(2^n (1 + f)) for 1/sqrt(2) <= 1 + f <= sqrt(2); log(1 + f) = f - f^2/2 + f^3 P(f) [log] */
+FX_FN float fx_log_polynomial(float f, float n) {
+    float p = 0.0674659014f;
+    p = p * f - 0.116756737f;
+    p = p * f + 0.118881956f;
+    p = p * f - 0.124055885f;
+    p = p * f + 0.142195478f;
+    p = p * f - 0.166679963f;
+    p = p * f + 0.200021192f;
+    p = p * f - 0.250000089f;
+    p = p * f + 0.333333135f;
+    float square = f * f;
+    float y = p * f * square + n * 1.42860677e-6f;
+    return (f + (y - 0.5f * square)) + n * 0.693145752f;
+}
+
+/* The n of x = 2^n m with 1/sqrt(2) <= m < sqrt(2), for a normal x > 0 given by its bits */
+FX_FN uint32_t fx_exponent(uint32_t bits) { return (uint32_t)((int32_t)(bits - 0x3f3504f3u) >> 23); }
+
+FX_FN float fx_log_f32(float x) {
+    int tiny = x < 1.17549435e-38f; /* subnormal: times 2^23 */
+    uint32_t bits = fx_bits_f32(tiny ? x * 8388608.0f : x);
+    uint32_t n = fx_exponent(bits);
+    float f = fx_float_from_bits(bits - (n << 23)) - 1.0f;
+    float y = fx_log_polynomial(f, (float)(int32_t)n - (tiny ? 23.0f : 0.0f));
+    y = x < FX_INF ? y : x; /* infinity and NaN */
+    y = x < 0.0f ? FX_NAN : y;
+    return x == 0.0f ? -FX_INF : y;
+}
+
+/* With 2^n near 1 + x, log1p(x) = log(2^n (1 + f)), f = x / 2^n + (1 / 2^n - 1): rounding 1 + x does
+   not matter, it only chooses n. The scale is 4 / 2^n, which is normal even for n = 128. */
+FX_FN float fx_log1p_f32(float x) {
+    uint32_t n = fx_exponent(fx_bits_f32(1.0f + x));
+    float scale = fx_float_from_bits((129u - n) << 23);
+    float f = x * scale * 0.25f + (scale * 0.25f - 1.0f);
+    float y = copysignf(fx_log_polynomial(f, (float)(int32_t)n), x); /* for -0 */
+    y = x < FX_INF ? y : x;
+    y = x < -1.0f ? FX_NAN : y;
+    return x == -1.0f ? -FX_INF : y;
+}
+
+/* tanh(x) = x + x^3 P(x^2) below 5/8 [tanh], 1 - 2 / (exp(2x) + 1) above */
+FX_FN float fx_tanh_f32(float x) {
+    float size = fabsf(x), square = x * x;
+    float p = -0.00570498034f;
+    p = p * square + 0.0206390824f;
+    p = p * square - 0.0537397154f;
+    p = p * square + 0.133314416f;
+    p = p * square - 0.333332807f;
+    float small = size + size * (square * p);
+    float bounded = size > 10.0f ? 10.0f : size; /* 1 from 9.1 on */
+    float large = 1.0f - 2.0f / (fx_exp_moderate(2.0f * bounded) + 1.0f);
+    return copysignf(size < 0.625f ? small : large, x);
+}
+
+/* erf(x) = x + x P(x^2) below 1 [erf_small], 1 - Q(x - 2.4375) above [erf_large] */
+FX_FN float fx_erf_f32(float x) {
+    float size = fabsf(x), square = x * x;
+    float p = 7.85385491e-05f;
+    p = p * square - 0.000801019196f;
+    p = p * square + 0.00518832728f;
+    p = p * square - 0.026853811f;
+    p = p * square + 0.112835854f;
+    p = p * square - 0.37612626f;
+    p = p * square + 0.128379166f;
+    float small = x + x * p;
+    float t = (size > 3.9375f ? 3.9375f : size) - 2.4375f; /* 1 from 3.92 on */
+    float q = 3.58526762e-07f;
+    q = q * t - 1.22090523e-06f;
+    q = q * t - 2.59798094e-06f;
+    q = q * t + 1.81857704e-05f;
+    q = q * t - 2.03267227e-05f;
+    q = q * t - 7.15070128e-05f;
+    q = q * t + 0.000301257794f;
+    q = q * t - 0.000415083166f;
+    q = q * t - 0.000376937387f;
+    q = q * t + 0.00300202915f;
+    q = q * t - 0.00720641576f;
+    q = q * t + 0.0107023027f;
+    q = q * t - 0.0107587045f;
+    q = q * t + 0.00722902967f;
+    q = q * t - 0.00296574831f;
+    q = q * t + 0.000566543196f;
+    return size < 1.0f ? small : copysignf(1.0f - q, x);
+}
+
+/* 1 / (1 + exp(-x)), by exp(-|x|), which cannot overflow */
+FX_FN float fx_sigmoid_f32(float x) {
+    float z = fx_exp_f32(-fabsf(x));
+    return (x < 0.0f ? z : 1.0f) / (1.0f + z);
+}
+
+#ifdef FX_ON_CUDA
+/* In double on a CPU, where that costs twice as much; on a GPU it may cost 64 times as much. */
 FX_FN float fx_sin_f32(float x) { return sinf(x); }
 FX_FN float fx_cos_f32(float x) { return cosf(x); }
-FX_FN float fx_pow_f32(float x, float y) { return powf(x, y); }
 FX_FN float fx_tan_f32(float x) { return tanf(x); }
-FX_FN float fx_sinh_f32(float x) { return sinhf(x); }
-FX_FN float fx_cosh_f32(float x) { return coshf(x); }
-FX_FN float fx_asin_f32(float x) { return asinf(x); }
-FX_FN float fx_acos_f32(float x) { return acosf(x); }
-FX_FN float fx_atan_f32(float x) { return atanf(x); }
-FX_FN float fx_atan2_f32(float y, float x) { return atan2f(y, x); }
+FX_FN float fx_pow_f32(float x, float y) { return powf(x, y); }
+#else
+/* The same in double: 1.5 * 2^52 */
+#define FX_ROUNDER_F64 6755399441055744.0
+FX_FN uint32_t fx_low_bits_f64(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint32_t)bits;
+}
+
+/* x = n pi/2 + r with |r| <= pi/4. This is n (its lowest bits are what counts), and r in *rest. */
+FX_FN uint32_t fx_quadrant(float x, float *rest) {
+    double wide = x, rounder = wide * 0.6366197723675814 + FX_ROUNDER_F64;
+    double n = rounder - FX_ROUNDER_F64;
+    /* pi/2 in parts of 22, 22 and 53 bits */
+    *rest = (float)(wide - n * 0x1.921fbp+0 - n * 0x1.5110bp-22 - n * 6.223372171896613e-14);
+    return fx_low_bits_f64(rounder);
+}
+
+/* sin(r) = r + r^3 P(r^2) [sin] */
+FX_FN float fx_sin_polynomial(float r) {
+    float square = r * r;
+    float p = -0.000195152737f;
+    p = p * square + 0.0083321603f;
+    p = p * square - 0.166666552f;
+    return r + r * (square * p);
+}
+
+/* cos(r) = 1 - r^2/2 + r^4 P(r^2) [cos] */
+FX_FN float fx_cos_polynomial(float r) {
+    float square = r * r;
+    float p = 2.44331459e-05f;
+    p = p * square - 0.00138873165f;
+    p = p * square + 0.0416666456f;
+    return 1.0f - square * (0.5f - square * p);
+}
+
+FX_FN float fx_sin_f32(float x) {
+    float r;
+    uint32_t n = fx_quadrant(fabsf(x), &r);
+    float y = (n & 1u) != 0u ? fx_cos_polynomial(r) : fx_sin_polynomial(r);
+    return fx_float_from_bits(fx_bits_f32(y) ^ (n & 2u) << 30 ^ (fx_bits_f32(x) & 0x80000000u));
+}
+
+FX_FN float fx_cos_f32(float x) {
+    float r;
+    uint32_t n = fx_quadrant(x, &r);
+    float y = (n & 1u) != 0u ? fx_sin_polynomial(r) : fx_cos_polynomial(r);
+    return fx_float_from_bits(fx_bits_f32(y) ^ ((n + 1u) & 2u) << 30);
+}
+
+FX_FN float fx_tan_f32(float x) {
+    float r;
+    uint32_t n = fx_quadrant(fabsf(x), &r);
+    float s = fx_sin_polynomial(r), c = fx_cos_polynomial(r);
+    float y = (n & 1u) != 0u ? -c / s : s / c;
+    return fx_float_from_bits(fx_bits_f32(y) ^ (fx_bits_f32(x) & 0x80000000u));
+}
+
+/* x^y = 2^(y log2 |x|), with the logarithm and the product in double; log2(1 + f) = f P(f) [log2].
+   The special cases are those of C and IEEE 754. */
+FX_FN float fx_pow_f32(float x, float y) {
+    float size = fabsf(x);
+    int tiny = size < 1.17549435e-38f;
+    uint32_t bits = fx_bits_f32(tiny ? size * 8388608.0f : size);
+    uint32_t e = fx_exponent(bits);
+    double f = (double)(fx_float_from_bits(bits - (e << 23)) - 1.0f);
+    double p = -0.069738749836227201;
+    p = p * f + 0.13251262701132033;
+    p = p * f - 0.13463000212839132;
+    p = p * f + 0.13027558189890728;
+    p = p * f - 0.14249848448051594;
+    p = p * f + 0.16021665606322197;
+    p = p * f - 0.18043676381454388;
+    p = p * f + 0.20610712441686807;
+    p = p * f - 0.24044643305781815;
+    p = p * f + 0.28853879567591018;
+    p = p * f - 0.36067379314629378;
+    p = p * f + 0.48089834880357085;
+    p = p * f - 0.72134752032750016;
+    p = p * f + 1.442695040886572;
+    double log2 = f * p + (double)((float)(int32_t)e - (tiny ? 23.0f : 0.0f));
+    log2 = size < FX_INF ? log2 : (double)size; /* infinity and NaN */
+    log2 = size == 0.0f ? (double)-FX_INF : log2;
+    double power = (double)y * log2;
+    power = power > 160.0 ? 160.0 : power;
+    power = power < -160.0 ? -160.0 : power;
+    double rounder = power + FX_ROUNDER_F64;
+    float r = (float)((power - (rounder - FX_ROUNDER_F64)) * 0.6931471805599453);
+    float result = fx_scale(fx_exp_polynomial(r), fx_low_bits_f64(rounder));
+
+    result = size == 1.0f && y == y ? 1.0f : result; /* also y infinite */
+    float half = 0.5f * y;
+    int whole = rintf(y) == y, odd = whole & (rintf(half) != half);
+    result = x < 0.0f && size < FX_INF && !whole ? FX_NAN : result;
+    uint32_t sign = odd ? fx_bits_f32(x) & 0x80000000u : 0u;
+    result = fx_float_from_bits(fx_bits_f32(result) | sign);
+    return x == 1.0f || y == 0.0f ? 1.0f : result;
+}
+#endif
+
+/* sinh(x) = x + x^3 P(x^2) below 1 [sinh], h - 1/(4h) with h = exp(|x|) / 2 above */
+FX_FN float fx_sinh_f32(float x) {
+    float size = fabsf(x), square = x * x;
+    float p = 2.81695111e-06f;
+    p = p * square + 0.000198361595f;
+    p = p * square + 0.0083333496f;
+    p = p * square + 0.166666672f;
+    float small = x + x * (square * p);
+    float h = fx_exp_shifted(size, 0xffffffffu);
+    return size < 1.0f ? small : copysignf(h - 0.25f / h, x);
+}
+
+FX_FN float fx_cosh_f32(float x) {
+    float h = fx_exp_shifted(fabsf(x), 0xffffffffu);
+    return h + 0.25f / h;
+}
+
+/* asin(x) = x + x^3 P(x^2) for |x| <= 1/2 [asin] */
+FX_FN float fx_asin_polynomial(float x, float square) {
+    float p = 0.0421663933f;
+    p = p * square + 0.0241794605f;
+    p = p * square + 0.0454703867f;
+    p = p * square + 0.0749529749f;
+    p = p * square + 0.166667521f;
+    return x + x * (square * p);
+}
+
+/* Above 1/2, asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)); the root of a negative number is NaN. */
+FX_FN float fx_asin_f32(float x) {
+    float size = fabsf(x), rest = 0.5f * (1.0f - size);
+    int small = size <= 0.5f;
+    float y = fx_asin_polynomial(small ? size : sqrtf(rest), small ? size * size : rest);
+    return copysignf(small ? y : 1.57079637f - (2.0f * y + 4.37113883e-8f), x);
+}
+
+FX_FN float fx_acos_f32(float x) {
+    float size = fabsf(x), rest = 0.5f * (1.0f - size);
+    int small = size <= 0.5f;
+    float y = fx_asin_polynomial(small ? x : sqrtf(rest), small ? size * size : rest);
+    float large = x < 0.0f ? 3.14159274f - (2.0f * y + 8.74227766e-8f) : 2.0f * y;
+    return small ? 1.57079637f - (y + 4.37113883e-8f) : large;
+}
+
+/* atan(x) = x + x^3 P(x^2) for 0 <= x <= 1 [atan] */
+FX_FN float fx_atan_polynomial(float x) {
+    float square = x * x;
+    float p = -0.00179362227f;
+    p = p * square + 0.0109146088f;
+    p = p * square - 0.0311778523f;
+    p = p * square + 0.0579576008f;
+    p = p * square - 0.08403451f;
+    p = p * square + 0.109521858f;
+    p = p * square - 0.142642424f;
+    p = p * square + 0.199985489f;
+    p = p * square - 0.333332986f;
+    return x + x * (square * p);
+}
+
+/* Above 1, atan(x) = pi/2 - atan(1/x). */
+FX_FN float fx_atan_f32(float x) {
+    float size = fabsf(x);
+    float y = fx_atan_polynomial(size > 1.0f ? 1.0f / size : size);
+    return copysignf(size > 1.0f ? 1.57079637f - (y + 4.37113883e-8f) : y, x);
+}
+
+/* The angle of the point (x, y), by the arc tangent of the smaller over the larger coordinate. */
+FX_FN float fx_atan2_f32(float y, float x) {
+    float width = fabsf(x), height = fabsf(y);
+    float larger = width > height ? width : height, smaller = width > height ? height : width;
+    float ratio = larger == 0.0f ? 0.0f : smaller / larger;
+    ratio = smaller == FX_INF ? 1.0f : ratio;
+    float angle = fx_atan_polynomial(ratio);
+    angle = height > width ? 1.57079637f - (angle + 4.37113883e-8f) : angle;
+    angle = fx_bits_f32(x) >> 31 != 0u ? 3.14159274f - (angle + 8.74227766e-8f) : angle;
+    angle = copysignf(angle, y);
+    return x != x || y != y ? x + y : angle;
+}
+
+/* ---- double: elementary functions, by the C library ---------------------------------------------- */
 
 FX_FN double fx_exp_f64(double x) { return exp(x); }
 FX_FN double fx_expm1_f64(double x) { return expm1(x); }
@@ -163,7 +500,10 @@ FX_FN double fx_log_f64(double x) { return log(x); }
 FX_FN double fx_log1p_f64(double x) { return log1p(x); }
 FX_FN double fx_tanh_f64(double x) { return tanh(x); }
 FX_FN double fx_erf_f64(double x) { return erf(x); }
-FX_FN double fx_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
+FX_FN double fx_sigmoid_f64(double x) {
+    double z = exp(-fabs(x));
+    return (x < 0.0 ? z : 1.0) / (1.0 + z);
+}
 FX_FN double fx_sin_f64(double x) { return sin(x); }
 FX_FN double fx_cos_f64(double x) { return cos(x); }
 FX_FN double fx_tan_f64(double x) { return tan(x); }
@@ -182,49 +522,87 @@ FX_FN double fx_pow_f64(double x, double y) { return pow(x, y); }
    width or more (or by a negative count) leaves nothing but the sign. A negative exponent, which
    NumPy refuses, gives the truncated reciprocal: 1, -1 or 0. All arithmetic that may overflow is done
    on unsigned integers of at least int's width, which is defined without -fwrapv. */
-#define FX_INTEGER_FUNCTIONS(NAME, T, WIDE, BITS)                                            \
-    FX_FN T fx_add_##NAME(T a, T b) { return (T)((WIDE)a + (WIDE)b); }                       \
-    FX_FN T fx_sub_##NAME(T a, T b) { return (T)((WIDE)a - (WIDE)b); }                       \
-    FX_FN T fx_mul_##NAME(T a, T b) { return (T)((WIDE)a * (WIDE)b); }                       \
-    FX_FN T fx_neg_##NAME(T a) { return (T)(0 - (WIDE)a); }                                  \
-    FX_FN T fx_abs_##NAME(T a) { return a < 0 ? (T)(0 - (WIDE)a) : a; }                      \
-    FX_FN T fx_sign_##NAME(T a) { return (T)((a > 0) - (a < 0)); }                           \
-    FX_FN T fx_maximum_##NAME(T a, T b) { return a > b ? a : b; }                            \
-    FX_FN T fx_minimum_##NAME(T a, T b) { return a < b ? a : b; }                            \
-    FX_FN T fx_shl_##NAME(T a, T count) {                                                    \
-        T kept = count >= 0 && count < BITS ? count : (T)0;                                  \
-        return kept == count ? (T)((WIDE)a << kept) : (T)0;                                  \
-    }                                                                                        \
-    FX_FN T fx_shr_##NAME(T a, T count) {                                                    \
-        T kept = count >= 0 && count < BITS ? count : (T)(BITS - 1);                         \
-        return (T)((T)(-1) > 0 && kept != count ? 0 : a >> kept);                            \
-    }                                                                                        \
-    FX_FN T fx_floordiv_##NAME(T a, T b) {                                                   \
-        if (b == 0) return 0;                                                                \
-        if (b == (T)(-1) && (T)(-1) < 0) return (T)(0 - (WIDE)a);                            \
-        return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));                              \
-    }                                                                                        \
-    FX_FN T fx_mod_##NAME(T a, T b) {                                                        \
-        if (b == 0 || (b == (T)(-1) && (T)(-1) < 0)) return 0;                               \
-        T rest = (T)(a % b);                                                                 \
-        return (T)(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);                    \
-    }                                                                                        \
-    FX_FN T fx_pow_##NAME(T base, T exponent) {                                              \
-        if (exponent < 0)                                                                    \
-            return base == 1 ? (T)1 : base == (T)(-1) ? (T)(exponent & 1 ? -1 : 1) : (T)0;   \
-        WIDE result = 1, factor = (WIDE)base;                                                \
-        for (WIDE rest = (WIDE)exponent; rest != 0; rest >>= 1) {                            \
-            result *= rest & 1 ? factor : 1;                                                 \
-            factor *= factor;                                                                \
-        }                                                                                    \
-        return (T)result;                                                                    \
+#define FX_INTEGER_FUNCTIONS(NAME, T, UNSIGNED, BITS)                                             \
+    FX_FN T fx_add_##NAME(T a, T b) { return (T)((UNSIGNED)a + (UNSIGNED)b); }                    \
+    FX_FN T fx_sub_##NAME(T a, T b) { return (T)((UNSIGNED)a - (UNSIGNED)b); }                    \
+    FX_FN T fx_mul_##NAME(T a, T b) { return (T)((UNSIGNED)a * (UNSIGNED)b); }                    \
+    FX_FN T fx_neg_##NAME(T a) { return (T)(0u - (UNSIGNED)a); }                                  \
+    FX_FN T fx_maximum_##NAME(T a, T b) { return a > b ? a : b; }                                 \
+    FX_FN T fx_minimum_##NAME(T a, T b) { return a < b ? a : b; }                                 \
+    FX_FN T fx_shl_##NAME(T a, T count) {                                                         \
+        UNSIGNED shift = (UNSIGNED)count;                                                         \
+        return (T)(shift < BITS ? (UNSIGNED)a << (shift & (BITS - 1)) : 0u);                      \
+    }                                                                                             \
+    FX_FN T fx_power_by_squaring_##NAME(T base, UNSIGNED exponent) {                              \
+        UNSIGNED result = 1u, factor = (UNSIGNED)base;                                            \
+        for (; exponent != 0u; exponent >>= 1) {                                                  \
+            result = (exponent & 1u) != 0u ? result * factor : result;                            \
+            factor *= factor;                                                                     \
+        }                                                                                         \
+        return (T)result;                                                                         \
     }
 
-FX_INTEGER_FUNCTIONS(i8, int8_t, uint32_t, 8)
-FX_INTEGER_FUNCTIONS(i16, int16_t, uint32_t, 16)
-FX_INTEGER_FUNCTIONS(i32, int32_t, uint32_t, 32)
-FX_INTEGER_FUNCTIONS(i64, int64_t, uint64_t, 64)
+#define FX_SIGNED_FUNCTIONS(NAME, T, UNSIGNED, BITS)                                              \
+    FX_INTEGER_FUNCTIONS(NAME, T, UNSIGNED, BITS)                                                 \
+    FX_FN T fx_abs_##NAME(T a) { return a < 0 ? fx_neg_##NAME(a) : a; }                           \
+    FX_FN T fx_sign_##NAME(T a) { return (T)((a > 0) - (a < 0)); }                                \
+    FX_FN T fx_shr_##NAME(T a, T count) {                                                         \
+        return (T)(a >> (count >= 0 && count < BITS ? count : (T)(BITS - 1)));                    \
+    }                                                                                             \
+    FX_FN T fx_pow_##NAME(T base, T exponent) {                                                   \
+        int whole = exponent >= 0 || base == 1 || base == -1;                                     \
+        return whole ? fx_power_by_squaring_##NAME(base, (UNSIGNED)exponent) : (T)0;              \
+    }
+
+FX_SIGNED_FUNCTIONS(i8, int8_t, uint32_t, 8)
+FX_SIGNED_FUNCTIONS(i16, int16_t, uint32_t, 16)
+FX_SIGNED_FUNCTIONS(i32, int32_t, uint32_t, 32)
+FX_SIGNED_FUNCTIONS(i64, int64_t, uint64_t, 64)
 FX_INTEGER_FUNCTIONS(u8, uint8_t, uint32_t, 8)
+
+FX_FN uint8_t fx_abs_u8(uint8_t a) { return a; }
+FX_FN uint8_t fx_sign_u8(uint8_t a) { return a != 0 ? 1 : 0; }
+FX_FN uint8_t fx_shr_u8(uint8_t a, uint8_t count) { return (uint8_t)(count < 8 ? a >> count : 0); }
+FX_FN uint8_t fx_pow_u8(uint8_t base, uint8_t exponent) {
+    return fx_power_by_squaring_u8(base, exponent);
+}
+
+/* Up to 32 bits, quotients are taken in floating point, which SIMD units can divide. That is exact: a
+   quotient that is no integer is away from the next one by more than the type with twice as many
+   bits rounds. */
+#define FX_SMALL_DIVISION(NAME, T, REAL, FLOOR)                                               \
+    FX_FN T fx_floordiv_##NAME(T a, T b) {                                                    \
+        REAL quotient = FLOOR((REAL)a / (REAL)(b == 0 ? (T)1 : b));                           \
+        return (T)(b == 0 ? 0 : (int32_t)quotient);                                           \
+    }                                                                                         \
+    FX_FN T fx_mod_##NAME(T a, T b) {                                                         \
+        return b == 0 ? (T)0 : fx_sub_##NAME(a, fx_mul_##NAME(fx_floordiv_##NAME(a, b), b));  \
+    }
+
+FX_SMALL_DIVISION(i8, int8_t, float, floorf)
+FX_SMALL_DIVISION(u8, uint8_t, float, floorf)
+FX_SMALL_DIVISION(i16, int16_t, float, floorf)
+
+FX_FN int32_t fx_floordiv_i32(int32_t a, int32_t b) {
+    double quotient = floor((double)a / (double)(b == 0 ? 1 : b));
+    quotient = quotient > 2147483647.0 ? -2147483648.0 : quotient; /* -2^31 / -1 wraps */
+    return b == 0 ? 0 : (int32_t)quotient;
+}
+FX_FN int32_t fx_mod_i32(int32_t a, int32_t b) {
+    return b == 0 ? 0 : fx_sub_i32(a, fx_mul_i32(fx_floordiv_i32(a, b), b));
+}
+
+/* Dividing by -1 is negating: the processor traps on the lowest integer. */
+FX_FN int64_t fx_floordiv_i64(int64_t a, int64_t b) {
+    int64_t divisor = b == 0 || b == -1 ? 1 : b;
+    int64_t quotient = a / divisor - (a % divisor != 0 && (a < 0) != (divisor < 0));
+    return b == 0 ? 0 : b == -1 ? fx_neg_i64(a) : quotient;
+}
+FX_FN int64_t fx_mod_i64(int64_t a, int64_t b) {
+    int64_t divisor = b == 0 || b == -1 ? 1 : b;
+    int64_t rest = a % divisor;
+    return rest != 0 && (rest < 0) != (divisor < 0) ? rest + divisor : rest;
+}
 
 FX_FN unsigned char fx_maximum_bool(unsigned char a, unsigned char b) { return a | b; }
 FX_FN unsigned char fx_minimum_bool(unsigned char a, unsigned char b) { return a & b; }

@@ -5,10 +5,10 @@ to a finished element. Out comes a `Rendered`: one ``static`` C function for tha
 scratch it needs, and the parameters it takes beyond the caller's. The arithmetic is in the tile
 functions of `gemm_pack.PREAMBLE`; this file prints the loops around them:
 
-- preparation, only where needed: A's rows are copied (a `prologue_a` is evaluated here, once per
-  element), B's panels are packed (weights were packed when compiling);
-- the product: blocks of rows times panels of B; each tile of rows is computed into a small array,
-  and the epilogue runs over it in a simd loop.
+- only where needed, A's rows are copied (a `prologue_a` is evaluated here, once per element);
+- then come blocks of rows times panels of B, the tasks of the threads. A panel that was not packed
+  when compiling is packed into memory of the thread's own, hot for its tiles and without a barrier.
+  Each tile of rows is computed into a small array, and the epilogue runs over it in a simd loop.
 
 Names the caller's expressions must leave to this file are listed in `RESERVED`.
 """
@@ -27,7 +27,6 @@ from fxlite.codegen.c.gemm_text import (
     divide_up,
     mentions,
     multiply,
-    round_up,
     signature,
 )
 
@@ -47,7 +46,7 @@ RESERVED = frozenset(
     name
     for line in (
         "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
-        "column i j k sum tile batch_index a_rows a_target b_panel b_panels b_row n_padded",
+        "column i j k sum tile batch_index a_rows a_target b_panel b_panels b_row",
         "workspace n_threads",
     )
     for name in line.split()
@@ -169,18 +168,19 @@ class _Gemm:
         self.copies_a = _copies_a(spec)
         self.packs_b = _packs_b(spec)
         self.a_pitch = add(spec.k, "16")
-        item = str(ITEM_BYTES[spec.ctype])
-        a_bytes = multiply(*self.extents, spec.m, self.a_pitch, item) if self.copies_a else "0"
-        n_padded = round_up(spec.n, self.line)
-        b_bytes = multiply(*self.extents, n_padded, spec.k, item) if self.packs_b else "0"
-        self.workspace = add(a_bytes, b_bytes)
-        self.n_padded = n_padded if n_padded.isdecimal() else "n_padded"
         panels = divide_up(spec.n, self.width)
         self.panels = panels if panels.isdecimal() else "panels"
         work = multiply(*self.extents, spec.m, spec.n, spec.k)
         self.threads = not (work.isdecimal() and int(work) < WORTH_THREADS)
         large = "" if work.isdecimal() else f" && {work} > {WORTH_THREADS}"
         self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
+        item = str(ITEM_BYTES[spec.ctype])
+        self.a_items = multiply(*self.extents, spec.m, self.a_pitch) if self.copies_a else "0"
+        # A panel for each thread, 128 bytes apart.
+        self.slice = add(multiply(spec.k, str(self.width)), "32")
+        threads = "n_threads" if self.threads else "1"
+        b_bytes = multiply(threads, self.slice, item) if self.packs_b else "0"
+        self.workspace = add(multiply(self.a_items, item), b_bytes)
         self.extra = (("workspace",) if self.workspace != "0" else ()) + (
             ("n_threads",) if self.threads else ()
         )
@@ -195,15 +195,15 @@ class _Gemm:
                 lines.put(spec.epilogue(f"({spec.ctype})0", "row", "column"))
             return _function(spec, lines.lines, "0", ())
         self.declare()
-        if not (self.copies_a or self.packs_b):
+        if not self.copies_a:
             self.multiply("omp parallel for", f" {self.team}")
         elif not self.threads:
-            self.prepare()
+            self.copy_a()
             self.multiply("", "")
         else:
             out.put(f"#pragma omp parallel {self.team}")
             with out.block():
-                self.prepare()
+                self.copy_a()
                 self.multiply("omp for", "")
         return _function(spec, out.lines, self.workspace, self.extra)
 
@@ -213,8 +213,6 @@ class _Gemm:
         out.put(f"const int64_t row_tiles = ({spec.m} + TILE_ROWS - 1) / TILE_ROWS;")
         if not spec.n.isdecimal():
             out.put(f"const int64_t panels = {divide_up(spec.n, self.width)};")
-            if self.packs_b and spec.batch:
-                out.put(f"const int64_t n_padded = {round_up(spec.n, self.line)};")
         tile_bytes = multiply(spec.k, "TILE_ROWS", str(ITEM_BYTES[ctype]))
         others = multiply(*self.extents, self.panels)
         n_threads = "n_threads" if self.threads else "1"
@@ -223,13 +221,11 @@ class _Gemm:
         if self.copies_a:
             out.put(f"{ctype} *const a_rows = workspace;")
         if self.packs_b:
-            start = "workspace"
-            if self.copies_a:
-                start = f"a_rows + {multiply(*self.extents, spec.m, self.a_pitch)}"
+            start = f"a_rows + {self.a_items}" if self.copies_a else "workspace"
             out.put(f"{ctype} *const b_panels = {start};")
 
     def declare_batch_index(self) -> None:
-        """Position of the batch item in the workspace, row-major."""
+        """Position of the batch item in the copy of A, row-major."""
         index = "0"
         for variable, extent in self.spec.batch:
             index = add(multiply(index, extent), variable)
@@ -261,41 +257,36 @@ class _Gemm:
         item = multiply("batch_index", spec.m) if spec.batch else "0"
         return add("a_rows", multiply(add(item, "row_0"), self.a_pitch)), self.a_pitch
 
-    def b_start(self) -> tuple[str, str]:
-        """Address of the current panel of B, and the distance of its rows."""
-        spec, width, line = self.spec, self.width, self.line
-        if isinstance(spec.b, Operand) and not self.packs_b:
-            column = multiply("column_0", spec.b.col_stride)
-            return add(spec.b.pointer, spec.b.offset, column), spec.b.row_stride
+    def declare_panel(self) -> str:
+        """The current panel of B, packed if need be; returns the distance of its rows."""
+        spec, out, width, line = self.spec, self.out, self.width, self.line
         rest = int(spec.n) % width if spec.n.isdecimal() else 1
         row = str(width) if rest == 0 or rest > line else f"columns > {line} ? {width} : {line}"
-        panel = multiply("panel", spec.k, str(width))
         if isinstance(spec.b, PackedOperand):
-            return add(spec.b.pointer, panel), row
-        item = multiply("batch_index", self.n_padded, spec.k) if spec.batch else "0"
-        return add("b_panels", item, panel), row
+            start = add(spec.b.pointer, multiply("panel", spec.k, str(width)))
+            out.put(f"const {spec.ctype} *const b_panel = {start};")
+            return row
+        column = multiply("column_0", spec.b.col_stride)
+        source = add(spec.b.pointer, spec.b.offset, column)
+        if not self.packs_b:
+            out.put(f"const {spec.ctype} *const b_panel = {source};")
+            return spec.b.row_stride
+        thread = multiply("this_thread()", self.slice) if self.threads else "0"
+        out.put(f"{spec.ctype} *const b_panel = {add('b_panels', thread)};")
+        out.put(f"pack_panel_{spec.ctype}({spec.k}, columns, {source},")
+        out.put(f"    {spec.b.row_stride}, {spec.b.col_stride}, b_panel);")
+        return row
 
-    def prepare(self) -> None:
-        """Copy A's rows, pack B's panels, where the tile cannot read them in place."""
+    def copy_a(self) -> None:
+        """Copy A's rows, where the tile cannot read them in place."""
         spec, out = self.spec, self.out
-        if self.copies_a:
-            out.put("/* The rows of A, side by side. */")
-            pragma = f"#pragma omp for collapse({len(spec.batch) + 1})" if self.threads else ""
-            with out.loops([*spec.batch, ("tile_index", "row_tiles")], pragma):
-                self.declare_batch_index()
-                self.declare_rows()
-                self.copy_rows()
-        if isinstance(spec.b, Operand) and self.packs_b:
-            out.put("/* The panels of B. */")
-            pragma = f"#pragma omp for collapse({len(spec.batch) + 1})" if self.threads else ""
-            with out.loops([*spec.batch, ("panel", self.panels)], pragma):
-                self.declare_batch_index()
-                self.declare_columns()
-                column = multiply("column_0", spec.b.col_stride)
-                source = add(spec.b.pointer, spec.b.offset, column)
-                out.put(f"pack_panel_{spec.ctype}({spec.k}, columns, {source},")
-                strides = f"{spec.b.row_stride}, {spec.b.col_stride}"
-                out.put(f"    {strides}, {self.b_start()[0]});")
+        out.put("/* The rows of A, side by side. */")
+        pragma = f"#pragma omp for collapse({len(spec.batch) + 1})" if self.threads else ""
+        with out.loops([*spec.batch, ("tile_index", "row_tiles")], pragma):
+            self.declare_batch_index()
+            self.declare_rows()
+            self.copy_rows()
+        out.put("/* The product. */")
 
     def copy_rows(self) -> None:
         """One tile's rows of A into the workspace."""
@@ -322,14 +313,11 @@ class _Gemm:
         pragma = ""
         if self.threads:
             pragma = f"#pragma {directive} collapse({len(loops)}) schedule(static){clauses}"
-        if self.copies_a or self.packs_b:
-            out.put("/* The product. */")
         with out.loops(loops, pragma):
-            if spec.batch and (self.copies_a or self.packs_b):
+            if self.copies_a:
                 self.declare_batch_index()
             self.declare_columns()
-            b_start, b_row = self.b_start()
-            out.put(f"const {spec.ctype} *const b_panel = {b_start};")
+            b_row = self.declare_panel()
             out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
             out.put("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {")
             out.depth += 1

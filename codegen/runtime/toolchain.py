@@ -36,6 +36,7 @@ COMPILE_FLAGS = (
     "-fno-trapping-math",  # values stay exact; only the status flags of skipped lanes may differ
     "-fwrapv",  # signed integers wrap, as NumPy's do
     "-fno-semantic-interposition",  # calls within a file may be inlined although exported
+    "-Werror=implicit-function-declaration",  # a missing helper is found here, not when loading
     "-pipe",  # no assembly text in /tmp
 )
 # What makes a shared object. -Bsymbolic: a kernel called `index` or `round` is ours, not libc's.

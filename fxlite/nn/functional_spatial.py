@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from fxlite import ops, shapes
 from fxlite.errors import ArgumentError
-from fxlite.op import normalize_axis
+from fxlite.op import lookup, normalize_axis
 from fxlite.proxy import Proxy
 from fxlite.types import TensorType
 
@@ -25,9 +26,8 @@ def _max_pool(
     ceil_mode: bool, return_indices: bool,
 ) -> Tensor:  # fmt: skip
     _no_indices(return_indices, name)
-    return ops.lookup(name)(
-        x, kernel_size=kernel_size, stride=kernel_size if stride is None else stride,
-        padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+    return lookup(name)(
+        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
     )  # fmt: skip
 
 
@@ -57,8 +57,7 @@ def avg_pool1d(
 ) -> Tensor:  # fmt: skip
     """Mean of each window of x [N, C, L]."""
     return ops.avg_pool1d(
-        x, kernel_size=kernel_size, stride=kernel_size if stride is None else stride,
-        padding=padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
     )  # fmt: skip
 
 
@@ -66,12 +65,19 @@ def avg_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Mean of each window of x [N, C, H, W]; with ``divisor_override`` the sum divided by it."""
-    return ops.avg_pool2d(
-        x, kernel_size=kernel_size, stride=kernel_size if stride is None else stride,
-        padding=padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
-        divisor_override=divisor_override,
+    """Mean of each window of x [N, C, H, W]; with ``divisor_override`` the sum divided by it, which
+    cannot be combined with ``ceil_mode``."""
+    if divisor_override is not None and ceil_mode:
+        raise ArgumentError("avg_pool2d does not take divisor_override together with ceil_mode")
+    count_include_pad = count_include_pad or divisor_override is not None
+    mean = ops.avg_pool2d(
+        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
     )  # fmt: skip
+    if divisor_override is None:
+        return mean
+    sides = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+    return mean * (math.prod(sides) / divisor_override)
 
 
 def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from fxlite import dtypes
-from fxlite.errors import TraceError
 from fxlite.nn import functional as F
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module, Parameter
@@ -66,17 +66,25 @@ class _Normalization(Module):
             wanted = " or ".join(layouts[r] for r in self.ranks)
             raise ValueError(f"{type(self).__name__} takes {wanted}, not rank {x.ndim}")
 
+    def _refuse_tracing(self) -> None:
+        """Raises TraceError while tracing: the update of the statistics cannot be in a graph."""
+        tracer = active_tracer.get()
+        if tracer is not None and self.training and self.track_running_stats:
+            raise tracer.error(
+                f"{type(self).__name__} updates its running statistics in training mode, which cannot "
+                f"be traced",
+                "call model.eval() before tracing",
+            )
+
     def _track(self, x: Any, axes: tuple[int, ...]) -> None:
         """Move the running statistics toward those of ``x`` (an array), in place."""
-        if active_tracer.get() is not None:
-            raise TraceError(
-                f"{type(self).__name__} updates its running statistics in training mode, which cannot be "
-                f"traced; call model.eval() before tracing"
-            )
         wide = np.asarray(x).astype(np.float64)
-        count = int(np.prod([x.shape[a] for a in axes]))
-        per_sample = wide.var(axis=axes, ddof=1) if count > 1 else np.full_like(wide.mean(axis=axes), np.nan)
-        mean, var = wide.mean(axis=axes), per_sample
+        if math.prod(x.shape[a] for a in axes) <= 1:
+            raise ValueError(
+                f"{type(self).__name__} needs more than one value for each channel in training mode, got "
+                f"x {list(x.shape)}; call eval() to use the running statistics"
+            )
+        mean, var = wide.mean(axis=axes), wide.var(axis=axes, ddof=1)
         if mean.ndim > 1:  # instance norm: the mean over the batch
             mean, var = mean.mean(axis=0), var.mean(axis=0)
         self._buffers["num_batches_tracked"] += 1
@@ -106,6 +114,7 @@ class _BatchNorm(_Normalization):
 
     def forward(self, x: Any) -> Any:
         self._check(x)
+        self._refuse_tracing()
         batch_statistics = self.training or not self.track_running_stats
         result = F.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, batch_statistics,
@@ -145,6 +154,7 @@ class _InstanceNorm(_Normalization):
 
     def forward(self, x: Any) -> Any:
         self._check(x)
+        self._refuse_tracing()
         input_statistics = self.training or not self.track_running_stats
         result = F.instance_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, input_statistics,

@@ -23,6 +23,7 @@ FAMILIES = (
     "transposed_convolution",
     "pooling",
     "adaptive_pooling",
+    "resize",
     "composite",
     "activation",
     "normalization",

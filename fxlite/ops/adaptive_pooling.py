@@ -1,8 +1,8 @@
 """Adaptive pooling: the output size is given, and window ``i`` of an axis runs from
 ``floor(i*size/out)`` to ``ceil((i+1)*size/out)`` (torch.nn.functional.adaptive_avg_pool2d).
 
-Inputs are ``[N, C, L]`` or ``[N, C, H, W]``. ``output_size`` is an int, or one int or None (keep the
-size) for each axis; it is stored as an int where all axes agree.
+Inputs are ``[N, C, L]`` or ``[N, C, H, W]``. ``output_size`` is an int, or one int or None (keep
+the size) for each axis; it is stored as an int where all axes agree.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def output_sizes(output_size: Any, rank: int) -> tuple[int | None, ...]:
     )
     if isinstance(sizes, (tuple, list)) and len(sizes) == 1:
         sizes = tuple(sizes) * rank
-    if isinstance(sizes, (tuple, list)) and len(sizes) == rank:
-        if all(s is None or (type(s) is int and s >= 1) for s in sizes):
-            return tuple(sizes)
+    if not isinstance(sizes, (tuple, list)):
+        sizes = ()
+    if len(sizes) == rank and all(s is None or (type(s) is int and s >= 1) for s in sizes):
+        return tuple(sizes)
     wanted = "an int >= 1" if rank == 1 else f"an int >= 1, or {rank} of them (None: keep the size)"
     raise ArgumentError(f"output_size must be {wanted}, not {output_size!r}")
 

@@ -11,7 +11,7 @@ import fxlite.ops as ops
 from fxlite import shapes
 from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.op import OptionalTensor, Tensor, broadcast_shapes, require_float
-from fxlite.ops.composite import composite, number
+from fxlite.ops.composite import composite, created, number
 from fxlite.samples import Bad, S
 from fxlite.types import TensorType
 
@@ -55,8 +55,8 @@ def _attention(
     else:
         scores = ops.matmul(query * scale, _swap(key))
     if is_causal:
-        shape = (query.shape[-2], key.shape[-2])
-        scores = ops.where(ops.tril(ops.ones(shape, dtype="bool")), scores, -math.inf)
+        keep = ops.tril(created(query, ops.ones, (query.shape[-2], key.shape[-2]), dtype="bool"))
+        scores = ops.where(keep, scores, -math.inf)
     elif attn_mask is not None:
         masked = np.dtype(attn_mask.dtype) == np.bool_
         scores = ops.where(attn_mask, scores, -math.inf) if masked else scores + attn_mask

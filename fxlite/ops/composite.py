@@ -22,6 +22,7 @@ import numpy as np
 import fxlite.ops as ops
 from fxlite import dtypes, shapes
 from fxlite.dtypes import DType
+from fxlite.errors import ShapeError
 from fxlite.op import (
     Axis,
     Op,
@@ -110,6 +111,14 @@ def same_type(x: TensorType, **attributes: Any) -> TensorType:
     """Type rule of what keeps shape and dtype of a float tensor."""
     require_float(x, "x")
     return x
+
+
+def created(like: Any, record: Op, *args: Any, **kwargs: Any) -> Any:
+    """A creation op called beside ``like``: a node where that is traced (called plainly with known
+    sizes it would be an array, and the graph would get a constant), an array where it is one."""
+    if isinstance(like, Proxy):
+        return like.tracer.record(record, record.bind(args, kwargs))
+    return record(*args, **kwargs)
 
 
 def number(dim: Any, dtype: Any) -> Any:
@@ -278,3 +287,38 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
     x, y = np.broadcast_arrays(x, y)
     lengths = [np.maximum(np.sqrt((v * v).sum(axis=axis)), v.dtype.type(eps)) for v in (x, y)]
     return (x * y).sum(axis=axis) / (lengths[0] * lengths[1])
+
+
+# -- shape -----------------------------------------------------------------------------------------
+@op("composite",
+    samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"), S("i32[2,3,4]", start_dim=0, end_dim=1),
+             S("f32[]"), S("bf16[3,4]", start_dim=1), S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],
+    bad=[Bad("f32[2,3]", start_dim=2, match="out of range"),
+         Bad("f32[2,3]", start_dim=1, end_dim=0, match="after")])  # fmt: skip
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Axes ``start_dim`` to ``end_dim`` of ``x`` as one. ``F.flatten`` records a reshape instead
+    wherever the shape is known while tracing."""
+    array = np.asarray(x)
+    if not array.ndim:
+        return array.reshape(1)
+    start, end = (normalize_axis(a, array.ndim) for a in (start_dim, end_dim))
+    merged = int(np.prod(array.shape[start : end + 1]))
+    return array.reshape(*array.shape[:start], merged, *array.shape[end + 1 :])
+
+
+@flatten.infer
+def _(x: TensorType, start_dim: int = 0, end_dim: int = -1) -> TensorType:
+    if not x.rank:
+        return x.with_shape((1,))
+    start, end = (normalize_axis(a, x.rank) for a in (start_dim, end_dim))
+    if start > end:
+        raise ShapeError(f"start_dim {start_dim} comes after end_dim {end_dim}")
+    merged = shapes.product(x.shape[start : end + 1])
+    return x.with_shape((*x.shape[:start], merged, *x.shape[end + 1 :]))
+
+
+@flatten.expansion
+def _(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    given = TensorType(tuple(shapes.normalize(d) for d in x.shape), dtypes.dtype(x.dtype))
+    wanted: TensorType = flatten.result_type({"x": given, "start_dim": start_dim, "end_dim": end_dim})
+    return ops.reshape(x, tuple(shapes.for_user(d) for d in wanted.shape))

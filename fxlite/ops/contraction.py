@@ -1,7 +1,7 @@
 """Contractions: matmul, linear and einsum, sums of products over shared axes.
 
-dtypes are promoted as NumPy does. Products of half types are summed in float32 and rounded once; sums
-of integers wrap around in their dtype and sums of bools are "any", as in ``np.matmul``.
+dtypes are promoted as NumPy does. Products of half types are summed in float32 and rounded once;
+sums of integers wrap around in their dtype and sums of bools are "any", as in ``np.matmul``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def common_dtype(*operands: Any) -> DType:
 
 
 def matmul_dtype(x: Any, y: Any) -> DType:
-    """Result dtype of ``x @ y``. NumPy has no bfloat16 matrix product: it computes and returns float32,
-    and so does the op, for a traced program to agree with the program."""
+    """Result dtype of ``x @ y``. NumPy has no bfloat16 matrix product: it computes and returns
+    float32, and so does the op, for a traced program to agree with the program."""
     common = common_dtype(x, y)
     return dtypes.float32 if common is dtypes.bfloat16 else common
 
@@ -71,8 +71,8 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     """Matrix product ``x @ y`` as ``np.matmul``: ``[..., M, K] @ [..., K, N]`` is ``[..., M, N]``.
 
     Leading axes broadcast. An operand of rank 1 is a row on the left and a column on the right, and
-    its axis is missing in the result. bfloat16 gives float32, as in NumPy; cast the result back where
-    that matters. Raises ShapeError for rank 0 or unequal K."""
+    its axis is missing in the result. bfloat16 gives float32, as in NumPy; cast the result back
+    where that matters. Raises ShapeError for rank 0 or unequal K."""
     checked_type(matmul, x=x, y=y)
     x, y = np.asarray(x), np.asarray(y)
     result = matmul_dtype(x, y)
@@ -142,8 +142,8 @@ def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
          Bad("f32[2,4]", "f32[4,3]", match="transpose the weight"),
          Bad("f32[]", "f32[4,3]", match="rank 0")])  # fmt: skip
 def linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None) -> Tensor:
-    """``x @ weight.T + bias``: ``x [..., in]``, ``weight [out, in]``, ``bias [out]`` to ``[..., out]``
-    (torch.nn.functional.linear). Half types are rounded once, after the bias.
+    """``x @ weight.T + bias``: ``x [..., in]``, ``weight [out, in]``, ``bias [out]`` to
+    ``[..., out]`` (torch.nn.functional.linear). Half types are rounded once, after the bias.
 
     Raises ShapeError where the features do not fit."""
     checked_type(linear, x=x, weight=weight, bias=bias)
@@ -214,8 +214,8 @@ Labels = tuple[str, ...]  # the letter of each axis
 def parse_equation(equation: Any, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
     """Letters of the operands' axes and of the result's, from ``"bij,bjk->bik"``.
 
-    Without ``->`` the result has the letters that occur once, in alphabetical order (np.einsum). ``...``
-    stands for leading axes that broadcast; they get numbers for letters. Raises ArgumentError."""
+    Without ``->`` the result has the letters that occur once, in alphabetical order (np.einsum).
+    ``...`` stands for axes that broadcast; they get numbers for letters. Raises ArgumentError."""
     if not isinstance(equation, str):
         raise ArgumentError(f"the equation must be text like 'ij,jk->ik', not {equation!r}")
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -248,16 +248,16 @@ def _letters(term: str, equation: str, rank: int | None, ellipsis: Labels = ()) 
         missing = rank - len(before) - len(after)
         if missing < 0 or (missing and not dots):
             raise ArgumentError(
-                f"{term!r} in the equation {equation!r} has {len(before) + len(after)} letters for an "
-                f"operand of rank {rank}"
+                f"{term!r} in the equation {equation!r} has {len(before) + len(after)} letters for "
+                f"an operand of rank {rank}"
             )
         ellipsis = tuple(str(n) for n in range(missing, 0, -1))
     labels = (*before, *(ellipsis if dots else ()), *after)
     for letter in labels:
         if labels.count(letter) > 1:
             raise ArgumentError(
-                f"{letter!r} occurs twice in {term!r}: diagonals are not supported; take the diagonal "
-                f"first, or multiply by an identity and sum"
+                f"{letter!r} occurs twice in {term!r}: diagonals are not supported; take the "
+                f"diagonal first, or multiply by an identity and sum"
             )
     return labels
 
@@ -288,7 +288,8 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
              S(["f32[2,3,4]", "f32[4,5]"], "...i,ij->...j"),
              S(["f32[2,3,4]", "f32[3,4,2]"], "b...i,...ij->bj..."),
              S(["f32[2,3]", "f32[3,4]", "f32[4,5]"], "ij,jk,kl->il"),
-             S(["f32[2,3,4]", "f32[4,3,5]"], "bij,jik->bk"), S(["f32[2,3]", "f32[2,3]"], "bi,bi->bi"),
+             S(["f32[2,3,4]", "f32[4,3,5]"], "bij,jik->bk"),
+             S(["f32[2,3]", "f32[2,3]"], "bi,bi->bi"),
              S(["f32[1,3]", "f32[2,3]"], "bi,bi->b"), S(["f32[2,3,4]", "f32[2,5]"], "bij,bk->bik"),
              S(["f64[2,3]", "f64[3]"], "ij,j->i"), S(["f16[3,4]", "f16[4,2]"], "ij,jk->ik"),
              S(["bf16[3,4]", "bf16[4,2]"], "ij,jk->ki"), S(["i32[3,4]", "i32[4,2]"], "ij,jk->ik"),
@@ -301,12 +302,12 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
          Bad(["f32[3,4]"], "ij->k", match="in no operand"),
          Bad(["f32[3,4]"], "i1->i", match="not made of letters")])  # fmt: skip
 def einsum(operands: Tensors, equation: str) -> Tensor:
-    """Sum of products by Einstein's convention: ``einsum((a, b), "bij,bjk->bik")``, as ``np.einsum``.
+    """Sum of products by Einstein's convention: ``einsum((a, b), "bij,bjk->bik")`` as np.einsum.
 
-    Any number of operands, contracted from the left; ``...`` and size-1 axes broadcast. The result has
-    the operands' common dtype; half types are rounded once here, at every step when expanded.
-    Raises ArgumentError for an equation that does not fit, a letter twice in one operand (a diagonal)
-    included, and ShapeError for sizes that do not agree."""
+    Any number of operands, contracted from the left; ``...`` and size-1 axes broadcast. The result
+    has the operands' common dtype; half types are rounded once here, at every step when expanded.
+    Raises ArgumentError for an equation that does not fit or has a letter twice in one operand (a
+    diagonal), and ShapeError for sizes that do not agree."""
     operands = [np.asarray(o) for o in operands]
     einsum.result_type({"operands": [TensorType(o.shape, dtypes.dtype(o.dtype)) for o in operands],
                         "equation": equation})  # fmt: skip

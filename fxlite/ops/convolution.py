@@ -1,10 +1,10 @@
-"""Convolutions over one or two spatial axes, and their transposes, with torch's meaning.
+"""Convolutions over one or two spatial axes, with torch's meaning.
 
-Attributes are ints, or a tuple with one int for each spatial axis; they are stored as an int where all
-axes agree. Padding is stored as an int, a tuple of ints, or, where the two ends of an axis differ,
-``((top, bottom), (left, right))``; "valid" is stored as 0 and "same" as the numbers it stands for as soon
-as the weight's type is known. dtypes are promoted as NumPy does; half types are summed in float32 and
-rounded once.
+Attributes are ints, or a tuple with one int for each spatial axis; they are stored as an int where
+all axes agree. Padding is stored as an int, a tuple of ints, or, where the two ends of an axis
+differ, ``((top, bottom), (left, right))``; "valid" is stored as 0 and "same" as the numbers it
+stands for, where the weight's type is known. dtypes are promoted as NumPy does; half types are
+summed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def padding_pairs(
     if padding == "same":
         if any(s != 1 for s in stride):
             raise ArgumentError(
-                f'padding="same" needs stride 1, not {shortest(stride)!r}; give the padding as numbers'
+                f'padding="same" needs stride 1, not {shortest(stride)!r}; '
+                f"give the padding as numbers"
             )
         totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple((t // 2, t - t // 2) for t in totals)
@@ -92,7 +93,7 @@ def _known_type(value: Any) -> TensorType | None:
 def _attach_canonical(record: Op, rank: int) -> None:
     def rule(**bound: Any) -> Any:
         try:
-            new = {
+            new: dict[str, Any] = {
                 name: ints(rank, name)(bound[name])
                 for name in ("stride", "dilation")
                 if name in bound
@@ -156,7 +157,8 @@ def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
 
 
 def _infer(
-    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: Any,
+    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints,
+    groups: Any,
 ) -> TensorType:  # fmt: skip
     x, weight = checked_operands(rank, x, weight, groups, 0, "C_out, C_in/groups")
     expected = shapes.normalize(weight.shape[1] * groups)
@@ -252,10 +254,12 @@ def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) ->
 # -- records ---------------------------------------------------------------------------------------
 @op("contraction",
     samples=[S("f32[B,3,H]", "f32[4,3,3]", "f32[4]", dims={"B": 2, "H": 7}, padding=1),
-             S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2), S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
+             S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2),
+             S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
              S("f32[2,2,6]", "f32[3,2,4]", padding="same"), S("f64[1,2,5]", "f64[3,2,1]", "f64[3]"),
              S("f16[2,2,6]", "f16[3,2,3]", "f16[3]", padding=1), S("i32[1,2,6]", "i32[3,2,3]"),
-             S("f32[0,3,7]", "f32[4,3,3]"), S("f32[2,3,6]", "f32[3,1,3]", padding=((2, 0),), groups=3),
+             S("f32[0,3,7]", "f32[4,3,3]"),
+             S("f32[2,3,6]", "f32[3,1,3]", padding=((2, 0),), groups=3),
              S("f32[2,3,H]", "f32[2,3,3]", dims={"H": 8}, stride=2)],
     bad=[Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 2"),
          Bad("f32[3,7]", "f32[4,3,3]", match="add the batch axis with x[None]"),
@@ -266,8 +270,7 @@ def conv1d(
     dilation: Ints = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution over one axis (torch.nn.functional.conv1d): ``x [N, C, L]``, ``weight [C_out,
-    C/groups, k]``, ``bias [C_out]`` to ``[N, C_out, (L + padding - dilation*(k-1) - 1) // stride + 1]``,
-    ``padding`` here counting both ends. See :func:`conv2d`."""
+    C/groups, k]``, ``bias [C_out]`` to ``[N, C_out, L_out]``. See :func:`conv2d`."""
     checked_type(conv1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
                  dilation=dilation, groups=groups)  # fmt: skip
     return _run(1, x, weight, bias, stride, padding, dilation, groups)
@@ -280,7 +283,8 @@ def conv1d(
                padding=1, groups=2),
              S("f32[2,3,7,7]", "f32[3,1,3,3]", "f32[3]", padding=1, groups=3),
              S("f32[1,2,9,8]", "f32[3,2,3,3]", dilation=(2, 3), padding=2),
-             S("f32[B,3,5,5]", "f32[4,3,1,1]", dims={"B": 2}), S("f32[2,3,5,6]", "f32[2,3,1,1]", stride=2),
+             S("f32[B,3,5,5]", "f32[4,3,1,1]", dims={"B": 2}),
+             S("f32[2,3,5,6]", "f32[2,3,1,1]", stride=2),
              S("f32[1,2,5,6]", "f32[3,2,2,4]", padding="same"),
              S("f32[1,2,5,6]", "f32[3,2,3,3]", padding="valid"),
              S("f32[1,2,5,6]", "f32[3,2,3,3]", padding=((0, 2), (1, 0))),
@@ -307,11 +311,13 @@ def conv2d(
 ) -> Tensor:  # fmt: skip
     """Convolution over two axes (torch.nn.functional.conv2d; a cross-correlation).
 
-    ``x [N, C, H, W]``, ``weight [C_out, C/groups, kh, kw]``, ``bias [C_out]`` to ``[N, C_out, H_out, W_out]``
-    with ``H_out = (H + top + bottom - dilation*(kh - 1) - 1) // stride + 1``.
+    ``x [N, C, H, W]``, ``weight [C_out, C/groups, kh, kw]``, ``bias [C_out]`` to
+    ``[N, C_out, H_out, W_out]`` with
+    ``H_out = (H + top + bottom - dilation*(kh - 1) - 1) // stride + 1``.
 
-    ``padding``: zeros on both ends, an int or (h, w) or ((top, bottom), (left, right)); "valid" is 0;
-    "same" (stride 1 only) keeps the size, an odd element going to the bottom and right.
+    ``padding``: zeros on both ends, an int or (h, w) or ((top, bottom), (left, right)); "valid" is
+    0; "same" (stride 1 only) keeps the size, an odd element going to the bottom and right.
+
     Raises ShapeError for an unbatched input, channels or kernels that do not fit; ArgumentError for
     attributes that are not ints in range."""
     checked_type(conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
@@ -320,7 +326,8 @@ def conv2d(
 
 
 def _run(
-    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: int,
+    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints,
+    groups: int,
 ) -> Any:  # fmt: skip
     x, weight = np.asarray(x), np.asarray(weight)
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")

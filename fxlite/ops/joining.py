@@ -36,9 +36,9 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
              S(["f32[2,1]", "f32[2,0]", "f32[2,2]"], -1), S(["f32[0]", "f32[0]"]), S(["bf16[2]", "bf16[3]"]),
              S(["f16[2]", "f32[1]"]), S(["i8[2]", "u8[2]"])],
     bad=[Bad(["f32[2,3]", "f32[2,4]"], 0, match="axis 1 is 3 and 4"),
-         Bad(["f32[2]", "f32[2,1]"], match="rank 1 and 2"), Bad(["f32[]", "f32[]"], match="stack"),
+         Bad(["f32[2]", "f32[2,1]"], match="same rank"), Bad(["f32[]", "f32[]"], match="stack"),
          Bad(["f32[2]", "f32[2]"], 1, match="out of range"),
-         Bad(["f32[B,2]", "f32[C,3]"], 1, match="axis 0 is B and C")])  # fmt: skip
+         Bad(["f32[B,2]", "f32[C,3]"], 1, dims={"B": 2, "C": 2}, match="axis 0 is B and C")])  # fmt: skip
 def concat(tensors: Tensors, axis: int = 0) -> Tensor:
     """The tensors one after the other along ``axis``; other axes must be equal, dtypes are promoted.
 
@@ -117,7 +117,7 @@ def _(tensors: Any, axis: int = 0) -> Any:
     samples=[S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}), S("f32[4]", (4,)), S("f64[5,2]", (0, 5)),
              S("i32[2,3]", (1, 1, 1), -1), S("bf16[4]", (2, 2))],
     bad=[Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"), Bad("f32[4]", (5, -1), match="negative"),
-         Bad("f32[T]", (2, 2), match="axis 0 has size T")])  # fmt: skip
+         Bad("f32[T]", (2, 2), dims={"T": 4}, match="axis 0 has size T")])  # fmt: skip
 def split(x: Tensor, sizes: tuple[int, ...], axis: int = 0) -> Any:
     """A tuple of tensors: ``x`` cut along ``axis`` into parts of the given sizes, in order.
 

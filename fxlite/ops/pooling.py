@@ -1,9 +1,9 @@
 """Pooling over one or two spatial axes: max and average, with fixed windows and adaptive.
 
 Inputs are ``[N, C, L]`` or ``[N, C, H, W]``, with torch's meaning of all attributes: padding never
-wins a maximum, NaN does; ``ceil_mode`` rounds the number of windows up, the last one starting inside
-the axis. Attributes are stored as an int where all axes agree, ``stride`` only where it is not the
-kernel size. Averages of half types are summed in float32 and rounded once.
+wins a maximum, NaN does; ``ceil_mode`` rounds the number of windows up, the last one starting
+inside the axis. Attributes are stored as an int where all axes agree, ``stride`` only where it is
+not the kernel size. Averages of half types are summed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -205,8 +205,9 @@ _MAX_BAD_2D = [
              S("f32[1,2,9,8]", 3, stride=2, dilation=2, padding=1),
              S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
              S("f32[1,2,6,5]", 2, ceil_mode=True), S(special("f32[1,1,5,5]"), 2, stride=1),
-             S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2), S("bf16[1,2,4,4]", 2), S("i32[1,2,5,5]", 3, 1, 1),
-             S("u8[1,2,5,5]", 3, 1, 1), S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2)],
+             S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2), S("bf16[1,2,4,4]", 2),
+             S("i32[1,2,5,5]", 3, 1, 1), S("u8[1,2,5,5]", 3, 1, 1),
+             S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2)],
     bad=_MAX_BAD_2D)  # fmt: skip
 def max_pool2d(
     x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
@@ -227,7 +228,8 @@ def max_pool2d(
     samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
              S("f32[1,2,9]", 3, stride=1, dilation=2), S("f64[1,2,6]", (2,), stride=(2,)),
              S(special("f32[1,2,8]"), 2), S("i32[1,2,6]", 2), S("f32[0,2,6]", 2)],
-    bad=[Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
+    bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
+         Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
 def max_pool1d(
     x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
     ceil_mode: bool = False,
@@ -266,7 +268,8 @@ def avg_pool2d(
     samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
              S("f32[1,2,8]", 3, 2, 1, count_include_pad=False), S("f64[1,2,6]", (2,), stride=(1,)),
              S("f16[1,2,6]", 2), S("f32[0,2,6]", 2)],
-    bad=[Bad("f32[3,8]", 2, match="add the batch axis"), Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
+    bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
+         Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
 def avg_pool1d(
     x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,

@@ -1,8 +1,8 @@
 """Helpers of the ops that slide a window over spatial axes: attributes, window counts, guards.
 
-``stride=2`` and ``stride=(2, 2)`` are one call and are stored as one: :func:`shortest` is the stored
-form (an int where all axes agree), :func:`per_axis` the form that rules compute with. Convolution,
-pooling and resizing share them. No op is registered here.
+``stride=2`` and ``stride=(2, 2)`` are one call and are stored as one: :func:`shortest` is the
+stored form (an int where all axes agree), :func:`per_axis` the form that rules compute with.
+Convolution, pooling and resizing share them. No op is registered here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ints(rank: int, what: str, least: int = 1) -> Callable[[Any], Any]:
 
 
 def rewrite(record: Op, bound: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
-    """What a canonical rule returns: the call with attributes replaced, or None if nothing changes."""
+    """What a canonical rule returns: the call with new attributes, or None if nothing changes."""
     changed = any(
         type(bound[name]) is not type(value) or bound[name] != value
         for name, value in new.items()
@@ -78,7 +78,7 @@ def checked_type(record: Op, **bound: Any) -> TensorType:
 
 
 def require_layout(value: Any, rank: int, what: str = "x") -> TensorType:
-    """A tensor with batch, channel and ``rank`` spatial axes. Raises ShapeError for another rank."""
+    """A tensor with batch, channel and ``rank`` spatial axes. Raises ShapeError for others."""
     layout = ", ".join(LAYOUTS[rank])
     if not isinstance(value, TensorType) or value.rank != rank + 2:
         hint = ""
@@ -102,8 +102,8 @@ def window_count(
     room = size + low + high - span
     if type(room) is int and room < 0:
         raise ShapeError(
-            f"a window that spans {span} does not fit along {axis}: the size is {size}, with padding "
-            f"{size + low + high}; pad more, or use a smaller kernel or dilation"
+            f"a window that spans {span} does not fit along {axis}: the size is {size}, with "
+            f"padding {size + low + high}; pad more, or use a smaller kernel or dilation"
         )
     if not ceil_mode:
         return shapes.normalize(shapes.floordiv(room, stride) + 1)

@@ -61,8 +61,10 @@ def _infer(
         span = gaps[a] * (weight.shape[2 + a] - 1) + 1
         size = shapes.normalize((x.shape[2 + a] - 1) * steps[a] - 2 * pads[a] + span + extra[a])
         if type(size) is int and size < 1:
-            raise ShapeError(f"nothing is left along {LAYOUTS[rank][2 + a]}: the size would be {size}; "
-                             f"use less padding than {pads[a]}")  # fmt: skip
+            raise ShapeError(
+                f"nothing is left along {LAYOUTS[rank][2 + a]}: the size would be {size}; use "
+                f"less padding than {pads[a]}"
+            )
         sizes.append(size)
     return TensorType((x.shape[0], outputs, *sizes), result_dtype(x, weight, bias))
 
@@ -99,9 +101,9 @@ def _body(
     i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None, stride: Ints, padding: Ints,
     output_padding: Ints, groups: int, dilation: Ints,
 ) -> Expr:  # fmt: skip
-    """Gathered: the sum over the kernel positions ``r`` for which ``(o + padding - r*dilation) / stride``
-    is a place in x. Without dilation these are ``r = (o + padding) % stride + stride*t``, every one of
-    them visited and no other."""
+    """Gathered: the sum over the kernel positions ``r`` for which ``(o + padding - r*dilation) /
+    stride`` is a place in x. Without dilation these are ``r = (o + padding) % stride + stride*t``,
+    and only they are visited."""
     rank = len(i) - 2
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pads = per_axis(padding, rank, "padding", least=0)
@@ -169,8 +171,10 @@ def conv_transpose1d(
              S("f32[1,2,4,3]", "f32[2,3,3,3]", stride=(2, 1), dilation=(2, 3), padding=1),
              S("f32[B,2,3,4]", "f32[2,3,3,2]", dims={"B": 2}),
              S("f32[1,3,3,3]", "f32[3,1,3,3]", groups=3, stride=2, padding=1),
-             S("f64[1,2,3,3]", "f64[2,2,2,2]", stride=2), S("bf16[1,2,3,3]", "bf16[2,2,2,2]", stride=2),
-             S("f16[1,2,3,3]", "f16[2,2,3,3]", "f16[2]"), S("i32[1,2,3,3]", "i32[2,2,3,3]", stride=2),
+             S("f64[1,2,3,3]", "f64[2,2,2,2]", stride=2),
+             S("bf16[1,2,3,3]", "bf16[2,2,2,2]", stride=2),
+             S("f16[1,2,3,3]", "f16[2,2,3,3]", "f16[2]"),
+             S("i32[1,2,3,3]", "i32[2,2,3,3]", stride=2),
              S("f32[0,3,5,5]", "f32[3,4,3,3]"), S("f32[1,2,3,3]", "f32[2,2,1,1]", stride=3)],
     bad=[Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 4"),
          Bad("f32[3,7,7]", "f32[3,2,3,3]", match="add the batch axis with x[None]"),
@@ -184,8 +188,9 @@ def conv_transpose2d(
 ) -> Tensor:  # fmt: skip
     """Transposed convolution (torch.nn.functional.conv_transpose2d), the gradient of conv2d.
 
-    ``x [N, C, H, W]``, ``weight [C, C_out/groups, kh, kw]``, ``bias [C_out]`` to ``[N, C_out, H_out, W_out]``
-    with ``H_out = (H - 1)*stride - 2*padding + dilation*(kh - 1) + output_padding + 1``.
+    ``x [N, C, H, W]``, ``weight [C, C_out/groups, kh, kw]``, ``bias [C_out]`` to
+    ``[N, C_out, H_out, W_out]`` with
+    ``H_out = (H - 1)*stride - 2*padding + dilation*(kh - 1) + output_padding + 1``.
 
     Raises ShapeError for channels that do not fit or an empty result; ArgumentError for attributes
     that are not ints in range, or ``output_padding`` as large as both stride and dilation."""

@@ -134,7 +134,7 @@ POLYNOMIALS = {
     "log": Polynomial(
         _series(mpmath.log1p, [(1, 1), (2, -0.5)], 3),
         lambda f: abs(f**3 / mpmath.log1p(f)) + mpf(2) ** -40 if f else mpf(2) ** -40,
-        6, 1 / SQRT2 - 1, SQRT2 - 1,
+        8, 1 / SQRT2 - 1, SQRT2 - 1,
     ),
     # tanh(x) = x + x^3 P(x^2)
     "tanh": Polynomial(
@@ -146,11 +146,11 @@ POLYNOMIALS = {
     "erf_small": Polynomial(
         _of_square(_series(mpmath.erf, [(1, 1)], 1)),
         lambda u: mpmath.sqrt(u) / mpmath.erf(mpmath.sqrt(u)) if u else mpf("0.8862"),
-        5, 0.0, 1.0,
+        6, 0.0, 1.0,
     ),
     # erfc(2.4375 + t) = P(t), absolute
     "erf_large": Polynomial(
-        lambda t: mpmath.erfc(mpf("2.4375") + t), lambda t: mpf(1), 11, -1.4375, 1.5,
+        lambda t: mpmath.erfc(mpf("2.4375") + t), lambda t: mpf(1), 15, -1.4375, 1.5,
     ),
     # sin(r) = r + r^3 P(r^2)
     "sin": Polynomial(
@@ -168,7 +168,7 @@ POLYNOMIALS = {
     "sinh": Polynomial(
         _of_square(_series(mpmath.sinh, [(1, 1)], 3)),
         lambda u: u**1.5 / mpmath.sinh(mpmath.sqrt(u)) + mpf(2) ** -40 if u else mpf(2) ** -40,
-        2, 0.0, 1.0,
+        3, 0.0, 1.0,
     ),
     # asin(x) = x + x^3 P(x^2) below 1/2
     "asin": Polynomial(
@@ -186,13 +186,7 @@ POLYNOMIALS = {
     "log2": Polynomial(
         lambda f: mpmath.log1p(f) / f / mpmath.ln(2) if f else 1 / mpmath.ln(2),
         lambda f: f * mpmath.ln(2) / mpmath.log1p(f) if f else mpf(1),
-        12, 1 / SQRT2 - 1, SQRT2 - 1, np.float64,
-    ),
-    # 2^r = 1 + r P(r), for pow
-    "exp2": Polynomial(
-        _series(lambda r: mpf(2) ** r, [(0, 1)], 1),
-        lambda r: abs(r) / mpf(2) ** r + mpf(2) ** -40,
-        5, -0.5, 0.5,
+        13, 1 / SQRT2 - 1, SQRT2 - 1, np.float64,
     ),
 }  # fmt: skip
 

@@ -227,7 +227,7 @@ def check(library: ctypes.CDLL, case: Case, sizes: tuple[int, int, int], n_threa
     if case.b_layout == "packed":
         arrays[1] = packed
     rendered = gemm.render_gemm(case.spec())
-    size = evaluate(rendered.workspace, H=3, M=m, N=n, K=k)
+    size = evaluate(rendered.workspace, H=3, M=m, N=n, K=k, n_threads=n_threads)
     fence = 64
     workspace = np.full(size + fence, 0xA5, np.uint8)
     for prefix in ("fast", "twin"):
@@ -356,7 +356,7 @@ def sanitizer_program() -> str:
                 heads * elements(case, case.a_layout, m, k),
                 b_count,
                 heads * m * n,
-                evaluate(workspace, H=3, M=m, N=n, K=k),
+                evaluate(workspace, H=3, M=m, N=n, K=k, n_threads=2),
             )
             lines.append(
                 f'    wrong += check("{case.name}", (function *)fast_{case.name},'

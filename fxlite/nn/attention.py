@@ -1,0 +1,141 @@
+"""Attention layers: MultiheadAttention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fxlite import ops
+from fxlite.errors import ArgumentError, ShapeError
+from fxlite.nn import functional as F
+from fxlite.nn import init
+from fxlite.nn.linear import Linear, empty_parameter
+from fxlite.nn.module import Module
+
+
+class MultiheadAttention(Module):
+    """Attention of ``query`` [L, N, E] to ``key`` [S, N, kdim] and ``value`` [S, N, vdim] (``batch_first``:
+    N first; unbatched: without N) in ``num_heads`` parts: (output [L, N, E], weights or None).
+
+    Boolean masks are True where attention is *not* allowed, float masks are added: ``attn_mask`` [L, S] or
+    [N*num_heads, L, S], ``key_padding_mask`` [N, S]. ``need_weights``: also return the weights
+    [N, L, S], averaged over heads unless ``average_attn_weights`` is False ([N, num_heads, L, S]). The output
+    is always made by the op ``scaled_dot_product_attention``, so a query with nothing allowed gives
+    zeros as torch does without weights (with weights it gives NaN)."""
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
+        vdim: int | None = None, batch_first: bool = False, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
+            raise ArgumentError(f"embed_dim {embed_dim} does not divide into {num_heads} heads")
+        if add_bias_kv or add_zero_attn:
+            raise ArgumentError("MultiheadAttention does not support add_bias_kv and add_zero_attn")
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.head_dim, self.batch_first = embed_dim // num_heads, batch_first
+        self.packed = self.kdim == embed_dim and self.vdim == embed_dim
+        shapes = {"in_proj_weight": (3 * embed_dim, embed_dim)}
+        if not self.packed:
+            widths = (embed_dim, self.kdim, self.vdim)
+            shapes = {f"{n}_proj_weight": (embed_dim, w) for n, w in zip("qkv", widths)}
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            made = empty_parameter(*shapes[name], dtype=dtype) if name in shapes else None
+            self.register_parameter(name, made)
+        self.register_parameter(
+            "in_proj_bias", empty_parameter(3 * embed_dim, dtype=dtype) if bias else None
+        )
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights (Xavier uniform); biases become 0."""
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                (init.xavier_uniform_ if name.endswith("weight") else init.zeros_)(parameter)
+        if self.out_proj.bias is not None:
+            init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self, query: Any, key: Any, value: Any, key_padding_mask: Any = None,
+        need_weights: bool = True, attn_mask: Any = None, average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        batched = query.ndim == 3
+        if query.ndim not in (2, 3):
+            raise ShapeError(f"MultiheadAttention takes a query of rank 2 or 3, not {query.ndim}")
+        q, k, v = self._project(query, key, value)
+        if not batched:
+            q, k, v = (ops.unsqueeze(p, 0) for p in (q, k, v))
+            if key_padding_mask is not None:
+                key_padding_mask = ops.unsqueeze(key_padding_mask, 0)
+        elif not self.batch_first:
+            q, k, v = (ops.permute(p, (1, 0, 2)) for p in (q, k, v))
+        q, k, v = (self._split_heads(p) for p in (q, k, v))
+        mask = self._mask(attn_mask, key_padding_mask, q)
+        causal = is_causal and mask is None
+        p = self.dropout if self.training else 0.0
+        result = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
+        merged = ops.permute(result, (0, 2, 1, 3))
+        merged = ops.reshape(merged, (*merged.shape[:2], self.embed_dim))
+        if batched and not self.batch_first:
+            merged = ops.permute(merged, (1, 0, 2))
+        output = self.out_proj(merged if batched else ops.squeeze(merged, 0))
+        if not need_weights:
+            return output, None
+        if causal:
+            mask = ops.tril(ops.ones((q.shape[-2], k.shape[-2]), dtype="bool"))
+        weights = F.attention_weights(q, k, mask)
+        weights = ops.mean(weights, axis=1) if average_attn_weights else weights
+        return output, weights if batched else ops.squeeze(weights, 0)
+
+    def _project(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+        size, bias = self.embed_dim, self.in_proj_bias
+        if self.packed and query is key and key is value:
+            projected = F.linear(query, self.in_proj_weight, bias)
+            q, k, v = (
+                ops.slice(projected, axis=-1, start=n * size, stop=(n + 1) * size) for n in range(3)
+            )
+            return q, k, v
+        parts = []
+        for n, (name, x) in enumerate(zip("qkv", (query, key, value))):
+            rows = {"axis": 0, "start": n * size, "stop": (n + 1) * size}
+            if self.packed:
+                weight = ops.slice(self.in_proj_weight, **rows)
+            else:
+                weight = getattr(self, f"{name}_proj_weight")
+            parts.append(F.linear(x, weight, None if bias is None else ops.slice(bias, **rows)))
+        return parts[0], parts[1], parts[2]
+
+    def _split_heads(self, x: Any) -> Any:
+        """[N, T, E] -> [N, heads, T, E/heads]."""
+        split = ops.reshape(x, (x.shape[0], x.shape[1], self.num_heads, self.head_dim))
+        return ops.permute(split, (0, 2, 1, 3))
+
+    def _mask(self, attn_mask: Any, key_padding_mask: Any, q: Any) -> Any:
+        """Both masks as one for scaled_dot_product_attention: True keeps, or floats to add."""
+        masks = []
+        if attn_mask is not None:
+            if attn_mask.ndim == 3:
+                batch, heads = q.shape[0], self.num_heads
+                attn_mask = ops.reshape(attn_mask, (batch, heads, *attn_mask.shape[1:]))
+            masks.append(attn_mask)
+        if key_padding_mask is not None:
+            masks.append(ops.unsqueeze(ops.unsqueeze(key_padding_mask, 1), 1))
+        if not masks:
+            return None
+        if all(np.dtype(m.dtype) == np.bool_ for m in masks):
+            blocked = masks[0] if len(masks) == 1 else ops.logical_or(*masks)
+            return ops.logical_not(blocked)
+        added = [self._added(m, q.dtype) for m in masks]
+        return added[0] if len(added) == 1 else added[0] + added[1]
+
+    @staticmethod
+    def _added(mask: Any, dtype: Any) -> Any:
+        if np.dtype(mask.dtype) != np.bool_:
+            return mask
+        return ops.cast(ops.where(mask, -math.inf, 0.0), dtype)

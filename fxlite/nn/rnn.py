@@ -1,0 +1,283 @@
+"""Recurrent layers: LSTM, GRU, RNN and their cells. Loops are unrolled over the concrete length T.
+
+Gates stand in torch's order (LSTM i, f, g, o; GRU r, z, n). The input's part of all steps is one
+linear call; each step adds the hidden state's part. In a trace the length must be a number: a named one
+raises TraceError from ``range``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxlite import ops
+from fxlite.errors import ArgumentError, ShapeError
+from fxlite.nn import functional as F
+from fxlite.nn import init
+from fxlite.nn.linear import empty_parameter
+from fxlite.nn.module import Module
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+
+
+def _part(x: Any, number: int, size: int) -> Any:
+    """The ``number``-th block of ``size`` along the last axis."""
+    return ops.slice(x, axis=-1, start=number * size, stop=(number + 1) * size)
+
+
+def _step(mode: str, size: int, x: Any, gates: Any, state: Any, cell: Any) -> tuple[Any, Any]:
+    """One step from the gates' parts of the input ``x`` and of the hidden state ``gates``, both
+    [B, G*size], and the states [B, size]: (new state, new cell state or None)."""
+    if mode == "LSTM":
+        both = x + gates
+        i, f, g, o = (_part(both, n, size) for n in range(4))
+        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.tanh(g)
+        return ops.sigmoid(o) * ops.tanh(cell), cell
+    if mode == "GRU":
+        reset = ops.sigmoid(_part(x, 0, size) + _part(gates, 0, size))
+        update = ops.sigmoid(_part(x, 1, size) + _part(gates, 1, size))
+        new = ops.tanh(_part(x, 2, size) + reset * _part(gates, 2, size))
+        return (1 - update) * new + update * state, None
+    return (ops.tanh if mode == "RNN_TANH" else ops.relu)(x + gates), None
+
+
+class _Recurrent(Module):
+    """A stack of recurrent layers, in one or both directions."""
+
+    mode = ""
+
+    def _setup(
+        self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool,
+        dropout: float, bidirectional: bool, proj_size: int, dtype: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if proj_size < 0 or proj_size >= hidden_size:
+            raise ArgumentError(f"proj_size must be less than hidden_size {hidden_size}, not {proj_size}")
+        if num_layers < 1:
+            raise ArgumentError(f"num_layers must be positive, not {num_layers}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self.state_size = proj_size or hidden_size
+        self.directions = 2 if bidirectional else 1
+        rows = _GATES[self.mode] * hidden_size
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else self.state_size * self.directions
+            for suffix in self._suffixes(layer):
+                made = {f"weight_ih{suffix}": (rows, width), f"weight_hh{suffix}": (rows, self.state_size)}
+                if bias:
+                    made |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
+                if proj_size:
+                    made[f"weight_hr{suffix}"] = (proj_size, hidden_size)
+                for name, shape in made.items():
+                    self.register_parameter(name, empty_parameter(*shape, dtype=dtype))
+        self.reset_parameters()
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
+
+    def reset_parameters(self) -> None:
+        """Draw new weights: uniform in ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def _run(self, x: Any, states: Any) -> tuple[Any, list[Any]]:
+        """(outputs, final states); ``states``: None, or one [D*layers, (B,) size] for each state."""
+        batched = x.ndim == 3
+        if x.ndim not in (2, 3):
+            raise ShapeError(f"{type(self).__name__} takes x of rank 2 or 3, not {x.ndim}")
+        if not batched:
+            x = ops.unsqueeze(x, 1)
+            states = states and [ops.unsqueeze(s, 1) for s in states]
+        elif self.batch_first:
+            x = ops.permute(x, (1, 0, 2))
+        finals: list[list[Any]] = [[], []]
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction, suffix in enumerate(self._suffixes(layer)):
+                number = layer * self.directions + direction
+                start = states and [s[number] for s in states]
+                result, ends = self._scan(x, suffix, start, bool(direction))
+                outputs.append(result)
+                for group, end in zip(finals, ends):
+                    group.append(end)
+            x = outputs[0] if len(outputs) == 1 else ops.concat(tuple(outputs), axis=-1)
+            if layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        final = [ops.stack(tuple(group), axis=0) for group in finals if group]
+        if not batched:
+            return ops.squeeze(x, 1), [ops.squeeze(f, 1) for f in final]
+        return (ops.permute(x, (1, 0, 2)) if self.batch_first else x), final
+
+    def _scan(self, x: Any, suffix: str, start: Any, reverse: bool) -> tuple[Any, list[Any]]:
+        """One direction of one layer: x [T, B, I] -> ([T, B, size], final states [B, size])."""
+        weight = {
+            name: getattr(self, f"{name}{suffix}", None)
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        }
+        project = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
+        inputs = F.linear(x, weight["weight_ih"], weight["bias_ih"])
+        length = range(x.shape[0])
+        if not length:
+            raise ShapeError(f"{type(self).__name__} needs a sequence of length 1 or more")
+        if start is None:
+            state = ops.zeros((x.shape[1], self.state_size), dtype=x.dtype)
+            cell = state
+            if self.proj_size:
+                cell = ops.zeros((x.shape[1], self.hidden_size), dtype=x.dtype)
+        else:
+            state, cell = start[0], start[-1]
+        outputs = []
+        for t in reversed(length) if reverse else length:
+            gates = F.linear(state, weight["weight_hh"], weight["bias_hh"])
+            state, cell = _step(self.mode, self.hidden_size, inputs[t], gates, state, cell)
+            if project is not None:
+                state = F.linear(state, project)
+            outputs.append(state)
+        if reverse:
+            outputs.reverse()
+        return ops.stack(tuple(outputs), axis=0), [state] if cell is None else [state, cell]
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        for name, value in {**usual, "bidirectional": False}.items():
+            if getattr(self, name) != value:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory: x [T, B, I] (``batch_first``: [B, T, I]; unbatched: [T, I]) and optionally
+    ``hx = (h0, c0)``, each [D*layers, B, H], to (outputs [T, B, D*H], (hn, cn)). Missing states are 0."""
+
+    mode = "LSTM"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                    proj_size, dtype)  # fmt: skip
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        outputs, final = self._run(x, None if hx is None else list(hx))
+        return outputs, tuple(final)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit: x [T, B, I] and optionally ``hx`` [D*layers, B, H], to (outputs [T, B, D*H],
+    hn); axes as in LSTM."""
+
+    mode = "GRU"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                    0, dtype)  # fmt: skip
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        outputs, final = self._run(x, None if hx is None else [hx])
+        return outputs, final[0]
+
+
+class RNN(_Recurrent):
+    """Elman network with tanh or relu: x [T, B, I] and optionally ``hx`` [D*layers, B, H], to
+    (outputs [T, B, D*H], hn); axes as in LSTM."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self.mode = f"RNN_{_nonlinearity(nonlinearity).upper()}"
+        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                    0, dtype)  # fmt: skip
+        self.nonlinearity = nonlinearity
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        outputs, final = self._run(x, None if hx is None else [hx])
+        return outputs, final[0]
+
+
+def _nonlinearity(name: str) -> str:
+    if name not in ("tanh", "relu"):
+        raise ArgumentError(f'nonlinearity must be "tanh" or "relu", not {name!r}')
+    return name
+
+
+class _Cell(Module):
+    """One step of a recurrent layer."""
+
+    mode = ""
+
+    def _setup(self, input_size: int, hidden_size: int, bias: bool, dtype: Any) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = _GATES[self.mode] * hidden_size
+        self.weight_ih = empty_parameter(rows, input_size, dtype=dtype)
+        self.weight_hh = empty_parameter(rows, hidden_size, dtype=dtype)
+        for name in ("bias_ih", "bias_hh"):
+            self.register_parameter(name, empty_parameter(rows, dtype=dtype) if bias else None)
+        bound = 1 / math.sqrt(hidden_size) if hidden_size else 0.0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def _run(self, x: Any, states: Any) -> tuple[Any, Any]:
+        zeros = ops.zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype) if states is None else None
+        state, cell = (zeros, zeros) if states is None else (states[0], states[-1])
+        gates = F.linear(state, self.weight_hh, self.bias_hh)
+        inputs = F.linear(x, self.weight_ih, self.bias_ih)
+        return _step(self.mode, self.hidden_size, inputs, gates, state, cell)
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        return text if self.bias else f"{text}, bias=False"
+
+
+class LSTMCell(_Cell):
+    """One step: x [B, I] (or [I]) and ``hx = (h, c)``, each [B, H], to (h, c). Missing states are 0."""
+
+    mode = "LSTM"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None
+    ) -> None:
+        self._setup(input_size, hidden_size, bias, dtype)
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        return self._run(x, hx)
+
+
+class GRUCell(_Cell):
+    """One step: x [B, I] (or [I]) and ``hx`` [B, H] to h [B, H]. A missing state is 0."""
+
+    mode = "GRU"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None
+    ) -> None:
+        self._setup(input_size, hidden_size, bias, dtype)
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        return self._run(x, None if hx is None else (hx,))[0]
+
+
+class RNNCell(_Cell):
+    """One step: x [B, I] (or [I]) and ``hx`` [B, H] to h [B, H]. A missing state is 0."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self.mode = f"RNN_{_nonlinearity(nonlinearity).upper()}"
+        self._setup(input_size, hidden_size, bias, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        return self._run(x, None if hx is None else (hx,))[0]
