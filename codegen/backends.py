@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ctypes
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from fxlite.codegen.c.emit import CProgram, emit
+from fxlite.codegen.examples import Case
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
@@ -14,15 +18,30 @@ from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 
 
+#: Called with the name of a step of the work; the step runs inside the context it returns.
+Stage = Callable[[str], AbstractContextManager[Any]]
+
+
+def _silent(step: str) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
 class CFunction:
     """A model compiled to C. ``graph_module`` is what was traced, ``optimized`` what was emitted."""
 
-    def __init__(self, module: GraphModule, threads: int | None = None) -> None:
+    def __init__(
+        self, module: GraphModule, threads: int | None = None, stage: Stage = _silent
+    ) -> None:
         self.graph_module = module
-        self.optimized, self.passes = optimize(module)
-        self.program: CProgram = emit(self.optimized)
-        library = build(dict(self.program.sources), self.program.entry)
-        self.function = CompiledFunction(self.program.entry, library, self.program.weights, threads)
+        with stage("optimize"):
+            self.optimized, self.passes = optimize(module)
+        with stage("emit"):
+            self.program: CProgram = emit(self.optimized)
+        with stage("build"):
+            library = build(dict(self.program.sources), self.program.entry)
+            self.function = CompiledFunction(
+                self.program.entry, library, self.program.weights, threads
+            )
         self._restructure = restructure(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -34,12 +53,26 @@ class CFunction:
         """File name -> text of the emitted C."""
         return self.program.sources
 
-    def save(self, folder: str) -> None:
+    def workspace_bytes(self, dims: Mapping[str, int]) -> int:
+        """Bytes of memory a call needs beside inputs, outputs and weights."""
+        shared = ctypes.CDLL(str(self.function.library.path))
+        ask = shared[f"{self.program.name}_workspace_bytes"]
+        sizes = [dims[name] for name in self.program.entry.dims]
+        ask.argtypes = [*([ctypes.c_int64] * len(sizes)), ctypes.c_int]
+        ask.restype = ctypes.c_int64
+        return int(ask(*sizes, self.function.n_threads))
+
+    def save(
+        self, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False
+    ) -> None:
         """Write a folder that builds and runs without fxlite: source, header, weights, Makefile and a
-        self-test with stored input and output."""
+        self-test with stored input and output.
+
+        ``cases`` are its inputs, by default random ones. Raises FolderError for a folder that holds
+        other files, unless ``force`` is given."""
         from fxlite.codegen.c.bundle import save_bundle
 
-        save_bundle(self, folder)
+        save_bundle(self, folder, cases, force)
 
 
 def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
@@ -70,15 +103,17 @@ class PythonFunction:
     @property
     def sources(self) -> Mapping[str, str]:
         """File name -> text of the Python module."""
-        from fxlite.codegen.python import python_source
+        from fxlite.codegen.python import module_name, python_source
 
-        return {f"{self.graph_module.name}.py": python_source(self.graph_module)}
+        name = self.graph_module.name
+        return {f"{module_name(name)}.py": python_source(self.graph_module)}
 
-    def save(self, folder: str) -> None:
-        """Write the Python module and its weights."""
+    def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
+        """Write the Python module and its weights. Raises FolderError where a file of somebody else
+        has the module's name, unless ``force`` is given."""
         from fxlite.codegen.python import save_python
 
-        save_python(self.graph_module, folder, self.graph_module.name)
+        save_python(self.graph_module, folder, force=force)
 
 
 register_backend("c")(CFunction)

@@ -82,11 +82,13 @@ class Evaluator:
     mutually broadcastable arrays, ``buffers`` names to arrays, ``locals`` names to values."""
 
     def __init__(
-        self, env: Mapping[str, Any], buffers: Mapping[str, Any], locals: Mapping[str, Any] | None = None
-    ) -> None:
+        self, env: Mapping[str, Any], buffers: Mapping[str, Any],
+        locals: Mapping[str, Any] | None = None, mask: Any = None,
+    ) -> None:  # fmt: skip
         self.env = dict(env)
         self.buffers = buffers
         self.locals = locals if locals is not None else {}
+        self.mask = mask  # where the values are wanted: nothing is loaded elsewhere
         self._memo: dict[int, Any] = {}
 
     def __call__(self, node: Expr) -> Any:
@@ -137,7 +139,9 @@ class Evaluator:
         array = np.asarray(self.buffers[node.buffer])
         numpy = node.dtype.compute.numpy
         index = [np.asarray(self.index(i)) for i in node.index]
-        guard = None if node.guard is None else np.asarray(self(node.guard))
+        guard = self.mask if node.guard is None else np.asarray(self(node.guard))
+        if node.guard is not None and self.mask is not None:
+            guard = guard & self.mask
         if guard is not None:
             if array.size == 0:
                 return np.zeros(np.broadcast_shapes(guard.shape, *(i.shape for i in index)), numpy)

@@ -17,14 +17,15 @@ from fxlite.errors import CodegenError
 from fxlite.expr import Expr, Load, Local, MultiIndex
 from fxlite.index import Index, Var
 
-LOOP_KINDS = ("serial", "parallel", "simd", "parallel simd", "lanes")
+LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes")
 
 
 @dataclass(frozen=True)
 class For:
     """``for var in range(0, var.extent, step)``. ``parallel``: iterations are independent and may run on
     any thread; ``simd``: independent, next to each other in memory; ``lanes``: a short loop of constant
-    extent over the elements of a local array; ``serial``: in order."""
+    extent over the elements of a local array; ``independent``: as parallel, but C runs it in order;
+    ``reduce``: in any order, since the last statement adds to a total; ``serial``: in order."""
 
     var: Var
     body: tuple[Stmt, ...]

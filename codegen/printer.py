@@ -300,7 +300,8 @@ def comment(text: str) -> str:
     lines = text.replace("*/", "* /").splitlines() or [""]
     if len(lines) == 1:
         return f"/* {lines[0]} */"
-    return "\n".join(["/* " + lines[0], *("   " + line for line in lines[1:-1]), f"   {lines[-1]} */"])
+    middle = (f"   {line}".rstrip() for line in lines[1:-1])
+    return "\n".join([f"/* {lines[0]}", *middle, f"   {lines[-1]} */"])
 
 
 def signature(name: str, parameters: Sequence[str], result: str = "static void") -> list[str]:

@@ -5,7 +5,7 @@ In: statements with the unique names lowering made. Out: the same statements ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fxlite import expr
 from fxlite.codegen.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, statements
@@ -97,17 +97,4 @@ class _Renamer:
     def _local(self, node: Expr) -> Expr:
         if isinstance(node, Local):
             return Local(node.dtype, self.names.get(node.name, node.name), node.index)
-        if isinstance(node, expr.Load):
-            from fxlite.index import Value
-
-            inner = {
-                a: Value(expr.transform(a.expr, self._local))
-                for i in node.index
-                for a in i.atoms()
-                if isinstance(a, Value)
-            }
-            guard = None if node.guard is None else expr.transform(node.guard, self._local)
-            if inner or guard is not node.guard:
-                index: Sequence[Index] = [i.substitute(inner) for i in node.index]
-                return expr.Load(node.dtype, node.buffer, tuple(index), guard)
         return node

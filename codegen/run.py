@@ -17,7 +17,7 @@ from fxlite.codegen.kernel_ir import Alloc, Assign, Comment, For, If, Kernel, Le
 from fxlite.codegen.program import Program
 from fxlite.graph import Node
 
-_GRID = ("parallel", "simd", "parallel simd")
+_GRID = ("parallel", "simd", "parallel simd", "independent")
 
 
 def run_kernel(
@@ -52,23 +52,23 @@ class _Runner:
         self.locals: dict[str, Any] = {}
         self.axes = _depth(kernel.body)
 
-    def value(self, e: Any) -> Any:
-        return Evaluator(self.env, self.buffers, self.locals)(e)
+    def value(self, e: Any, mask: Any = None) -> Any:
+        return Evaluator(self.env, self.buffers, self.locals, mask)(e)
 
     def run(self, body: Sequence[Stmt], axis: int, mask: Any) -> None:
         """Run statements with ``axis`` grid loops around them; ``mask`` is where they apply."""
         for s in body:
             if isinstance(s, Let):
-                self.locals[s.name] = self.value(s.value)
+                self.locals[s.name] = self.value(s.value, mask)
             elif isinstance(s, Alloc):
-                start = np.asarray(self.value(s.init))
+                start = np.asarray(self.value(s.init, mask))
                 self.locals[s.name] = [start] * s.size if s.size else start
             elif isinstance(s, Assign):
                 self._assign(s, mask)
             elif isinstance(s, Store):
                 self._store(s, mask)
             elif isinstance(s, If):
-                condition = np.asarray(self.value(s.condition))
+                condition = np.asarray(self.value(s.condition, mask))
                 inside = condition if mask is None else condition & mask
                 if inside.any():
                     self.run(s.body, axis, inside)
@@ -96,7 +96,7 @@ class _Runner:
         self.env.pop(s.var.name, None)
 
     def _assign(self, s: Assign, mask: Any) -> None:
-        new = self.value(s.value)
+        new = self.value(s.value, mask)
         name = s.target.name
         if s.target.index:
             position = int(Evaluator(self.env, self.buffers, self.locals).index(s.target.index[0]))
@@ -109,7 +109,7 @@ class _Runner:
 
     def _store(self, s: Store, mask: Any) -> None:
         array = self.buffers[s.buffer]
-        evaluator = Evaluator(self.env, self.buffers, self.locals)
+        evaluator = Evaluator(self.env, self.buffers, self.locals, mask)
         dtype = self.kernel.buffer(s.buffer).dtype
         with np.errstate(all="ignore"):
             value = np.asarray(evaluator(s.value)).astype(dtype.numpy).astype(array.dtype)

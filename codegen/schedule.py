@@ -37,8 +37,9 @@ LANES = 16
 _LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
 
 
-def schedule(group: Group, name: str) -> Kernel:
-    """The kernel of a group without a template."""
+def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
+    """The kernel of a group without a template. ``lanes``: long reductions run in several accumulators,
+    for SIMD; without, each has one, and the target shares the loop out among its threads."""
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
@@ -49,9 +50,10 @@ def schedule(group: Group, name: str) -> Kernel:
     shapes[output.name] = output.shape
     store = tuple(Index.of(v) for v in lowered.space)
     space, value, store = collapse(lowered.space, lowered.value, store, shapes, output.name)
-    nest = Nest(space, lowered.names if value is lowered.value else {})
-    final = nest.bind(value)
-    body = nest.finish([Store(output.name, store, final)])
+    nest = Nest(space, lowered.names if value is lowered.value else {}, lanes=lanes)
+    body: list[Stmt] = []
+    if all(v.extent.constant != 0 for v in lowered.space):
+        body = nest.finish([Store(output.name, store, nest.bind(value))])
     return finish(name, (*lowered.buffers, output), body, group)
 
 
@@ -162,14 +164,14 @@ class Nest:
 
     def __init__(
         self, order: Sequence[Var], names: object, levels: list[list[Stmt]] | None = None,
-        bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None,
+        bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
     ) -> None:  # fmt: skip
         self.order = list(order)
         self.names = names
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
         self.bound = bound if bound is not None else {}
         self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
-        self.inner_loops: set[int] = set()
+        self.lanes = lanes
 
     def level(self, value: Expr) -> int:
         """Number of loops a value needs around it."""
@@ -218,18 +220,18 @@ class Nest:
         variables = list(node.variables)
         inner = Nest(
             [*self.order[:level], *variables], self.names,
-            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
+            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep, self.lanes,
         )  # fmt: skip
         body = inner.bind(node.body)
         computed = node.body.dtype.compute
         if node.kind in ("argmax", "argmin"):
             statements, result = _arg_reduction(node, inner, level, body)
-        elif _has_lanes(node, inner, level):
+        elif self.lanes and _has_lanes(node, inner, level):
             statements, result = _lane_reduction(node, inner, level, body, computed)
         else:
             total = Local(computed, f"_a{next(_locals)}")
             inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))
-            loops = inner.loops(level, "serial")
+            loops = inner.loops(level, "reduce")
             statements = [Alloc(total.name, computed, neutral(node.kind, computed)), *loops]
             result = total
         self.levels[level].extend(statements)
@@ -256,7 +258,7 @@ class Nest:
             flat = not any(isinstance(s, (For, If)) for s in body)
             vector = innermost and flat
             kind = " ".join(k for k, on in (("parallel", outermost), ("simd", vector)) if on)
-            body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "serial")]
+            body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
         return body
 
 
@@ -265,21 +267,9 @@ _locals = itertools.count()
 
 def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:
     """The node over the rewritten children; run-time values inside a load's index included."""
-    if isinstance(node, Load):
-        replaced = {
-            a: Value(rewritten[id(a.expr)])
-            for i in node.index
-            for a in i.atoms()
-            if isinstance(a, Value)
-        }
-        index = tuple(i.substitute(replaced) for i in node.index) if replaced else node.index
-        guard = None if node.guard is None else rewritten[id(node.guard)]
-        if not replaced and guard is node.guard:
-            return node
-        return Load(node.dtype, node.buffer, index, guard)
-    if not node.children:
-        return node
-    return node.with_children([rewritten[id(c)] for c in node.children])
+    children = node.children
+    new = [rewritten[id(c)] for c in children]
+    return node if all(n is c for n, c in zip(new, children)) else node.with_children(new)
 
 
 def _outside_reductions(value: Expr) -> list[Expr]:
@@ -446,7 +436,7 @@ def _scan(group: Group, name: str) -> Kernel:
     statements: list[Stmt] = [start, inner]
     outer = [v for v in space if v is not scanned]
     for depth, variable in enumerate(reversed(outer)):
-        kind = "parallel" if depth == len(outer) - 1 else "serial"
+        kind = "parallel" if depth == len(outer) - 1 else "independent"
         statements = [For(variable, tuple(statements), kind)]
     return finish(name, (*buffers.values(), output), statements, group)
 
@@ -479,7 +469,9 @@ def _scatter(group: Group, name: str) -> Kernel:
     ]  # fmt: skip
     order = [v for a, v in enumerate(variables) if a != axis] + [variables[axis]]
     for depth, variable in enumerate(reversed(order)):
-        kind = "parallel" if depth == len(order) - 1 and len(order) > 1 else "serial"
+        outermost, kind = depth == len(order) - 1, "serial" if depth == 0 else "independent"
+        if outermost and len(order) > 1:
+            kind = "parallel"
         inner = [For(variable, tuple(inner), kind)]
     return finish(name, (*buffers.values(), output), [*statements, *inner], group)
 

@@ -126,8 +126,14 @@ class Load(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        values = tuple(a.expr for i in self.index for a in i.atoms() if isinstance(a, Value))
+        values = tuple(v.expr for v in run_time_values(self.index))
         return (*values, self.guard) if self.guard is not None else values
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        values = run_time_values(self.index)
+        env = {v: Value(c) for v, c in zip(values, children) if c is not v.expr}
+        index = tuple(i.substitute(env) for i in self.index) if env else self.index
+        return Load(self.dtype, self.buffer, index, None if self.guard is None else children[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +309,7 @@ def equals(a: Any, b: Any) -> Expr:
 
 def both(*conditions: Expr) -> Expr:
     """Conjunction of conditions, without the ones that always hold."""
-    result = TRUE
+    result: Expr = TRUE
     for condition in conditions:
         if isinstance(condition, Const):
             if not condition.value:
@@ -403,16 +409,12 @@ def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, afte
 def add_guard(expr: Expr, guard: Expr) -> Expr:
     """Guard every load in an expression, those that compute an index included, and check run-time
     indices only where the guard holds; what is computed where it fails is not used."""
-    done: dict[int, Expr] = {}
+    done: dict[int, Expr] = {id(node): node for node in walk(guard)}  # needed to decide the guard
 
     def guarded(node: Expr) -> Expr:
         if isinstance(node, Load):
-            inner = {v: Value(transform(v.expr, guarded, done)) for v in run_time_values(node.index)}
-            index = tuple(i.substitute(inner) for i in node.index) if inner else node.index
-            if node.guard is None:
-                return Load(node.dtype, node.buffer, index, guard)
-            old = transform(node.guard, guarded, done)
-            return Load(node.dtype, node.buffer, index, both(guard, old))
+            both_guards = guard if node.guard is None else both(guard, node.guard)
+            return Load(node.dtype, node.buffer, node.index, both_guards)
         if isinstance(node, CheckedIndex) and not isinstance(_uncast(node.operand), Load):
             operand = apply("where", guard, node.operand, const(0, node.operand.dtype))
             return CheckedIndex(node.dtype, operand, node.extent, node.where)
@@ -431,14 +433,15 @@ def transform(
     expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None
 ) -> Expr:
     """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between calls
-    that share ``done`` (results by the id of the old node)."""
+    that share ``done`` (results by the id of the old node). Run-time values inside indices are nodes
+    like others."""
     done = {} if done is None else done
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:
         node, ready = stack.pop()
         if id(node) in done:
             continue
-        children = () if isinstance(node, Load) else node.children
+        children = node.children
         if not ready:
             stack.append((node, True))
             stack += [(c, False) for c in children if id(c) not in done]
@@ -469,23 +472,15 @@ def walk(expr: Expr) -> Iterator[Expr]:
 def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
     """Replace loop variables in all indices of an expression."""
 
-    def move(value: Index) -> Index:
-        inner = {
-            a: Value(transform(a.expr, replace)) for a in value.atoms() if isinstance(a, Value)
-        }
-        return value.substitute({**env, **inner})
-
     def replace(node: Expr) -> Expr:
         if isinstance(node, Load):
-            guard = None if node.guard is None else transform(node.guard, replace)
-            return Load(node.dtype, node.buffer, tuple(move(i) for i in node.index), guard)
+            return Load(node.dtype, node.buffer, tuple(i.substitute(env) for i in node.index), node.guard)
         if isinstance(node, IndexValue):
-            kept = {v: Index.of(v) for v in run_time_values((node.index,))}  # moved before
-            return index_value(node.index.substitute({**env, **kept}))
+            return index_value(node.index.substitute(env))
         if isinstance(node, CheckedIndex):
-            return CheckedIndex(node.dtype, node.operand, move(node.extent), node.where)
+            return CheckedIndex(node.dtype, node.operand, node.extent.substitute(env), node.where)
         if isinstance(node, Local) and node.index:
-            return Local(node.dtype, node.name, tuple(move(i) for i in node.index))
+            return Local(node.dtype, node.name, tuple(i.substitute(env) for i in node.index))
         if isinstance(node, Reduction):
             variables = tuple(Var(v.name, v.extent.substitute(env)) for v in node.variables)
             if variables != node.variables:

@@ -377,8 +377,6 @@ def _substitute_atom(atom: Atom, env: Mapping[Any, Any]) -> Index:
         return atom.a.substitute(env) % atom.b.substitute(env)
     if isinstance(atom, Extremum):
         return extremum(atom.kind, atom.a.substitute(env), atom.b.substitute(env))
-    if isinstance(atom, Value):
-        return Index.of(Value(atom.expr.substitute(env)))
     return Index({(atom,): 1})
 
 

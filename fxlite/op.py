@@ -298,8 +298,15 @@ def _count(node: Expr, memo: dict[int, Any]) -> Any:
     memo[id(node)] = True
     inner = 0 if isinstance(node, expr.Load) else sum(_count(c, memo) for c in node.children)
     if isinstance(node, expr.Reduction):
-        return shapes.product(to_dim(v.extent) for v in node.variables) * (inner + 1)
-    return inner + (isinstance(node, expr.Apply) and node.function not in ("where", "and"))
+        return shapes.product(_loop_size(v.extent) for v in node.variables) * (inner + 1)
+    return inner + int(isinstance(node, expr.Apply) and node.function not in ("where", "and"))
+
+
+def _loop_size(extent: Index) -> shapes.Dim:
+    """Iterations of a loop; where they depend on an outer loop, those in the middle of it."""
+    while extent.variables():
+        extent = extent.substitute({v: (v.extent - 1) // 2 for v in extent.variables()})
+    return to_dim(extent)
 
 
 def to_dim(index: Index) -> shapes.Dim:

@@ -6,8 +6,8 @@ line and what was expected there. The text is taken apart with :mod:`ast` and ne
 Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...)``, an operator on
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
 ``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped.
-Types may be left out; where they stand, they must agree with the op's rule. The comment on the right
-gives scope and location (file name and line); the comment ``# weights:`` gives the types of weights.
+Types may be left out; where they stand, they must agree with the op's rule. The comment on the
+right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Parser:
 
     def _read_comments(self) -> None:
         weights: list[str] = []
-        inside = False
+        last = 0  # line of the comment about weights so far
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type != tokenize.COMMENT:
                 continue
@@ -101,9 +101,10 @@ class _Parser:
             alone = not self.lines[token.start[0] - 1][: token.start[1]].strip()
             if text.startswith("weights:"):
                 weights.append(text.removeprefix("weights:"))
-                inside = True
-            elif alone and inside:
+                last = token.start[0]
+            elif alone and token.start[0] == last + 1 and _WEIGHT.match(text):
                 weights.append(text)
+                last = token.start[0]
             elif not alone:
                 self.comments[token.start[0]] = text
         for target, type_text in _WEIGHT.findall(" ".join(weights)):

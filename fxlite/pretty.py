@@ -74,7 +74,7 @@ def call_text(node: Node) -> str:
 
 def type_text(type: Any) -> str:
     if isinstance(type, (tuple, list)):
-        return f"({', '.join(map(type_text, type))})"
+        return f"({', '.join(map(type_text, type))}{',' if len(type) == 1 else ''})"
     if isinstance(type, dict):
         return "{" + ", ".join(f"{k}: {type_text(v)}" for k, v in type.items()) + "}"
     return str(type)
@@ -156,13 +156,84 @@ def graph_text(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def _weights_comment(weights: list[Node]) -> list[str]:
+def fitted_text(graph: Graph, width: int = 100) -> str:
+    """The text of a graph for a reader with ``width`` columns: comments that do not fit stand on the
+    line before, long calls are broken."""
+    lines = [*wrap_code(f"def forward({_signature(graph)}):", width)]
+    weights = [n for n in graph.nodes if n.op == "get_attr"]
+    if weights:
+        lines += _weights_comment(weights, width)
+    for code, comment in _lines(graph):
+        whole = f"    {code}  # {comment}" if comment else f"    {code}"
+        if len(whole) <= width:
+            lines.append(whole)
+            continue
+        if comment:
+            lines.append(f"    # {comment}")
+        lines += wrap_code(f"    {code}", width)
+    return "\n".join(lines)
+
+
+def wrap_code(line: str, width: int = 100) -> list[str]:
+    """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
+    brackets; left as it is where there are none."""
+    start = line.find("(", line.find(" = ") + 1)
+    inner = _inside(line, start) if len(line) > width and start >= 0 else None
+    if not inner:
+        return [line]
+    end = start + 1 + len(inner)
+    indent = " " * (len(line) - len(line.lstrip()))
+    parts = _split(inner)
+    body = f"{indent}    {inner}"
+    if len(body) <= width and not (line.lstrip().startswith("def ") and len(parts) > 1):
+        return [line[: start + 1], body, f"{indent}{line[end:]}"]
+    broken = [text for p in parts for text in wrap_code(f"{indent}    {p},", width)]
+    return [line[: start + 1], *broken, f"{indent}{line[end:]}"]
+
+
+def _inside(line: str, start: int) -> str | None:
+    """What stands between the bracket at ``start`` and its partner, if little follows that."""
+    depth, quote = 0, ""
+    for position in range(start, len(line)):
+        c = line[position]
+        if quote:
+            quote = "" if c == quote and line[position - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+            if depth == 0:
+                return line[start + 1 : position] if len(line) - position <= 3 else None
+    return None
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside brackets and quotes."""
+    parts, depth, quote, begin = [], 0, "", 0
+    for position, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote and text[position - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[begin:position].strip())
+            begin = position + 1
+    return [p for p in (*parts, text[begin:].strip()) if p]
+
+
+def _weights_comment(weights: list[Node], width: int = 100) -> list[str]:
     """``# weights: fc1.weight f32[32,64], fc1.bias f32[32]``, wrapped at 100 columns."""
     lines: list[str] = []
     current = "    # weights:"
     for position, node in enumerate(weights):
         piece = f" {node.target} {node.type}" + ("," if position < len(weights) - 1 else "")
-        if len(current) + len(piece) > 100:
+        if len(current) + len(piece) > width:
             lines.append(current)
             current = "    #   "
         current += piece

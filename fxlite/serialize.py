@@ -1,8 +1,8 @@
 """Saving graphs as data: one ``.fxl`` file holds the graph as JSON and the weights as safetensors.
 
 In: a GraphModule. Out: a file, or bytes for pickle; and back, the identical graph: names, order,
-types, scope, loc, meta, tied weights. Loading traces nothing and runs no code from the file: names must be
-identifiers, ops must be in the registry, and the graph is linted.
+types, scope, loc, meta, tied weights. Loading traces nothing and runs no code from the file: names
+must be identifiers, ops must be in the registry, and the graph is linted.
 
 A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safetensors``::
 

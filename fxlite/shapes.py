@@ -28,6 +28,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
     nargs = (2,)
     is_integer = True
     is_nonnegative = True
+    precedence = 45  # for printing: below a product (50), so that 4*(H//2) keeps its parentheses
 
     @classmethod
     def eval(cls, a: Any, b: Any) -> Any:
@@ -317,6 +318,8 @@ class NamedDim:
 def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
     if isinstance(b, NamedDim):
         b = b.expr
+    elif hasattr(type(b), "__fx_record__"):
+        return NotImplemented  # a traced value: its own operators take over
     elif isinstance(b, float) or not (hasattr(b, "__index__") or isinstance(b, sympy.Expr)):
         return NotImplemented
     elif not isinstance(b, sympy.Expr):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite import dtypes
 from fxlite.errors import ArgumentError, FxliteError, TraceError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
@@ -94,9 +95,7 @@ class Tracer:
         from fxlite import shapes
 
         if isinstance(value, shapes.NamedDim):
-            return self.graph.create_node(
-                "call_function", "full", (), {"shape": (), "value": value.expr, "dtype": "i64"}
-            )
+            return self._size_as_tensor(value, dtypes.int64)
         if isinstance(value, (tuple, list)):
             return type(value)(self.create_arg(v) for v in value)
         if isinstance(value, dict):
@@ -129,6 +128,7 @@ class Tracer:
     # -- recording -----------------------------------------------------------------------------
     def record(self, op: Op, bound: dict[str, Any]) -> Any:
         """Record a call of an op; called by ops and proxies."""
+        bound = self._weak_sizes(op, bound)
         nodes = op.map_tensors(self.create_arg, bound)
         args, kwargs = op.split_arguments(nodes)
         proxy = self.create_proxy("call_function", op, args, kwargs)
@@ -143,6 +143,32 @@ class Tracer:
                 if isinstance(value, Proxy):
                     proxy.made_view_of(value)
         return proxy
+
+    def _weak_sizes(self, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
+        """A named size among the operands is a Python int when the program runs: it takes the dtype
+        of the tensors beside it, as in ``x / x.shape[0]``."""
+        from fxlite.shapes import NamedDim
+
+        operands = list(op.tensors(bound))
+        if not any(isinstance(v, NamedDim) for v in operands):
+            return bound
+        strong = [
+            v.type.dtype if isinstance(v, Proxy) else dtypes.of_value(v)
+            for v in operands
+            if isinstance(v, (Proxy, np.ndarray, np.generic))
+        ]
+        dtype = dtypes.result_type(*strong, 1) if strong else dtypes.int64
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, NamedDim):
+                return Proxy(self._size_as_tensor(value, dtype), self)
+            return value
+
+        return op.map_tensors(convert, bound)
+
+    def _size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
+        attributes = {"shape": (), "value": value.expr, "dtype": dtype}
+        return self.create_proxy("call_function", self._op("full"), (), attributes).node
 
     @staticmethod
     def _op(name: str) -> Op:

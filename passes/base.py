@@ -68,10 +68,11 @@ def unique_attribute(module: GraphModule, wish: str) -> str:
         if type(parent) is not Container:
             wish = wish.replace(".", "_")
             break
-    name, count = wish, 0
+    counts: dict[str, int] = module.__dict__.setdefault("_name_counts", {})
+    name = wish
     while _has_attribute(module, name):
-        count += 1
-        name = f"{wish}_{count}"
+        counts[wish] = counts.get(wish, 0) + 1
+        name = f"{wish}_{counts[wish]}"
     return name
 
 

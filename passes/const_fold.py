@@ -23,6 +23,7 @@ from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.passes.rewire import Rewiring
 from fxlite.types import TensorType
 
 _SUFFIX = {"permute": "permuted", "reshape": "reshaped", "slice": "part", "neg": "negated",
@@ -46,12 +47,13 @@ def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
             constant[node] = next((s for s in sources if s), "")
     kept = _to_store(constant)
     values = _evaluate(gm, constant, kept)
+    rewiring = Rewiring(graph)
     for node in kept:
         target = _store(gm, node, constant[node], np.asarray(values[node]))
         with graph.inserting_before(node), graph.with_origin(node):
-            new = graph.get_attr(target, node.type)
-        node.replace_all_uses_with(new)
-    for node in reversed(constant):
+            rewiring.replace(node, graph.get_attr(target, node.type))
+    rewiring.finish()
+    for node in reversed([n for n in constant if not n._erased]):
         if not node.users:
             graph.erase_node(node)
 

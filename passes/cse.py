@@ -21,10 +21,11 @@ import numpy as np
 import sympy
 
 from fxlite.dtypes import DType
-from fxlite.graph import Node, map_nodes
+from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import graph_pass
+from fxlite.passes.rewire import Rewiring
 
 _CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")  # what the tracer calls arrays of the program
 _LARGEST_CONSTANT = 1 << 16  # bytes compared by value
@@ -36,22 +37,18 @@ def cse(gm: GraphModule) -> None:
     commutative ops in any order), reads of the same weight, equal small constants. Random ops and
     calls of leaf modules are never merged."""
     first: dict[Any, Node] = {}
-    replaced: dict[Node, Node] = {}
+    rewiring = Rewiring(gm.graph)
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
-        if replaced and any(used in replaced for used in node.all_input_nodes):
-            # once per node, whatever the number of inputs: linear
-            args = map_nodes(node.args, lambda n: replaced.get(n, n))
-            node._set_arguments(args, map_nodes(node.kwargs, lambda n: replaced.get(n, n)))
+        rewiring.refresh(node)
         numbers[node] = len(numbers)
         key = _key(gm, node, numbers)
         if key is None:
             continue
         known = first.setdefault(key, node)
         if known is not node:
-            replaced[node] = known
-    for node in reversed(replaced):
-        gm.graph.erase_node(node)
+            rewiring.replace(node, known)
+    rewiring.finish()
 
 
 def _key(gm: GraphModule, node: Node, numbers: dict[Node, int]) -> Any:

@@ -20,10 +20,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fxlite.errors import GraphError, TraceError
-from fxlite.graph import Node, map_nodes
+from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.passes.rewire import Rewiring
 from fxlite.proxy import Proxy
 from fxlite.state import active_tracer
 from fxlite.tracer import Tracer
@@ -38,18 +39,39 @@ def decompose(gm: GraphModule, keep: Keep = frozenset()) -> None:
     predicate on nodes). ``getitem`` of an expanded tuple becomes the element itself.
 
     A composite in a graph without types whose expansion needs a shape stays, with a refusal."""
-    recorder = Recorder(gm)
+    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     is_kept = keep if callable(keep) else lambda node: node.target.name in keep
+    new_nodes: set[Node] = set()
     for node in list(gm.graph.nodes):
         work = [(node, 0)]
         while work:
             current, depth = work.pop()
-            if not _expands(current) or is_kept(current):
+            elements = _elements(current, rewiring)
+            if elements is not None:
+                rewiring.replace(current, elements[current.kwargs["index"]])
                 continue
-            if depth > _DEEPEST:
-                raise GraphError(f"the expansion of {current.target.name} does not end")
-            made = _expand(gm, current, recorder)
-            work.extend((new, depth + 1) for new in reversed(made))
+            rewiring.refresh(current)
+            if _expands(current) and not is_kept(current):
+                if depth > _DEEPEST:
+                    raise GraphError(f"the expansion of {current.target.name} does not end")
+                made = _expand(gm, current, recorder, rewiring)
+                new_nodes.update(made)
+                work.extend((new, depth + 1) for new in reversed(made))
+    names = {old: old.name for old in rewiring.new}
+    rewiring.finish()
+    for old, name in names.items():  # the last node of an expansion takes the name
+        new = rewiring.current(old)
+        if isinstance(new, Node) and new in new_nodes:
+            new_nodes.discard(new)
+            gm.graph.rename_node(new, name)
+
+
+def _elements(node: Node, rewiring: Rewiring) -> Any:
+    """What a ``getitem`` reads from, if that is a call that was expanded into several nodes."""
+    if node.op != "call_function" or node.target.name != "getitem":
+        return None
+    source = rewiring.current(node.args[0])
+    return source if isinstance(source, tuple) else None
 
 
 def _expands(node: Node) -> bool:
@@ -110,7 +132,7 @@ class Recorder(Tracer):
             active_tracer.reset(token)
 
 
-def _expand(gm: GraphModule, node: Node, recorder: Recorder) -> list[Node]:
+def _expand(gm: GraphModule, node: Node, recorder: Recorder, rewiring: Rewiring) -> list[Node]:
     """Replace one node by its expansion; returns the new nodes."""
     try:
         result = recorder.run(node, node.target.expand)
@@ -119,14 +141,9 @@ def _expand(gm: GraphModule, node: Node, recorder: Recorder) -> list[Node]:
             refuse(gm, "decompose", node, f"needs input types: {str(error).splitlines()[0]}")
             return []
         raise
-    made = recorder.made
     _check(node, result)
-    replace_value(node, result)
-    name = node.name
-    gm.graph.erase_node(node)
-    if result in made:
-        gm.graph.rename_node(result, name)
-    return made
+    rewiring.replace(node, result)
+    return recorder.made
 
 
 def _check(node: Node, result: Any) -> None:
@@ -135,17 +152,3 @@ def _check(node: Node, result: Any) -> None:
         raise GraphError(
             f"the expansion of {node.target.name} gives {types}, its type rule {node.type}"
         )
-
-
-def replace_value(node: Node, result: Node | tuple[Node, ...]) -> None:
-    """Make users of ``node`` read ``result``; for a tuple, ``getitem`` nodes become elements."""
-    if isinstance(result, Node):
-        node.replace_all_uses_with(result)
-        return
-    for user in list(node.users):
-        if user.op == "call_function" and user.target.name == "getitem":
-            user.replace_all_uses_with(result[user.arguments["index"]])
-            user.graph.erase_node(user)
-        else:
-            args = map_nodes(user.args, lambda n: result if n is node else n)
-            user._set_arguments(args, map_nodes(user.kwargs, lambda n: result if n is node else n))

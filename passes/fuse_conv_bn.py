@@ -119,7 +119,7 @@ def scale_output_channels(op: str, weight: Any, scale: Any, groups: int) -> Any:
 
 
 def _store(gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]) -> Node:
-    """A get_attr of the folded array: under the old name if nobody else reads it, else a new one."""
+    """A get_attr of the folded array: under the old name if nobody else reads that."""
     target = wish
     alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
     if not alone or not isinstance(_owner(gm, wish), (GraphModule, Container)):

@@ -8,11 +8,13 @@ In: a GraphModule, a pattern and a replacement written as plain functions in any
     matches = fx.replace_pattern(gm, pattern, replacement)
 
 Out: the list of matches; the graph is edited in place. Both functions are traced without types, so
-they must not ask for shapes. Matching starts from the pattern's result (the *anchor*); each node of the graph is tried once as an anchor, so the time is linear in the graph's size.
+they must not ask for shapes. Matching starts from the pattern's result (the *anchor*);
+each node of the graph is tried once as an anchor, so the time is linear in the graph's size.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +26,11 @@ from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import unique_attribute
+from fxlite.passes.rewire import Rewiring
 from fxlite.passes.same_arguments import same_attributes, same_number
 
 Program = Callable[..., Any]
+_UNDONE = "nothing was replaced, the graph is as it was"
 
 
 @dataclass
@@ -61,10 +65,13 @@ class Pattern:
         self.parameters = [n.target for n in self.graph.placeholders]
 
     def match(
-        self, anchor: Node, usable: Callable[[Node], bool] = lambda node: True
+        self,
+        anchor: Node,
+        usable: Callable[[Node], bool] = lambda node: True,
+        gone: Callable[[Node], bool] = lambda node: False,
     ) -> Match | None:
         """The match whose result is ``anchor``, or None. Nodes for which ``usable`` is false stand
-        only for parameters; they do not count as readers either."""
+        only for parameters; those for which ``gone`` is true do not count as readers."""
         if anchor.op != self.result.op or anchor.target != self.result.target:
             return None
         # Depth first, with the second order of commutative operands kept for later: no recursion.
@@ -72,7 +79,7 @@ class Pattern:
         while open_states:
             agenda, bound = open_states.pop()
             found = self._solve(agenda, bound, open_states, anchor.graph.owning_module, usable)
-            if found is not None and self._closed(found, anchor, usable):
+            if found is not None and _closed(found, anchor, gone):
                 names = {n: found.get(n) for n in self.graph.placeholders}
                 inside = {p: g for p, g in found.items() if p.op != "placeholder"}
                 return Match(anchor, {n.target: v for n, v in names.items()}, inside)
@@ -118,15 +125,16 @@ class Pattern:
                 agenda = (pair, agenda)
         return bound
 
-    def _closed(self, bound: dict[Node, Any], anchor: Node, usable: Callable[[Node], bool]) -> bool:
-        """True if nobody outside reads what is computed inside, the result excepted."""
-        inside = {g for p, g in bound.items() if p.op in ("call_function", "call_module")}
-        return all(
-            user in inside or not usable(user)
-            for node in inside
-            if node is not anchor
-            for user in node.users
-        )
+
+def _closed(bound: dict[Node, Any], anchor: Node, gone: Callable[[Node], bool]) -> bool:
+    """True if nobody outside reads what is computed inside, the result excepted."""
+    inside = {g for p, g in bound.items() if p.op in ("call_function", "call_module")}
+    return all(
+        user in inside or gone(user)
+        for node in inside
+        if node is not anchor
+        for user in node.users
+    )
 
 
 def _trace(program: Program | GraphModule | Graph) -> tuple[GraphModule, Graph]:
@@ -136,8 +144,28 @@ def _trace(program: Program | GraphModule | Graph) -> tuple[GraphModule, Graph]:
         return program, program.graph
     from fxlite.tracer import symbolic_trace
 
+    if isinstance(program, Op):
+        program = _with_parameters(program, _required_tensors(program))
+    elif isinstance(program, np.ufunc):
+        program = _with_parameters(program, ["x", "y", "z"][: program.nin])
     module = symbolic_trace(program)
     return module, module.graph
+
+
+def _required_tensors(op: Op) -> list[str]:
+    return [n for n, kind in op.tensor_kinds.items() if kind == "Tensor" and n not in op._defaults]
+
+
+def _with_parameters(program: Program, names: list[str]) -> Program:
+    """A function with these parameters, as tracing needs it: for ``np.exp`` or ``ops.exp`` itself."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return program(*args, **kwargs)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
 
 
 def _pairs(wanted: Node, value: Node) -> list[tuple[Any, Any]] | None:
@@ -208,8 +236,9 @@ def replace_pattern(
     rewriter = _Rewriter(gm, compiled, replacement)
     try:
         for node in list(gm.graph.nodes):
+            rewriter.refresh(node)
             if rewriter.usable(node):
-                found = compiled.match(node, rewriter.usable)
+                found = compiled.match(node, rewriter.usable, rewriter.dead.__contains__)
                 if found is not None and match_filter(found):
                     rewriter.replace(found)
     except Exception:
@@ -233,6 +262,8 @@ class _Rewriter:
         self.created: dict[Node, None] = {}
         self.dead: dict[Node, None] = {}  # in the order they are replaced
         self.edits: list[tuple[Node, tuple[Any, ...], dict[str, Any]]] = []
+        self.rewiring = Rewiring(gm.graph)
+        self.types = {n: n.type for n in gm.graph.nodes}
         self.weights: dict[str, str] = {}  # the replacement's weights, by their path in gm
         self.order = self._parameter_order()
 
@@ -251,6 +282,17 @@ class _Rewriter:
         """True for nodes of the original graph that are still there."""
         return node not in self.dead and node not in self.created and not node._erased
 
+    def refresh(self, node: Node) -> None:
+        """Let a node read what was put in so far; nodes are visited in order, each once."""
+        before = (node, node.args, node.kwargs)
+        if self.rewiring.new and any(n in self.rewiring for n in node.all_input_nodes):
+            self.edits.append(before)
+            try:
+                self.rewiring.refresh(node)
+            except Exception as error:
+                error.add_note(f"at {node.describe()}, which reads a replacement; {_UNDONE}")
+                raise
+
     def replace(self, match: Match) -> None:
         """Compute the replacement just before the match's result and let its users read it."""
         anchor, graph = match.anchor, self.gm.graph
@@ -265,16 +307,13 @@ class _Rewriter:
                         match.replacements.append(values[node])
             except Exception as error:
                 error.add_note(
-                    f"while replacing {match} at {anchor.describe()}; nothing was replaced"
+                    f"while replacing {match} at {anchor.describe()}; {_UNDONE}"
                 )
                 raise
         new = map_nodes(self.graph.output_node().args[0], lambda n: values[n])
         if not isinstance(new, Node):
             raise ArgumentError(f"the replacement gives {new!r} for {match}, not a tensor")
-        for user in list(anchor.users):
-            if user is not new and user not in self.created:
-                self.edits.append((user, user.args, user.kwargs))
-                user.replace_input_with(anchor, new)
+        self.rewiring.replace(anchor, new)
         self.dead[anchor] = None
         inside = (g for g in match.nodes.values() if g is not anchor and g.op != "get_attr")
         needed = set(_all_inputs(match.replacements)) | {new}
@@ -300,11 +339,17 @@ class _Rewriter:
         return self.weights[target]
 
     def undo(self) -> None:
-        """Take everything back."""
+        """Take everything back. Types come from before: half undone, the graph has none to infer."""
         for node, args, kwargs in reversed(self.edits):
-            node._set_arguments(args, kwargs)
+            for used in node.all_input_nodes:
+                used.users.pop(node, None)
+            node._args, node._kwargs = args, kwargs
+            for used in node.all_input_nodes:
+                used.users[node] = None
         for node in reversed(self.created):
             self.gm.graph.erase_node(node)
+        for node, known in self.types.items():
+            node.type = known
 
     def finish(self) -> None:
         """Erase what was replaced; a node that a replacement reads stays."""

@@ -26,6 +26,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import graph_pass
 from fxlite.passes.exact_casts import cast_of_cast
+from fxlite.passes.rewire import Rewiring
 from fxlite.types import TensorType
 
 
@@ -57,27 +58,27 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def simplify(gm: GraphModule) -> None:
     """Apply the rules until none fires; each changed node has its readers looked at again."""
     graph = gm.graph
+    rewiring = Rewiring(graph)
     work = [n for n in reversed(graph.nodes) if n.op == "call_function"]
     waiting = set(work)
+    inputs: dict[Node, None] = {}  # of replaced nodes: perhaps nobody reads them in the end
     while work:
         node = work.pop()
         waiting.discard(node)
-        if node._erased or not node.users:
+        if node in rewiring or not node.users:
             continue
+        rewiring.refresh(node)
         new = _apply(node)
         if new is None:
             continue
-        inputs = node.all_input_nodes
-        for user in reversed(node.users):
-            if user.op == "call_function" and user not in waiting:
-                work.append(user)
-                waiting.add(user)
-        node.replace_all_uses_with(new)
-        graph.erase_node(node)
+        inputs.update(dict.fromkeys(node.all_input_nodes))
+        again = [u for u in node.users if u.op == "call_function" and u not in waiting]
         if new.op == "call_function" and new not in waiting:
-            work.append(new)
-            waiting.add(new)
-        _erase_dead(inputs)
+            again.append(new)
+        work.extend(reversed(again))
+        waiting.update(again)
+        rewiring.replace(node, new)
+    rewiring.finish(inputs)
 
 
 def _apply(node: Node) -> Node | None:
@@ -97,16 +98,6 @@ def _apply(node: Node) -> Node | None:
             return made
         graph.erase_node(made)
     return None
-
-
-def _erase_dead(nodes: list[Node]) -> None:
-    """Erase what nobody reads any more, and then what only that read."""
-    while nodes:
-        node = nodes.pop()
-        if node._erased or node.users or node.is_impure() or node.op == "get_attr":
-            continue
-        nodes.extend(node.all_input_nodes)
-        node.graph.erase_node(node)
 
 
 # -- helpers ---------------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ with a height of 1. The function's own variables are listed in `RESERVED`.
 from __future__ import annotations
 
 from fxlite.codegen.c import gemm
-from fxlite.codegen.c.conv_direct import Channels, Pixels, conv_function, put_first, put_rows
+from fxlite.codegen.c.conv_channels import Channels
+from fxlite.codegen.c.conv_direct import conv_function, put_first, put_rows
+from fxlite.codegen.c.conv_pixels import Pixels
 from fxlite.codegen.c.conv_plan import (
     ConvSpec,
     pack_conv_weight,

@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
 }
 
 /* tile[pixels][PANEL]: 1 <= pixels <= TILE_ROWS pixels of one output row, `columns` channels. */
-__attribute__((noinline, noclone, unused)) static void sum_tile_T(
+TILE_FUNCTION static void sum_tile_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, int64_t b_row, T *restrict tile)
 {
@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void sum_places_T(
 
 /* sums[outputs][4][sums_step]: `pixels` pixels (whole vectors) at each of 4 places, for 1, 2 or 4
  * output channels. */
-__attribute__((noinline, noclone, unused)) static void sum_segment_T(
+TILE_FUNCTION static void sum_segment_T(
     int outputs, int pixels, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
 {

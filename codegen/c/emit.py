@@ -47,7 +47,7 @@ class Call:
 @dataclass(frozen=True)
 class CProgram:
     """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function takes;
-    ``program`` is what was emitted, ``calls`` its steps."""
+    ``program`` is what was emitted, ``calls`` its steps, ``outputs`` the C names of its results."""
 
     name: str
     sources: Mapping[str, str]
@@ -55,6 +55,7 @@ class CProgram:
     entry: Entry
     program: Program
     calls: tuple[Call, ...]
+    outputs: tuple[str, ...]
 
 
 def c_name(name: str) -> str:
@@ -74,11 +75,13 @@ def emit(module: GraphModule, name: str | None = None) -> CProgram:
         for number, found in enumerate(program.groups)
     ]
     blob = weights.blob(calls, program)
-    header, source = _Source(prefix, program, calls, weights, locations).texts()
+    printed = _Source(prefix, program, calls, weights, locations)
+    header, source = printed.texts()
     entry = _entry(prefix, program, locations)
     math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
-    return CProgram(prefix, sources, blob, entry, program, tuple(calls))
+    outputs = tuple(printed.outputs)
+    return CProgram(prefix, sources, blob, entry, program, tuple(calls), outputs)
 
 
 def _title(found: Group) -> str:
@@ -208,27 +211,56 @@ class _Source:
         lines = [
             comment(self._about()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
             "#ifndef FX_ERROR_DEFINED", "#define FX_ERROR_DEFINED",
-            "/* What went wrong: code 0 nothing, 1 an index out of range (value, limit, and where: a number of",
-            "   the list below), 2 out of memory. */",
+            "/* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for an axis of",
+            "   `limit` elements, at the place number `where`), 2 out of memory. */",
             "typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;",
             "#endif", "",
             *(f"/* where {i}: {t} */" for i, t in enumerate(self.locations)),
+            *([""] if self.locations else []),
             "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-            f"/* Bytes of the weights: the contents of {self.name}_weights.bin, 64-byte aligned in memory. */",
+            f"/* Bytes of the weights, the contents of {self.name}_weights.bin. */",
             f"#define {self.name.upper()}_WEIGHTS_BYTES {len_text(self.weights)}", "",
-            "/* Bytes of workspace a call needs, 64-byte aligned. */",
+            "/* Bytes of workspace that a call with these arguments needs. */",
             self._workspace_signature() + ";", "",
-            "/* Run the model. All arrays are dense and row-major; inputs and outputs may not overlap.",
-            "   Returns 0, or error->code. Calls with different workspaces may run at the same time. */",
+            comment(self._run_documentation()),
             "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))[:-2] + ";", "",
             "#ifdef __cplusplus", "}", "#endif", "#endif", "",
         ]  # fmt: skip
         return "\n".join(lines)
 
+    def _run_documentation(self) -> str:
+        """What a caller has to know about each argument."""
+        paths = result_paths(self.program.module)
+        rows = [(buffer_name(n), f"in   {n.type}") for n in self.program.inputs]
+        for node, name, path in zip(self.program.results, self.outputs, paths):
+            rows.append((name, f"out  {node.type}" + (f"  (the program's {path})" if path else "")))
+        if self.program.dims:
+            rows.append((", ".join(self.program.dims), "sizes of the named dims, 0 or more"))
+        rows += [
+            ("weights", f"{self.name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),
+            ("workspace", "memory to compute in, 64-byte aligned; may be NULL if no bytes are needed"),
+            ("n_threads", "how many OpenMP threads to use at most, 1 or more"),
+            ("error", "filled in; what went wrong"),
+        ]
+        width = min(24, max(len(name) for name, _ in rows))
+        return "\n".join([
+            "Run the model.", "", *(f"  {name:<{width}}  {text}" for name, text in rows), "",
+            "Arrays are dense and row-major"
+            + (", f16 and bf16 as their bits" if self._has_half() else "")
+            + "; outputs may overlap nothing else. Returns 0, or error->code.",
+            "Calls with different workspaces and outputs may run at the same time.",
+        ])  # fmt: skip
+
+    def _has_half(self) -> bool:
+        nodes = (*self.program.inputs, *self.program.results)
+        return any(n.type.dtype.name in ("f16", "bf16") for n in nodes)
+
     def _about(self) -> str:
         inputs = ", ".join(f"{n.target}: {n.type}" for n in self.program.inputs)
         outputs = ", ".join(str(n.type) for n in self.program.results)
-        return f"{self.name}: ({inputs}) -> ({outputs})\nMade by fxlite from {self.program.module.name}."
+        result = outputs if len(self.program.results) == 1 else f"({outputs})"
+        made = f"Made by fxlite from {self.program.module.name}."
+        return f"{self.name}: ({inputs}) -> {result}\n{made}"
 
     def _workspace_signature(self) -> str:
         dims = "".join(f"int64_t {d}, " for d in self.program.dims)
@@ -331,6 +363,24 @@ class _Source:
             if name != buffer_name(node):
                 lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
         return lines
+
+
+def result_paths(module: GraphModule) -> list[str]:
+    """Where each flat result stands in the program's result: ``["logits"]``, ``[1]``, ``.hidden``;
+    empty text for a program that returns one array."""
+    paths: list[str] = []
+    work: list[tuple[str, Any]] = [("", module.graph.output_node().args[0])]
+    while work:
+        path, value = work.pop()
+        if isinstance(value, Node):
+            paths.append(path)
+        elif isinstance(value, dict):
+            work += reversed([(f'{path}["{k}"]', v) for k, v in value.items()])
+        elif hasattr(value, "_fields"):
+            work += reversed([(f"{path}.{k}", v) for k, v in zip(value._fields, value)])
+        elif isinstance(value, (tuple, list)):
+            work += reversed([(f"{path}[{i}]", v) for i, v in enumerate(value)])
+    return paths
 
 
 def len_text(weights: _Weights) -> str:

@@ -1,10 +1,11 @@
 /* fx_math.h: the scalar functions that emitted code calls, in NumPy's meaning.
 
-   In: nothing but the compiler. Out: small functions fx_FUNCTION_DTYPE (dtypes f32 f64 i8 i16 i32 i64
-   u8 bool), fx_cast_FROM_TO, conversions of the two 16-bit float storage types, and fx_index. They are
-   plain scalar code without branches, so that gcc turns a loop that calls them into SIMD code
-   (-O3 -march=native -fno-math-errno -fno-trapping-math -fwrapv; never -ffast-math). The text is the
-   common subset of C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
+   In: nothing but the compiler. Out: small functions fx_FUNCTION_DTYPE (dtypes f32 f64 i8 i16 i32
+   i64 u8 bool), fx_cast_FROM_TO, conversions of the two 16-bit storage types, and fx_index. They
+   are plain scalar code without branches, so that gcc turns a loop that calls them into SIMD code
+   (-O3 -march=native -fno-math-errno -fno-trapping-math; never -ffast-math). Exceptions are the
+   functions that call the C library: mod and floordiv of f32, most of f64. The text is the common
+   subset of C11, C++17 and CUDA C; under NVRTC include prelude.cuh first, for the integer types. */
 #ifndef FX_MATH_H
 #define FX_MATH_H
 
@@ -26,7 +27,7 @@
 #endif
 #endif
 
-/* ---- Bits ---------------------------------------------------------------------------------------- */
+/* ---- Bits ------------------------------------------------------------------------------------ */
 
 #ifdef FX_ON_CUDA
 FX_FN uint32_t fx_bits_f32(float x) { return __float_as_uint(x); }
@@ -44,7 +45,7 @@ FX_FN float fx_float_from_bits(uint32_t bits) {
 }
 #endif
 
-/* ---- Floats: exact functions --------------------------------------------------------------------- */
+/* ---- Floats: exact functions ----------------------------------------------------------------- */
 
 FX_FN float fx_neg_f32(float x) { return -x; }
 FX_FN double fx_neg_f64(double x) { return -x; }
@@ -83,8 +84,8 @@ FX_FN double fx_sign_f64(double x) {
     return x != x ? x : sign;
 }
 
-/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it). `a > b ? a : b` is b when b is
-   NaN, so only a has to be looked at. */
+/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it). `a > b ? a : b` is b when b
+   is NaN, so only a has to be looked at. */
 FX_FN float fx_maximum_f32(float a, float b) {
     float larger = a > b ? a : b;
     return a != a ? a : larger;
@@ -116,8 +117,8 @@ FX_FN double fx_mod_f64(double a, double b) {
     return b == 0.0 ? rest : nonzero;
 }
 
-/* np.floor_divide, by the steps of NumPy's npy_divmod so that every special case agrees: a / 0 is the
-   true quotient, a zero has the sign of the true quotient. */
+/* np.floor_divide, rounded where NumPy rounds, so that every special case agrees: a / 0 is the true
+   quotient, a zero has the sign of the true quotient. */
 FX_FN float fx_floordiv_f32(float a, float b) {
     float rest = fmodf(a, b);
     float quotient = (a - rest) / b;
@@ -137,16 +138,20 @@ FX_FN double fx_floordiv_f64(double a, double b) {
     return b == 0.0 ? a / b : whole;
 }
 
-/* ---- float: elementary functions ----------------------------------------------------------------- */
+/* a * b + c, rounded once where the machine has the instruction and the compiler takes it. */
+FX_FN float fx_fma_f32(float a, float b, float c) { return a * b + c; }
+FX_FN double fx_fma_f64(double a, double b, double c) { return a * b + c; }
+
+/* ---- float: elementary functions ------------------------------------------------------------- */
 
 /* Each reduces its argument to a small interval and evaluates a polynomial there. Every lane of a
-   SIMD loop does the same work: special cases are chosen at the end, by selects. The polynomials have
-   the least largest error, by Remez's algorithm: tests/codegen/remez.py computes them, and the name
-   in brackets says which of its fits a function uses. Constants that are split in two parts have a
-   first part with so few bits that its products are exact, with fused multiply-adds or without.
+   SIMD loop does the same work: special cases are chosen at the end, by selects. The polynomials
+   have the least largest error, by Remez's algorithm: tests/codegen/remez.py computes them, and the
+   name in brackets says which of its fits a function uses. A constant in two parts (Cody and Waite,
+   1980) has a first part of so few bits that its products are exact, fused with a sum or not.
 
    Largest errors in ulp over all floats (pow: over 2^30 pairs), measured by
-   `python tests/codegen/test_fx_math.py`:
+   `python -m tests.codegen.test_fx_math`:
    ULP TABLE */
 
 #define FX_INF fx_float_from_bits(0x7f800000u)
@@ -232,7 +237,9 @@ FX_FN float fx_log_polynomial(float f, float n) {
 }
 
 /* The n of x = 2^n m with 1/sqrt(2) <= m < sqrt(2), for a normal x > 0 given by its bits */
-FX_FN uint32_t fx_exponent(uint32_t bits) { return (uint32_t)((int32_t)(bits - 0x3f3504f3u) >> 23); }
+FX_FN uint32_t fx_exponent(uint32_t bits) {
+    return (uint32_t)((int32_t)(bits - 0x3f3504f3u) >> 23);
+}
 
 FX_FN float fx_log_f32(float x) {
     int tiny = x < 1.17549435e-38f; /* subnormal: times 2^23 */
@@ -245,8 +252,8 @@ FX_FN float fx_log_f32(float x) {
     return x == 0.0f ? -FX_INF : y;
 }
 
-/* With 2^n near 1 + x, log1p(x) = log(2^n (1 + f)), f = x / 2^n + (1 / 2^n - 1): rounding 1 + x does
-   not matter, it only chooses n. The scale is 4 / 2^n, which is normal even for n = 128. */
+/* With 2^n near 1 + x, log1p(x) = log(2^n (1 + f)), f = x / 2^n + (1 / 2^n - 1): rounding 1 + x
+   does not matter, it only chooses n. The scale is 4 / 2^n, which is normal even for n = 128. */
 FX_FN float fx_log1p_f32(float x) {
     uint32_t n = fx_exponent(fx_bits_f32(1.0f + x));
     float scale = fx_float_from_bits((129u - n) << 23);
@@ -323,13 +330,33 @@ FX_FN uint32_t fx_low_bits_f64(double x) {
     return (uint32_t)bits;
 }
 
-/* x = n pi/2 + r with |r| <= pi/4. This is n (its lowest bits are what counts), and r in *rest. */
+/* x = n pi/2 + r with |r| <= pi/4, for 0 <= x. This is n, of which the lowest two bits count, and r
+   in *rest. From 2^50 on, x = y 2^27, y 2^54 or y 2^81 with an integer y below 2^50, so that of
+   2^27 * 2/pi, say, only the remainder modulo 4 counts (after Payne and Hanek, 1983). Each factor
+   has parts of 29, 29 and 53 bits: the products with the first two are exact. */
 FX_FN uint32_t fx_quadrant(float x, float *rest) {
-    double wide = x, rounder = wide * 0.6366197723675814 + FX_ROUNDER_F64;
-    double n = rounder - FX_ROUNDER_F64;
-    /* pi/2 in parts of 22, 22 and 53 bits */
-    *rest = (float)(wide - n * 0x1.921fbp+0 - n * 0x1.5110bp-22 - n * 6.223372171896613e-14);
-    return fx_low_bits_f64(rounder);
+    int far = x >= 0x1p50f, farther = x >= 0x1p77f, farthest = x >= 0x1p104f;
+    float scale = far ? 0x1p-27f : 1.0f;
+    double first = far ? -0x1.1b1bbebp-1 : 0x1.45f306ep-1;
+    double second = far ? 0x1.4fe13acp-32 : -0x1.b1bbeadp-32;
+    double third = far ? -0x1.70565911f924fp-64 : -0x1.80f62a0b82b2dp-62;
+    scale = farther ? 0x1p-54f : scale;
+    first = farther ? 0x1.4a7f09dp+0 : first;
+    second = farther ? 0x1.7d1f535p-30 : second;
+    third = farther ? -0x1.11f924eb53362p-61 : third;
+    scale = farthest ? 0x1p-81f : scale;
+    first = farthest ? -0x1.505c159p+0 : first;
+    second = farthest ? -0x1.911f925p-30 : second;
+    third = farthest ? 0x1.4acc9e21c821p-62 : third;
+
+    double y = (double)(x * scale), turns = y * first;
+    double rounder = turns + FX_ROUNDER_F64;
+    uint32_t n = fx_low_bits_f64(rounder);
+    turns = turns - (rounder - FX_ROUNDER_F64) + y * second;
+    rounder = turns + FX_ROUNDER_F64;
+    turns = turns - (rounder - FX_ROUNDER_F64) + y * third;
+    *rest = (float)(turns * 1.5707963267948966);
+    return n + fx_low_bits_f64(rounder);
 }
 
 /* sin(r) = r + r^3 P(r^2) [sin] */
@@ -359,7 +386,7 @@ FX_FN float fx_sin_f32(float x) {
 
 FX_FN float fx_cos_f32(float x) {
     float r;
-    uint32_t n = fx_quadrant(x, &r);
+    uint32_t n = fx_quadrant(fabsf(x), &r);
     float y = (n & 1u) != 0u ? fx_sin_polynomial(r) : fx_cos_polynomial(r);
     return fx_float_from_bits(fx_bits_f32(y) ^ ((n + 1u) & 2u) << 30);
 }
@@ -372,8 +399,8 @@ FX_FN float fx_tan_f32(float x) {
     return fx_float_from_bits(fx_bits_f32(y) ^ (fx_bits_f32(x) & 0x80000000u));
 }
 
-/* x^y = 2^(y log2 |x|), with the logarithm and the product in double; log2(1 + f) = f P(f) [log2].
-   The special cases are those of C and IEEE 754. */
+/* x^y = 2^(y log2 |x|) in double, so that 3^2 is 9; log2(1 + f) = f P(f) [log2], 2^r = 1 + r Q(r)
+   [exp2]. The special cases are those of C and IEEE 754. */
 FX_FN float fx_pow_f32(float x, float y) {
     float size = fabsf(x);
     int tiny = size < 1.17549435e-38f;
@@ -401,8 +428,15 @@ FX_FN float fx_pow_f32(float x, float y) {
     power = power > 160.0 ? 160.0 : power;
     power = power < -160.0 ? -160.0 : power;
     double rounder = power + FX_ROUNDER_F64;
-    float r = (float)((power - (rounder - FX_ROUNDER_F64)) * 0.6931471805599453);
-    float result = fx_scale(fx_exp_polynomial(r), fx_low_bits_f64(rounder));
+    double r = power - (rounder - FX_ROUNDER_F64);
+    double q = 1.519618657388357e-05;
+    q = q * r + 0.00015466756560601481;
+    q = q * r + 0.0013333934915004447;
+    q = q * r + 0.0096180381311640351;
+    q = q * r + 0.055504103661870967;
+    q = q * r + 0.24022651066569972;
+    q = q * r + 0.69314718070445513;
+    float result = fx_scale((float)(1.0 + r * q), fx_low_bits_f64(rounder));
 
     result = size == 1.0f && y == y ? 1.0f : result; /* also y infinite */
     float half = 0.5f * y;
@@ -492,7 +526,7 @@ FX_FN float fx_atan2_f32(float y, float x) {
     return x != x || y != y ? x + y : angle;
 }
 
-/* ---- double: elementary functions, by the C library ---------------------------------------------- */
+/* ---- double: elementary functions, by the C library ------------------------------------------ */
 
 FX_FN double fx_exp_f64(double x) { return exp(x); }
 FX_FN double fx_expm1_f64(double x) { return expm1(x); }
@@ -515,17 +549,21 @@ FX_FN double fx_atan_f64(double x) { return atan(x); }
 FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
 FX_FN double fx_pow_f64(double x, double y) { return pow(x, y); }
 
-/* ---- Integers ------------------------------------------------------------------------------------ */
+/* ---- Integers -------------------------------------------------------------------------------- */
 
 /* NumPy's rules: results wrap; the quotient is rounded down and the remainder has the sign of the
    divisor; x / 0 and x % 0 are 0, and the lowest integer divided by -1 is itself. Shifting by the
    width or more (or by a negative count) leaves nothing but the sign. A negative exponent, which
-   NumPy refuses, gives the truncated reciprocal: 1, -1 or 0. All arithmetic that may overflow is done
-   on unsigned integers of at least int's width, which is defined without -fwrapv. */
+   NumPy refuses, gives the truncated reciprocal: 1, -1 or 0. What may overflow is done on unsigned
+   integers of at least int's width, which is defined without -fwrapv. (Emitted code that adds with
+   a plain + relies on that flag.) */
 #define FX_INTEGER_FUNCTIONS(NAME, T, UNSIGNED, BITS)                                             \
     FX_FN T fx_add_##NAME(T a, T b) { return (T)((UNSIGNED)a + (UNSIGNED)b); }                    \
     FX_FN T fx_sub_##NAME(T a, T b) { return (T)((UNSIGNED)a - (UNSIGNED)b); }                    \
     FX_FN T fx_mul_##NAME(T a, T b) { return (T)((UNSIGNED)a * (UNSIGNED)b); }                    \
+    FX_FN T fx_fma_##NAME(T a, T b, T c) {                                                        \
+        return (T)((UNSIGNED)a * (UNSIGNED)b + (UNSIGNED)c);                                      \
+    }                                                                                             \
     FX_FN T fx_neg_##NAME(T a) { return (T)(0u - (UNSIGNED)a); }                                  \
     FX_FN T fx_maximum_##NAME(T a, T b) { return a > b ? a : b; }                                 \
     FX_FN T fx_minimum_##NAME(T a, T b) { return a < b ? a : b; }                                 \
@@ -567,9 +605,9 @@ FX_FN uint8_t fx_pow_u8(uint8_t base, uint8_t exponent) {
     return fx_power_by_squaring_u8(base, exponent);
 }
 
-/* Up to 32 bits, quotients are taken in floating point, which SIMD units can divide. That is exact: a
-   quotient that is no integer is away from the next one by more than the type with twice as many
-   bits rounds. */
+/* Up to 32 bits, quotients are taken in floating point, which SIMD units can divide. Rounding it
+   down is exact: a quotient that is not whole differs from the next whole number by more than one
+   part in 2^15 (2^31 for 32 bits), and float (double) rounds by less. */
 #define FX_SMALL_DIVISION(NAME, T, REAL, FLOOR)                                               \
     FX_FN T fx_floordiv_##NAME(T a, T b) {                                                    \
         REAL quotient = FLOOR((REAL)a / (REAL)(b == 0 ? (T)1 : b));                           \
@@ -608,7 +646,7 @@ FX_FN unsigned char fx_maximum_bool(unsigned char a, unsigned char b) { return a
 FX_FN unsigned char fx_minimum_bool(unsigned char a, unsigned char b) { return a & b; }
 FX_FN unsigned char fx_abs_bool(unsigned char a) { return a; }
 
-/* ---- Casts --------------------------------------------------------------------------------------- */
+/* ---- Casts ----------------------------------------------------------------------------------- */
 
 /* Float to integer where the value may not fit: what x86-64 and so NumPy there gives, the lowest
    integer. 8 and 16 bits go through 32 and wrap. */
@@ -633,7 +671,7 @@ FX_FN int8_t fx_cast_f64_i8(double x) { return (int8_t)fx_cast_f64_i32(x); }
 FX_FN uint8_t fx_cast_f32_u8(float x) { return (uint8_t)fx_cast_f32_i32(x); }
 FX_FN uint8_t fx_cast_f64_u8(double x) { return (uint8_t)fx_cast_f64_i32(x); }
 
-/* ---- 16-bit floats: storage types ---------------------------------------------------------------- */
+/* ---- 16-bit floats: storage types ------------------------------------------------------------ */
 
 FX_FN float fx_f32_from_bf16(uint16_t half) { return fx_float_from_bits((uint32_t)half << 16); }
 
@@ -664,7 +702,19 @@ FX_FN uint16_t fx_f16_from_f32(float x) {
     return (uint16_t)(sign | half);
 }
 
-/* ---- Checked indices ----------------------------------------------------------------------------- */
+/* From double, first to float "to odd": the last bit says whether anything was lost, so that the
+   second rounding cannot take a value beside a tie for the tie. */
+FX_FN uint16_t fx_f16_from_f64(double x) {
+    float nearest = (float)x;
+    double back = (double)nearest;
+    uint32_t bits = fx_bits_f32(nearest);
+    uint32_t odd = (fabs(back) > fabs(x) ? bits - 1u : bits) | 1u;
+    return fx_f16_from_f32(back == x || x != x ? nearest : fx_float_from_bits(odd));
+}
+/* As ml_dtypes does, rounding twice. */
+FX_FN uint16_t fx_bf16_from_f64(double x) { return fx_bf16_from_f32((float)x); }
+
+/* ---- Checked indices ------------------------------------------------------------------------- */
 
 #ifndef FX_ERROR_DEFINED
 #define FX_ERROR_DEFINED
@@ -697,8 +747,8 @@ __attribute__((noinline, cold, unused)) static void fx_index_failed(
 }
 #endif
 
-/* An index into an axis of `extent` elements; a negative one counts from the end. One out of range is
-   recorded in *error, and -1 is returned. */
+/* An index into an axis of `extent` elements; a negative one counts from the end. One out of range
+   is recorded in *error, and -1 is returned. */
 FX_FN int64_t fx_index(int64_t i, int64_t extent, int64_t where, fx_error *error) {
     if (i >= -extent && i < extent) return i < 0 ? i + extent : i;
     fx_index_failed(i, extent, where, error);

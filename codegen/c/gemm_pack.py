@@ -71,8 +71,22 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
 int omp_get_thread_num(void);
 #endif
 
+/* For tiles: one copy of the code, whoever calls it. */
+#ifdef __clang__
+#define TILE_FUNCTION __attribute__((noinline, unused))
+#else
+#define TILE_FUNCTION __attribute__((noinline, noclone, unused))
+#endif
+
+/* The vector of those elements of a (numbered from 0) and b (following a's) that are listed. */
+#ifdef __clang__
+#define SHUFFLE(index, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(index, a, b, ...) __builtin_shuffle(a, b, (index){__VA_ARGS__})
+#endif
+
 /* The number of the calling thread in its team; 0 when compiled without OpenMP. */
-static inline int this_thread(void)
+static inline int64_t this_thread(void)
 {
 #ifdef _OPENMP
     return omp_get_thread_num();
@@ -155,7 +169,7 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
  * rows b_row apart), 1 <= rows <= TILE_ROWS. Reads and writes whole cache lines: columns rounded
  * up to a multiple of LINE; the columns beyond hold what the panel holds there. */
-__attribute__((noinline, noclone, unused)) static void multiply_tile_T(
+TILE_FUNCTION static void multiply_tile_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
     T *restrict tile)
 {
@@ -189,10 +203,8 @@ __attribute__((unused)) static void copy_transposed_T(
             for (int round = 1; round < T_lanes; round *= 2) {
                 #pragma GCC unroll 8
                 for (int r = 0; r < T_lanes / 2; r++) {
-                    woven[2 * r] = __builtin_shuffle(square[r], square[r + T_lanes / 2],
-                                                     T_weave_low);
-                    woven[2 * r + 1] = __builtin_shuffle(square[r], square[r + T_lanes / 2],
-                                                         T_weave_high);
+                    woven[2 * r] = T_weave_low(square[r], square[r + T_lanes / 2]);
+                    woven[2 * r + 1] = T_weave_high(square[r], square[r + T_lanes / 2]);
                 }
                 #pragma GCC unroll 16
                 for (int r = 0; r < T_lanes; r++)
@@ -251,7 +263,7 @@ __attribute__((unused)) static void pack_rows_T(
 
 
 def _weaves(ctype: str, index_type: str) -> str:
-    """The shuffle masks of copy_transposed, for each width of vector."""
+    """The two shuffles of copy_transposed, for each width of vector."""
     lines = [
         "",
         f"typedef {index_type} {ctype}_index __attribute__((vector_size(VECTOR_BYTES)));",
@@ -264,8 +276,9 @@ def _weaves(ctype: str, index_type: str) -> str:
         lanes = width // ITEM_BYTES[ctype]
         lines.append(directive)
         for name, start in (("low", 0), ("high", lanes // 2)):
-            weave = (f"{start + j // 2 + j % 2 * lanes}" for j in range(lanes))
-            lines.append(f"#define {ctype}_weave_{name} (({ctype}_index){{{', '.join(weave)}}})")
+            weave = ", ".join(f"{start + j // 2 + j % 2 * lanes}" for j in range(lanes))
+            lines.append(f"#define {ctype}_weave_{name}(a, b) \\")
+            lines.append(f"    SHUFFLE({ctype}_index, a, b, {weave})")
     lines.append("#endif")
     return "\n".join(lines) + "\n"
 

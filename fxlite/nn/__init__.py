@@ -1,7 +1,7 @@
 """torch.nn's layers over NumPy: same names, arguments, defaults and state_dict keys.
 
-Differences from torch: no ``device=`` arguments; ``inplace=`` is taken and ignored; the first input of
-every layer is named ``x`` (MultiheadAttention keeps ``query, key, value``).
+Differences from torch: no ``device=`` arguments; ``inplace=`` is taken and ignored; the first input
+of every layer is named ``x`` (MultiheadAttention keeps ``query, key, value``).
 """
 
 from fxlite.nn import functional, init

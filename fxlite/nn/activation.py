@@ -133,7 +133,8 @@ class LeakyReLU(Activation):
 
 
 class PReLU(Activation):
-    """``x`` where positive, else ``weight * x``; weight [num_parameters], one for each channel or one."""
+    """``x`` where positive, else ``weight * x``; weight [num_parameters], one for each channel or
+    one."""
 
     shown = ("num_parameters",)
 
@@ -200,9 +201,7 @@ class Hardtanh(Activation):
 
     shown = ("min_val", "max_val")
 
-    def __init__(
-        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-    ) -> None:
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 

@@ -16,14 +16,15 @@ from fxlite.nn.module import Module
 
 
 class MultiheadAttention(Module):
-    """Attention of ``query`` [L, N, E] to ``key`` [S, N, kdim] and ``value`` [S, N, vdim] (``batch_first``:
-    N first; unbatched: without N) in ``num_heads`` parts: (output [L, N, E], weights or None).
+    """Attention of ``query`` [L, N, E] to ``key`` [S, N, kdim] and ``value`` [S, N, vdim]
+    (``batch_first``: N first; unbatched: without N) in ``num_heads`` parts: (output [L, N, E],
+    weights or None).
 
-    Boolean masks are True where attention is *not* allowed, float masks are added: ``attn_mask`` [L, S] or
-    [N*num_heads, L, S], ``key_padding_mask`` [N, S]. ``need_weights``: also return the weights
-    [N, L, S], averaged over heads unless ``average_attn_weights`` is False ([N, num_heads, L, S]). The output
-    is always made by the op ``scaled_dot_product_attention``, so a query with nothing allowed gives
-    zeros as torch does without weights (with weights it gives NaN)."""
+    Boolean masks are True where attention is *not* allowed, float masks are added: ``attn_mask``
+    [L, S] or [N*num_heads, L, S], ``key_padding_mask`` [N, S]. ``need_weights``: also return the
+    weights [N, L, S], averaged over heads unless ``average_attn_weights`` is False ([N, num_heads,
+    L, S]). The output is always made by the op ``scaled_dot_product_attention``, so a query with
+    nothing allowed gives zeros as torch does without weights (with weights it gives NaN)."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
@@ -88,7 +89,7 @@ class MultiheadAttention(Module):
         if not need_weights:
             return output, None
         if causal:
-            mask = ops.tril(ops.ones((q.shape[-2], k.shape[-2]), dtype="bool"))
+            mask = F.causal_mask(q, k)
         weights = F.attention_weights(q, k, mask)
         weights = ops.mean(weights, axis=1) if average_attn_weights else weights
         return output, weights if batched else ops.squeeze(weights, 0)

@@ -16,7 +16,8 @@ class _Indexed(Module):
         size, position = len(self), operator.index(index)
         if not -size <= position < size:
             raise IndexError(f"index {index} is out of range for {type(self).__name__} of {size}")
-        return list(self._modules)[position % size]
+        keys: list[str] = list(self._modules)
+        return keys[position % size]
 
     def _renumber(self, modules: Iterable[Module]) -> None:
         self.__dict__["_modules"] = {str(i): m for i, m in enumerate(modules)}
@@ -140,15 +141,15 @@ class ModuleDict(Module):
 
     def keys(self) -> Iterable[str]:
         """Names, in order."""
-        return self._modules.keys()
+        return list(self._modules)
 
     def values(self) -> Iterable[Any]:
         """Modules, in order."""
-        return self._modules.values()
+        return list(self._modules.values())
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """(name, module), in order."""
-        return self._modules.items()
+        return list(self._modules.items())
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace modules."""
@@ -164,9 +165,9 @@ class ModuleDict(Module):
 class ParameterList(Module):
     """A list of parameters that are registered; arrays given to it become parameters."""
 
-    def __init__(self, parameters: Iterable[Any] | None = None) -> None:
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
-        self.extend(parameters or ())
+        self.extend(values or ())
 
     def __getitem__(self, index: int) -> Any:
         size, position = len(self), operator.index(index)
@@ -222,7 +223,7 @@ class ParameterDict(Module):
 
     def keys(self) -> Iterable[str]:
         """Names, in order."""
-        return self._parameters.keys()
+        return list(self._parameters)
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """(name, parameter), in order."""

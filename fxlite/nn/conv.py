@@ -30,12 +30,12 @@ class _Conv(Module):
         super().__init__()
         if padding_mode != "zeros":
             raise ArgumentError(
-                f"{type(self).__name__} pads with zeros only, not padding_mode={padding_mode!r}; pad "
-                f"the input with np.pad before it"
+                f"{type(self).__name__} pads with zeros only, not padding_mode={padding_mode!r}; "
+                f"pad the input with np.pad before it"
             )
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if groups < 1 or channels % groups:
-                raise ArgumentError(f"{name} {channels} does not divide into {groups} groups")
+        for name, count in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if groups < 1 or count % groups:
+                raise ArgumentError(f"{name} {count} does not divide into {groups} groups")
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ArgumentError(f'padding must be ints, "same" or "valid", not {padding!r}')
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
@@ -49,7 +49,9 @@ class _Conv(Module):
             else (out_channels, in_channels // groups)
         )
         self.weight = empty_parameter(*channels, *self.kernel_size, dtype=dtype)
-        self.register_parameter("bias", empty_parameter(out_channels, dtype=dtype) if bias else None)
+        self.register_parameter(
+            "bias", empty_parameter(out_channels, dtype=dtype) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -82,19 +84,22 @@ class _Forward(_Conv):
         padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", dtype: Any = None,
     ) -> None:  # fmt: skip
-        self._setup(in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias,
-                    padding_mode, dtype)  # fmt: skip
+        self._setup(in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups,
+                    bias, padding_mode, dtype)  # fmt: skip
 
 
 class Conv1d(_Forward):
     """[N, in_channels, L] -> [N, out_channels, L']; weight [out, in/groups, K].
 
-    ``padding`` is an int, "same" or "valid"; ``padding_mode`` other than zeros raises ArgumentError."""
+    ``padding`` is an int, "same" or "valid"; ``padding_mode`` other than zeros raises
+    ArgumentError."""
 
     rank = 1
 
     def forward(self, x: Any) -> Any:
-        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return F.conv1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
 
 
 class Conv2d(_Forward):
@@ -106,7 +111,9 @@ class Conv2d(_Forward):
     rank = 2
 
     def forward(self, x: Any) -> Any:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return F.conv2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
 
 
 class _Transposed(_Conv):
@@ -119,8 +126,8 @@ class _Transposed(_Conv):
         padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
         dilation: Any = 1, padding_mode: str = "zeros", dtype: Any = None,
     ) -> None:  # fmt: skip
-        self._setup(in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation,
-                    groups, bias, padding_mode, dtype)  # fmt: skip
+        self._setup(in_channels, out_channels, kernel_size, stride, padding, output_padding,
+                    dilation, groups, bias, padding_mode, dtype)  # fmt: skip
 
 
 class ConvTranspose1d(_Transposed):

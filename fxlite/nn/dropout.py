@@ -23,7 +23,8 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Each element of x 0 with probability ``p``, else scaled by 1 / (1 - p); x itself in eval mode."""
+    """Each element of x 0 with probability ``p``, else scaled by 1 / (1 - p); x itself in eval
+    mode."""
 
     def forward(self, x: Any) -> Any:
         return F.dropout(x, self.p, self.training)

@@ -1,8 +1,9 @@
 """torch.nn.functional's names and argument orders over the ops.
 
 Every function takes arrays or traced values and returns a new value. ``inplace=`` is accepted for
-torch's signatures and ignored: nothing is ever written in place. torch's deprecated ``size_average``
-and ``reduce`` do not exist; arguments that torch places behind them are keyword-only here.
+torch's signatures and ignored: nothing is ever written in place. torch's deprecated
+``size_average`` and ``reduce`` do not exist; arguments that torch places behind them are
+keyword-only here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fxlite.errors import ArgumentError
 from fxlite.nn.functional_loss import (
     attention_weights,
     binary_cross_entropy_with_logits,
+    causal_mask,
     cross_entropy,
     dropout,
     dropout1d,
@@ -46,14 +48,15 @@ Tensor = Any
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "attention_weights", "avg_pool1d", "avg_pool2d", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv_transpose1d",
-    "conv_transpose2d", "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "elu",
-    "embedding", "flatten", "gelu", "glu", "group_norm", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "instance_norm", "interpolate", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "log_softmax", "logsigmoid", "max_pool1d", "max_pool2d", "mish", "mse_loss", "nll_loss", "normalize",
-    "one_hot", "pad", "pixel_shuffle", "prelu", "relu", "relu6", "rms_norm",
-    "scaled_dot_product_attention", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "tanh", "tanhshrink", "threshold", "unflatten",
+    "binary_cross_entropy_with_logits", "causal_mask", "celu", "conv1d", "conv2d",
+    "conv_transpose1d", "conv_transpose2d", "cosine_similarity", "cross_entropy", "dropout",
+    "dropout1d", "dropout2d", "elu", "embedding", "flatten", "gelu", "glu", "group_norm",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "interpolate",
+    "l1_loss", "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "max_pool1d",
+    "max_pool2d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "pixel_shuffle",
+    "prelu", "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid",
+    "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink",
+    "threshold", "unflatten",
 ]  # fmt: skip
 
 
@@ -89,7 +92,8 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -
 
 
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    """``x`` where positive, else ``weight * x``, a slope for each channel (axis 1) or one for all."""
+    """``x`` where positive, else ``weight * x``, a slope for each channel (axis 1) or one for
+    all."""
     return ops.prelu(x, weight)
 
 
@@ -256,10 +260,11 @@ def conv_transpose2d(
 
 # -- normalization ---------------------------------------------------------------------------------
 def batch_norm(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor = None, bias: Tensor = None,
-    training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
+    x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor = None,
+    bias: Tensor = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Normalization of each channel. Running statistics are never written (``nn.BatchNorm2d`` does)."""
+    """Normalization of each channel. Running statistics are never written (``nn.BatchNorm2d``
+    does)."""
     return ops.batch_norm(x, running_mean, running_var, weight, bias, training=training, eps=eps)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.errors import ArgumentError
+from fxlite.ops.composite import created
 
 Tensor = Any
 
@@ -59,8 +60,8 @@ def _probability(p: float) -> float:
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element 0 with probability ``p``, else scaled by ``1 / (1 - p)``; ``x`` itself (no node in
-    a graph) unless ``training``."""
+    """Each element 0 with probability ``p``, else scaled by ``1 / (1 - p)``; ``x`` itself (no node
+    in a graph) unless ``training``."""
     return ops.dropout(x, p=p) if training and _probability(p) else x
 
 
@@ -78,7 +79,7 @@ def _channels(x: Tensor, p: float, training: bool, spatial: int) -> Tensor:
     if not (training and _probability(p)):
         return x
     shape = (*x.shape[:-spatial], *(1,) * spatial)
-    return x * ops.dropout(ops.ones(shape, dtype=x.dtype), p=p)
+    return x * ops.dropout(created(x, ops.ones, shape, dtype=x.dtype), p=p)
 
 
 # -- attention and lookups -------------------------------------------------------------------------
@@ -95,9 +96,14 @@ def scaled_dot_product_attention(
             query, key, value, attn_mask, is_causal=is_causal, scale=scale
         )
     if is_causal:
-        attn_mask = ops.tril(ops.ones((query.shape[-2], key.shape[-2]), dtype="bool"))
+        attn_mask = causal_mask(query, key)
     weights = attention_weights(query, key, attn_mask, scale)
     return ops.matmul(ops.dropout(weights, p=dropout_p), value)
+
+
+def causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """True [L, S] where the key's position is not after the query's."""
+    return ops.tril(created(query, ops.ones, (query.shape[-2], key.shape[-2]), dtype="bool"))
 
 
 def attention_weights(
@@ -115,7 +121,8 @@ def attention_weights(
 
 
 def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of ``weight`` [N, D] at integers x [...]: [..., D]. ``padding_idx`` has no effect here."""
+    """Rows of ``weight`` [N, D] at integers x [...]: [..., D]. ``padding_idx`` has no effect
+    here."""
     return ops.embedding(x, weight)
 
 

@@ -27,7 +27,8 @@ def _max_pool(
 ) -> Tensor:  # fmt: skip
     _no_indices(return_indices, name)
     return lookup(name)(
-        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode,
     )  # fmt: skip
 
 
@@ -57,7 +58,8 @@ def avg_pool1d(
 ) -> Tensor:  # fmt: skip
     """Mean of each window of x [N, C, L]."""
     return ops.avg_pool1d(
-        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
     )  # fmt: skip
 
 
@@ -120,7 +122,9 @@ def pad(
     if mode != "constant":
         raise ArgumentError(f"pad has mode='constant' only, not {mode!r}")
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
-        raise ArgumentError(f"pad must hold a pair for each of up to {x.ndim} axes, not {tuple(pad)}")
+        raise ArgumentError(
+            f"pad must hold a pair for each of up to {x.ndim} axes, not {tuple(pad)}"
+        )
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     padding = ((0, 0),) * (x.ndim - len(pairs)) + tuple(reversed(pairs))
     return ops.pad(x, padding, value=0 if value is None else value)

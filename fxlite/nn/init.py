@@ -1,7 +1,8 @@
-"""Initialization: fills parameters in place with torch.nn.init's distributions, and owns the generator.
+"""Initialization: fills parameters in place with torch.nn.init's distributions, and owns the
+generator.
 
-In: arrays (written in place and returned). All randomness of ``fxlite.nn``, dropout included, comes from
-one NumPy generator seeded by :func:`manual_seed`; its numbers are not torch's.
+In: arrays (written in place and returned). All randomness of ``fxlite.nn``, dropout included, comes
+from one NumPy generator seeded by :func:`manual_seed`; its numbers are not torch's.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ def trunc_normal_(
     tensor: Array, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> Array:
     """Normal, drawn again until it lies in ``[a, b]``."""
-    values = generator().normal(mean, std, tensor.shape)
+    values = np.asarray(generator().normal(mean, std, tensor.shape))
     if not _overlaps(mean, std, a, b):
-        raise ArgumentError(f"[{a}, {b}] is too far from the mean {mean} (standard deviation {std})")
+        raise ArgumentError(
+            f"[{a}, {b}] is too far from the mean {mean} (standard deviation {std})"
+        )
     outside = (values < a) | (values > b)
     while outside.any():
         values[outside] = generator().normal(mean, std, int(outside.sum()))
@@ -82,7 +85,10 @@ def ones_(tensor: Array) -> Array:
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """Gain torch recommends for a nonlinearity (``torch.nn.init.calculate_gain``)."""
     gains = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
-    linear = "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d sigmoid".split()
+    linear = [
+        "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+        "sigmoid",
+    ]  # fmt: skip
     if nonlinearity in linear:
         return 1.0
     if nonlinearity == "leaky_relu":
@@ -96,19 +102,23 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def fans(tensor: Array) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight [out, in, ...]."""
     if tensor.ndim < 2:
-        raise ArgumentError(f"fan in and fan out need a weight of rank 2 or more, not {tensor.shape}")
+        raise ArgumentError(
+            f"fan in and fan out need a weight of rank 2 or more, not {tensor.shape}"
+        )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
 def xavier_uniform_(tensor: Array, gain: float = 1.0) -> Array:
-    """Uniform with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio 2010)."""
+    """Uniform with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio
+    2010)."""
     bound = gain * math.sqrt(6 / max(sum(fans(tensor)), 1))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Array, gain: float = 1.0) -> Array:
-    """Normal with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio 2010)."""
+    """Normal with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio
+    2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor)), 1)))
 
 
@@ -135,7 +145,8 @@ def kaiming_normal_(
 
 
 def orthogonal_(tensor: Array, gain: float = 1.0) -> Array:
-    """A (semi-)orthogonal matrix over all axes but the first (Saxe et al. 2013, arXiv:1312.6120)."""
+    """A (semi-)orthogonal matrix over all axes but the first (Saxe et al. 2013,
+    arXiv:1312.6120)."""
     fans(tensor)
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     q, r = np.linalg.qr(generator().normal(size=(max(rows, columns), min(rows, columns))))

@@ -39,7 +39,9 @@ class Linear(Module):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = empty_parameter(out_features, in_features, dtype=dtype)
-        self.register_parameter("bias", empty_parameter(out_features, dtype=dtype) if bias else None)
+        self.register_parameter(
+            "bias", empty_parameter(out_features, dtype=dtype) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -68,7 +70,9 @@ class Bilinear(Module):
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
         self.weight = empty_parameter(out_features, in1_features, in2_features, dtype=dtype)
-        self.register_parameter("bias", empty_parameter(out_features, dtype=dtype) if bias else None)
+        self.register_parameter(
+            "bias", empty_parameter(out_features, dtype=dtype) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

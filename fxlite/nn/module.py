@@ -1,7 +1,7 @@
 """Module and Parameter: torch.nn's containers over NumPy arrays.
 
-In: arrays assigned as attributes. Out: modules that run eagerly as they stand, whose weights read as
-graph inputs while a tracer is active, with torch's names in ``state_dict``.
+In: arrays assigned as attributes. Out: modules that run eagerly as they stand, whose weights read
+as graph inputs while a tracer is active, with torch's names in ``state_dict``.
 """
 
 from __future__ import annotations
@@ -41,8 +41,23 @@ class Parameter(np.ndarray[Any, Any]):
         plain = np.asarray(array)
         return plain[()] if return_scalar else plain
 
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> Any:
+        array = np.array(self, subok=False)
+        made = Parameter(array, self.requires_grad) if self.is_parameter else array
+        if memo is not None:
+            memo[id(self)] = made
+        return made
+
+    def __copy__(self) -> Any:
+        return self.__deepcopy__({})
+
+    def __reduce__(self) -> Any:
+        if not self.is_parameter:
+            return np.asarray(self).__reduce__()
+        return (Parameter, (np.array(self, subok=False), self.requires_grad))
+
     @property
-    def data(self) -> Any:  # type: ignore[override]
+    def data(self) -> Any:
         """The plain array (a writable view)."""
         return self.view(np.ndarray)
 
@@ -284,11 +299,11 @@ class Module:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> tuple[list[str], list[str]]:
-        """Copy arrays into the parameters and buffers (cast to their dtype). Nothing is copied unless
-        everything fits. Returns (missing keys, unexpected keys).
+        """Copy arrays into the parameters and buffers (cast to their dtype). Nothing is copied
+        unless everything fits. Returns (missing keys, unexpected keys).
 
-        Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes, and for
-        an unexpected key the nearest missing one."""
+        Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes,
+        and for an unexpected key the nearest missing one."""
         own = self.state_dict()
         missing = [k for k in own if k not in state_dict]
         unexpected = [k for k in state_dict if k not in own]
@@ -304,11 +319,14 @@ class Module:
             problems += [f"missing: {k} {own[k].shape}" for k in missing]
             for key in unexpected:
                 near = difflib.get_close_matches(key, missing, 1)
-                problems.append(f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else ""))
+                problems.append(
+                    f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else "")
+                )
         if problems:
             listed = "\n  ".join(problems)
             raise StateDictError(
-                f"the state_dict does not fit {type(self).__name__}, nothing was loaded:\n  {listed}"
+                f"the state_dict does not fit {type(self).__name__}, nothing was loaded:\n"
+                f"  {listed}"
             )
         for key, value in arrays.items():
             if not own[key].flags.writeable:

@@ -39,10 +39,13 @@ class _Normalization(Module):
             "bias", empty_parameter(num_features, dtype=dtype) if affine and bias else None
         )
         numpy_dtype = dtypes.dtype("f32" if dtype is None else dtype).numpy
-        tracked = track_running_stats
-        self.register_buffer("running_mean", np.zeros(num_features, numpy_dtype) if tracked else None)
-        self.register_buffer("running_var", np.ones(num_features, numpy_dtype) if tracked else None)
-        self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if tracked else None)
+        buffers = {
+            "running_mean": np.zeros(num_features, numpy_dtype),
+            "running_var": np.ones(num_features, numpy_dtype),
+            "num_batches_tracked": np.zeros((), np.int64),
+        }
+        for name, value in buffers.items():
+            self.register_buffer(name, value if track_running_stats else None)
 
     def reset_running_stats(self) -> None:
         """Mean 0, variance 1, no batches seen."""
@@ -71,8 +74,8 @@ class _Normalization(Module):
         tracer = active_tracer.get()
         if tracer is not None and self.training and self.track_running_stats:
             raise tracer.error(
-                f"{type(self).__name__} updates its running statistics in training mode, which cannot "
-                f"be traced",
+                f"{type(self).__name__} updates its running statistics in training mode, which "
+                f"cannot be traced",
                 "call model.eval() before tracing",
             )
 
@@ -81,8 +84,8 @@ class _Normalization(Module):
         wide = np.asarray(x).astype(np.float64)
         if math.prod(x.shape[a] for a in axes) <= 1:
             raise ValueError(
-                f"{type(self).__name__} needs more than one value for each channel in training mode, got "
-                f"x {list(x.shape)}; call eval() to use the running statistics"
+                f"{type(self).__name__} needs more than one value for each channel in training "
+                f"mode, got x {list(x.shape)}; call eval() to use the running statistics"
             )
         mean, var = wide.mean(axis=axes), wide.var(axis=axes, ddof=1)
         if mean.ndim > 1:  # instance norm: the mean over the batch
@@ -126,8 +129,8 @@ class _BatchNorm(_Normalization):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalization of x [N, C] or [N, C, L] for each channel: by the running statistics in eval mode;
-    in training mode by the batch's, and the running ones are updated.
+    """Normalization of x [N, C] or [N, C, L] for each channel: by the running statistics in eval
+    mode; in training mode by the batch's, and the running ones are updated.
 
     Raises TraceError when traced in training mode: the update cannot be part of a graph."""
 
@@ -158,7 +161,7 @@ class _InstanceNorm(_Normalization):
         input_statistics = self.training or not self.track_running_stats
         result = F.instance_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, input_statistics,
-            self.momentum, self.eps,
+            0.0, self.eps,
         )  # fmt: skip
         if self.training and self.track_running_stats:
             self._track(x, tuple(range(2, x.ndim)))
@@ -216,10 +219,10 @@ class LayerNorm(Module):
         super().__init__()
         self.normalized_shape, self.eps = _shape(normalized_shape), eps
         self.elementwise_affine = elementwise_affine
-        affine = elementwise_affine
-        self.register_parameter("weight", _ones(*self.normalized_shape, dtype=dtype) if affine else None)
+        shape, affine = self.normalized_shape, elementwise_affine
+        self.register_parameter("weight", _ones(*shape, dtype=dtype) if affine else None)
         self.register_parameter(
-            "bias", empty_parameter(*self.normalized_shape, dtype=dtype) if affine and bias else None
+            "bias", empty_parameter(*shape, dtype=dtype) if affine and bias else None
         )
 
     def forward(self, x: Any) -> Any:

@@ -47,7 +47,8 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """Largest value of each window of x [N, C, H, W]; ``stride`` is ``kernel_size`` unless given."""
+    """Largest value of each window of x [N, C, H, W]; ``stride`` is ``kernel_size`` unless
+    given."""
 
     def forward(self, x: Any) -> Any:
         return F.max_pool2d(

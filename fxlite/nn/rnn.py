@@ -1,8 +1,8 @@
 """Recurrent layers: LSTM, GRU, RNN and their cells. Loops are unrolled over the concrete length T.
 
 Gates stand in torch's order (LSTM i, f, g, o; GRU r, z, n). The input's part of all steps is one
-linear call; each step adds the hidden state's part. In a trace the length must be a number: a named one
-raises TraceError from ``range``.
+linear call; each step adds the hidden state's part. In a trace the length must be a number: a named
+one raises TraceError from ``range``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module
+from fxlite.ops.composite import created
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
@@ -23,6 +24,11 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 def _part(x: Any, number: int, size: int) -> Any:
     """The ``number``-th block of ``size`` along the last axis."""
     return ops.slice(x, axis=-1, start=number * size, stop=(number + 1) * size)
+
+
+def _zeros(x: Any, shape: tuple[Any, ...]) -> Any:
+    """A state of zeros in the dtype of ``x``."""
+    return created(x, ops.full, shape, 0.0, dtype=x.dtype)
 
 
 def _step(mode: str, size: int, x: Any, gates: Any, state: Any, cell: Any) -> tuple[Any, Any]:
@@ -52,7 +58,9 @@ class _Recurrent(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if proj_size < 0 or proj_size >= hidden_size:
-            raise ArgumentError(f"proj_size must be less than hidden_size {hidden_size}, not {proj_size}")
+            raise ArgumentError(
+                f"proj_size {proj_size} must be less than hidden_size {hidden_size}"
+            )
         if num_layers < 1:
             raise ArgumentError(f"num_layers must be positive, not {num_layers}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -64,13 +72,16 @@ class _Recurrent(Module):
         for layer in range(num_layers):
             width = input_size if layer == 0 else self.state_size * self.directions
             for suffix in self._suffixes(layer):
-                made = {f"weight_ih{suffix}": (rows, width), f"weight_hh{suffix}": (rows, self.state_size)}
+                made: dict[str, tuple[int, ...]] = {
+                    "weight_ih": (rows, width),
+                    "weight_hh": (rows, self.state_size),
+                }
                 if bias:
-                    made |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
+                    made |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 if proj_size:
-                    made[f"weight_hr{suffix}"] = (proj_size, hidden_size)
+                    made["weight_hr"] = (proj_size, hidden_size)
                 for name, shape in made.items():
-                    self.register_parameter(name, empty_parameter(*shape, dtype=dtype))
+                    self.register_parameter(name + suffix, empty_parameter(*shape, dtype=dtype))
         self.reset_parameters()
 
     def _suffixes(self, layer: int) -> list[str]:
@@ -83,7 +94,8 @@ class _Recurrent(Module):
             init.uniform_(parameter, -bound, bound)
 
     def _run(self, x: Any, states: Any) -> tuple[Any, list[Any]]:
-        """(outputs, final states); ``states``: None, or one [D*layers, (B,) size] for each state."""
+        """(outputs, final states); ``states``: None, or one [D*layers, (B,) size] for each
+        state."""
         batched = x.ndim == 3
         if x.ndim not in (2, 3):
             raise ShapeError(f"{type(self).__name__} takes x of rank 2 or 3, not {x.ndim}")
@@ -122,10 +134,9 @@ class _Recurrent(Module):
         if not length:
             raise ShapeError(f"{type(self).__name__} needs a sequence of length 1 or more")
         if start is None:
-            state = ops.zeros((x.shape[1], self.state_size), dtype=x.dtype)
-            cell = state
+            state = cell = _zeros(x, (x.shape[1], self.state_size))
             if self.proj_size:
-                cell = ops.zeros((x.shape[1], self.hidden_size), dtype=x.dtype)
+                cell = _zeros(x, (x.shape[1], self.hidden_size))
         else:
             state, cell = start[0], start[-1]
         outputs = []
@@ -141,16 +152,17 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
-        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        for name, value in {**usual, "bidirectional": False}.items():
+        usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        for name, value in {"proj_size": 0, **usual, "bidirectional": False}.items():
             if getattr(self, name) != value:
                 text += f", {name}={getattr(self, name)}"
         return text
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory: x [T, B, I] (``batch_first``: [B, T, I]; unbatched: [T, I]) and optionally
-    ``hx = (h0, c0)``, each [D*layers, B, H], to (outputs [T, B, D*H], (hn, cn)). Missing states are 0."""
+    """Long short-term memory: x [T, B, I] (``batch_first``: [B, T, I]; unbatched: [T, I]) and
+    optionally ``hx = (h0, c0)``, each [D*layers, B, H], to (outputs [T, B, D*H], (hn, cn)). Missing
+    states are 0."""
 
     mode = "LSTM"
 
@@ -168,8 +180,8 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit: x [T, B, I] and optionally ``hx`` [D*layers, B, H], to (outputs [T, B, D*H],
-    hn); axes as in LSTM."""
+    """Gated recurrent unit: x [T, B, I] and optionally ``hx`` [D*layers, B, H], to (outputs [T, B,
+    D*H], hn); axes as in LSTM."""
 
     mode = "GRU"
 
@@ -229,8 +241,10 @@ class _Cell(Module):
             init.uniform_(parameter, -bound, bound)
 
     def _run(self, x: Any, states: Any) -> tuple[Any, Any]:
-        zeros = ops.zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype) if states is None else None
-        state, cell = (zeros, zeros) if states is None else (states[0], states[-1])
+        if states is None:
+            state = cell = _zeros(x, (*x.shape[:-1], self.hidden_size))
+        else:
+            state, cell = states[0], states[-1]
         gates = F.linear(state, self.weight_hh, self.bias_hh)
         inputs = F.linear(x, self.weight_ih, self.bias_ih)
         return _step(self.mode, self.hidden_size, inputs, gates, state, cell)
@@ -241,7 +255,8 @@ class _Cell(Module):
 
 
 class LSTMCell(_Cell):
-    """One step: x [B, I] (or [I]) and ``hx = (h, c)``, each [B, H], to (h, c). Missing states are 0."""
+    """One step: x [B, I] (or [I]) and ``hx = (h, c)``, each [B, H], to (h, c). Missing states are
+    0."""
 
     mode = "LSTM"
 

@@ -40,8 +40,8 @@ class Unflatten(Module):
 
 
 class _Pad(Module):
-    """Pads the last ``rank`` axes with a constant; ``padding`` is (before, after) for the last axis,
-    then for the one before it, or one int for all."""
+    """Pads the last ``rank`` axes with a constant; ``padding`` is (before, after) for the last
+    axis, then for the one before it, or one int for all."""
 
     rank = 0
 

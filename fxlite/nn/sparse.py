@@ -17,7 +17,8 @@ class Embedding(Module):
     """Rows of weight [num_embeddings, embedding_dim] at integers x [...]: [..., embedding_dim].
 
     Row ``padding_idx`` starts as zeros. ``max_norm`` would change the weight in every call and is
-    refused; ``norm_type``, ``scale_grad_by_freq`` and ``sparse`` concern gradients and have no effect."""
+    refused; ``norm_type``, ``scale_grad_by_freq`` and ``sparse`` concern gradients and have no
+    effect."""
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
@@ -26,10 +27,12 @@ class Embedding(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if max_norm is not None:
-            raise ArgumentError("Embedding does not support max_norm; normalize the weight once instead")
+            raise ArgumentError("Embedding does not support max_norm; normalize the weight once")
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
-                raise ArgumentError(f"padding_idx {padding_idx} is out of range for {num_embeddings} rows")
+                raise ArgumentError(
+                    f"padding_idx {padding_idx} is out of range of {num_embeddings}"
+                )
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
@@ -42,7 +45,8 @@ class Embedding(Module):
     ) -> Embedding:
         """An Embedding with the given weight [N, D], not trainable unless ``freeze`` is False."""
         weight = np.asarray(embeddings)
-        made = cls(*weight.shape, padding_idx=padding_idx, dtype=weight.dtype)
+        rows, width = weight.shape
+        made = cls(rows, width, padding_idx, dtype=weight.dtype)
         made.weight = Parameter(weight, requires_grad=not freeze)
         return made
 

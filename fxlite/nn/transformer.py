@@ -22,8 +22,8 @@ class TransformerEncoderLayer(Module):
     """Self-attention and a feed-forward network, each with residual and layer norm: x [T, B, E]
     (``batch_first``: [B, T, E]; unbatched: [T, E]) to the same shape.
 
-    ``src_mask`` [T, T] or [B*nhead, T, T] and ``src_key_padding_mask`` [B, T] as in MultiheadAttention.
-    ``norm_first``: the norms stand before instead of after."""
+    ``src_mask`` [T, T] or [B*nhead, T, T] and ``src_key_padding_mask`` [B, T] as in
+    MultiheadAttention. ``norm_first``: the norms stand before instead of after."""
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
@@ -32,7 +32,9 @@ class TransformerEncoderLayer(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if isinstance(activation, str) and activation not in _ACTIVATIONS:
-            raise ArgumentError(f'activation must be "relu", "gelu" or a function, not {activation!r}')
+            raise ArgumentError(
+                f'activation must be "relu", "gelu" or callable, not {activation!r}'
+            )
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, dtype=dtype
         )
@@ -47,8 +49,9 @@ class TransformerEncoderLayer(Module):
         self.activation = _ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
     def forward(
-        self, x: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
+        self, x: Any, src_mask: Any = None, src_key_padding_mask: Any = None,
+        is_causal: bool = False,
+    ) -> Any:  # fmt: skip
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
             x = x + self._attend(self.norm1(x), *masks)
@@ -58,8 +61,9 @@ class TransformerEncoderLayer(Module):
 
     def _attend(self, x: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
         result, _ = self.self_attn(
-            x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=is_causal
-        )
+            x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask,
+            is_causal=is_causal,
+        )  # fmt: skip
         return self.dropout1(result)
 
     def _feed_forward(self, x: Any) -> Any:

@@ -15,6 +15,7 @@ FAMILIES = (
     "elementwise",
     "reduction",
     "view",
+    "slicing",
     "joining",
     "creation",
     "indexing",

@@ -1,7 +1,8 @@
 """Activations: the scalar functions of neural networks that are not one of the primitives.
 
-All keep shape and dtype of a float tensor ``x`` and are defined by an expression over other ops. What
-overflows is kept away from branches that are not taken, so that gradients of the expansions are finite.
+All keep shape and dtype of a float tensor ``x`` and are defined by an expression over other ops.
+What overflows is kept away from branches that are not taken, so that gradients of the expansions
+are finite.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return ops.clip(x, min_val, max_val)
 
 
-@composite(infer=same_type, expansion=_hardtanh, samples=_samples(min_val=-2.0, max_val=0.5), bad=_BAD)
+@composite(infer=same_type, expansion=_hardtanh, samples=_samples(min_val=-2.0, max_val=0.5),
+           bad=_BAD)  # fmt: skip
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``."""
     return np.minimum(np.maximum(x, min_val), max_val)
@@ -151,7 +153,9 @@ def _infer_prelu(x: TensorType, weight: TensorType) -> TensorType:
     require_float(x, "x")
     channels = x.shape[1] if x.rank > 1 else 1
     if weight.rank != 1 or not any(shapes.equal(weight.shape[0], c) for c in (1, channels)):
-        raise ShapeError(f"weight must be [1] or [{channels}] (one slope for each channel), not {weight}")
+        raise ShapeError(
+            f"weight must be [1] or [{channels}] (one slope for each channel), not {weight}"
+        )
     return x
 
 
@@ -162,9 +166,10 @@ def _prelu(x: Any, weight: Any) -> Any:
 
 
 @composite(infer=_infer_prelu, expansion=_prelu,
-           samples=[S("f32[B,5]", "f32[5]", dims={"B": 3}), S("f32[2,3,4,4]", "f32[3]"), S("f32[7]", "f32[1]"),
-                    S("f64[2,3,4]", "f64[1]"), S("f16[2,3]", "f16[3]"), S("bf16[2,3]", "bf16[3]"),
-                    S(special("f32[9,1]"), "f32[1]"), S("f32[0,3]", "f32[3]")],
+           samples=[S("f32[B,5]", "f32[5]", dims={"B": 3}), S("f32[2,3,4,4]", "f32[3]"),
+                    S("f32[7]", "f32[1]"), S("f64[2,3,4]", "f64[1]"), S("f16[2,3]", "f16[3]"),
+                    S("bf16[2,3]", "bf16[3]"), S(special("f32[9,1]"), "f32[1]"),
+                    S("f32[0,3]", "f32[3]")],
            bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")])  # fmt: skip
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
     """``x`` where positive, else ``weight * x``; weight [C] (C: size of axis 1) or [1]."""
@@ -178,7 +183,8 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
 
 
-@composite(infer=same_type, expansion=_softplus, samples=_samples(beta=2.0, threshold=5.0), bad=_BAD)
+@composite(infer=same_type, expansion=_softplus, samples=_samples(beta=2.0, threshold=5.0),
+           bad=_BAD)  # fmt: skip
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
     return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
@@ -242,9 +248,11 @@ def _threshold(x: Any, threshold: float, value: float) -> Any:
     return ops.where(x <= threshold, float(value), x)
 
 
-@composite(infer=_infer_threshold, expansion=_threshold, bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
-           samples=[S("f32[B,5]", 0.1, 20.0, dims={"B": 3}), S("f64[4]", 0.0, 1.0), S("bf16[4]", 0.0, 1.0),
-                    S("f16[5]", 0.5, 0.0), S(special("f32[6]"), 0.1, 7)])  # fmt: skip
+@composite(infer=_infer_threshold, expansion=_threshold,
+           bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
+           samples=[S("f32[B,5]", 0.1, 20.0, dims={"B": 3}), S("f64[4]", 0.0, 1.0),
+                    S("bf16[4]", 0.0, 1.0), S("f16[5]", 0.5, 0.0),
+                    S(special("f32[6]"), 0.1, 7)])  # fmt: skip
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """``x`` where above ``threshold``, else ``value``; NaN stays NaN."""
     return np.where(x <= threshold, x.dtype.type(value), x)
@@ -254,7 +262,9 @@ def _logsigmoid(x: Any) -> Any:
     return ops.minimum(x, 0.0) - ops.log1p(ops.exp(-ops.abs(x)))
 
 
-@composite(infer=same_type, expansion=_logsigmoid, samples=_samples(), bad=_BAD, aliases=("log_sigmoid",))
+@composite(
+    infer=same_type, expansion=_logsigmoid, samples=_samples(), bad=_BAD, aliases=("log_sigmoid",)
+)
 def logsigmoid(x: Tensor) -> Tensor:
     """``log(sigmoid(x))``, exact where sigmoid underflows."""
     return -np.logaddexp(0, -x)
@@ -277,9 +287,11 @@ def _glu(x: Any, axis: int = -1) -> Any:
 
 
 @composite(infer=_infer_glu, expansion=_glu,
-           samples=[S("f32[B,6]", dims={"B": 3}), S("f32[4,3,5]", axis=0), S("f32[B,2*D]", dims={"B": 2, "D": 3}),
-                    S("f64[2,4]"), S("f16[2,4]"), S("bf16[2,4]"), S("f32[0,4]")],
-           bad=[Bad("f32[2,3]", match="even"), Bad("f32[2,4]", axis=2, match="out of range")])  # fmt: skip
+           samples=[S("f32[B,6]", dims={"B": 3}), S("f32[4,3,5]", axis=0),
+                    S("f32[B,2*D]", dims={"B": 2, "D": 3}), S("f64[2,4]"), S("f16[2,4]"),
+                    S("bf16[2,4]"), S("f32[0,4]")],
+           bad=[Bad("f32[2,3]", match="even"),
+                Bad("f32[2,4]", axis=2, match="out of range")])  # fmt: skip
 def glu(x: Tensor, axis: int = -1) -> Tensor:
     """``a * sigmoid(b)`` with a and b the halves of ``x`` along ``axis``."""
     a, b = np.split(x, 2, axis=axis)

@@ -1,5 +1,6 @@
 """Adaptive pooling: the output size is given, and window ``i`` of an axis runs from
-``floor(i*size/out)`` to ``ceil((i+1)*size/out)`` (torch.nn.functional.adaptive_avg_pool2d).
+``floor(i*size/out)`` to ``ceil((i+1)*size/out)`` (torch.nn.functional.adaptive_avg_pool2d), which
+are ``ceil((i*size % out + size) / out)`` elements.
 
 Inputs are ``[N, C, L]`` or ``[N, C, H, W]``. ``output_size`` is an int, or one int or None (keep
 the size) for each axis; it is stored as an int where all axes agree.
@@ -51,8 +52,7 @@ def _windows(o: Index, size: Index, out: int | None) -> tuple[Index, Index]:
         return o, Index.of(1)
     if out == 1:
         return Index.of(0), size
-    start = o * size // out
-    return start, ((o + 1) * size + (out - 1)) // out - start
+    return o * size // out, (o * size % out + size + (out - 1)) // out
 
 
 def _body(kind: str, i: MultiIndex, x: Reader, output_size: Any) -> Expr:

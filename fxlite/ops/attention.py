@@ -25,9 +25,13 @@ def _infer(
         if operand.rank < 2:
             raise ShapeError(f"{name} must be [..., length, features], not {operand}")
         if operand.dtype is not query.dtype:
-            raise DTypeError(f"query, key and value must have one dtype, not {query.dtype} and {operand.dtype}")
+            raise DTypeError(
+                f"query, key and value must have one dtype, not {query.dtype} and {operand.dtype}"
+            )
     if not shapes.equal(query.shape[-1], key.shape[-1]):
-        raise ShapeError(f"query {query} and key {key} must have the same number of features (last axis)")
+        raise ShapeError(
+            f"query {query} and key {key} must have the same number of features (last axis)"
+        )
     if not shapes.equal(key.shape[-2], value.shape[-2]):
         raise ShapeError(f"key {key} and value {value} must have the same length (axis -2)")
     batch = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
@@ -77,21 +81,27 @@ _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
 
 
 @composite(infer=_infer, expansion=_attention, first="query",
-           samples=[S(*_QKV, dims={"B": 2, "T": 5}), S(*_QKV, is_causal=True, dims={"B": 2, "T": 5}),
-                    S("f32[3,4]", "f32[5,4]", "f32[5,6]"), S("f32[3,4]", "f32[5,4]", "f32[5,6]", is_causal=True),
+           samples=[S(*_QKV, dims={"B": 2, "T": 5}),
+                    S(*_QKV, is_causal=True, dims={"B": 2, "T": 5}),
+                    S("f32[3,4]", "f32[5,4]", "f32[5,6]"),
+                    S("f32[3,4]", "f32[5,4]", "f32[5,6]", is_causal=True),
                     S("f32[2,3,4]", "f32[2,5,4]", "f32[2,5,4]", "bool[3,5]", scale=0.3),
                     S("f32[2,2,3,4]", "f32[2,2,5,4]", "f32[2,2,5,4]", "f32[2,1,3,5]"),
-                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]", dims={"B": 9, "T": 2}),
-                    S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"), S("f16[3,4]", "f16[5,4]", "f16[5,4]"),
+                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
+                      dims={"B": 9, "T": 2}), S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"),
+                    S("f16[3,4]", "f16[5,4]", "f16[5,4]"),
                     S("bf16[3,8]", "bf16[5,8]", "bf16[5,8]", "f32[3,5]"),
                     S("f32[B,3,D]", "f32[B,4,D]", "f32[B,4,D]", dims={"B": 2, "D": 5}),
                     S("f32[0,3,4]", "f32[0,5,4]", "f32[0,5,4]")],
            bad=[Bad("f32[3,4]", "f32[5,6]", "f32[5,6]", match="number of features"),
                 Bad("f32[3,4]", "f32[5,4]", "f32[6,4]", match="same length"),
                 Bad("f32[3,4]", "f64[5,4]", "f64[5,4]", match="one dtype"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[3,5]", is_causal=True, match="not both"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[2,3,5]", match="does not broadcast"),
-                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "i32[3,5]", match="bool or float")])  # fmt: skip
+                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[3,5]", is_causal=True,
+                    match="not both"),
+                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[2,3,5]",
+                    match="does not broadcast"),
+                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "i32[3,5]",
+                    match="bool or float")])  # fmt: skip
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: OptionalTensor = None,
     is_causal: bool = False, scale: float | None = None,
@@ -99,14 +109,14 @@ def scaled_dot_product_attention(
     """``softmax(query @ key.T * scale + mask) @ value``: query [..., L, E], key [..., S, E], value
     [..., S, V] -> [..., L, V].
 
-    A bool ``attn_mask`` keeps where True, a float one is added; it broadcasts to [..., L, S]. A row with
-    nothing kept gives zeros, as in torch. ``is_causal`` keeps key positions up to the query's.
+    A bool ``attn_mask`` keeps where True, a float one is added; it broadcasts to [..., L, S]. A row
+    with nothing kept gives zeros, as in torch. ``is_causal`` keeps key positions up to the query's.
     ``scale`` None is 1/sqrt(E)."""
     wide = [v.astype(np.float64) for v in (query, key, value)]
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     scores = factor * (wide[0] @ wide[1].swapaxes(-1, -2))
     if is_causal:
-        scores[..., ~np.tri(*scores.shape[-2:], dtype=bool)] = -np.inf
+        scores[..., np.tri(*scores.shape[-2:]) == 0] = -np.inf
     elif attn_mask is not None:
         keep = attn_mask.dtype == np.bool_
         scores = np.where(attn_mask, scores, -np.inf) if keep else scores + attn_mask

@@ -1,8 +1,8 @@
 """Composites: ops defined by other ops. One node in the graph until a back end expands it.
 
-In: :func:`composite`, the decorator the families ``activation``, ``normalization``, ``attention`` and
-``loss`` register with. Out: records with a type rule, an expansion, and a NumPy reference written
-independently of the expansion. The rules all of them share:
+In: :func:`composite`, the decorator the families ``activation``, ``normalization``, ``attention``
+and ``loss`` register with. Out: records with a type rule, an expansion, and a NumPy reference
+written independently of the expansion. The rules all of them share:
 
 - results have the dtype of ``x``; weights and other float operands are taken in it;
 - half types are computed in float32 between, and rounded once at the end, in both definitions;
@@ -47,11 +47,14 @@ def dtype_of(x: Any) -> DType | None:
 
 
 def result_dtype(dtype: DType) -> DType:
-    """Result dtype for an operand dtype: itself; integers and bool give float64, as NumPy's mean."""
+    """Result dtype for an operand dtype: itself; integers and bool give float64, as NumPy's
+    mean."""
     return dtype if dtype.is_float else dtypes.float64
 
 
-def widen(record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType) -> dict[str, Any]:
+def widen(
+    record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType
+) -> dict[str, Any]:
     """Arguments with the tensors in ``to``, except integers and booleans beside ``x`` (targets and
     masks) and those named in ``exact``."""
 
@@ -59,7 +62,9 @@ def widen(record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DTyp
         known = dtype_of(value)
         if known is None or known is to:
             return value
-        return ops.cast(value, to) if isinstance(value, Proxy) else np.asarray(value).astype(to.numpy)
+        if isinstance(value, Proxy):
+            return ops.cast(value, to)
+        return np.asarray(value).astype(to.numpy)
 
     result = dict(bound)
     for name in record.tensor_kinds:
@@ -209,11 +214,14 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
            bad=_SOFTMAX_BAD)  # fmt: skip
 def logsumexp(x: Tensor, axis: Axis, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(x)))`` over ``axis``, without overflow; infinities as they should be."""
-    return np.logaddexp.reduce(x.astype(np.float64), axis=axis, keepdims=keepdims)
+    reduce: Any = np.logaddexp.reduce
+    return reduce(x.astype(np.float64), axis=axis, keepdims=keepdims)
 
 
 # -- variance and norms ----------------------------------------------------------------------------
-def _infer_var(x: TensorType, axis: Any = None, correction: int = 0, keepdims: bool = False) -> TensorType:
+def _infer_var(
+    x: TensorType, axis: Any = None, correction: int = 0, keepdims: bool = False
+) -> TensorType:
     return TensorType(reduced_shape(x, axis, keepdims), result_dtype(x.dtype))
 
 
@@ -229,17 +237,21 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
 
 
 @composite(infer=_infer_var, expansion=_var,
-           samples=[S("f32[B,5]", axis=1, dims={"B": 3}), S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
-                    S("f32[3,4,5]", axis=(0, 2), keepdims=True), S("f32[3,40]"), S("f64[2,3]", axis=-1),
-                    S("f16[4,9]", axis=1), S("bf16[3,8]", axis=1), S("i32[4,5]", axis=0), S("f32[3,1]", axis=1),
-                    S(special("f32[3,3]"), axis=1), S("f32[0,4]", axis=1)],
+           samples=[S("f32[B,5]", axis=1, dims={"B": 3}),
+                    S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
+                    S("f32[3,4,5]", axis=(0, 2), keepdims=True), S("f32[3,40]"),
+                    S("f64[2,3]", axis=-1), S("f16[4,9]", axis=1), S("bf16[3,8]", axis=1),
+                    S("i32[4,5]", axis=0), S("f32[3,1]", axis=1), S(special("f32[3,3]"), axis=1),
+                    S("f32[0,4]", axis=1)],
            bad=[Bad("f32[3,4]", axis=2, match="out of range")])  # fmt: skip
 def var(x: Tensor, axis: Axis = None, correction: int = 0, keepdims: bool = False) -> Tensor:
     """Mean squared distance from the mean over ``axis``, divided by count - ``correction``."""
     return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
 
 
-def _infer_normalize(x: TensorType, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> TensorType:
+def _infer_normalize(
+    x: TensorType, p: float = 2.0, axis: int = 1, eps: float = 1e-12
+) -> TensorType:
     return _along_axis(x, axis)
 
 
@@ -258,8 +270,9 @@ def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any
 
 
 @composite(infer=_infer_normalize, expansion=_normalize,
-           samples=[S("f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", axis=-1), S("f32[3,4]", p=1.0, axis=0),
-                    S("f64[3,4]", p=3.0), S("f32[3,4]", p=float("inf")), S("f16[3,4]"), S("bf16[3,4]"),
+           samples=[S("f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", axis=-1),
+                    S("f32[3,4]", p=1.0, axis=0), S("f64[3,4]", p=3.0),
+                    S("f32[3,4]", p=float("inf")), S("f16[3,4]"), S("bf16[3,4]"),
                     S(uniform("f32[2,3]", 0, 1e-30)), S("f32[0,4]")],
            bad=[Bad("f32[3]", match="out of range")])  # fmt: skip
 def normalize(x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
@@ -279,8 +292,9 @@ def _cosine(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Any:
 
 
 @composite(infer=_infer_cosine, expansion=_cosine,
-           samples=[S("f32[B,5]", "f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", "f32[3,1,5]", axis=-1),
-                    S("f64[3,4]", "f64[3,4]"), S("f16[3,4]", "f16[3,4]"), S("bf16[3,8]", "bf16[3,8]")],
+           samples=[S("f32[B,5]", "f32[B,5]", dims={"B": 3}),
+                    S("f32[3,4,5]", "f32[3,1,5]", axis=-1), S("f64[3,4]", "f64[3,4]"),
+                    S("f16[3,4]", "f16[3,4]"), S("bf16[3,8]", "bf16[3,8]")],
            bad=[Bad("f32[3,4]", "f32[3,5]", match="do not broadcast")])  # fmt: skip
 def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """``sum(x * y) / (|x| |y|)`` along ``axis``, each length at least ``eps``."""
@@ -291,8 +305,9 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
 
 # -- shape -----------------------------------------------------------------------------------------
 @op("composite",
-    samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"), S("i32[2,3,4]", start_dim=0, end_dim=1),
-             S("f32[]"), S("bf16[3,4]", start_dim=1), S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],
+    samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"),
+             S("i32[2,3,4]", start_dim=0, end_dim=1), S("f32[]"), S("bf16[3,4]", start_dim=1),
+             S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],
     bad=[Bad("f32[2,3]", start_dim=2, match="out of range"),
          Bad("f32[2,3]", start_dim=1, end_dim=0, match="after")])  # fmt: skip
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -320,5 +335,7 @@ def _(x: TensorType, start_dim: int = 0, end_dim: int = -1) -> TensorType:
 @flatten.expansion
 def _(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     given = TensorType(tuple(shapes.normalize(d) for d in x.shape), dtypes.dtype(x.dtype))
-    wanted: TensorType = flatten.result_type({"x": given, "start_dim": start_dim, "end_dim": end_dim})
+    wanted: TensorType = flatten.result_type(
+        {"x": given, "start_dim": start_dim, "end_dim": end_dim}
+    )
     return ops.reshape(x, tuple(shapes.for_user(d) for d in wanted.shape))

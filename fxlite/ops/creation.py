@@ -19,8 +19,9 @@ from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.expr import Expr, MultiIndex
 from fxlite.index import Index
 from fxlite.op import Op, Tensor, op
-from fxlite.ops.view import as_shape, fill_value, larger
-from fxlite.samples import Bad, S
+from fxlite.ops.slicing import larger
+from fxlite.ops.view import as_shape, fill_value
+from fxlite.samples import S
 from fxlite.types import TensorType
 
 
@@ -44,7 +45,8 @@ def _created(shape: Any, dtype: DType) -> TensorType:
 
 
 @op("creation",
-    samples=[S((2, 3), 1.5), S((), 7), S((3,), True), S((0, 2), 1, "f32"), S((2,), -1, "i8"), S(4, 2.5, "bf16"),
+    samples=[S((2, 3), 1.5), S((), 7), S((3,), True), S((0, 2), 1, "f32"), S((2,), -1, "i8"),
+             S(4, 2.5, "bf16"),
              S((2,), float("-inf"), "f16")])  # fmt: skip
 def full(shape: tuple[int, ...], value: float, dtype: DType | None = None) -> Tensor:
     """A tensor of ``shape`` filled with a number (or a named dim); the default dtype is NumPy's for
@@ -84,9 +86,17 @@ def _constant(name: str, value: int) -> Op:
         return np.full(shape, value, dtypes.dtype(dtype).numpy)
 
     call.__doc__ = (
-        f"A tensor of ``shape`` filled with {value}. The default dtype is f32, torch's (np.{name}: f64)."
+        f"A tensor of ``shape`` filled with {value}. The default dtype is f32, as in torch "
+        f"(np.{name}: f64)."
     )
-    samples = [S((2, 3)), S((), "i64"), S(3, "bool"), S((0,), "f64"), S((2, 1), "bf16"), S((2,), "f16")]
+    samples = [
+        S((2, 3)),
+        S((), "i64"),
+        S(3, "bool"),
+        S((0,), "f64"),
+        S((2, 1), "bf16"),
+        S((2,), "f16"),
+    ]
     record = op("creation", name=name, samples=samples)(call)
 
     def canonical(shape: Any, dtype: Any = "f32") -> Any:
@@ -109,14 +119,17 @@ ones = _constant("ones", 1)
 
 
 @op("creation",
-    samples=[S(5), S(2, 7), S(1, 10, 3), S(5, -1, -2), S(0), S(3, 1), S(0.0, 1.0, 0.25), S(4, dtype="f32"),
+    samples=[S(5), S(2, 7), S(1, 10, 3), S(5, -1, -2), S(0), S(3, 1), S(0.0, 1.0, 0.25),
+             S(4, dtype="f32"),
              S(1, 2, 0.3, "f32"), S(3, dtype="i8"), S(5, dtype="bf16")])  # fmt: skip
-def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None) -> Tensor:
-    """``start, start + step, ...`` up to and without ``stop``; ``arange(n)`` counts from 0. Bounds may
-    be named dims. The default dtype is i64, or f64 where a float is among the arguments.
+def arange(
+    start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None
+) -> Tensor:
+    """``start, start + step, ...`` up to and without ``stop``; ``arange(n)`` counts from 0. Bounds
+    may be named dims. The default dtype is i64, or f64 where a float is among the arguments.
 
-    Floats are computed in float64 as ``start + i * step`` and rounded once. Raises ArgumentError for a
-    step of 0, or a float beside a named dim."""
+    Floats are computed in float64 as ``start + i * step`` and rounded once. Raises ArgumentError
+    for a step of 0, or a float beside a named dim."""
     first, last = (0, start) if stop is None else (start, stop)
     target = _default_dtype(first, last, step) if dtype is None else dtypes.dtype(dtype)
     count = _count(first, last, step)
@@ -139,9 +152,8 @@ def _count(start: Any, stop: Any, step: Any) -> Any:
         raise ArgumentError("with named dims, start, stop and step must be ints; scale the result")
     distance = stop - start if step > 0 else start - stop
     stride = abs(step)
-    count = shapes.normalize(distance)
-    count = count if stride == 1 else shapes.floordiv(shapes.normalize(count + (stride - 1)), stride)
-    return larger(count, 0)
+    count = shapes.normalize(distance + (stride - 1))
+    return larger(count if stride == 1 else shapes.floordiv(count, stride), 0)
 
 
 def _bounds(start: Any, stop: Any) -> tuple[Any, Any]:

@@ -1,8 +1,8 @@
 """Indexing by run-time integers: take, index, gather, embedding, scatter_add, one_hot.
 
-In: tensors and integer tensors. Negative indices count from the end; one out of range is an IndexError
-when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is written with these
-ops and the views in :mod:`fxlite.ops.subscript`.
+In: tensors and integer tensors. Negative indices count from the end; one out of range is an
+IndexError when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is
+written with these ops and the views in :mod:`fxlite.ops.subscript`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.expr import CheckedIndex, Expr, MultiIndex, Reader
 from fxlite.index import Index, Value
 from fxlite.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op, shape_of, weak_dtype
-from fxlite.ops.view import select
+from fxlite.ops.slicing import select
 from fxlite.samples import Bad, S, uniform
 from fxlite.types import TensorType
 
@@ -47,11 +47,12 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
              S("f32[2,3,4]", uniform("u8[3]", 0, 4), -1), S("i32[3]", uniform("i64[0]", 0, 1)),
              S("bool[2,2]", uniform("i8[3]", -2, 2), 0), S("bf16[4,2]", uniform("i16[3]", 0, 4)),
              S("f32[3,0]", uniform("i64[2]", 0, 3)), S("f16[3,2]", -1, 1)],
-    bad=[Bad("f32[3]", "f32[2]", match="must hold integers"), Bad("f32[3]", "bool[3]", match="np.where"),
+    bad=[Bad("f32[3]", "f32[2]", match="must hold integers"),
+         Bad("f32[3]", "bool[3]", match="np.where"),
          Bad("f32[3]", "i64[2]", 1, match="out of range")])  # fmt: skip
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
-    """Elements of ``x`` at the integers ``index`` along ``axis``, as np.take: the axes of ``index`` stand
-    in the place of ``axis``.
+    """Elements of ``x`` at the integers ``index`` along ``axis``, as np.take: the axes of ``index``
+    stand in the place of ``axis``.
 
     Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
     return np.take(x, index, axis)
@@ -80,7 +81,8 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int = 0) -> Expr:
 @op("gather",
     samples=[S("f32[3,4]", [uniform("i64[B]", -3, 3), uniform("i64[B]", -4, 4)], dims={"B": 5}),
              S("f32[2,3,4]", [uniform("i32[2,1]", 0, 3), uniform("i64[5]", 0, 4)], 1),
-             S("f64[2,2,2]", [uniform("i64[3]", 0, 2), uniform("i64[]", 0, 2), uniform("i8[1]", -2, 0)]),
+             S("f64[2,2,2]",
+               [uniform("i64[3]", 0, 2), uniform("i64[]", 0, 2), uniform("i8[1]", -2, 0)]),
              S("i32[3]", [uniform("i64[2]", 0, 3)]), S("bf16[2,2]", [uniform("i64[0]", 0, 2), 1])],
     bad=[Bad("f32[3]", ["i64[2]", "i64[2]"], match="2 indices from axis 0"),
          Bad("f32[3,3]", ["i64[2]", "f32[2]"], match="must hold integers"),
@@ -99,7 +101,7 @@ def _(x: TensorType, indices: Any, axis: int = 0) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     end = axis + len(indices)
     if not indices or end > x.rank:
-        raise ShapeError(f"{len(indices)} indices from axis {axis} on do not fit x, of rank {x.rank}")
+        raise ShapeError(f"{len(indices)} indices from axis {axis} on do not fit rank {x.rank}")
     for one in indices:
         require_integers(one, "indices")
     common = broadcast_shapes(*(shape_of(one) for one in indices))
@@ -123,13 +125,16 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
 @op("gather", aliases=("take_along_axis",),
     samples=[S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
              S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0), S("f64[5]", uniform("i32[7]", -5, 5), 0),
-             S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1), S("f32[3,2]", uniform("i8[1,5]", 0, 2), 1),
-             S("bool[2,2]", uniform("i64[2,0]", 0, 1), 1), S("bf16[2,3]", uniform("u8[2,1]", 0, 3), 1)],
-    bad=[Bad("f32[3,4]", "i64[3]", 1, match="rank"), Bad("f32[3,4]", "f32[3,4]", 1, match="must hold integers"),
+             S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1),
+             S("f32[3,2]", uniform("i8[1,5]", 0, 2), 1),
+             S("bool[2,2]", uniform("i64[2,0]", 0, 1), 1),
+             S("bf16[2,3]", uniform("u8[2,1]", 0, 3), 1)],
+    bad=[Bad("f32[3,4]", "i64[3]", 1, match="rank"),
+         Bad("f32[3,4]", "f32[3,4]", 1, match="must hold integers"),
          Bad("f32[3,4]", "i64[2,4]", 1, match="do not broadcast")])  # fmt: skip
 def gather(x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """``out[i, j] = x[i, index[i, j]]`` for axis 1, as np.take_along_axis: ``index`` has the rank of ``x``,
-    the other axes are broadcast.
+    """``out[i, j] = x[i, index[i, j]]`` for axis 1, as np.take_along_axis: ``index`` has the rank
+    of ``x``, the other axes are broadcast.
 
     Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
     return np.take_along_axis(x, index, axis)
@@ -162,9 +167,11 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
 
 
 @op("composite",
-    samples=[S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}), S(uniform("i32[]", 0, 3), "f64[3,2]"),
+    samples=[S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}),
+             S(uniform("i32[]", 0, 3), "f64[3,2]"),
              S(uniform("i64[0]", 0, 1), "f32[3,2]"), S(uniform("u8[4]", 0, 6), "bf16[6,1]")],
-    bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"), Bad("i64[3]", "f32[4]", match="rank 2")])  # fmt: skip
+    bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"),
+         Bad("i64[3]", "f32[4]", match="rank 2")])  # fmt: skip
 def embedding(x: Tensor, weight: Tensor) -> Tensor:
     """Rows of ``weight`` [V, D] at the integers ``x``: shape ``x.shape + (D,)``.
 
@@ -188,9 +195,12 @@ def _(x: Any, weight: Any) -> Any:
 # -- writing ---------------------------------------------------------------------------------------
 @op("scatter",
     samples=[S("f32[B,5]", uniform("i64[B,7]", -5, 5), "f32[B,7]", 1, dims={"B": 2}),
-             S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0), S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),
-             S("i32[4]", uniform("i64[6]", 0, 2), "i32[6]", 0), S("f32[3,2]", uniform("i64[0,2]", 0, 1), "f32[0,2]", 0),
-             S("bf16[3]", uniform("i64[5]", 0, 3), "bf16[5]", -1), S("i8[2]", uniform("u8[3]", 0, 2), "i8[3]", 0),
+             S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0),
+             S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),
+             S("i32[4]", uniform("i64[6]", 0, 2), "i32[6]", 0),
+             S("f32[3,2]", uniform("i64[0,2]", 0, 1), "f32[0,2]", 0),
+             S("bf16[3]", uniform("i64[5]", 0, 3), "bf16[5]", -1),
+             S("i8[2]", uniform("u8[3]", 0, 2), "i8[3]", 0),
              S("f16[2,3]", uniform("i64[2,4]", -3, 3), "f16[2,4]", 1)],
     bad=[Bad("f32[3]", "f32[2]", "f32[2]", 0, match="must hold integers"),
          Bad("f32[3]", "i64[2]", "f32[3]", 0, match="shape of index"),
@@ -199,8 +209,9 @@ def _(x: Any, weight: Any) -> Any:
          Bad("f32[3,3]", "i64[4]", "f32[4]", 0, match="rank of x"),
          Bad("bool[3]", "i64[2]", "bool[2]", 0, match="not bool")])  # fmt: skip
 def scatter_add(x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
-    """A copy of ``x`` with ``out[i, index[i, j]] += source[i, j]`` for axis 1, as torch.scatter_add; equal
-    indices add up. ``index`` and ``source`` have one shape, not larger than ``x`` on other axes.
+    """A copy of ``x`` with ``out[i, index[i, j]] += source[i, j]`` for axis 1, as
+    torch.scatter_add; equal indices add up. ``index`` and ``source`` have one shape, not larger
+    than ``x`` on other axes.
 
     Raises ShapeError or DTypeError where they do not fit, IndexError for an index out of range."""
     array = np.asarray(x)
@@ -221,7 +232,7 @@ def _(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
     if not shapes.shapes_equal(shape_of(index), shape_of(source)):
         raise ShapeError(f"source must have the shape of index, {index}, not {source}")
     if weak_dtype(source) is not x.dtype:
-        raise DTypeError(f"source must have the dtype of x, {x.dtype}, not {weak_dtype(source)}; cast it")
+        raise DTypeError(f"source must have the dtype of x, {x.dtype}; cast it with .astype")
     if x.dtype.is_bool:
         raise DTypeError("x must hold numbers, not bool; cast it to an integer")
     for a, (size, limit) in enumerate(zip(index.shape, x.shape)):
@@ -234,9 +245,7 @@ def _(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
 def _(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     computed = dtypes.int64 if x.dtype.is_integer else x.dtype.compute
-    inside = expr.both(
-        *(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis)
-    )
+    inside = expr.both(*(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis))
 
     def term(position: Index) -> Expr:
         at = (*i[:axis], position, *i[axis + 1 :])
@@ -252,13 +261,14 @@ def _(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Exp
 
 
 @op("gather",
-    samples=[S(uniform("i64[B]", -3, 3), 3, dims={"B": 5}), S(uniform("i32[2,2]", 0, 4), 4, "f32"), S("i64[0]", 2),
+    samples=[S(uniform("i64[B]", -3, 3), 3, dims={"B": 5}), S(uniform("i32[2,2]", 0, 4), 4, "f32"),
+             S("i64[0]", 2),
              S(uniform("u8[3]", 0, 1), 1, "bool"), S(uniform("i64[]", 0, 3), 3, "bf16")],
     bad=[Bad("f32[3]", 3, match="must hold integers"), Bad("i64[3]", 0, match="at least 1"),
          Bad("i64[3]", 2.0, match="num_classes must be")])  # fmt: skip
 def one_hot(x: Tensor, num_classes: int, dtype: DType = "i64") -> Tensor:  # type: ignore[assignment]
-    """1 where the new last axis (of size ``num_classes``) equals the integer ``x``, 0 elsewhere. The
-    default dtype is i64, torch's; negative integers count from the end, as in ``np.eye(n)[x]``.
+    """1 where the new last axis (of size ``num_classes``) equals the integer ``x``, 0 elsewhere.
+    The default dtype is i64, torch's; negative integers count from the end, as in ``np.eye(n)[x]``.
 
     Raises DTypeError unless ``x`` holds integers, IndexError for one out of range."""
     return np.eye(num_classes, dtype=dtypes.dtype(dtype).numpy)[np.asarray(x)]

@@ -1,7 +1,7 @@
 """Joining and cutting: concat, stack, split, and getitem, which reads one of several results.
 
-In: sequences of tensors (concat, stack), one tensor (split). Out: one tensor; for ``split`` a tuple of
-them, which a traced program sees as a list of ``getitem`` values.
+In: sequences of tensors (concat, stack), one tensor (split). Out: one tensor; for ``split`` a tuple
+of them, which a traced program sees as a list of ``getitem`` values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fxlite.errors import ArgumentError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index
 from fxlite.op import Tensor, Tensors, normalize_axis, op
-from fxlite.ops.view import as_shape, slice_, slice_bounds, unsqueeze
+from fxlite.ops.slicing import slice_, slice_bounds
+from fxlite.ops.view import as_shape, unsqueeze
 from fxlite.samples import Bad, S
 from fxlite.types import TensorType
 
@@ -32,15 +33,18 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
 @op("gather", aliases=("concatenate", "cat"),
     samples=[S(["f32[B,2]", "f32[B,3]", "f32[B,1]"], 1, dims={"B": 3}),
              S(["f32[T,2]", "f32[S,2]"], 0, dims={"T": 3, "S": 2}), S(["f32[3]"]),
-             S(["f32[2,3]", "f64[1,3]"]), S(["i32[2]", "f32[2]", "bool[1]"]), S(["f32[0,2]", "f32[2,2]"]),
-             S(["f32[2,1]", "f32[2,0]", "f32[2,2]"], -1), S(["f32[0]", "f32[0]"]), S(["bf16[2]", "bf16[3]"]),
+             S(["f32[2,3]", "f64[1,3]"]), S(["i32[2]", "f32[2]", "bool[1]"]),
+             S(["f32[0,2]", "f32[2,2]"]),
+             S(["f32[2,1]", "f32[2,0]", "f32[2,2]"], -1), S(["f32[0]", "f32[0]"]),
+             S(["bf16[2]", "bf16[3]"]),
              S(["f16[2]", "f32[1]"]), S(["i8[2]", "u8[2]"])],
     bad=[Bad(["f32[2,3]", "f32[2,4]"], 0, match="axis 1 is 3 and 4"),
          Bad(["f32[2]", "f32[2,1]"], match="same rank"), Bad(["f32[]", "f32[]"], match="stack"),
          Bad(["f32[2]", "f32[2]"], 1, match="out of range"),
-         Bad(["f32[B,2]", "f32[C,3]"], 1, dims={"B": 2, "C": 2}, match="axis 0 is B and C")])  # fmt: skip
+         Bad(["f32[B,2]", "f32[C,3]"], 1, dims={"B": 2, "C": 2}, match="is B and C")])  # fmt: skip
 def concat(tensors: Tensors, axis: int = 0) -> Tensor:
-    """The tensors one after the other along ``axis``; other axes must be equal, dtypes are promoted.
+    """The tensors one after the other along ``axis``; other axes must be equal, dtypes are
+    promoted.
 
     Raises ShapeError where shapes differ on another axis."""
     return np.concatenate(tensors, axis)
@@ -55,10 +59,12 @@ def _(tensors: Any, axis: int = 0) -> TensorType:
     axis = normalize_axis(axis, first.rank)
     for other in types[1:]:
         if other.rank != first.rank:
-            raise ShapeError(f"all tensors must have the same rank, not {first.rank} and {other.rank}")
+            raise ShapeError(f"the tensors must have the same rank, not {first.rank}, {other.rank}")
         for a, (d, e) in enumerate(zip(first.shape, other.shape)):
             if a != axis and not shapes.equal(d, e):
-                raise ShapeError(f"the tensors may differ on axis {axis} alone, but axis {a} is {d} and {e}")
+                raise ShapeError(
+                    f"tensors may differ on axis {axis} alone; axis {a} is {d} and {e}"
+                )
     total = shapes.normalize(sum(t.shape[axis] for t in types))
     shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
     return TensorType(shape, dtypes.result_type(*(t.dtype for t in types)))
@@ -87,9 +93,11 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
 
 
 @op("composite",
-    samples=[S(["f32[B,2]", "f32[B,2]"], 1, dims={"B": 3}), S(["f32[]", "f32[]", "f32[]"]), S(["f32[3]"], -1),
+    samples=[S(["f32[B,2]", "f32[B,2]"], 1, dims={"B": 3}), S(["f32[]", "f32[]", "f32[]"]),
+             S(["f32[3]"], -1),
              S(["f32[2]", "i64[2]"]), S(["bf16[2,2]", "bf16[2,2]"], -1), S(["f64[0]", "f64[0]"])],
-    bad=[Bad(["f32[2]", "f32[3]"], match="same shape"), Bad(["f32[2]", "f32[2]"], 2, match="out of range")])  # fmt: skip
+    bad=[Bad(["f32[2]", "f32[3]"], match="same shape"),
+         Bad(["f32[2]", "f32[2]"], 2, match="out of range")])  # fmt: skip
 def stack(tensors: Tensors, axis: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new axis; dtypes are promoted.
 
@@ -116,7 +124,8 @@ def _(tensors: Any, axis: int = 0) -> Any:
 @op("composite",
     samples=[S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}), S("f32[4]", (4,)), S("f64[5,2]", (0, 5)),
              S("i32[2,3]", (1, 1, 1), -1), S("bf16[4]", (2, 2))],
-    bad=[Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"), Bad("f32[4]", (5, -1), match="negative"),
+    bad=[Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"),
+         Bad("f32[4]", (5, -1), match="negative"),
          Bad("f32[T]", (2, 2), dims={"T": 4}, match="axis 0 has size T")])  # fmt: skip
 def split(x: Tensor, sizes: tuple[int, ...], axis: int = 0) -> Any:
     """A tuple of tensors: ``x`` cut along ``axis`` into parts of the given sizes, in order.
@@ -133,7 +142,8 @@ def _(x: TensorType, sizes: Any, axis: int = 0) -> tuple[TensorType, ...]:
         raise ShapeError(f"sizes {sizes} must not be negative")
     total = shapes.normalize(sum(parts))
     if not shapes.equal(total, x.shape[axis]):
-        raise ShapeError(f"sizes {sizes} add up to {total}, but axis {axis} has size {x.shape[axis]}")
+        size = x.shape[axis]
+        raise ShapeError(f"sizes {sizes} add up to {total}, but axis {axis} has size {size}")
     result: list[TensorType] = []
     for start, stop in _cuts(parts):
         _, _, length = slice_bounds(x.shape[axis], start, stop)
@@ -157,14 +167,14 @@ def _(x: Any, sizes: Any, axis: int = 0) -> Any:
 
 @op("composite", samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)])
 def getitem(x: Tensor, index: int) -> Tensor:
-    """Result number ``index`` of an op with several results. Raises ShapeError if there are fewer."""
+    """Result ``index`` of an op with several results. Raises ShapeError if there are fewer."""
     return x[index]
 
 
 @getitem.infer
 def _(x: Any, index: int) -> Any:
     if not isinstance(x, (tuple, list)):
-        raise ShapeError(f"x is one tensor {x}, not several; subscripts of tensors are slice and select")
+        raise ShapeError(f"x is one tensor {x}, not several; use slice or select on a tensor")
     if type(index) is not int or not -len(x) <= index < len(x):
         raise ShapeError(f"result {index!r} of {len(x)} results")
     return x[index]

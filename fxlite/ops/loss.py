@@ -1,7 +1,7 @@
 """Losses, and dropout.
 
-All losses take predictions ``x`` first and reduce to a scalar by ``reduction="mean"`` or ``"sum"``, or
-not at all (``"none"``). Class axes are axis 1 (axis 0 of an unbatched ``x``), as in torch.
+All losses take predictions ``x`` first and reduce to a scalar by ``reduction="mean"`` or ``"sum"``,
+or not at all (``"none"``). Class axes are axis 1 (axis 0 of an unbatched ``x``), as in torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def _reduce(values: Any, reduction: str) -> Any:
 
 
 def _reduce_reference(values: Any, reduction: str) -> Any:
-    return values if reduction == "none" else {"mean": np.mean, "sum": np.sum}[reduction](values)
+    if reduction == "none":
+        return values
+    return values.mean() if reduction == "mean" else values.sum()
 
 
 def _same_shape(x: TensorType, target: TensorType) -> TensorType:
@@ -73,16 +75,24 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def _infer_bce(
-    x: TensorType, target: TensorType, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+    x: TensorType,
+    target: TensorType,
+    weight: Any = None,
+    pos_weight: Any = None,
+    reduction: str = "mean",
 ) -> TensorType:
     element = _same_shape(x, target)
     for name, value in (("weight", weight), ("pos_weight", pos_weight)):
-        if value is not None and not shapes.shapes_equal(broadcast_shapes(x.shape, value.shape), x.shape):
+        if value is not None and not shapes.shapes_equal(
+            broadcast_shapes(x.shape, value.shape), x.shape
+        ):
             raise ShapeError(f"{name} {value} does not broadcast to x {x}")
     return _reduced(element, reduction)
 
 
-def _bce(x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Any:
+def _bce(
+    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+) -> Any:
     # -log sigmoid(x) = log(1 + exp(-|x|)) + max(-x, 0)
     negative_log = ops.log1p(ops.exp(-ops.abs(x))) + ops.relu(-x)
     if pos_weight is not None:
@@ -93,9 +103,11 @@ def _bce(x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduct
 
 @composite(infer=_infer_bce, expansion=_bce,
            samples=[S("f32[B,4]", uniform("f32[B,4]", 0, 1), dims={"B": 3}),
-                    S(uniform("f32[3,4]", -90, 90), uniform("f32[3,4]", 0, 1), "f32[4]", reduction="sum"),
-                    S("f32[3,4]", uniform("f32[3,4]", 0, 1), None, uniform("f32[4]", 1, 3), reduction="none"),
-                    S("f64[5]", uniform("f64[5]", 0, 1)), S("f16[5]", uniform("f16[5]", 0, 1)),
+                    S(uniform("f32[3,4]", -90, 90), uniform("f32[3,4]", 0, 1), "f32[4]",
+                      reduction="sum"),
+                    S("f32[3,4]", uniform("f32[3,4]", 0, 1), None, uniform("f32[4]", 1, 3),
+                      reduction="none"), S("f64[5]", uniform("f64[5]", 0, 1)),
+                    S("f16[5]", uniform("f16[5]", 0, 1)),
                     S("bf16[5]", uniform("bf16[5]", 0, 1))],
            bad=[*_PAIRS_BAD, Bad("f32[3]", "f32[3]", "f32[2,3]", match="weight")])  # fmt: skip
 def binary_cross_entropy_with_logits(
@@ -120,14 +132,20 @@ def _class_shape(x: TensorType) -> tuple[int, tuple[Any, ...]]:
 
 
 def _infer_nll(
-    x: TensorType, target: TensorType, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+    x: TensorType,
+    target: TensorType,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
 ) -> TensorType:
     axis, shape = _class_shape(x)
     if not target.dtype.is_integer:
         raise DTypeError(f"target must hold integer class numbers, not {target}")
     if not shapes.shapes_equal(target.shape, shape):
         text = ", ".join(map(str, shape))
-        raise ShapeError(f"target must be [{text}] (x {x} without its class axis {axis}), not {target}")
+        raise ShapeError(
+            f"target must be [{text}] (x {x} without its class axis {axis}), not {target}"
+        )
     _check_weight(x, axis, weight)
     return _reduced(x.with_shape(shape), reduction)
 
@@ -178,11 +196,13 @@ def _nll_reference(
 
 _TARGET = uniform("i64[B]", 0, 5)
 _CLASS_SAMPLES = [
-    S("f32[B,5]", _TARGET, dims={"B": 6}), S("f32[B,5]", _TARGET, reduction="sum", dims={"B": 6}),
+    S("f32[B,5]", _TARGET, dims={"B": 6}),
+    S("f32[B,5]", _TARGET, reduction="sum", dims={"B": 6}),
     S("f32[6,5]", uniform("i64[6]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=2),
-    S("f32[2,5,3,4]", uniform("i64[2,3,4]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=0, reduction="none"),
-    S("f64[4,3]", uniform("i32[4]", 0, 3)), S("f32[5]", uniform("i64[]", 0, 5)),
-    S("f16[4,3]", uniform("i64[4]", 0, 3)), S("bf16[4,3]", uniform("i64[4]", 0, 3)),
+    S("f32[2,5,3,4]", uniform("i64[2,3,4]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=0,
+      reduction="none"), S("f64[4,3]", uniform("i32[4]", 0, 3)),
+    S("f32[5]", uniform("i64[]", 0, 5)), S("f16[4,3]", uniform("i64[4]", 0, 3)),
+    S("bf16[4,3]", uniform("i64[4]", 0, 3)),
     S("f32[2,3]", uniform("i64[2]", 1, 2), ignore_index=1),
 ]  # fmt: skip
 _CLASS_BAD = [
@@ -198,9 +218,9 @@ def nll_loss(
     x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """``-weight[target] * x[target]`` of log-probabilities ``x`` [N, C, ...] and class numbers ``target``
-    [N, ...]. ``"mean"`` divides by the sum of the weights used; targets equal to ``ignore_index`` count for
-    nothing."""
+    """``-weight[target] * x[target]`` of log-probabilities ``x`` [N, C, ...] and class numbers
+    ``target`` [N, ...]. ``"mean"`` divides by the sum of the weights used; targets equal to
+    ``ignore_index`` count for nothing."""
     return _nll_reference(x, target, weight, ignore_index, reduction)
 
 
@@ -214,7 +234,9 @@ def _infer_cross_entropy(
         return _infer_nll(x, target, weight, ignore_index, reduction)
     axis, shape = _class_shape(x)
     if not shapes.shapes_equal(x.shape, target.shape):
-        raise ShapeError(f"target {target} must hold class numbers, or probabilities with the shape of x {x}")
+        raise ShapeError(
+            f"target {target} must hold class numbers, or probabilities with the shape of x {x}"
+        )
     _check_weight(x, axis, weight)
     return _reduced(x.with_shape(shape), reduction)
 
@@ -248,24 +270,25 @@ def _cross_entropy(
 
 @composite(infer=_infer_cross_entropy, expansion=_cross_entropy,
            samples=[*_CLASS_SAMPLES, S("f32[6,5]", uniform("i64[6]", 0, 5), label_smoothing=0.1),
-                    S("f32[2,5,3]", uniform("i64[2,3]", 0, 5), uniform("f32[5]", 0.5, 2), ignore_index=1,
-                      label_smoothing=0.2),
+                    S("f32[2,5,3]", uniform("i64[2,3]", 0, 5), uniform("f32[5]", 0.5, 2),
+                      ignore_index=1, label_smoothing=0.2),
                     S("f32[B,5]", uniform("f32[B,5]", 0, 1), dims={"B": 3}),
-                    S("f32[2,5,3]", uniform("f32[2,5,3]", 0, 1), uniform("f32[5]", 0.5, 2), reduction="none",
-                      label_smoothing=0.2),
+                    S("f32[2,5,3]", uniform("f32[2,5,3]", 0, 1), uniform("f32[5]", 0.5, 2),
+                      reduction="none", label_smoothing=0.2),
                     S(uniform("f32[3,4]", -90, 90), uniform("i64[3]", 0, 4))],
            bad=[*_CLASS_BAD, Bad("f32[4,3]", "f32[4]", match="probabilities"),
-                Bad("f32[4,3]", "i64[4]", label_smoothing=2.0, match="label_smoothing")])  # fmt: skip
+                Bad("f32[4,3]", "i64[4]", label_smoothing=2.0,
+                    match="label_smoothing")])  # fmt: skip
 def cross_entropy(
     x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Cross entropy of softmax(x) and ``target``: x [N, C, ...] (or [C]), target class numbers [N, ...] or
-    probabilities [N, C, ...].
+    """Cross entropy of softmax(x) and ``target``: x [N, C, ...] (or [C]), target class numbers [N,
+    ...] or probabilities [N, C, ...].
 
-    ``label_smoothing`` e mixes the target with e times the uniform distribution. ``"mean"`` over class
-    numbers divides by the sum of the weights used; those equal to ``ignore_index`` count for nothing.
-    ``"mean"`` over probabilities divides by the number of samples."""
+    ``label_smoothing`` e mixes the target with e times the uniform distribution. ``"mean"`` over
+    class numbers divides by the sum of the weights used; those equal to ``ignore_index`` count for
+    nothing. ``"mean"`` over probabilities divides by the number of samples."""
     axis = 1 if x.ndim > 1 else 0
     wide = x.astype(np.float64)
     wide = wide - wide.max(axis=axis, keepdims=True)
@@ -311,4 +334,6 @@ def _(x: TensorType, p: float = 0.5, training: bool = True) -> TensorType:
 def _(x: Any, p: float = 0.5, training: bool = True) -> Any:
     if not training or p == 0:
         return x
-    raise CodegenError("dropout in training mode has no compiled form; call model.eval() before tracing")
+    raise CodegenError(
+        "dropout in training mode has no compiled form; call model.eval() before tracing"
+    )

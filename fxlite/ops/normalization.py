@@ -1,7 +1,7 @@
 """Normalizations: batch, layer, RMS, group and instance norm.
 
-``x`` is the first operand, statistics and affine parameters follow as tensors; the result has x's shape
-and dtype. Variances are those without correction, computed in two passes.
+``x`` is the first operand, statistics and affine parameters follow as tensors; the result has x's
+shape and dtype. Variances are those without correction, computed in two passes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def _check_channels(x: TensorType, low: int, **vectors: Any) -> None:
         raise ShapeError(f"x must have rank {low} or more (batch, channels, ...), not {x}")
     for name, value in vectors.items():
         if value is not None and not shapes.shapes_equal(value.shape, (x.shape[1],)):
-            raise ShapeError(f"{name} must be [{x.shape[1]}], one for each channel of {x}, not {value}")
+            raise ShapeError(
+                f"{name} must be [{x.shape[1]}], one for each channel of {x}, not {value}"
+            )
 
 
 # -- layer norm and RMS norm -----------------------------------------------------------------------
@@ -78,13 +80,19 @@ def _one_spelling(record: Op) -> None:
 
     def canonical(**bound: Any) -> Any:
         shape = bound["normalized_shape"]
-        return None if isinstance(shape, tuple) else (record, {**bound, "normalized_shape": (shape,)})
+        return (
+            None if isinstance(shape, tuple) else (record, {**bound, "normalized_shape": (shape,)})
+        )
 
     record.canonical(canonical)
 
 
 def _infer_layer_norm(
-    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float = 1e-5
+    x: TensorType,
+    weight: Any = None,
+    bias: Any = None,
+    normalized_shape: Any = None,
+    eps: float = 1e-5,
 ) -> TensorType:
     return _trailing(x, normalized_shape, weight=weight, bias=bias)
 
@@ -105,7 +113,8 @@ def _layer_norm(
                     S("f64[3,5]", "f64[5]", "f64[5]", normalized_shape=(5,)),
                     S("f16[3,8]", "f16[8]", "f16[8]", normalized_shape=(8,)),
                     S("bf16[3,8]", "f32[8]", "f32[8]", normalized_shape=(8,)),
-                    S("f32[0,4]", "f32[4]", normalized_shape=(4,)), S("f32[3,1]", normalized_shape=(1,))],
+                    S("f32[0,4]", "f32[4]", normalized_shape=(4,)),
+                    S("f32[3,1]", normalized_shape=(1,))],
            bad=[Bad("f32[2,8]", normalized_shape=(4,), match="normalized_shape"),
                 Bad("f32[2,8]", "f32[4]", normalized_shape=(8,), match="weight must"),
                 Bad("i32[2,8]", normalized_shape=(8,), match="must be a float")])  # fmt: skip
@@ -140,14 +149,20 @@ def _rms_norm(
 
 @composite(infer=_infer_rms_norm, expansion=_rms_norm,
            samples=[S("f32[B,8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
-                    S("f32[2,3,4]", "f32[3,4]", normalized_shape=(3, 4), eps=1e-5), S("f32[3,6]", normalized_shape=6),
-                    S("f64[3,5]", "f64[5]", normalized_shape=(5,)), S("f16[3,8]", "f16[8]", normalized_shape=(8,)),
+                    S("f32[2,3,4]", "f32[3,4]", normalized_shape=(3, 4), eps=1e-5),
+                    S("f32[3,6]", normalized_shape=6),
+                    S("f64[3,5]", "f64[5]", normalized_shape=(5,)),
+                    S("f16[3,8]", "f16[8]", normalized_shape=(8,)),
                     S("bf16[3,8]", "f32[8]", normalized_shape=(8,), eps=1e-6),
                     S(uniform("f32[2,4]", 0, 1e-5), normalized_shape=(4,)),
                     S("f32[0,4]", "f32[4]", normalized_shape=(4,))],
            bad=[Bad("f32[2,8]", normalized_shape=(4,), match="normalized_shape")])  # fmt: skip
 def rms_norm(
-    x: Tensor, weight: OptionalTensor = None, *, normalized_shape: tuple[int, ...], eps: float | None = None
+    x: Tensor,
+    weight: OptionalTensor = None,
+    *,
+    normalized_shape: tuple[int, ...],
+    eps: float | None = None,
 ) -> Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes, whose sizes are
     ``normalized_shape``; ``eps`` None is the machine epsilon of the dtype computed in."""
@@ -165,7 +180,9 @@ def _infer_batch_norm(
     x: TensorType, running_mean: Any = None, running_var: Any = None, weight: Any = None,
     bias: Any = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
 ) -> TensorType:  # fmt: skip
-    _check_channels(x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_channels(
+        x, 2, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("running_mean and running_var are needed unless training=True")
     return x
@@ -190,13 +207,14 @@ _POSITIVE = uniform("f32[4]", 0.2, 3)
            samples=[S("f32[B,4,3,5]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", dims={"B": 2}),
                     S("f32[B,4]", "f32[4]", _POSITIVE, dims={"B": 3}),
                     S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", eps=0.01),
-                    S("f32[B,4,3]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", training=True, dims={"B": 5}),
+                    S("f32[B,4,3]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", training=True,
+                      dims={"B": 5}),
                     S("f64[2,3,4]", "f64[3]", uniform("f64[3]", 0.2, 3), None, "f64[3]"),
                     S("f16[2,3,4]", "f16[3]", uniform("f16[3]", 0.2, 3), "f16[3]", "f16[3]"),
                     S("bf16[2,3,4]", "f32[3]", uniform("f32[3]", 0.2, 3), "f32[3]", "f32[3]"),
                     S("f32[0,4,2]", "f32[4]", _POSITIVE)],
-           bad=[Bad("f32[2,3]", "f32[4]", "f32[4]", match="running_mean must"), Bad("f32[3]", match="rank 2"),
-                Bad("f32[2,3]", match="are needed")])  # fmt: skip
+           bad=[Bad("f32[2,3]", "f32[4]", "f32[4]", match="running_mean must"),
+                Bad("f32[3]", match="rank 2"), Bad("f32[2,3]", match="are needed")])  # fmt: skip
 def batch_norm(
     x: Tensor, running_mean: OptionalTensor = None, running_var: OptionalTensor = None,
     weight: OptionalTensor = None, bias: OptionalTensor = None, training: bool = False,
@@ -204,7 +222,8 @@ def batch_norm(
 ) -> Tensor:  # fmt: skip
     """``(x - mean) / sqrt(var + eps) * weight + bias`` for each channel (axis 1), with the running
     statistics, or with those of ``x`` when ``training``. The running statistics are never written
-    (``nn.BatchNorm2d`` does that); ``momentum`` is taken for torch's signature and has no effect."""
+    (``nn.BatchNorm2d`` does that); ``momentum`` is taken for torch's signature and has no
+    effect."""
     weight, bias = _per_channel(weight, x.ndim), _per_channel(bias, x.ndim)
     if training:
         return _affine(_standardize_reference(x, (0, *range(2, x.ndim)), eps), weight, bias)
@@ -219,7 +238,9 @@ def _infer_group_norm(
     channels = x.shape[1]
     if type(num_groups) is not int or num_groups < 1:
         raise ArgumentError(f"num_groups must be a positive int, not {num_groups!r}")
-    if not shapes.equal(shapes.normalize(shapes.floordiv(channels, num_groups) * num_groups), channels):
+    if not shapes.equal(
+        shapes.normalize(shapes.floordiv(channels, num_groups) * num_groups), channels
+    ):
         raise ShapeError(f"the channels of {x} do not divide into {num_groups} groups")
     return x
 
@@ -235,9 +256,12 @@ def _group_norm(
 
 @composite(infer=_infer_group_norm, expansion=_group_norm,
            samples=[S("f32[B,6,4,5]", "f32[6]", "f32[6]", num_groups=3, dims={"B": 2}),
-                    S("f32[2,4]", num_groups=2), S("f32[B,4,H]", "f32[4]", num_groups=1, dims={"B": 2, "H": 5}),
-                    S("f64[2,4,3]", "f64[4]", "f64[4]", num_groups=2), S("f16[2,4,8]", "f16[4]", num_groups=2),
-                    S("bf16[2,4,8]", "f32[4]", "f32[4]", num_groups=4), S("f32[0,4,2]", num_groups=2)],
+                    S("f32[2,4]", num_groups=2),
+                    S("f32[B,4,H]", "f32[4]", num_groups=1, dims={"B": 2, "H": 5}),
+                    S("f64[2,4,3]", "f64[4]", "f64[4]", num_groups=2),
+                    S("f16[2,4,8]", "f16[4]", num_groups=2),
+                    S("bf16[2,4,8]", "f32[4]", "f32[4]", num_groups=4),
+                    S("f32[0,4,2]", num_groups=2)],
            bad=[Bad("f32[2,6,4]", num_groups=4, match="do not divide"),
                 Bad("f32[2,6,4]", "f32[4]", num_groups=3, match="weight must")])  # fmt: skip
 def group_norm(
@@ -255,7 +279,9 @@ def _infer_instance_norm(
     x: TensorType, running_mean: Any = None, running_var: Any = None, weight: Any = None,
     bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
 ) -> TensorType:  # fmt: skip
-    _check_channels(x, 3, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_channels(
+        x, 3, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
     if not use_input_stats and (running_mean is None or running_var is None):
         raise ArgumentError("running_mean and running_var are needed unless use_input_stats=True")
     return x
@@ -272,18 +298,22 @@ def _instance_norm(
 
 
 @composite(infer=_infer_instance_norm, expansion=_instance_norm,
-           samples=[S("f32[B,4,3,5]", None, None, "f32[4]", "f32[4]", dims={"B": 2}), S("f32[2,4,7]"),
-                    S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]", use_input_stats=False),
-                    S("f64[2,3,4]"), S("f16[2,3,8]"), S("bf16[2,3,8]", None, None, "f32[3]"),
-                    S("f32[2,3,4]", eps=0.1), S("f32[0,3,4]")],
-           bad=[Bad("f32[2,3]", match="rank 3"), Bad("f32[2,3,4]", use_input_stats=False, match="are needed")])  # fmt: skip
+           samples=[S("f32[B,4,3,5]", None, None, "f32[4]", "f32[4]", dims={"B": 2}),
+                    S("f32[2,4,7]"),
+                    S("f32[2,4,7]", "f32[4]", _POSITIVE, "f32[4]", "f32[4]",
+                      use_input_stats=False), S("f64[2,3,4]"), S("f16[2,3,8]"),
+                    S("bf16[2,3,8]", None, None, "f32[3]"), S("f32[2,3,4]", eps=0.1),
+                    S("f32[0,3,4]")],
+           bad=[Bad("f32[2,3]", match="rank 3"),
+                Bad("f32[2,3,4]", use_input_stats=False, match="are needed")])  # fmt: skip
 def instance_norm(
     x: Tensor, running_mean: OptionalTensor = None, running_var: OptionalTensor = None,
     weight: OptionalTensor = None, bias: OptionalTensor = None, use_input_stats: bool = True,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Each channel of each sample brought to mean 0 and variance 1 (or by the running statistics), then
-    ``* weight + bias``. The running statistics are never written; ``momentum`` has no effect."""
+    """Each channel of each sample brought to mean 0 and variance 1 (or by the running statistics),
+    then ``* weight + bias``. The running statistics are never written; ``momentum`` has no
+    effect."""
     if use_input_stats:
         normal = _standardize_reference(x, tuple(range(2, x.ndim)), eps)
     else:

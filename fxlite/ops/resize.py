@@ -5,7 +5,7 @@ The source coordinate of output element ``o`` of an axis of ``n`` elements resiz
 (linear), where ``scale`` is ``n / m`` for a given size, ``1 / scale_factor`` for a given factor,
 and ``(n - 1) / (m - 1)`` with aligned corners. torch computes it in float32 (in float64 for linear
 interpolation of float64), and so do reference and body: ``floor(41 * float32(1 / 41))`` is 0, not
-1. (For "nearest" of float64 torch's own code paths disagree in such places; here it is float32 always.)
+1. (For "nearest" of float64 torch's code paths disagree in such places; here it is float32 always.)
 The body of "nearest" uses integers where that gives the same, which is nearly always.
 """
 
@@ -80,18 +80,26 @@ def _target(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tuple[Any
 
 # -- source positions ------------------------------------------------------------------------------
 def _scale(n: int, m: int, factor: float | None, how: str, dtype: Any) -> Any:
-    """Source elements per output element, rounded as torch does. ``how``: nearest, linear, corners.
-    Where the size stays (for nearest: or doubles) torch leaves the factor out of account."""
+    """Source elements per output element, rounded as torch does. ``how`` is one of nearest,
+    nearest2d, linear and corners. torch leaves the factor out of account where the size stays the
+    same (linear, and nearest with two axes) or doubles (the latter)."""
     if how == "corners":
         return dtype(n - 1) / dtype(m - 1) if m > 1 else dtype(0)
-    if factor is None or m == n or (how == "nearest" and m == 2 * n):
+    same = m == n and how in ("linear", "nearest2d")
+    if factor is None or same or (m == 2 * n and how == "nearest2d"):
         return dtype(n) / dtype(m)
     return dtype(1.0 / factor)
 
 
-def _nearest(n: int, m: int, factor: float | None) -> np.ndarray[Any, Any]:
+def _how(mode: str, rank: int, align_corners: bool) -> str:
+    if mode == "nearest":
+        return "nearest" if rank == 1 else "nearest2d"
+    return "corners" if align_corners else "linear"
+
+
+def _nearest(n: int, m: int, factor: float | None, how: str) -> np.ndarray[Any, Any]:
     """Source element of each output element."""
-    scale = _scale(n, m, factor, "nearest", np.float32)
+    scale = _scale(n, m, factor, how, np.float32)
     at = np.floor(np.arange(m, dtype=np.float32) * scale).astype(np.int64)
     return np.asarray(np.minimum(at, n - 1))
 
@@ -114,11 +122,11 @@ def _is_ratio(scale: float, numerator: int, denominator: int, count: int) -> boo
     return bool(np.array_equal(rounded, o * numerator // denominator))
 
 
-def _nearest_index(o: Index, n: Index, m: Index, factor: float | None) -> Index:
+def _nearest_index(o: Index, n: Index, m: Index, factor: float | None, how: str) -> Index:
     """Source element of output element ``o``, in integers where that gives the same."""
-    if n == m:
+    if n == m and factor is None:
         return o
-    step = _scale_value(n, m, factor, "nearest", dtypes.float32)
+    step = _scale_value(n, m, factor, how, dtypes.float32)
     if isinstance(step, expr.Const):
         ratio = Fraction(1 / step.value).limit_denominator(_LARGEST_DENOMINATOR)
         top, bottom = ratio.denominator, ratio.numerator
@@ -155,9 +163,9 @@ def _scale_value(n: Index, m: Index, factor: float | None, how: str, dtype: DTyp
     if factor is None:
         return number(n) / number(m)
     scale: Expr = expr.const(float(dtype.numpy.type(1.0 / factor)), dtype)
-    if how == "nearest" and 2 < factor < 3:  # other factors cannot double a size, or are 2
+    if how == "nearest2d" and 2 < factor < 3:  # no other factor doubles a size, except 2
         scale = expr.where(expr.equals(m, 2 * n), 0.5, scale)
-    if 1 < factor < 2:
+    if how in ("linear", "nearest2d") and 1 < factor < 2:  # nor leaves it the same, except 1
         scale = expr.where(expr.equals(m, n), 1.0, scale)
     return scale
 
@@ -184,7 +192,8 @@ def _linear_index(
     samples=[S("f32[B,2,H,W]", scale_factor=2, dims={"B": 2, "H": 3, "W": 4}),
              S("f32[B,2,H,W]", size=(5, 3), dims={"B": 2, "H": 4, "W": 7}),
              S("f32[1,2,3,4]", size=(7, 6)), S("f32[1,1,2,2]", (82, 41)), S("f32[1,2,5,6]", 3),
-             S("f32[1,2,5,6]", scale_factor=(1.7, 0.6)), S("f32[1,1,4,3]", scale_factor=(1.1, 2.25)),
+             S("f32[1,2,5,6]", scale_factor=(1.7, 0.6)),
+             S("f32[1,1,4,3]", scale_factor=(1.1, 2.25)),
              S("f32[1,1,H,W]", scale_factor=(1.25, 2.25), dims={"H": 3, "W": 3}),
              S("f32[1,1,H,W]", scale_factor=1.25, mode="bilinear", dims={"H": 3, "W": 6}),
              S("f32[1,1,H,W]", (4, 47), dims={"H": 3, "W": 1}), S("i32[1,2,3,4]", scale_factor=2),
@@ -225,13 +234,13 @@ def interpolate(
     rank = value.ndim - 2
     factors = (None,) * rank if scale_factor is None else _factors(scale_factor, rank)
     lengths: list[Any] = list(zip(value.shape[2:], known.shape[2:], factors))
+    how = _how(mode, rank, align_corners)
     if mode == "nearest":
-        for axis, each in enumerate(lengths, start=2):
-            value = np.take(value, _nearest(*each), axis)
+        for axis, (n, m, factor) in enumerate(lengths, start=2):
+            value = np.take(value, _nearest(n, m, factor, how), axis)
         return value
     wide = value.astype(known.dtype.compute.numpy)
     for axis, (n, m, factor) in reversed(list(enumerate(lengths, start=2))):
-        how = "corners" if align_corners else "linear"
         low, high, weight = _linear(n, m, factor, how, wide.dtype.type)
         weight = weight.reshape(-1, *[1] * (value.ndim - 1 - axis))
         wide = np.take(wide, low, axis) * (1 - weight) + np.take(wide, high, axis) * weight
@@ -290,10 +299,10 @@ def _(
         factors = _factors(scale_factor, rank)
         target = [_scaled(n, f) for n, f in zip(x.shape[2:], factors) if f is not None]
     axes = list(zip(i[2:], x.shape[2:], target, factors))
+    how = _how(mode, rank, align_corners)
     if mode == "nearest":
-        return x[(*i[:2], *(_nearest_index(*each) for each in axes))]
+        return x[(*i[:2], *(_nearest_index(*each, how) for each in axes))]
     computed = x.dtype.compute
-    how = "corners" if align_corners else "linear"
     sources = [_linear_index(*each, how, computed) for each in axes]
 
     def blend(axis: int, place: MultiIndex) -> Expr:

@@ -1,12 +1,13 @@
 """NumPy's subscripts, traced: ``x[:, -1]``, ``x[..., ::2, None]``, ``x[tokens]``, ``x[:, i, j]``.
 
-In: a traced value (or an array beside traced indices) and what stands between the brackets. Out: the
-same value as canonical ops, from the first axis to the last: ``flip`` and ``slice`` for a slice,
-``select`` for an int, ``unsqueeze`` for None, then ``take`` (one index array) or ``index`` (several) and,
-where NumPy moves the indexed axes to the front, ``permute``. A full slice makes no node.
+In: a traced value (or an array beside traced indices) and what stands between the brackets. Out:
+the same value as canonical ops, from the first axis to the last: ``flip`` and ``slice`` for a
+slice, ``select`` for an int, ``unsqueeze`` for None, then ``take`` (one index array) or ``index``
+(several) and, where NumPy moves the indexed axes to the front, ``permute``. A full slice makes no
+node.
 
-Refused: boolean masks (their result has no shape before the program runs) and slices whose bounds are
-run-time values; the errors name the way out.
+Refused: boolean masks (their result has no shape before the program runs) and slices whose bounds
+are run-time values; the errors name the way out.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from fxlite.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.location import here
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
-from fxlite.ops.view import flip, permute, select, slice_, slice_bounds, unsqueeze
+from fxlite.ops.slicing import select, slice_, slice_bounds
+from fxlite.ops.view import flip, permute, unsqueeze
 from fxlite.proxy import Proxy
 from fxlite.types import TensorType
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One piece of a subscript: kind is "slice", "new", "int" (number or rank-0 value) or "array"."""
+    """One piece of a subscript: kind is "slice", "new", "int" (number or rank-0 value) or
+    "array"."""
 
     kind: str
     value: Any = None
@@ -43,8 +46,8 @@ class _Entry:
 def subscript(x: Any, index: Any) -> Any:
     """``x[index]`` with NumPy's meaning; runs at once on arrays.
 
-    Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or does
-    not fit the rank."""
+    Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or
+    does not fit the rank."""
     items = list(index) if isinstance(index, tuple) else [index]
     found = next((v for v in (x, *items) if isinstance(v, Proxy)), None)
     if found is None:
@@ -90,8 +93,8 @@ def _located(error: FxliteError, proxy: Proxy) -> FxliteError:
 
 
 def _entries(x: Any, items: list[Any], proxy: Proxy) -> list[_Entry]:
-    """The subscript piece by piece, the Ellipsis written out, one piece for each axis of ``x`` and each
-    None."""
+    """The subscript piece by piece, the Ellipsis written out, one piece for each axis of ``x`` and
+    each None."""
     rank = _type(x).rank
     if sum(item is Ellipsis for item in items) > 1:
         raise _located(ArgumentError("a subscript holds at most one '...'"), proxy)
@@ -191,5 +194,3 @@ def _take(x: Any, axes: list[int], arrays: list[Any], target: int) -> Any:
     made = range(axes[0], axes[0] + max(_rank(a) for a in arrays))
     others = [a for a in range(_type(x).rank) if a not in made]
     return permute(x, (*others[:target], *made, *others[target:]))
-
-

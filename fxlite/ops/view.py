@@ -2,15 +2,12 @@
 ``triu``, a constant).
 
 In: one tensor and attributes in dims (ints or named). Out: a record whose body is an index map, so
-that a back end reads through it instead of copying. ``slice_bounds`` is the one place where Python's
-slice rules meet named dims: a bound written as an int clips as in NumPy; a bound written with named
-dims is taken as it is and checked when the program runs; a named axis that is sliced is taken to be
-not empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``.
+that a back end reads through it instead of copying. Parts of an axis (``slice``, ``select``) are in
+:mod:`fxlite.ops.slicing`.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
 import math
 from collections.abc import Sequence
@@ -20,7 +17,7 @@ import numpy as np
 import sympy
 
 from fxlite import dtypes, expr, shapes
-from fxlite.errors import ArgumentError, ShapeError
+from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index, flatten, unflatten
 from fxlite.op import Op, Tensor, normalize_axis, op, to_dim
@@ -42,54 +39,11 @@ def dims_of(x: Reader) -> Shape:
 
 
 def as_shape(shape: Any, what: str = "shape") -> Shape:
-    """A shape as a tuple of dims; an int is a shape of rank 1. Raises ArgumentError or ShapeError."""
+    """A shape as a tuple of dims; an int is a shape of rank 1. Raises ArgumentError or
+    ShapeError."""
     if isinstance(shape, (str, float)) or shape is None:
         raise ArgumentError(f"{what} must be a tuple of ints or named dims, not {shape!r}")
     return tuple(shapes.normalize(d) for d in (shape if isinstance(shape, tuple) else (shape,)))
-
-
-def never_negative(dim: Dim, nonempty: bool = False) -> bool:
-    """True if the dim is provably >= 0 for all sizes; ``nonempty``: for all sizes but 0."""
-    if nonempty and isinstance(dim, sympy.Expr):
-        dim = dim.xreplace({s: s + 1 for s in dim.free_symbols})
-    return _never_negative(shapes.normalize(dim))
-
-
-@functools.lru_cache(maxsize=4096)
-def _never_negative(dim: Dim) -> bool:
-    if type(dim) is int:
-        return dim >= 0
-    if dim.is_nonnegative:
-        return True
-    dim = sympy.expand(dim)
-    for atom in sorted(dim.atoms(sympy.Min, sympy.Max, shapes.FloorDiv), key=sympy.default_sort_key):
-        coeff = dim.coeff(atom)
-        if coeff == 0 or not coeff.is_Integer:  # inside another atom, or times a dim
-            continue
-        rest = dim - coeff * atom
-        if isinstance(atom, shapes.FloorDiv):  # (a - b + 1) / b <= a // b <= a / b
-            a, b = atom.args
-            if b.is_Integer:
-                bound = (a / b) if coeff < 0 else (a - b + 1) / b
-                return _never_negative(sympy.expand(rest + coeff * bound))
-            continue
-        enough = any if isinstance(atom, sympy.Min) == (coeff < 0) else all
-        return enough(_never_negative(sympy.expand(rest + coeff * a)) for a in atom.args)
-    return False
-
-
-def smaller(a: Dim, b: Dim) -> Dim:
-    """``min(a, b)`` of dims, folded where one is smaller for all sizes but 0."""
-    if never_negative(a - b, nonempty=True):
-        return b
-    return a if never_negative(b - a, nonempty=True) else shapes.minimum(a, b)
-
-
-def larger(a: Dim, b: Dim) -> Dim:
-    """``max(a, b)`` of dims, folded where one is larger for all sizes but 0."""
-    if never_negative(a - b, nonempty=True):
-        return a
-    return b if never_negative(b - a, nonempty=True) else shapes.maximum(a, b)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -112,7 +66,7 @@ def resolve_shape(old: Shape, shape: Any) -> Shape:
         raise ShapeError(f"shape {new} may hold one -1 (to be solved) and no other negative size")
     text = f"{_text(old)} ({total} elements) cannot be reshaped to {_text(new)}"
     named = shapes.names((*old, *new))
-    hint = "; named dims must divide for all sizes: write the axis as a multiple, say 2*T" if named else ""
+    hint = "; named dims must divide for all sizes: say 2*T for an even one" if named else ""
     if unknown:
         known = shapes.product(d for a, d in enumerate(new) if a != unknown[0])
         solved = None if type(known) is int and known == 0 else exact_quotient(total, known)
@@ -153,12 +107,16 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
 
 
 @op("view",
-    samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}), S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
-             S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)), S("f32[12]", (2, 1, -1)),
+    samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
+             S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
+             S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)),
+             S("f32[12]", (2, 1, -1)),
              S("f64[1]", ()), S("i32[]", (1, 1)), S("f32[0,3]", (3, 0)), S("f16[2,3,4]", (6, 4)),
              S("bf16[2,6]", (2, 3, 2)), S("bool[4]", (2, 2)), S("f32[6]", -1)],
-    bad=[Bad("f32[3,4]", (5, 2), match="12 elements"), Bad("f32[3,4]", (5, -1), match="5 does not divide 12"),
-         Bad("f32[T,3]", (2, -1), dims={"T": 2}, match="say 2*T"), Bad("f32[4]", (-1, -1), match="one -1"),
+    bad=[Bad("f32[3,4]", (5, 2), match="12 elements"),
+         Bad("f32[3,4]", (5, -1), match="5 does not divide 12"),
+         Bad("f32[T,3]", (2, -1), dims={"T": 2}, match="say 2*T"),
+         Bad("f32[4]", (-1, -1), match="one -1"),
          Bad("f32[4]", 2.0, match="tuple of ints")])  # fmt: skip
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``x`` with the same elements in row-major order and another shape; one size may be -1.
@@ -231,7 +189,8 @@ def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
              S("f32[B,1]", (2, -1, 5), dims={"B": 3}), S("i32[1]", (0,)), S("bool[3,1]", (3, 4)),
              S("bf16[1,3]", (2, 3)), S("f32[0,1]", (0, 3)), S("f16[3]", (3,))],
     bad=[Bad("f32[3]", (4,), match="axis -1 is 3, not 4"), Bad("f32[3,1]", (3,), match="rank 2"),
-         Bad("f32[3]", (-1, 3), match="-1 keeps"), Bad("f32[T]", (4,), dims={"T": 4}, match="axis -1 is T, not 4")])  # fmt: skip
+         Bad("f32[3]", (-1, 3), match="-1 keeps"),
+         Bad("f32[T]", (4,), dims={"T": 4}, match="axis -1 is T, not 4")])  # fmt: skip
 def expand(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``x`` broadcast to ``shape``, axes aligned at the end; -1 keeps the size of ``x``.
 
@@ -315,151 +274,12 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     return x[i[:axis] + i[axis + 1 :]]
 
 
-# -- parts of an axis ------------------------------------------------------------------------------
-def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tuple[Dim, Dim, Dim]:
-    """(start, stop, length) of ``[start:stop:step]`` on an axis of the given size, as non-negative
-    dims; ``step`` >= 1. See the module's text for the rules with named dims."""
-    if type(step) is not int or step < 1:
-        raise ArgumentError(f"step must be an int >= 1, not {step!r}; flip(x, axis) reverses an axis")
-    if type(size) is int and type(start) is int and (stop is None or type(stop) is int):
-        first, last, _ = builtins.slice(start, stop).indices(size)
-        return first, last, len(range(first, last, step))
-    first, last = shapes.normalize(start), size if stop is None else shapes.normalize(stop)
-    if type(first) is int and first < 0:
-        first = larger(shapes.normalize(size + first), 0)
-    if type(last) is int:
-        if last < 0:
-            last = larger(shapes.normalize(size + last), 0)
-        else:
-            last = smaller(last, size)
-    if isinstance(first, sympy.Max):  # stop - Max(a, b) == Min(stop - a, stop - b)
-        length = functools.reduce(smaller, (shapes.normalize(last - a) for a in first.args))
-    elif isinstance(last, sympy.Min):
-        length = functools.reduce(smaller, (shapes.normalize(a - first) for a in last.args))
-    else:
-        length = shapes.normalize(last - first)
-    length = larger(length, 0)
-    return first, last, length if step == 1 else shapes.floordiv(length + (step - 1), step)
-
-
-@op("view", name="slice",
-    samples=[S("f32[B,6]", 1, 2, 5, dims={"B": 3}), S("f32[B,4]", 0, 1, dims={"B": 3}),
-             S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}), S("f32[T]", 0, -3, dims={"T": 2}),
-             S("f32[T]", 0, 0, 4, dims={"T": 3}), S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),
-             S("f32[T,2]", 0, 1, -1, dims={"T": 5}), S("f64[7]", 0, 1, None, 3), S("i32[3]", 0, 2, 1),
-             S("bool[4]", 0, -100, 100), S("bf16[2,5]", -1, 0, 4, 2), S("f16[0,3]", 0, 1)],
-    bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[3]", 0, 0, 2, -1, match="flip"),
-         Bad("f32[3]", 0, 1.5, match="bounds must be ints")])  # fmt: skip
-def slice_(x: Tensor, axis: int, start: int = 0, stop: int | None = None, step: int = 1) -> Tensor:
-    """``x[start:stop:step]`` along one axis, with Python's rules; ``step`` is at least 1.
-
-    On a named axis an int bound clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound that
-    holds named dims must lie within the axis: IndexError at run time otherwise."""
-    lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
-    return x[(*lead, builtins.slice(start, stop, step))]
-
-
-def _check_bounds(*bounds: Any) -> None:
-    for bound in bounds:
-        if not (bound is None or type(bound) is int or isinstance(bound, sympy.Expr)):
-            raise ArgumentError(f"bounds must be ints, named dims or None, not {bound!r}")
-
-
-@slice_.canonical
-def _(x: Any, axis: Any, start: Any = 0, stop: Any = None, step: Any = 1) -> Any:
-    known = known_type(x)
-    if known is None or type(axis) is not int or not -known.rank <= axis < known.rank:
-        return None
-    _check_bounds(start, stop)
-    if start is None:
-        start = 0
-    size = known.shape[axis]
-    first, last, _ = slice_bounds(size, start, stop, step)
-    end = None if shapes.equal(last, size) else last
-    if (first, end) == (start, stop):
-        return None
-    return slice_, {"x": x, "axis": axis, "start": first, "stop": end, "step": step}
-
-
-@slice_.infer
-def _(x: TensorType, axis: int, start: Any = 0, stop: Any = None, step: Any = 1) -> TensorType:
-    axis = normalize_axis(axis, x.rank)
-    _check_bounds(start, stop)
-    _, _, length = slice_bounds(x.shape[axis], start, stop, step)
-    return x.with_shape((*x.shape[:axis], length, *x.shape[axis + 1 :]))
-
-
-@slice_.body
-def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, step: int = 1) -> Expr:
-    axis = normalize_axis(axis, len(x.shape))
-    size = dims_of(x)[axis]
-    first, last, _ = slice_bounds(size, start, stop, step)
-    position = i[axis] * step + Index.of(first)
-    if never_negative(first) and never_negative(size - last):
-        return x[(*i[:axis], position, *i[axis + 1 :])]
-    value = expr.index_value(position)
-    if not never_negative(first):  # a negative position is an error here: it does not wrap around
-        inside = expr.apply("ge", value, expr.index_value(0))
-        value = expr.where(inside, value, expr.index_value(x.shape[axis]))
-    text = f"slice along axis {axis}"
-    return expr.read_at_value(x, axis, i[:axis], value, i[axis + 1 :], text)
-
-
-@op("view",
-    samples=[S("f32[B,6]", 1, 2, dims={"B": 3}), S("f32[B,T,4]", 1, 0, dims={"B": 2, "T": 3}),
-             S("f32[T,4]", 0, -1, dims={"T": 3}), S("f32[T]", 0, 2, dims={"T": 3}), S("f64[3,4]", -1, -2),
-             S("i32[1]", 0, 0), S("bool[2,2]", 0, 1), S("bf16[3,0]", 0, 2)],
-    bad=[Bad("f32[3,4]", 1, 4, match="index 4 is out of range for axis 1 of size 4"),
-         Bad("f32[3]", 0, -4, match="out of range"), Bad("f32[3]", 0, 1.0, match="must be an int"),
-         Bad("f32[3]", 1, 0, match="axis 1 is out of range")])  # fmt: skip
-def select(x: Tensor, axis: int, index: int) -> Tensor:
-    """Element ``index`` along ``axis``, which is dropped: ``x[:, index]`` for axis 1. A negative index
-    counts from the end.
-
-    Raises ShapeError (IndexError at run time for a named axis) if out of range."""
-    lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
-    return x[(*lead, index)]
-
-
-@select.canonical
-def _(x: Any, axis: Any, index: Any) -> Any:
-    known = known_type(x)
-    if known is None or type(axis) is not int or not -known.rank <= axis < known.rank:
-        return None
-    size = known.shape[axis]
-    if type(size) is int and type(index) is int and -size <= index < 0:
-        return select, {"x": x, "axis": axis, "index": index + size}
-    return None
-
-
-@select.infer
-def _(x: TensorType, axis: int, index: Any) -> TensorType:
-    axis = normalize_axis(axis, x.rank)
-    size = x.shape[axis]
-    if not (type(index) is int or isinstance(index, sympy.Expr)):
-        raise ArgumentError(f"index must be an int or a named dim, not {index!r}; arrays: use take")
-    if type(size) is int and type(index) is int and not -size <= index < size:
-        raise ShapeError(f"index {index} is out of range for axis {axis} of size {size}")
-    return x.with_shape(x.shape[:axis] + x.shape[axis + 1 :])
-
-
-@select.body
-def _(i: MultiIndex, x: Reader, axis: int, index: Any) -> Expr:
-    axis = normalize_axis(axis, len(x.shape))
-    size = dims_of(x)[axis]
-    if type(size) is int and type(index) is int:
-        return x[(*i[:axis], Index.of(index % size if size else 0), *i[axis:])]
-    if never_negative(index) and never_negative(size - 1 - index):
-        return x[(*i[:axis], Index.of(index), *i[axis:])]
-    text = f"index {index} on axis {axis}"
-    return expr.read_at_value(x, axis, i[:axis], expr.index_value(index), i[axis:], text)
-
-
 # -- moving within axes ----------------------------------------------------------------------------
 @op("view",
     samples=[S("f32[B,5]", 1, dims={"B": 3}), S("f32[T,2]", 0, dims={"T": 4}), S("f64[1]", 0),
              S("i32[2,3]", -1), S("bool[0]", 0), S("f16[3,2]", 0)],
-    bad=[Bad("f32[3]", 1, match="out of range"), Bad("f32[]", 0, match="out of range")])  # fmt: skip
+    bad=[Bad("f32[3]", 1, match="out of range"),
+         Bad("f32[]", 0, match="out of range")])  # fmt: skip
 def flip(x: Tensor, axis: int) -> Tensor:
     """``x`` in reverse order along one axis."""
     return np.flip(x, axis)
@@ -483,9 +303,11 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
 
 @op("view",
     samples=[S("f32[B,5]", 2, 1, dims={"B": 3}), S("f32[T,2]", 1, 0, dims={"T": 4}),
-             S("f32[T]", -7, 0, dims={"T": 3}), S("f64[1]", 5, 0), S("i32[2,3]", -1, -1), S("bool[0]", 1, 0),
+             S("f32[T]", -7, 0, dims={"T": 3}), S("f64[1]", 5, 0), S("i32[2,3]", -1, -1),
+             S("bool[0]", 1, 0),
              S("f16[3,4]", 9, 1), S("bf16[4]", 0, 0)],
-    bad=[Bad("f32[3]", 1, 1, match="out of range"), Bad("f32[3]", 0.5, 0, match="shift must be")])  # fmt: skip
+    bad=[Bad("f32[3]", 1, 1, match="out of range"),
+         Bad("f32[3]", 0.5, 0, match="shift must be")])  # fmt: skip
 def roll(x: Tensor, shift: int, axis: int) -> Tensor:
     """``x`` moved by ``shift`` along one axis; what leaves at the end comes in at the start."""
     return np.roll(x, shift, axis)
@@ -508,12 +330,15 @@ def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
     return x[(*i[:axis], (i[axis] + back) % size, *i[axis + 1 :])]
 
 
-# -- with a constant outside ------------------------------------------------------------------------
+# -- with a constant outside -----------------------------------------------------------------------
 @op("view",
-    samples=[S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}), S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
-             S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0), S("i32[3]", ((1, 1),), 7), S("f32[0]", ((2, 1),)),
+    samples=[S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}),
+             S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
+             S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0), S("i32[3]", ((1, 1),), 7),
+             S("f32[0]", ((2, 1),)),
              S("bool[2]", ((1, 0),), True), S("f32[2,3]", ((0, 0), (0, 0))), S("f32[]", ()),
-             S("bf16[3]", ((1, 1),), 0.5), S("f16[2]", ((0, 2),), float("-inf")), S("i8[2]", ((1, 0),), 2.5),
+             S("bf16[3]", ((1, 1),), 0.5), S("f16[2]", ((0, 2),), float("-inf")),
+             S("i8[2]", ((1, 0),), 2.5),
              S(special("f32[2,3]"), ((0, 1), (1, 0)), float("nan"))],
     bad=[Bad("f32[3]", ((1, 1), (1, 1)), match="one (low, high) pair for each of the 1 axes"),
          Bad("f32[3]", ((-1, 0),), match="x[1:]"), Bad("f32[3]", (1, 2), match="(low, high) pair"),
@@ -527,8 +352,6 @@ def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Te
 
 def fill_value(value: Any, dtype: dtypes.DType) -> Any:
     """A Python number as an element of the dtype. Raises DTypeError if it does not fit."""
-    from fxlite.errors import DTypeError
-
     if type(value) not in (bool, int, float):
         raise ArgumentError(f"value must be a number, not {value!r}")
     if dtype.is_float:

@@ -1,7 +1,7 @@
 """Computes the coefficients in codegen/c/fx_math.h: polynomials of least largest error.
 
-In: nothing; ``python tests/codegen/remez.py [NAME ...]``. Out, for each polynomial of `POLYNOMIALS`:
-its coefficients, lowest power first, and log2 of the largest weighted error that they leave.
+In: names of `POLYNOMIALS`, or none for all: ``python tests/codegen/remez.py [NAME ...]``. Out, for
+each: its coefficients, lowest power first, and log2 of the largest weighted error that they leave.
 
 The method is Remez's second algorithm (E. Remez, 1934; Muller, "Elementary Functions", ch. 3) in
 50-digit arithmetic: solve for the polynomial whose weighted error alternates between +e and -e at
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 from mpmath import mp, mpf
 
@@ -187,6 +187,12 @@ POLYNOMIALS = {
         lambda f: mpmath.log1p(f) / f / mpmath.ln(2) if f else 1 / mpmath.ln(2),
         lambda f: f * mpmath.ln(2) / mpmath.log1p(f) if f else mpf(1),
         13, 1 / SQRT2 - 1, SQRT2 - 1, np.float64,
+    ),
+    # 2^r = 1 + r P(r), in double for pow
+    "exp2": Polynomial(
+        _series(lambda r: mpf(2) ** r, [(0, 1)], 1),
+        lambda r: abs(r) / mpf(2) ** r + mpf(2) ** -60,
+        6, -0.5, 0.5, np.float64,
     ),
 }  # fmt: skip
 

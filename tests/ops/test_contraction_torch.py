@@ -1,5 +1,6 @@
-"""Contractions, convolutions, pooling and resizing against torch, over grids of attributes; and that
-all spellings of an attribute give one node."""
+"""Contractions, convolutions, pooling and resizing against torch, over grids of attributes.
+
+Also: all spellings of an attribute give one node, and eager calls are refused as traced ones."""
 
 from __future__ import annotations
 
@@ -200,15 +201,15 @@ def test_nearest_positions(n: int) -> None:
     ramp = np.arange(n, dtype=np.float32).reshape(1, 1, n)
     for m in [*range(1, 130), 41 * n, 47 * n, 55 * n, 61 * n, 1000]:
         against_torch(ops.interpolate, F.interpolate, ramp, size=m)
-        against_torch(ops.interpolate, F.interpolate, ramp.astype(np.float64), size=m)
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.5, 0.7, 1.1, 1.5, 2, 3, 4.7, 41, 47.0])
+@pytest.mark.parametrize("factor", [0.3, 0.5, 0.7, 1.1, 1.5, 2, 2.1, 3, 4.7, 41, 47.0])
 def test_interpolate_by_factor(factor: float) -> None:
     for n in (4, 7, 10, 29):
         x = random(1, 2, n)
         image = random(1, 2, n, 5)
         against_torch(ops.interpolate, F.interpolate, x, scale_factor=factor)
+        against_torch(ops.interpolate, F.interpolate, image, scale_factor=factor)
         for corners in (False, True):
             attributes = {"scale_factor": factor, "align_corners": corners}
             against_torch(ops.interpolate, F.interpolate, x, mode="linear", **attributes)
@@ -228,20 +229,24 @@ def test_interpolate_to_size(size: Any, dtype: str) -> None:
 # -- one node for all spellings --------------------------------------------------------------------
 SPELLINGS: list[tuple[str, list[str], list[dict[str, Any]], dict[str, Any]]] = [
     ("conv2d", ["f32[1,2,8,8]", "f32[3,2,3,3]"],
-     [{"padding": 1}, {"padding": (1, 1), "stride": (1, 1)}, {"padding": "same", "dilation": (1, 1)},
-      {"padding": ((1, 1), (1, 1))}], {"padding": 1}),
+     [{"padding": 1}, {"padding": (1, 1), "stride": (1, 1)}, {"padding": ((1, 1), (1, 1))},
+      {"padding": "same", "dilation": (1, 1)}], {"padding": 1}),
     ("conv2d", ["f32[1,2,8,8]", "f32[3,2,3,3]"],
-     [{}, {"padding": "valid"}, {"padding": [0, 0], "stride": 1}, {"padding": ((0, 0), (0, 0))}], {}),
+     [{}, {"padding": "valid"}, {"padding": [0, 0], "stride": 1}, {"padding": ((0, 0), (0, 0))}],
+     {}),
     ("conv2d", ["f32[1,2,8,8]", "f32[3,2,2,3]"],
      [{"padding": "same"}, {"padding": ((0, 1), (1, 1))}], {"padding": ((0, 1), (1, 1))}),
     ("conv1d", ["f32[1,2,8]", "f32[3,2,3]"], [{"stride": 2}, {"stride": (2,)}], {"stride": 2}),
     ("conv_transpose2d", ["f32[1,2,8,8]", "f32[2,3,3,3]"],
-     [{"stride": 2, "padding": (1, 0)}, {"stride": (2, 2), "padding": (1, 0), "output_padding": (0, 0)}],
+     [{"stride": 2, "padding": (1, 0)},
+      {"stride": (2, 2), "padding": (1, 0), "output_padding": (0, 0)}],
      {"stride": 2, "padding": (1, 0)}),
     ("max_pool2d", ["f32[1,2,8,8]"],
-     [{"kernel_size": 2}, {"kernel_size": (2, 2), "stride": 2}, {"kernel_size": 2, "stride": (2, 2)}],
+     [{"kernel_size": 2}, {"kernel_size": (2, 2), "stride": 2},
+      {"kernel_size": 2, "stride": (2, 2)}],
      {"kernel_size": 2}),
-    ("avg_pool1d", ["f32[1,2,8]"], [{"kernel_size": (3,), "stride": (2,)}, {"kernel_size": 3, "stride": 2}],
+    ("avg_pool1d", ["f32[1,2,8]"],
+     [{"kernel_size": (3,), "stride": (2,)}, {"kernel_size": 3, "stride": 2}],
      {"kernel_size": 3, "stride": 2}),
     ("adaptive_avg_pool2d", ["f32[1,2,8,8]"], [{"output_size": 1}, {"output_size": (1, 1)}],
      {"output_size": 1}),
@@ -275,7 +280,7 @@ def test_same_padding_waits_for_types() -> None:
 
 
 def test_eager_calls_are_refused_as_traced_ones() -> None:
-    with pytest.raises(ShapeError, match="conv2d.*x has 3 channels, but weight takes 2"):
+    with pytest.raises(ShapeError, match=r"conv2d.*x has 3 channels, but weight takes 2"):
         ops.conv2d(random(1, 3, 8, 8), random(4, 2, 3, 3))
     with pytest.raises(ArgumentError, match="kernel_size must be"):
         ops.max_pool2d(random(1, 3, 8, 8), (2, 2, 2))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import fxlite as fx
 from fxlite import ops, shapes
 from fxlite.errors import FxliteError, ShapeError, TraceError
-from fxlite.ops.view import never_negative, slice_bounds
+from fxlite.ops.slicing import never_negative, slice_bounds
+from fxlite.samples import S
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
-from fxlite.samples import S
 
 SIZES = (0, 1, 2, 3, 5)
 FAST = ("graph", "python")
@@ -54,7 +54,8 @@ SUBSCRIPTS: list[tuple[str, Any, list[str]]] = [
     ("x[:, :-3:-1]", lambda x: x[:, :-3:-1], ["flip", "slice"]),
     ("x[:, None]", lambda x: x[:, None], ["unsqueeze"]),
     ("x[None, ..., None]", lambda x: x[None, ..., None], ["unsqueeze", "unsqueeze"]),
-    ("x[1:, 0, None, ::2]", lambda x: x[1:, 0, None, ::2], ["slice", "select", "unsqueeze", "slice"]),
+    ("x[1:, 0, None, ::2]", lambda x: x[1:, 0, None, ::2],
+     ["slice", "select", "unsqueeze", "slice"]),
     ("x[[1, 0]]", lambda x: x[[1, 0]], ["take"]),
     ("x[:, [0, -1, 0]]", lambda x: x[:, [0, -1, 0]], ["take"]),
     ("x[0, :, [1, 2]]", lambda x: x[0, :, [1, 2]], ["select", "take", "permute"]),
@@ -66,7 +67,9 @@ SUBSCRIPTS: list[tuple[str, Any, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "program", "expected"), SUBSCRIPTS, ids=[s[0] for s in SUBSCRIPTS])
+@pytest.mark.parametrize(
+    ("text", "program", "expected"), SUBSCRIPTS, ids=[s[0] for s in SUBSCRIPTS]
+)
 @pytest.mark.parametrize("declared", ["f32[2,5,4]", "f32[B,T,4]"])
 def test_subscript(text: str, program: Any, expected: list[str], declared: str) -> None:
     module = run_all(program, arange(2, 5, 4), types=[declared])
@@ -180,7 +183,7 @@ def test_untyped_traces_take_slice_ops() -> None:
     np.testing.assert_array_equal(module(x), x[:, -2:])
 
 
-# -- NumPy's functions -------------------------------------------------------------------------------
+# -- NumPy's functions -----------------------------------------------------------------------------
 FUNCTIONS: list[Any] = [
     lambda x: x.reshape(x.shape[0], -1),
     lambda x: x.reshape(-1),
@@ -231,7 +234,8 @@ def test_named_dims_in_created_tensors() -> None:
         b, t = x.shape
         return (
             ops.zeros((b, 3)), ops.ones((t,), "i64"), ops.full((b, t), 2.5), ops.full((), t, "i64"),
-            ops.full((2,), b * t, "f32"), ops.arange(t), ops.arange(1, t + 4, 2), ops.arange(t - 1, -1, -1),
+            ops.full((2,), b * t, "f32"), ops.arange(t), ops.arange(1, t + 4, 2),
+            ops.arange(t - 1, -1, -1),
             ops.arange(b, dtype="f32") * x[:, 0], x[:, t // 2], ops.pad(x, ((0, b), (t, 0))),
             ops.roll(x, t - 1, 1), ops.expand(x[:, None], (b, b, t)), ops.reshape(x, (t, b)),
             ops.tril(x, t), ops.one_hot(ops.arange(t), t),
@@ -242,13 +246,13 @@ def test_named_dims_in_created_tensors() -> None:
 
 
 def test_dims_as_numbers() -> None:
-    run_all(lambda x: x.sum() / (x.shape[0] * 2), arange(3, 2).astype(np.float64), types=["f64[B,2]"])
+    run_all(
+        lambda x: x.sum() / (x.shape[0] * 2), arange(3, 2).astype(np.float64), types=["f64[B,2]"]
+    )
 
 
 def test_split_gives_types_and_shapes_of_its_parts() -> None:
-    module = run_all(
-        lambda x: tuple(ops.split(x, (2, 1, 3), 1)), arange(4, 6), types=["f32[B,6]"]
-    )
+    module = run_all(lambda x: tuple(ops.split(x, (2, 1, 3), 1)), arange(4, 6), types=["f32[B,6]"])
     assert [str(t) for t in module.graph.output_node().type] == ["f32[B,2]", "f32[B,1]", "f32[B,3]"]
     assert targets(module) == ["split", "getitem", "getitem", "getitem"]
     parts = ops.lookup("split").expand({"x": arange(4, 6), "sizes": (2, 1, 3), "axis": 1})
@@ -257,13 +261,19 @@ def test_split_gives_types_and_shapes_of_its_parts() -> None:
 
 def test_spellings_are_one_node() -> None:
     def first(program: Any) -> Any:
-        (node,) = [n for n in fx.symbolic_trace(program, "f32[B,T,4]").graph.nodes if n.op == "call_function"]
+        (node,) = [
+            n
+            for n in fx.symbolic_trace(program, "f32[B,T,4]").graph.nodes
+            if n.op == "call_function"
+        ]
         return node.target.name, dict(node.kwargs)
 
     assert first(lambda x: x[:, -1:]) == first(lambda x: ops.slice(x, 1, -1))
     assert first(lambda x: x[..., :2]) == first(lambda x: ops.slice(x, 2, 0, -2))
     assert first(lambda x: x[..., -1]) == first(lambda x: ops.take(x, 3, 2))
-    assert first(lambda x: np.transpose(x, (0, 2, 1))) == first(lambda x: ops.permute(x, (0, -1, -2)))
+    assert first(lambda x: np.transpose(x, (0, 2, 1))) == first(
+        lambda x: ops.permute(x, (0, -1, -2))
+    )
     assert first(lambda x: x.reshape(-1)) == first(lambda x: ops.reshape(x, -1))
     assert first(lambda x: ops.zeros(x.type.shape)) == first(lambda x: np.zeros_like(x))
 
@@ -296,7 +306,7 @@ class _Reader:
         return expr.Load(self.dtype, "x", index)
 
 
-# -- properties --------------------------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------------------------
 bounds = st.none() | st.integers(-6, 6)
 slices = st.builds(slice, bounds, bounds, st.none() | st.sampled_from([1, 2, 3, -1, -2]))
 
@@ -320,8 +330,9 @@ def subscripts(draw: Any) -> tuple[tuple[int, ...], Any]:
             items.append(draw(st.integers(-shape[at], shape[at] - 1)))
         else:
             kind = draw(st.sampled_from([common, common, ()]))
-            values = draw(st.lists(st.integers(-shape[at], shape[at] - 1),
-                                   min_size=int(np.prod(kind)), max_size=int(np.prod(kind))))  # fmt: skip
+            count = int(np.prod(kind))
+            positions = st.integers(-shape[at], shape[at] - 1)
+            values = draw(st.lists(positions, min_size=count, max_size=count))
             items.append(np.array(values, dtype=np.int64).reshape(kind))
     if draw(st.booleans()) and used == len(shape):
         items.insert(draw(st.integers(0, len(items))), Ellipsis)
@@ -373,7 +384,10 @@ def test_random_chains_of_reshape_and_permute(data: Any) -> None:
                 if size and size % factor == 0 and data.draw(st.booleans()):
                     new.append(factor)
                     size //= factor
-            new.insert(data.draw(st.integers(0, len(new))), -1 if size and data.draw(st.booleans()) else size)
+            new.insert(
+                data.draw(st.integers(0, len(new))),
+                -1 if size and data.draw(st.booleans()) else size,
+            )
             steps.append(("reshape", tuple(new)))
             current = np.empty(current, np.int8).reshape(new).shape
 
@@ -390,8 +404,16 @@ def test_random_chains_of_reshape_and_permute(data: Any) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(bounds, bounds, st.integers(1, 3), st.sampled_from(["T", "2*T", "T+1", "3*T+2"]), st.integers(1, 7))
-def test_named_slice_bounds_are_pythons(start: Any, stop: Any, step: int, text: str, size: int) -> None:
+@given(
+    bounds,
+    bounds,
+    st.integers(1, 3),
+    st.sampled_from(["T", "2*T", "T+1", "3*T+2"]),
+    st.integers(1, 7),
+)
+def test_named_slice_bounds_are_pythons(
+    start: Any, stop: Any, step: int, text: str, size: int
+) -> None:
     named = slice_bounds(shapes.parse(text), start or 0, stop, step)
     got = [shapes.substitute(v, {"T": size}) for v in named]
     total = shapes.substitute(shapes.parse(text), {"T": size})
@@ -401,8 +423,10 @@ def test_named_slice_bounds_are_pythons(start: Any, stop: Any, step: int, text: 
     assert [got[0] + k * step for k in range(got[2])] == list(positions)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 9), st.integers(0, 9), st.integers(-4, 4), st.integers(-4, 4), st.integers(-2, 2))
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 9), st.integers(0, 9), st.integers(-4, 4), st.integers(-4, 4), st.integers(-2, 2)
+)
 def test_never_negative_is_sound(t: int, s: int, a: int, b: int, c: int) -> None:
     texts = (
         f"Min({a}+4, T) - Max(T-{b + 4}, 0)", f"T - T//2 + {a}", f"T + {a} - Min(T, S)",

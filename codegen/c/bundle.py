@@ -1,0 +1,239 @@
+"""The C bundle: a folder that builds, tests itself and runs with a C compiler and make alone.
+
+In: a model compiled to C, and example inputs. Out: source, header, weights, a self-test with stored
+inputs and the outputs NumPy computes from them, a Makefile and a README for the C programmer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import fxlite
+from fxlite.codegen.c.emit import CProgram, result_paths
+from fxlite.codegen.c.selftest import selftest_source
+from fxlite.codegen.examples import Case, make_cases
+from fxlite.codegen.folder import write_folder
+
+if TYPE_CHECKING:
+    from fxlite.codegen.backends import CFunction
+
+Array = np.ndarray[Any, Any]
+#: Folder of the stored inputs and outputs.
+DATA = "selftest"
+
+
+def save_bundle(
+    function: CFunction,
+    folder: str | os.PathLike[str],
+    cases: Sequence[Case] | None = None,
+    force: bool = False,
+) -> None:
+    """Write the bundle. ``cases`` are the inputs of the self-test; by default random ones of two sizes.
+
+    Raises FolderError where the folder cannot be written or holds other files (``force`` writes
+    into it nevertheless and leaves those files alone); on an error nothing is half-written."""
+    chosen = make_cases(function.graph_module)[-2:] if cases is None else cases
+    write_folder(folder, lambda work: write_bundle(function, work, chosen), facts(function), force)
+
+
+def facts(function: CFunction) -> dict[str, Any]:
+    """What the folder's list of files says about the model."""
+    entry = function.program.entry
+    return {
+        "version": fxlite.__version__,
+        "model": function.graph_module.name,
+        "inputs": {spec.name: str(spec) for spec in entry.inputs},
+        "outputs": {n: str(spec) for n, spec in zip(function.program.outputs, entry.outputs)},
+        "dims": list(entry.dims),
+    }
+
+
+def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> None:
+    """Write the bundle's files into an existing folder."""
+    program = function.program
+    name = program.name
+    for file, text in program.sources.items():
+        (folder / file).write_text(text)
+    (folder / f"{name}_weights.bin").write_bytes(program.weights)
+    (folder / DATA).mkdir()
+    for number, case in enumerate(cases, start=1):
+        _store(function, folder / DATA, number, case)
+    (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases))
+    (folder / "Makefile").write_text(_MAKEFILE.replace("NAME", name))
+    (folder / "README.txt").write_text(readme(function, cases))
+
+
+def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
+    """Inputs and NumPy's outputs of one case as dense arrays, one file each."""
+    module, program = function.graph_module, function.program
+    for name, array in case.inputs.items():
+        (folder / f"{number}_{name}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
+    with np.errstate(all="ignore"):
+        result = module(**case.inputs)
+    for name, array in zip(program.outputs, flat_results(result), strict=True):
+        data = np.ascontiguousarray(array).tobytes()
+        (folder / f"{number}_out_{name}.bin").write_bytes(data)
+
+
+def flat_results(result: Any) -> list[Array]:
+    """The arrays of a nested result, in order."""
+    if isinstance(result, (tuple, list)):
+        return [array for part in result for array in flat_results(part)]
+    if isinstance(result, dict):
+        return [array for part in result.values() for array in flat_results(part)]
+    return [np.asarray(result)]
+
+
+_MAKEFILE = """\
+# NAME: build and test it with GNU make and a C compiler (gcc or clang); nothing else is needed.
+#
+#   make test       build the self-test and run it
+#   make NAME.o     the model alone, to link into a program (add -fopenmp if shown, and -lm)
+#   make shared     libNAME.so
+#   make sanitize   the self-test under the address and undefined-behaviour sanitizers
+#   make clean
+
+# The CPU to compile for. Code for "native" runs on this sort of machine only; for another one say
+# e.g.  make ARCH=-march=x86-64-v3
+ARCH ?= -march=native
+
+# -ffast-math would give wrong answers for NaN, infinity and -0.0: leave it out.
+#   -fno-math-errno      sqrtf is one instruction; nobody reads errno
+#   -fno-trapping-math   loops with branches become SIMD code; values stay exact
+#   -fwrapv              signed integers wrap around, as in NumPy
+CFLAGS ?= -O3 $(ARCH)
+NEEDED = -std=gnu11 -fno-math-errno -fno-trapping-math -fwrapv
+
+# -fopenmp where the compiler has it; without it the model runs on one thread. Off: make OPENMP=
+OPENMP ?= $(shell echo 'int main(void) { return 0; }' > .probe.c; \\
+    $(CC) -fopenmp .probe.c -o .probe 2> /dev/null && echo -fopenmp; rm -f .probe .probe.c)
+
+all: NAME_selftest
+
+NAME_selftest: NAME.o NAME_selftest.c NAME.h fx_math.h
+\t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) NAME_selftest.c NAME.o -o $@ -lm
+
+NAME.o: NAME.c NAME.h fx_math.h
+\t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) -fPIC -c NAME.c -o $@
+
+test: NAME_selftest
+\t./NAME_selftest
+
+shared: libNAME.so
+libNAME.so: NAME.o
+\t$(CC) $(CFLAGS) $(OPENMP) -shared NAME.o -o $@ -lm
+
+sanitize: NAME.c NAME_selftest.c NAME.h fx_math.h
+\t$(CC) $(NEEDED) -O1 -g $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
+\t    -fno-sanitize-recover=all NAME_selftest.c NAME.c -o NAME_sanitize -lm
+\t./NAME_sanitize
+
+clean:
+\trm -f NAME.o NAME_selftest NAME_sanitize libNAME.so
+
+.PHONY: all test shared sanitize clean
+"""
+
+
+def readme(function: CFunction, cases: Sequence[Case]) -> str:
+    """What a C programmer needs to know, as text of at most 100 columns."""
+    program = function.program
+    name, entry = program.name, program.entry
+    title = f"{name}: {program.program.module.name} as C"
+    lines = [
+        title, "=" * len(title), "", f"Made by fxlite {fxlite.__version__}. "
+        "Needs a C compiler and GNU make; no Python, no fxlite, no BLAS.", "",
+        "Build and test", "--------------", "    make test", "",
+        f"runs the model on the inputs stored in {DATA}/ and compares it with what NumPy computed from",
+        "them. The Makefile says which flags are needed and why. OpenMP is used where the compiler has",
+        "it; the number of threads is an argument of every call.", "",
+        "Files", "-----", *_files(name), "",
+        "Inputs and outputs", "------------------",
+        "All arrays are dense and row-major, in the machine's byte order.", "", *_arguments(program), "",
+    ]  # fmt: skip
+    if entry.dims:
+        listed = ", ".join(entry.dims)
+        lines += [
+            "Named dims", "----------",
+            f"{listed}: sizes you choose with every call (0 or more); one build serves all of them.", "",
+        ]  # fmt: skip
+    lines += ["Memory", "------", *_memory(function, cases), ""]
+    lines += ["How to call it", "--------------", *_example(program, cases[-1]), ""]
+    return "\n".join(lines)
+
+
+def _files(name: str) -> list[str]:
+    described = {
+        f"{name}.h": "the interface: read this first",
+        f"{name}.c": "the model",
+        "fx_math.h": "exp, tanh, conversions, ... that it uses",
+        f"{name}_weights.bin": "its weights, as the code wants them in memory",
+        f"{name}_selftest.c": "the self-test: also an example of a caller",
+        f"{DATA}/": "stored inputs and NumPy's outputs, one dense array each",
+        "Makefile": "make test | shared | sanitize | clean",
+    }
+    width = max(map(len, described))
+    return [f"    {file:<{width}}  {text}" for file, text in described.items()]
+
+
+def _arguments(program: CProgram) -> list[str]:
+    entry = program.entry
+    rows = [("in", spec.name, str(spec), "") for spec in entry.inputs]
+    paths = result_paths(program.program.module)
+    rows += [
+        ("out", n, str(spec), f"the program's {path}" if path else "")
+        for n, spec, path in zip(program.outputs, entry.outputs, paths)
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = [
+        "    " + "  ".join(f"{text:<{w}}" for text, w in zip(row, [*widths, 0])).rstrip()
+        for row in rows
+    ]
+    used = {spec.dtype for spec in (*entry.inputs, *entry.outputs)}
+    notes = {
+        "f32": "f32 is float", "f64": "f64 is double", "f16": "f16 is IEEE half, in uint16_t",
+        "bf16": "bf16 is the upper half of a float, in uint16_t", "bool": "bool is one byte, 0 or 1",
+        "u8": "u8 is uint8_t", "i8": "i8 is int8_t", "i16": "i16 is int16_t", "i32": "i32 is int32_t",
+        "i64": "i64 is int64_t",
+    }  # fmt: skip
+    return [*lines, "", "; ".join(text for key, text in notes.items() if key in used) + "."]
+
+
+def _memory(function: CFunction, cases: Sequence[Case]) -> list[str]:
+    threads = function.function.n_threads
+    lines = [f"weights    {len(function.program.weights):,} bytes, shared by all calls"]
+    for case in cases:
+        size = function.workspace_bytes(case.dims)
+        lines.append(
+            f"workspace  {size:,} bytes for {case.label} and {threads} "
+            f"thread{'s' if threads > 1 else ''}"
+        )
+    return [f"    {line}" for line in lines]
+
+
+def _example(program: CProgram, case: Case) -> list[str]:
+    name, upper = program.name, program.name.upper()
+    dims = "".join(f"{d}, " for d in program.entry.dims)
+    inputs = ", ".join(spec.name for spec in program.entry.inputs)
+    outputs = ", ".join(program.outputs)
+    lines = [f'#include "{name}.h"', ""]
+    lines += [f"int64_t {dim} = {size};" for dim, size in case.dims.items()]
+    lines += [
+        f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
+        f'FILE *file = fopen("{name}_weights.bin", "rb");',
+        f"fread(weights, 1, {upper}_WEIGHTS_BYTES, file);",
+        "fclose(file);",
+        "",
+        f"int64_t bytes = {name}_workspace_bytes({dims}n_threads);",
+        "void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);",
+        "fx_error error;",
+        f"if ({name}_run({', '.join(filter(None, (inputs, outputs)))}, {dims}weights, workspace,"
+        " n_threads, &error))",
+        '    fprintf(stderr, "error %d\\n", error.code);',
+    ]
+    return [f"    {line}".rstrip() for line in lines]

@@ -1,0 +1,132 @@
+"""Printing the loops of a convolution by the plan "channels" of `conv_plan`."""
+
+from __future__ import annotations
+
+from fxlite.codegen.c.conv_direct import Direct, conv_function, put_first, put_rows
+from fxlite.codegen.c.conv_plan import is_pointwise
+from fxlite.codegen.c.conv_tile import SEGMENT
+from fxlite.codegen.c.gemm import Rendered
+from fxlite.codegen.c.gemm_pack import ITEM_BYTES, panel_columns
+from fxlite.codegen.c.gemm_text import add, multiply
+
+TURNED = SEGMENT + 16
+"""Row length of the turned tile: a whole square may be written from the last pixel on."""
+
+
+class Channels(Direct):
+    """Tiles of pixels of one output row times a panel of output channels."""
+
+    def render(self) -> Rendered:
+        spec, out = self.spec, self.out
+        self.joined = is_pointwise(spec)
+        if self.joined:
+            self.out_h, self.out_w = "1", multiply(self.out_h, self.out_w)
+        workspace, rows, pitch = "0", spec.h, spec.w
+        self.padded = any(spec.padding)
+        if self.padded:
+            rows = add(multiply(self.out_h, str(spec.stride[0])), str(spec.reach[0] - 1))
+            pitch = add(multiply(self.out_w, str(spec.stride[1])), str(spec.reach[1] - 1))
+            planes = multiply(spec.n, str(spec.c))
+            workspace = multiply(planes, rows, pitch, str(ITEM_BYTES[self.ctype]))
+        self.out_h = self.declare("out_h", self.out_h)
+        self.out_w = self.declare("out_w", self.out_w)
+        self.rows, self.pitch = self.declare("padded_h", rows), self.declare("pitch", pitch)
+        self.declare_taps(self.rows, self.pitch, 1)
+        if not self.joined:
+            self.declare_blocks()
+        extra = (("workspace",) if self.padded else ()) + (("n_threads",) if self.threads else ())
+        if not self.padded:
+            self.convolve("omp parallel for", f" {self.team}")
+        else:
+            out.put(f"{self.ctype} *const padded = workspace;")
+            if self.threads:
+                out.put(f"#pragma omp parallel {self.team}")
+                with out.block():
+                    self.pad_images(self.rows, self.pitch)
+                    self.convolve("omp for", "")
+            else:
+                self.pad_images(self.rows, self.pitch)
+                self.convolve("", "")
+        width = panel_columns(self.ctype)
+        note = (
+            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels; tiles of TILE_ROWS pixels of a row"
+            f" x {width} output channels."
+        )
+        return conv_function(spec, note, out.lines, workspace, extra)
+
+    def declare_blocks(self) -> None:
+        """How the output rows are cut into tasks."""
+        spec = self.spec
+        item = str(ITEM_BYTES[self.ctype])
+        row_bytes = multiply(str(spec.stride[0] * spec.group_inputs), self.pitch, item)
+        panels = -(-spec.group_outputs // panel_columns(self.ctype))
+        others = multiply(spec.n, str(spec.groups * panels))
+        n_threads = "n_threads" if self.threads else "1"
+        blocks = f"count_row_blocks({self.out_h}, {row_bytes}, {others}, {n_threads})"
+        self.out.put(f"const int64_t row_blocks = {blocks};")
+
+    def convolve(self, directive: str, clauses: str) -> None:
+        """Images, groups, blocks of rows, panels of output channels; then row by row."""
+        spec, out, width = self.spec, self.out, panel_columns(self.ctype)
+        panels = -(-spec.group_outputs // width)
+        loops = [("n", spec.n), *([("group", str(spec.groups))] if self.grouped else [])]
+        loops += [] if self.joined else [("row_block", "row_blocks")]
+        loops += [("panel", str(panels))]
+        plane = multiply(self.rows, self.pitch)
+        with out.loops(loops, self.pragma(directive, len(loops), clauses)):
+            self.declare_panel(width, panels)
+            pointer = "padded" if self.padded else spec.x
+            image = add(pointer, multiply(self.first_channel(), plane))
+            out.put(f"const {self.ctype} *const image = {image};")
+            out.put(f"{self.ctype} tile[16 * {width}] = {{0}}, turned[{width} * {TURNED}];")
+            if self.joined:
+                self.segments(width, panels, plane)
+            else:
+                out.put(f"for (int64_t oh = row_block * {self.out_h} / row_blocks;")
+                with out.block(f"     oh < (row_block + 1) * {self.out_h} / row_blocks; oh++)"):
+                    self.segments(width, panels, plane)
+
+    def declare_panel(self, width: int, panels: int) -> None:
+        """The weights of this panel."""
+        spec, out, line = self.spec, self.out, width // 2
+        outputs, depth = spec.group_outputs, spec.group_inputs * self.taps
+        if outputs % width == 0:
+            out.put(f"const int columns = {width}, b_row = {width};")
+        elif panels == 1:
+            out.put(f"const int columns = {outputs}, b_row = {width if outputs > line else line};")
+        else:
+            rest = f"{outputs} - panel * {width}"
+            out.put(f"const int columns = {rest} < {width} ? {rest} : {width};")
+            out.put(f"const int b_row = columns > {line} ? {width} : {line};")
+        whole = -(-outputs // line) * line
+        group = multiply("group", str(depth * whole)) if self.grouped else "0"
+        weights = add(spec.weight, group, multiply("panel", str(depth * width)))
+        out.put(f"const {self.ctype} *const weights = {weights};")
+
+    def segments(self, width: int, panels: int, plane: str) -> None:
+        """64 pixels of a row at a time: the tiles, turned into rows of channels; the epilogue."""
+        spec, out = self.spec, self.out
+        start = "pixel_0" if self.joined else "ow_0"
+        row = "0" if self.joined else multiply("oh", str(spec.stride[0]), self.pitch)
+        with out.block(f"for (int64_t {start} = 0; {start} < {self.out_w}; {start} += {SEGMENT})"):
+            self.declare_pixels(start)
+            out.put("const int tiles = (pixels + TILE_ROWS - 1) / TILE_ROWS;")
+            with out.block("for (int tile_index = 0; tile_index < tiles; tile_index++)"):
+                out.put("const int first = tile_index * pixels / tiles;")
+                out.put("const int count = (tile_index + 1) * pixels / tiles - first;")
+                pixel = add("image", row, multiply(f"({start} + first)", str(spec.stride[1])))
+                out.put(f"sum_tile_{self.ctype}(count, columns, {spec.group_inputs}, {self.taps},")
+                out.put(f"    {pixel}, {plane}, tap, {spec.stride[1]}, weights, b_row, tile);")
+                out.put(f"copy_transposed_{self.ctype}(16, b_row, tile, {width},")
+                out.put(f"    turned + first, {TURNED});")
+            if self.joined:
+                put_first(out, spec, start)
+            with out.block("for (int j = 0; j < columns; j++)"):
+                group = multiply("group", str(spec.group_outputs)) if self.grouped else "0"
+                panel = multiply("panel", str(width)) if panels > 1 else "0"
+                out.put(f"const int64_t k = {add(group, panel, 'j')};")
+                element = f"turned[j * {TURNED} + i]"
+                if self.joined:
+                    put_rows(out, spec, element, "i", start, "pixels")
+                else:
+                    self.put_row(element, start, "pixels")

@@ -1,0 +1,253 @@
+"""The self-test of a C bundle: a C program that runs the model on stored inputs and judges the outputs.
+
+In: an emitted program and the cases that were stored. Out: the text of ``NAME_selftest.c``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fxlite.codegen.c.emit import CProgram, dim_c
+from fxlite.codegen.examples import Case
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.printer import signature, storage_type
+from fxlite.codegen.runtime.abi import C_HELPERS
+from fxlite.graph import Node
+
+#: How far an output may be from NumPy's, as a part of the largest value NumPy computed: sums are
+#: taken in another order. Integers must be equal.
+TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "f64": 1e-11}
+
+_HEAD = """\
+/* Self-test of NAME: runs the model on the inputs stored in selftest/ and compares its outputs with
+   what NumPy computed from them.
+
+   NAME_selftest [THREADS]      in this folder; or: make test
+   Exit status: 0 OK, 1 FAILED, 2 a file is missing or memory is short. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "NAME.h"
+#include "fx_math.h"
+
+HELPERSstatic void stop(const char *problem, const char *name) {
+    fprintf(stderr, "NAME_selftest: %s: %s\\n", name, problem);
+    exit(2);
+}
+
+/* Memory aligned to 64 bytes; never NULL, not even for no bytes. */
+static void *allocate(int64_t bytes) {
+    void *memory = aligned_alloc(64, (size_t)(bytes / 64 + 1) * 64);
+    if (memory == NULL) stop("cannot allocate memory", "workspace");
+    return memory;
+}
+
+static void *read_file(const char *name, int64_t bytes) {
+    FILE *file = fopen(name, "rb");
+    if (file == NULL) stop("cannot open it (run the test in its own folder)", name);
+    void *data = allocate(bytes);
+    if (fread(data, 1, (size_t)bytes, file) != (size_t)bytes) stop("it is too short", name);
+    if (fgetc(file) != EOF) stop("it is too long", name);
+    fclose(file);
+    return data;
+}
+
+static double seconds(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+"""
+
+_FLOATS = """\
+/* Largest difference between two arrays, as a part of the largest expected value; NaN and infinity
+   must stand at the same places. Returns 1 if it is above the tolerance. */
+static int compare_floats(const char *name, double (*value)(const void *, int64_t), const void *got,
+                          const void *expected, int64_t count, double tolerance) {
+    double largest = 0, error = 0;
+    int64_t different = 0; /* places where one is NaN or infinite and the other is something else */
+    for (int64_t i = 0; i < count; i++) {
+        const double a = value(got, i), b = value(expected, i);
+        if (isfinite(a) && isfinite(b)) {
+            largest = fmax(largest, fabs(b));
+            error = fmax(error, fabs(a - b));
+        } else if (a != b && !(isnan(a) && isnan(b))) {
+            different++;
+        }
+    }
+    const double relative = largest > 0 ? error / largest : error;
+    const int failed = different > 0 || !(relative <= tolerance);
+    printf("    %-16s largest error %.1e of the largest value (limit %.0e): %s\\n", name, relative,
+           tolerance, failed ? "FAILED" : "OK");
+    if (different) printf("    NaN or infinity differ at %" PRId64 " places\\n", different);
+    return failed;
+}
+"""
+
+_INTEGERS = """\
+/* Integers must be equal. Returns 1 if some are not. */
+static int compare_integers(const char *name, const void *got, const void *expected, int64_t count,
+                            size_t size) {
+    int64_t different = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const size_t at = (size_t)i * size;
+        different += memcmp((const char *)got + at, (const char *)expected + at, size) != 0;
+    }
+    printf("    %-16s %" PRId64 " of %" PRId64 " values differ: %s\\n", name, different, count,
+           different ? "FAILED" : "OK");
+    return different > 0;
+}
+"""
+
+_VALUE = {
+    "f32": "((const float *)data)[i]",
+    "f64": "((const double *)data)[i]",
+    "f16": "(double)fx_f32_from_f16(((const uint16_t *)data)[i])",
+    "bf16": "(double)fx_f32_from_bf16(((const uint16_t *)data)[i])",
+}
+
+
+def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
+    """The text of ``NAME_selftest.c``."""
+    results = program.program.results
+    kinds = dict.fromkeys(n.type.dtype.name for n in results)
+    floats = [k for k in _VALUE if k in kinds]
+    parts = [
+        f"static double value_{k}(const void *data, int64_t i) {{ return {_VALUE[k]}; }}"
+        for k in floats
+    ]
+    parts = ["\n".join(parts) + "\n"] if parts else []
+    if floats:
+        parts.append(_FLOATS)
+    if len(floats) < len(kinds):
+        parts.append(_INTEGERS)
+    body = "\n".join([*parts, _test(program), _main(program, cases)])
+    helpers = f"{C_HELPERS}\n" if "fx_min(" in body or "fx_max(" in body or "_div(" in body else ""
+    return _HEAD.replace("NAME", program.name).replace("HELPERS", helpers) + "\n" + body
+
+
+def _test(program: CProgram) -> str:
+    """The function that runs one case."""
+    name, dims = program.name, program.entry.dims
+    inputs, outputs = _inputs(program), _outputs(program)
+    lines = [
+        "/* Run case `number`. Returns 1 if it failed. */",
+        *signature("test", ["int number", *(f"int64_t {d}" for d in dims), "const void *weights",
+                            "int n_threads"], "static int"),
+        "    char path[1000];",
+    ]  # fmt: skip
+    shown = ", ".join(f'{d} = %" PRId64 "' for d in dims) or "the stored input"
+    values = "".join(f", {d}" for d in dims)
+    lines.append(f'    printf("case %d: {shown}\\n", number{values});')
+    for variable, label, node in inputs:
+        ctype = storage_type(node.type.dtype)
+        lines += [
+            f'    snprintf(path, sizeof path, "selftest/%d_{label}.bin", number);',
+            f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
+        ]
+    for variable, label, node in outputs:
+        ctype, size = storage_type(node.type.dtype), dim_c(node.type.nbytes)
+        lines += [
+            f'    snprintf(path, sizeof path, "selftest/%d_out_{label}.bin", number);',
+            f"    {ctype} *const expected_{label} = read_file(path, {size});",
+            f"    {ctype} *const {variable} = allocate({size});",
+        ]
+    prefix = "".join(f"{d}, " for d in dims)
+    pointers = ", ".join(v for v, _, _ in (*inputs, *outputs))
+    call = f"{name}_run({pointers}, {prefix}weights, workspace, n_threads, &error)"
+    lines += [
+        f"    void *const workspace = allocate({name}_workspace_bytes({prefix}n_threads));",
+        "    fx_error error;",
+        "    int failed = 0, runs = 0;",
+        "    double best = HUGE_VAL;",
+        "    for (const double end = seconds() + 0.2; runs < 3 || seconds() < end; runs++) {",
+        "        const double start = seconds();",
+        *_wrapped(f"        if ({call}) {{"),
+        '            printf("    error %d: value %" PRId64 ", limit %" PRId64 ", where %" PRId64'
+        ' " (see the header)\\n",',
+        "                   error.code, error.value, error.limit, error.where);",
+        "            failed = 1;",
+        "            break;",
+        "        }",
+        "        best = fmin(best, seconds() - start);",
+        "    }",
+        "    if (!failed) {",
+    ]
+    for variable, label, node in outputs:
+        dtype = node.type.dtype
+        count = dim_c(node.type.size)
+        if dtype.name in _VALUE:
+            call = (
+                f'compare_floats("{label}", value_{dtype.name}, {variable}, expected_{label}, '
+                f"{count}, {TOLERANCE[dtype.name]:g})"
+            )
+        else:
+            call = (
+                f'compare_integers("{label}", {variable}, expected_{label}, {count}, '
+                f"{dtype.itemsize})"
+            )
+        lines += _wrapped(f"        failed |= {call};")
+    lines += [
+        '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time", best * 1e3, runs);',
+        "    }",
+        "    free(workspace);",
+        *(f"    free({v});" for v, _, _ in inputs),
+        *(f"    free({v});\n    free(expected_{label});" for v, label, _ in outputs),
+        "    return failed;",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _inputs(program: CProgram) -> list[tuple[str, str, Node]]:
+    """(C variable, file label, node) of each input."""
+    return [(f"in_{buffer_name(n)}", n.target, n) for n in program.program.inputs]
+
+
+def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:
+    return [(f"out_{o}", o, n) for o, n in zip(program.outputs, program.program.results)]
+
+
+def _wrapped(line: str) -> list[str]:
+    """A call broken after commas at 100 columns."""
+    if len(line) <= 100:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 8)
+    cut = line.rfind(", ", 0, 99) + 1
+    return [line[:cut], *_wrapped(indent + line[cut + 1 :])]
+
+
+def _main(program: CProgram, cases: Sequence[Case]) -> str:
+    name, upper = program.name, program.name.upper()
+    calls = [
+        f"    failed += test({', '.join([str(i), *map(str, c.dims.values()), 'weights', 'n_threads'])});"
+        for i, c in enumerate(cases, start=1)
+    ]
+    return "\n".join([
+        "int main(int argc, char **argv) {",
+        "    int n_threads = 1;",
+        "#ifdef _OPENMP",
+        "    n_threads = omp_get_max_threads();",
+        "#endif",
+        "    if (argc > 1) n_threads = atoi(argv[1]);",
+        "    if (n_threads < 1) n_threads = 1;",
+        f'    void *const weights = read_file("{name}_weights.bin", {upper}_WEIGHTS_BYTES);',
+        f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
+        "    int failed = 0;",
+        *calls,
+        "    free(weights);",
+        f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : "OK",'
+        f" {len(cases)} - failed);",
+        "    return failed != 0;",
+        "}",
+        "",
+    ])  # fmt: skip

@@ -1,0 +1,210 @@
+"""What the matrix-product templates of C and CUDA share: how a contraction becomes a product of
+strided matrices, and the text of its epilogue.
+
+In: a :class:`~fxlite.codegen.lower.Contraction`. Out: a :class:`MatrixProduct` (which loops are
+rows, columns and batch), the strides of its operands, and an :class:`Epilogue` that prints what
+happens to a finished sum, for the variable names that a template chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fxlite import expr
+from fxlite.codegen.kernel_ir import Buffer, Stmt, Store
+from fxlite.codegen.lower import ACCUMULATOR, Contraction, address, buffer_of
+from fxlite.codegen.printer import CPrinter, storage_type
+from fxlite.codegen.rename import rename
+from fxlite.codegen.schedule import Nest, divides, is_flat
+from fxlite.errors import CodegenError
+from fxlite.expr import Expr, Load, Local, MultiIndex
+from fxlite.graph import Node
+from fxlite.index import DimVar, Index, Var, flatten
+
+
+def is_matrix_product(node: Node) -> bool:
+    """True for products of two float matrices (or batches of them) of one dtype."""
+    if node.target.name not in ("matmul", "linear") or node.type.dtype.name not in ("f32", "f64"):
+        return False
+    if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
+        return False
+    return all(isinstance(a, Node) and a.type.rank >= 2 for a in node.args[:2])
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """``root[store] = value(sum over k of a * b)`` for each row ``m`` (None: there is one row),
+    column ``n`` and step of the ``batch`` variables, outermost first. ``output`` is the root's
+    buffer."""
+
+    a: Load
+    b: Load
+    value: Expr
+    store: MultiIndex
+    m: Var | None
+    n: Var
+    k: Var
+    batch: tuple[Var, ...]
+    output: Buffer
+
+    @property
+    def batch_names(self) -> dict[Var, str]:
+        """What the templates call the batch variables."""
+        several = len(self.batch) > 1
+        return {v: f"batch_{i}" if several else "batch" for i, v in enumerate(self.batch)}
+
+    @property
+    def batch_index(self) -> dict[Var, Index]:
+        """The batch variables by those names."""
+        return {v: named(name, v) for v, name in self.batch_names.items()}
+
+
+def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
+    """Rows, columns and batch of a contraction; batch axes that the right operand does not have
+    become rows where every address stays linear. Raises CodegenError if it is no matrix product."""
+    (k,) = c.reduced
+    *outer, n = c.coordinates
+    a, value, store = c.a, c.value, c.store
+    right = expr.free_variables(c.b)
+    if outer and outer[-1] in right:
+        raise CodegenError(f"{c.anchor.describe()}: operands are not a matrix product")
+    shapes = {x.name: x.shape for x in c.buffers} | {output.name: output.shape}
+    m: Var | None = outer.pop() if outer else None
+    while m is not None and outer and outer[-1] not in right:
+        joined = expr.fresh_var(outer[-1].extent * m.extent, "c")
+        env = {outer[-1]: Index.of(joined) // m.extent, m: Index.of(joined) % m.extent}
+        new_a, new_value = expr.substitute_index(a, env), expr.substitute_index(value, env)
+        new_store = tuple(i.substitute(env) for i in store)
+        flat = is_flat(new_a, joined, shapes) and is_flat(new_value, joined, shapes)
+        if not flat or divides(flatten(new_store, output.shape), joined):
+            break
+        assert isinstance(new_a, Load)
+        a, value, store, m = new_a, new_value, new_store, joined
+        outer.pop()
+    return MatrixProduct(a, c.b, value, store, m, n, k, tuple(outer), output)
+
+
+def strides(
+    load: Load, buffer: Buffer, row: Var | None, column: Var | None, batch: Mapping[Var, Index]
+) -> tuple[Index, Index, Index]:
+    """(offset, row stride, column stride) of a load. Raises CodegenError where it has none."""
+    linear = address(load, buffer)
+    found: list[Index] = []
+    for variable in (row, column):
+        stride = Index.of(0) if variable is None else linear.coefficient(variable)
+        if stride is None or not stride.is_polynomial or stride.variables():
+            raise CodegenError(f"{load.buffer} is not read with one stride along {variable}")
+        found.append(stride)
+    zero = {v: 0 for v in (row, column) if v is not None}
+    return linear.substitute(zero).substitute(batch), found[0], found[1]
+
+
+def named(name: str, like: Var) -> Index:
+    """A variable's stand-in with a name that the template chose."""
+    return Index.of(Var(name, like.extent))
+
+
+def dims_of(c: Contraction) -> list[str]:
+    """Named dims that a contraction's addresses and sizes use."""
+    extents = [v.extent for v in (*c.coordinates, *c.reduced)]
+    indices = (*c.store, *(s for b in c.buffers for s in b.shape), *extents)
+    return sorted({a.name for i in indices for a in i.atoms() if isinstance(a, DimVar)})
+
+
+def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffer, dict[str, str]]:
+    """The contraction and its output with names that the template uses itself changed (``k`` to
+    ``k_``), and the old names of what was renamed."""
+    output = buffer_of(c.root, is_output=True)
+    taken = {b.name for b in c.buffers} | {output.name} | set(dims_of(c)) | set(reserved)
+    new: dict[str, str] = {}
+    for name in dict.fromkeys((*(b.name for b in c.buffers), output.name, *dims_of(c))):
+        if name in reserved:
+            wish = f"{name}_"
+            while wish in taken:
+                wish += "_"
+            new[name] = wish
+            taken.add(wish)
+    if not new:
+        return c, output, {}
+    dims = {DimVar(d): Index.of(DimVar(new[d])) for d in dims_of(c) if d in new}
+    loops = {v: Var(v.name, v.extent.substitute(dims)) for v in (*c.coordinates, *c.reduced)}
+    env = {**dims, **{v: Index.of(w) for v, w in loops.items()}}
+
+    def renamed(node: Expr) -> Expr:
+        return (
+            replace(node, buffer=new.get(node.buffer, node.buffer))
+            if isinstance(node, Load)
+            else node
+        )
+
+    def moved(value: Expr) -> Expr:
+        return expr.substitute_index(expr.transform(value, renamed), env)
+
+    def moved_buffer(b: Buffer) -> Buffer:
+        return replace(
+            b, name=new.get(b.name, b.name), shape=tuple(s.substitute(dims) for s in b.shape)
+        )
+
+    a, b = moved(c.a), moved(c.b)
+    assert isinstance(a, Load) and isinstance(b, Load)
+    changed = replace(
+        c, coordinates=tuple(loops[v] for v in c.coordinates),
+        reduced=tuple(loops[v] for v in c.reduced), a=a, b=b, value=moved(c.value),
+        store=tuple(i.substitute(env) for i in c.store),
+        buffers=tuple(moved_buffer(x) for x in c.buffers), names={},
+    )  # fmt: skip
+    return changed, moved_buffer(output), {w: old for old, w in new.items()}
+
+
+class Epilogue:
+    """Prints what happens to a finished sum. ``old_names`` are the arguments' names where
+    parameters are called otherwise (:func:`avoid`)."""
+
+    def __init__(
+        self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex,
+        reserved: Collection[str], printer: CPrinter, old_names: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        self.c, self.output, self.value, self.store = c, output, value, store
+        self.printer, self.old_names = printer, old_names
+        self.dims = dims_of(c)
+        self.taken = {*reserved, *(b.name for b in c.buffers), output.name, *self.dims}
+
+    def text(self, i: Index) -> str:
+        """An integer expression."""
+        return self.printer.index(i)
+
+    def print(self, total: str, env: Mapping[Var, Index]) -> str:
+        """Statements that finish and store one element."""
+        value = expr.substitute_index(self.value, env)
+        store = tuple(i.substitute(env) for i in self.store)
+        accumulator = Local(self.output.dtype.compute, total)
+
+        def place(node: Expr) -> Expr:
+            return accumulator if isinstance(node, Local) and node.name == ACCUMULATOR else node
+
+        nest = Nest((), {})
+        final = nest.bind(expr.transform(value, place))
+        statements: list[Stmt] = [*nest.levels[0], Store(self.output.name, store, final)]
+        return "\n".join(self.printer.block(rename(tuple(statements), self.taken), 0))
+
+    def parameters(self, inputs: Sequence[str], weights: Sequence[str]) -> list[tuple[str, str]]:
+        """(parameter, argument) pairs: operands, what the epilogue reads, the output, dims."""
+        self.print("0", {v: Index.of(v) for v in self.c.coordinates})  # is an index checked?
+        extra = [n.buffer for n in expr.walk(self.value) if isinstance(n, Load)]
+        known = {b.name: b for b in self.c.buffers}
+        restrict, out = self.printer.restrict, self.output
+        pairs: list[tuple[str, str]] = []
+        for name in dict.fromkeys((*inputs, *weights, *extra)):
+            dtype = known[name].dtype if name in known else out.dtype
+            pairs.append((f"const {storage_type(dtype)} *{restrict} {name}", self._argument(name)))
+        pairs.append(
+            (f"{storage_type(out.dtype)} *{restrict} {out.name}", self._argument(out.name))
+        )
+        pairs += [(f"int64_t {d}", self._argument(d)) for d in self.dims]
+        if self.printer.uses_error:
+            pairs.append(("fx_error *error", "error"))
+        return pairs
+
+    def _argument(self, name: str) -> str:
+        return self.old_names.get(name, name)
