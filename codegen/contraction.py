@@ -127,9 +127,11 @@ def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffe
             taken.add(wish)
     if not new:
         return c, output, {}
-    dims = {DimVar(d): Index.of(DimVar(new[d])) for d in dims_of(c) if d in new}
+    dims: dict[object, Index] = {
+        DimVar(d): Index.of(DimVar(new[d])) for d in dims_of(c) if d in new
+    }
     loops = {v: Var(v.name, v.extent.substitute(dims)) for v in (*c.coordinates, *c.reduced)}
-    env = {**dims, **{v: Index.of(w) for v, w in loops.items()}}
+    env = dims | {v: Index.of(w) for v, w in loops.items()}
 
     def renamed(node: Expr) -> Expr:
         return (

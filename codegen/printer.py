@@ -6,7 +6,9 @@ needless parentheses, a comment that says what is computed and where that comes 
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -318,6 +320,28 @@ def signature(name: str, parameters: Sequence[str], result: str = "static void")
             current = " " * 4
         current += piece
     return [*lines, current]
+
+
+_BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
+
+
+def wrapped(lines: Sequence[str], width: int = 100) -> list[str]:
+    """Lines of code with long ones broken, where the fewest parentheses are open."""
+    result: list[str] = []
+    for line in lines:
+        pad = " " * (len(line) - len(line.lstrip()) + 4)
+        while len(line) > width and not line.lstrip().startswith("//"):
+            depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in line))
+            half = (len(pad) + width) // 2
+            places = [m.start() for m in _BREAK.finditer(line, len(pad) + 4, width)]
+            if not places:
+                break
+            later = [p for p in places if p >= half] or places
+            place = min(later, key=lambda p: (depths[p], -p))
+            result.append(line[:place])
+            line = pad + line[place + 1 :]
+        result.append(line)
+    return result
 
 
 def kernel_text(kernel: Kernel) -> str:

@@ -10,7 +10,7 @@ in SIMD lanes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fxlite import dtypes, expr
 from fxlite.codegen.kernel_ir import (
@@ -23,12 +23,14 @@ from fxlite.codegen.kernel_ir import (
     Let,
     Stmt,
     Store,
+    expressions,
+    statements,
 )
 from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
 from fxlite.dtypes import DType
 from fxlite.errors import CodegenError
 from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
-from fxlite.index import Index, Quotient, Remainder, Value, Var, flatten, product
+from fxlite.index import DimVar, Index, Quotient, Remainder, Value, Var, flatten, product
 from fxlite.passes.group import Group, element_of
 
 #: Accumulators of a vectorised reduction: one AVX-512 register of float32, four of NEON's.
@@ -61,8 +63,8 @@ def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Gr
     """Name the variables, collect the dims, check."""
     from fxlite.codegen.rename import rename
 
-    taken = {b.name for b in buffers} | {d for b in buffers for d in _dims(b.shape)}
-    dims = sorted({d for b in buffers for d in _dims(b.shape)})
+    dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
+    taken = {b.name for b in buffers} | set(dims)
     work = product(group.space[a].extent for a in range(len(group.space))) * _weight(body)
     kernel = Kernel(name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work)
     kernel.check()
@@ -77,16 +79,29 @@ def document(group: Group) -> str:
     return "\n".join([line, *list(origins)[:4]])
 
 
-def _dims(shape: MultiIndex) -> set[str]:
-    from fxlite.index import DimVar
+def _dims(indices: Iterable[Index]) -> set[str]:
+    return {a.name for i in indices for a in i.atoms() if isinstance(a, DimVar)}
 
-    return {a.name for i in shape for a in i.atoms() if isinstance(a, DimVar)}
+
+def _indices(body: Sequence[Stmt]) -> Iterator[Index]:
+    """All index expressions of statements: extents, addresses, bounds."""
+    for statement in statements(body):
+        if isinstance(statement, For):
+            yield statement.var.extent
+        if isinstance(statement, Store):
+            yield from statement.index
+        for value in expressions(statement):
+            for node in expr.walk(value):
+                if isinstance(node, (Load, Local)):
+                    yield from node.index
+                elif isinstance(node, IndexValue):
+                    yield node.index
+                elif isinstance(node, CheckedIndex):
+                    yield node.extent
 
 
 def _weight(body: Sequence[Stmt]) -> int:
     """Rough scalar operations per element of the root."""
-    from fxlite.codegen.kernel_ir import expressions, statements
-
     total = 0
     for statement in statements(body):
         for value in expressions(statement):
@@ -476,10 +491,3 @@ def _scatter(group: Group, name: str) -> Kernel:
     return finish(name, (*buffers.values(), output), [*statements, *inner], group)
 
 
-def loop_variables(body: Sequence[Stmt]) -> Iterator[Var]:
-    """Variables of all loops, outer ones first."""
-    from fxlite.codegen.kernel_ir import statements
-
-    for statement in statements(body):
-        if isinstance(statement, For):
-            yield statement.var

@@ -39,12 +39,13 @@ def first_difference(a: Graph | GraphModule, b: Graph | GraphModule) -> str | No
             return (
                 f"{counts[0]} {kind} against {counts[1]}: ({next(names)}) against ({next(names)})"
             )
-    walk = _Walk(modules)
-    for kind in roots_a:
-        for one, other in zip(roots_a[kind], roots_b[kind]):
-            found = walk.compare(one, other)
-            if found is not None:
-                return found
+    for with_types in (False, True):  # what causes a difference of types is told first
+        walk = _Walk(modules, with_types)
+        for kind in roots_a:
+            for one, other in zip(roots_a[kind], roots_b[kind]):
+                found = walk.compare(one, other)
+                if found is not None:
+                    return found
     return None
 
 
@@ -81,8 +82,9 @@ def _roots(graph: Graph) -> dict[str, list[Node]]:
 class _Walk:
     """Pairs nodes of two graphs; a node has one partner."""
 
-    def __init__(self, modules: tuple[Any, Any] | None) -> None:
-        self.modules = modules
+    def __init__(self, modules: tuple[Any, Any] | None, with_types: bool) -> None:
+        self.modules = modules if with_types else None
+        self.with_types = with_types
         self.partner: dict[Node, Node] = {}
         self.back: dict[Node, Node] = {}
         self.weights: set[str] = set()
@@ -102,7 +104,7 @@ class _Walk:
                     continue
                 return _sharing(a, b, self.partner.get(a), self.back.get(b))
             self.partner[a], self.back[b] = b, a
-            found = _local_difference(a, b)
+            found = _local_difference(a, b, self.with_types)
             if found is not None:
                 return found
             pairs = list(zip(_nodes(a), _nodes(b)))
@@ -112,7 +114,7 @@ class _Walk:
     def _weight(self, a: Node, b: Node) -> str | None:
         if a.target != b.target:
             return f"{_at(a, b)}: reads self.{a.target} against self.{b.target}"
-        if a.type != b.type:
+        if self.with_types and a.type != b.type:
             return f"self.{a.target}: type {a.type} against {b.type}"
         if self.modules is None or a.target in self.weights:
             return None
@@ -161,7 +163,7 @@ def _title(node: Node) -> str:
     return node.target.name if isinstance(node.target, Op) else f"{node.op} {node.target}"
 
 
-def _local_difference(a: Node, b: Node) -> str | None:
+def _local_difference(a: Node, b: Node, with_types: bool = True) -> str | None:
     """How two nodes differ by themselves: op, target, attributes, structure of arguments, type."""
     if a.op != b.op or (a.target != b.target and a.op != "placeholder"):
         return f"{_at(a, b)}: {_title(a)} against {_title(b)}"
@@ -178,7 +180,7 @@ def _local_difference(a: Node, b: Node) -> str | None:
         found = _value_difference(a.kwargs[key], b.kwargs[key])
         if found is not None:
             return f"{_at(a, b)}: {_title(a)}, {key}={found}"
-    if a.type != b.type and not _types_equal(a.type, b.type):
+    if with_types and a.type != b.type and not _types_equal(a.type, b.type):
         return f"{_at(a, b)}: type {a.type} against {b.type}"
     return None
 

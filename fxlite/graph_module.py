@@ -25,10 +25,10 @@ _numbers = itertools.count()
 
 
 class Container(Module):
-    """Holds weights at a path of a GraphModule; ``container[0]`` is its child named "0"."""
+    """Holds weights at a path of a GraphModule; ``container[0]`` is its child or weight named "0"."""
 
     def __getitem__(self, index: int | str) -> Any:
-        return self._modules[str(index)]
+        return getattr(self, str(index))
 
 
 class GraphModule(Module):
@@ -48,7 +48,7 @@ class GraphModule(Module):
 
     def __getitem__(self, index: int | str) -> Any:
         """``gm[0]``: the child named "0", as in the code of a traced Sequential."""
-        return self._modules[str(index)]
+        return getattr(self, str(index))
 
     # -- attributes by path ----------------------------------------------------------------------
     def _parent(self, target: str) -> tuple[Module, str]:
@@ -165,7 +165,7 @@ class GraphModule(Module):
         return self.__dict__["_forward"](self, *bound.args)
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "forward" and active_tracer.get() is not None:
+        if name == "forward":
             # a retrace must see the parameters by name
             function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
 

@@ -110,6 +110,11 @@ class Op:
 
     # -- facts -------------------------------------------------------------------------------
     @property
+    def shares_memory(self) -> bool:
+        """True if NumPy may return a view of the input: writing into one changes the other."""
+        return self.kind == "view" and self.name not in ("pad", "roll", "tril", "triu")
+
+    @property
     def is_random(self) -> bool:
         return self.kind == "random"
 

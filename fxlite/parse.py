@@ -13,6 +13,7 @@ right gives scope and location (file name, line); ``# weights:`` gives the types
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import math
 import re
@@ -52,7 +53,8 @@ class _Parser:
         self.graph = Graph()
         self.values: dict[str, Node] = {}
         self.weights: dict[str, Node] = {}
-        self.weight_types: dict[str, TensorType] = {}
+        self.weight_types: dict[str, TensorType | None] = {}
+        self.listed: list[str] = []  # weights of the comment that are still to be made, last first
         self.dims: set[str] = set()
         self.comments: dict[int, str] = {}
         self.origin: tuple[Scope | None, Location | None] = (None, None)
@@ -85,7 +87,14 @@ class _Parser:
         return self.graph
 
     def _reserve(self, function: ast.FunctionDef) -> None:
-        """Keep the names of the text for their lines: weights get other ones."""
+        """Keep the names of the text for their lines: weights get other ones. Note which of the
+        weights in the comment are read."""
+        read: set[str] = set()
+        for part in ast.walk(function):
+            if isinstance(part, (ast.Attribute, ast.Subscript)):
+                with contextlib.suppress(ParseError):
+                    read.add(self._path(part))
+        self.listed = [t for t in reversed(self.weight_types) if t in read]
         for statement in function.body:
             name = _assigned(statement)
             if name is not None:
@@ -108,8 +117,7 @@ class _Parser:
             elif not alone:
                 self.comments[token.start[0]] = text
         for target, type_text in _WEIGHT.findall(" ".join(weights)):
-            if type_text != "None":
-                self.weight_types[target] = parse_type(type_text)
+            self.weight_types[target] = None if type_text == "None" else parse_type(type_text)
 
     def _placeholders(self, function: ast.FunctionDef) -> None:
         arguments = function.args
@@ -259,12 +267,12 @@ class _Parser:
         raise self.error(value, f"{value.id} is not defined before this line{hint}")
 
     def _weight(self, value: ast.expr) -> Node:
-        target = self._path(value)
-        if target not in self.weights:
-            self.weights[target] = self._new(
-                value, "get_attr", target, (), {}, None, self.weight_types.get(target)
-            )
-        return self.weights[target]
+        wanted = self._path(value)
+        while wanted not in self.weights:  # those named before it in the comment come first
+            target = self.listed.pop() if wanted in self.listed else wanted
+            declared = self.weight_types.get(target)
+            self.weights[target] = self._new(value, "get_attr", target, (), {}, None, declared)
+        return self.weights[wanted]
 
     def _path(self, value: ast.expr) -> str:
         """``self.layers[0].weight`` -> ``layers.0.weight``"""

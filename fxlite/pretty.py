@@ -177,7 +177,8 @@ def fitted_text(graph: Graph, width: int = 100) -> str:
 def wrap_code(line: str, width: int = 100) -> list[str]:
     """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
     brackets; left as it is where there are none."""
-    start = line.find("(", line.find(" = ") + 1)
+    is_head = line.lstrip().startswith("def ")
+    start = line.find("(", 0 if is_head else line.find(" = ") + 1)
     inner = _inside(line, start) if len(line) > width and start >= 0 else None
     if not inner:
         return [line]
@@ -185,7 +186,7 @@ def wrap_code(line: str, width: int = 100) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     parts = _split(inner)
     body = f"{indent}    {inner}"
-    if len(body) <= width and not (line.lstrip().startswith("def ") and len(parts) > 1):
+    if len(body) <= width:
         return [line[: start + 1], body, f"{indent}{line[end:]}"]
     broken = [text for p in parts for text in wrap_code(f"{indent}    {p},", width)]
     return [line[: start + 1], *broken, f"{indent}{line[end:]}"]

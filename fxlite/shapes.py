@@ -27,7 +27,6 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
 
     nargs = (2,)
     is_integer = True
-    is_nonnegative = True
     precedence = 45  # for printing: below a product (50), so that 4*(H//2) keeps its parentheses
 
     @classmethod
@@ -47,10 +46,14 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
             if exact:
                 return sympy.Add(*exact) / b + FloorDiv(sympy.Add(*rest), b)
             return None
-        quotient = sympy.cancel(a / b) if a.has(b) else None
-        if quotient is not None and quotient.is_polynomial() and sympy.denom(quotient) == 1:
+        quotient = sympy.cancel(a / b)
+        if sympy.denom(quotient) == 1:
             return sympy.expand(quotient)
         return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        a, b = self.args
+        return True if a.is_nonnegative and (b.is_nonnegative or b.is_positive) else None
 
     def _sympystr(self, printer: Any) -> str:
         a, b = (printer.parenthesize(x, 50) for x in self.args)  # 50: precedence of a product
@@ -84,10 +87,16 @@ def normalize(value: Any) -> Dim:
     if isinstance(value, sympy.Expr):
         if value.is_Integer:
             return int(value)
+        if value.has(sympy.floor):  # B // 2 on sympy's own symbols
+            value = value.replace(sympy.floor, _floor_as_division)
         return sympy.expand(value) if value.is_Add or value.is_Mul or value.is_Pow else value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ShapeError(f"a dim is an int or a named dim, not {value!r} ({type(value).__name__})")
     return int(value.__index__())
+
+
+def _floor_as_division(argument: Any) -> Any:
+    return FloorDiv(*sympy.fraction(sympy.together(argument)))
 
 
 def is_known(value: Dim) -> bool:

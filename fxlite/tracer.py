@@ -138,7 +138,7 @@ class Tracer:
                 self.create_proxy("call_function", getitem, (proxy.node,), {"index": i})
                 for i in range(len(proxy.node.type))
             ]
-        if op.kind == "view":
+        if op.shares_memory:
             for value in op.tensors(bound):
                 if isinstance(value, Proxy):
                     proxy.made_view_of(value)

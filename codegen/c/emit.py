@@ -71,20 +71,20 @@ def emit(module: GraphModule, name: str | None = None) -> CProgram:
     weights = _Weights(module)
     locations: list[str] = []
     calls = [
-        _call(found, f"k{number:0{len(str(len(program.groups)))}d}_{_title(found)}", weights, locations)
+        _call(found, f"k{number:0{len(str(len(program.groups)))}d}_{title_of(found)}", weights, locations)
         for number, found in enumerate(program.groups)
     ]
     blob = weights.blob(calls, program)
     printed = _Source(prefix, program, calls, weights, locations)
     header, source = printed.texts()
-    entry = _entry(prefix, program, locations)
+    entry = entry_of(prefix, program, locations)
     math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
     outputs = tuple(printed.outputs)
     return CProgram(prefix, sources, blob, entry, program, tuple(calls), outputs)
 
 
-def _title(found: Group) -> str:
+def title_of(found: Group) -> str:
     """Name of a group's function, from the program: the module's path, or the value's name."""
     node = found.anchor or found.root
     path = node.scope.path if node.scope is not None else ""
@@ -160,7 +160,7 @@ def _dim_python(dim: Dim) -> int | DimText:
     return DimText(to_text(Index.of(dim), repr, "//", ("min", "max")))
 
 
-def _entry(name: str, program: Program, locations: list[str]) -> Entry:
+def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
     def spec(label: str, node: Node) -> ArgSpec:
         return ArgSpec(label, node.type.dtype.name, tuple(_dim_python(d) for d in node.type.shape))
 

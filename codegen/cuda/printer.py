@@ -1,0 +1,114 @@
+"""Print the kernels of :mod:`fxlite.codegen.cuda.schedule` as CUDA C.
+
+In: a :class:`~fxlite.codegen.cuda.schedule.DeviceKernel`. Out: the text of an ``extern "C"
+__global__`` function. Expressions and plain statements are printed as for C; only shared loops, block
+reductions and the head of a function differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
+from fxlite.codegen.kernel_ir import For, Kernel, Stmt
+from fxlite.codegen.printer import CPrinter, comment, signature, storage_type, wrapped
+from fxlite.index import Index, unflatten
+
+#: Where a shared loop starts, and by how much it steps.
+_SHARES = {
+    "grid": ("fx_thread_index()", "fx_thread_count()"),
+    "blocks": ("blockIdx.x", "gridDim.x"),
+    "block": ("threadIdx.x", "blockDim.x"),
+}
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A printed kernel and the arguments it takes, by the names of buffers and dims."""
+
+    text: str
+    arguments: tuple[str, ...]
+
+
+class CudaPrinter(CPrinter):
+    """Prints one kernel as CUDA C."""
+
+    restrict = "__restrict__"
+
+    def statement(self, s: Stmt, depth: int) -> list[str]:
+        pad = "    " * depth
+        if isinstance(s, Combine):
+            return [f"{pad}{s.target.name} = fx_block_{s.kind}({s.target.name});"]
+        if isinstance(s, OneThread):
+            lines = self.block(s.body, depth + 1)
+            if len(lines) == 1:
+                return [f"{pad}if (threadIdx.x == 0) {lines[0].strip()}"]
+            return [f"{pad}if (threadIdx.x == 0) {{", *lines, f"{pad}}}"]
+        return super().statement(s, depth)
+
+    def loop(self, s: For, depth: int) -> list[str]:
+        if not isinstance(s, Spread):
+            return super().loop(s, depth)
+        pad, name = "    " * depth, s.var.name
+        start, step = _SHARES[s.over]
+        body = self.block(s.body, depth + 1)
+        text = "\n".join(body)
+        positions = unflatten(Index.of(s.var), [v.extent for v in s.parts])
+        needed = [
+            f"{pad}    const int64_t {v.name} = {self._bare(position)};"
+            for v, position in zip(s.parts, positions)
+            if re.search(rf"\b{v.name}\b", text)
+        ]
+        extent = self.index(s.var.extent)
+        head = f"{pad}for (int64_t {name} = {start}; {name} < {extent}; {name} += {step}) {{"
+        return [head, *needed, *body, f"{pad}}}"]
+
+    def pragma(self, s: For) -> list[str]:
+        return []
+
+    def _bare(self, i: Index) -> str:
+        """Text of an index, without parentheses around the whole."""
+        text = self.index(i)
+        depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in text))
+        return text[1:-1] if text[0] == "(" and 0 not in depths[:-1] else text
+
+    def device_function(self, device: DeviceKernel) -> KernelText:
+        """The kernel's text; parameters that it does not use are left out."""
+        kernel = device.kernel
+        body = self.block(kernel.body, 1)
+        words = set(re.findall(r"\w+", "\n".join(body)))
+        parameters = [
+            (f"{'' if b.is_output else 'const '}{storage_type(b.dtype)} *{self.restrict} {b.name}",
+             b.name)
+            for b in kernel.buffers
+        ]  # fmt: skip
+        parameters += [(f"int64_t {d}", d) for d in kernel.dims]
+        parameters.append(("fx_error *error", "error"))
+        used = [(text, name) for text, name in parameters if name in words]
+        head = f'extern "C" __global__ void __launch_bounds__({device.threads})'
+        lines = signature(kernel.name, [text for text, _ in used], head)
+        doc = f"{kernel.doc}\n{self.launch_text(device)}"
+        return KernelText(
+            "\n".join([comment(doc), *lines, *wrapped(body), "}"]), tuple(name for _, name in used)
+        )
+
+    def launch_text(self, device: DeviceKernel) -> str:
+        """How the kernel is launched, for the reader."""
+        blocks, threads = self.index(device.blocks), device.threads
+        kind = next((s.over for s in device.kernel.body if isinstance(s, Spread)), "")
+        if kind == "grid":
+            return f"One thread per element, {threads} in a block."
+        if kind == "blocks":
+            return f"One block of {threads} threads per row ({blocks})."
+        return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """A kernel's launches as CUDA C, for people."""
+    from fxlite.codegen.cuda.schedule import device_kernels
+
+    return "\n\n".join(
+        CudaPrinter(kernel.buffers).device_function(d).text for d in device_kernels(kernel)
+    )

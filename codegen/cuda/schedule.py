@@ -1,0 +1,295 @@
+"""Map a kernel's loops to the grid: a tree becomes the trees of one or more CUDA kernels.
+
+In: a :class:`~fxlite.codegen.kernel_ir.Kernel` scheduled without lanes. Out: :class:`DeviceKernel`
+trees, in which the loops that threads share are :class:`Spread`. There are three forms:
+
+- *elements*: nested independent loops become one, an iteration per thread of the grid; what is left
+  inside (a short or strided reduction, a scan) each thread does alone;
+- *rows*: the outer loops become one, an iteration per block; the threads of a block share the loops
+  inside, and add up what each has reduced (:class:`Combine`);
+- *single*: nothing is independent; one thread, or one block if there is something to reduce.
+
+Threads meet only in Combine, which all threads of a block reach equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fxlite import expr
+from fxlite.codegen.kernel_ir import Alloc, Assign, For, If, Kernel, Let, Stmt, Store, statements
+from fxlite.codegen.kernel_ir import expressions as own_expressions
+from fxlite.codegen.schedule import divides
+from fxlite.expr import Apply, Expr, Load, Local, MultiIndex
+from fxlite.index import Index, Value, Var, flatten, product, unflatten
+
+#: Threads of a block.
+THREADS = 256
+#: Most blocks of a launch; a block or thread takes several iterations beyond that.
+MOST_BLOCKS = 65535
+#: Iterations from which a loop is worth the threads of a block.
+WORTH_BLOCK = 32
+
+_INDEPENDENT = frozenset(("parallel", "simd", "parallel simd", "independent"))
+_COMBINE = {"add": "sum", "mul": "product", "maximum": "max", "minimum": "min", "or": "max",
+            "and": "min"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spread(For):
+    """A loop whose iterations are shared out: ``over`` the threads of the ``grid``, its ``blocks``,
+    or the threads of one ``block``. ``parts`` are the nested loops that ``var`` counts in one."""
+
+    over: str = "grid"
+    parts: tuple[Var, ...] = ()
+
+
+@dataclass(frozen=True)
+class Combine(Assign):
+    """The block's total of what each thread holds in ``target``; every thread gets it. ``kind``: sum,
+    product, max, min."""
+
+    kind: str = "sum"
+
+
+@dataclass(frozen=True)
+class OneThread(If):
+    """Statements that one thread of the block runs."""
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """One CUDA kernel: its tree, and how many ``blocks`` of how many ``threads`` it wants."""
+
+    kernel: Kernel
+    blocks: Index
+    threads: int
+
+
+def device_kernels(kernel: Kernel) -> list[DeviceKernel]:
+    """The launches that compute a kernel, in order: one, except for a scatter (copy, then add)."""
+    mapping = _Mapping(kernel)
+    loops = [s for s in kernel.body if isinstance(s, For)]
+    before = [s for s in kernel.body if isinstance(s, Let)]
+    separable = len(before) + len(loops) == len(kernel.body)
+    if not separable or not any(s.kind in _INDEPENDENT for s in loops):
+        return [mapping.single(kernel.name, kernel.body)]
+    names = [kernel.name] if len(loops) == 1 else [f"{kernel.name}_{i}" for i in range(len(loops))]
+    return [
+        mapping.nest(name, before, loop)
+        if loop.kind in _INDEPENDENT
+        else mapping.single(name, [*before, loop])
+        for name, loop in zip(names, loops)
+    ]
+
+
+class _Mapping:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.shapes = {b.name: b.shape for b in kernel.buffers}
+        self.taken = {b.name for b in kernel.buffers} | set(kernel.dims)
+        for s in statements(kernel.body):
+            if isinstance(s, For):
+                self.taken.add(s.var.name)
+            elif isinstance(s, (Let, Alloc)):
+                self.taken.add(s.name)
+
+    # -- the three forms -----------------------------------------------------------------------
+    def nest(self, name: str, before: Sequence[Stmt], loop: For) -> DeviceKernel:
+        """An independent loop: elements or rows."""
+        parts, body = _chain(loop)
+        body = [*before, *body]
+        extent = product(v.extent for v in parts)
+        if self._is_row(parts, body):
+            rows = self.cooperative(body)
+            spread = self.spread("blocks", "row", parts, rows)
+            return self._made(name, spread, extent, _threads(rows))
+        spread = self.spread("grid", "element", parts, body)
+        blocks = (extent + (THREADS - 1)) // THREADS
+        return self._made(name, spread, blocks, THREADS)
+
+    def single(self, name: str, body: Sequence[Stmt]) -> DeviceKernel:
+        """No independent outer loop: one block for a reduction, else one thread."""
+        if any(_is_wide(s) for s in body):
+            together = self.cooperative(body)
+            return self._made(name, together, Index.of(1), _threads(together))
+        return self._made(name, body, Index.of(1), 1)
+
+    def _made(
+        self, name: str, body: Sequence[Stmt], blocks: Index, threads: int
+    ) -> DeviceKernel:
+        return DeviceKernel(replace(self.kernel, name=name, body=tuple(body)), blocks, threads)
+
+    def _is_row(self, parts: Sequence[Var], body: Sequence[Stmt]) -> bool:
+        """True if a block should work together on what is inside the outer loops."""
+        wide = [s for s in body if isinstance(s, For) and _is_wide(s)]
+        if any(s.kind in _INDEPENDENT for s in body if isinstance(s, For)):
+            return bool(wide)
+        outer = product(v.extent for v in parts).constant
+        if outer is not None and outer < THREADS // 2 and wide:
+            return True
+        return any(self._is_adjacent(s, parts[-1]) for s in wide)
+
+    def _is_adjacent(self, loop: For, outer: Var) -> bool:
+        """True if the iterations of a reduction read neighbours in memory, and those of the loop
+        around it do not."""
+        variables, body = _reduced(loop)
+        addresses = [
+            flatten(node.index, self.shapes[node.buffer])
+            for s in statements(body)
+            for value in own_expressions(s)
+            for node in expr.walk(value)
+            if isinstance(node, Load)
+        ]
+        inside = any(a.coefficient(variables[-1]) == 1 for a in addresses)
+        return inside and not any(a.coefficient(outer) == 1 for a in addresses)
+
+    # -- statements of a row -------------------------------------------------------------------
+    def cooperative(self, body: Sequence[Stmt]) -> list[Stmt]:
+        """Statements as the threads of one block run them together: loops are shared out, what is
+        stored once is stored by one thread, the rest every thread does for itself."""
+        result: list[Stmt] = []
+        for s in body:
+            if isinstance(s, For) and s.kind in _INDEPENDENT:
+                parts, inner = _chain(s)
+                result += self.spread("block", "column", parts, inner)
+            elif isinstance(s, For) and s.kind == "reduce":
+                parts, inner = _reduced(s)
+                total, kind = _total(s)
+                result += self.spread("block", "position", parts, inner)
+                result.append(Combine(total, total, kind))
+            elif _stores(s):
+                result = _by_one_thread(result, s)
+            else:
+                result.append(s)
+        return result
+
+    def spread(
+        self, over: str, name: str, parts: Sequence[Var], body: Sequence[Stmt]
+    ) -> list[Stmt]:
+        """The loops ``parts`` as one. Addresses that need no division are rewritten over it; for the
+        others the printer computes the parts."""
+        if len(parts) == 1:
+            return [Spread(parts[0], tuple(body), "parallel", over=over)]
+        extents = [v.extent for v in parts]
+        flat = Var(self._fresh(name), product(extents))
+        env = dict(zip(parts, unflatten(Index.of(flat), extents)))
+        inner = _Joined(flat, env, self.shapes).statements(body)
+        return [Spread(flat, inner, "parallel", over=over, parts=tuple(parts))]
+
+    def _fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+def _chain(loop: For) -> tuple[list[Var], list[Stmt]]:
+    """Nested independent loops, and the body of the innermost. What stands between them is computed
+    once more for each iteration: a thread has no cheaper place for it."""
+    parts, between, body = [loop.var], list[Stmt](), list(loop.body)
+    while body and isinstance(body[-1], For) and body[-1].kind in _INDEPENDENT:
+        inner = body[-1]
+        if not all(isinstance(s, Let) for s in body[:-1]) or inner.var.extent.variables():
+            break
+        parts.append(inner.var)
+        between += body[:-1]
+        body = list(inner.body)
+    return parts, [*between, *body]
+
+
+def _reduced(loop: For) -> tuple[list[Var], list[Stmt]]:
+    """Nested loops of one reduction, and what is done inside the innermost."""
+    parts, between, body = [loop.var], list[Stmt](), list(loop.body)
+    while isinstance(body[-1], For) and body[-1].kind == "reduce":
+        inner = body[-1]
+        if not all(isinstance(s, Let) for s in body[:-1]):
+            break
+        if inner.var.extent.variables() & set(parts):
+            break
+        parts.append(inner.var)
+        between += body[:-1]
+        body = list(inner.body)
+    return parts, [*between, *body]
+
+
+def _total(loop: For) -> tuple[Local, str]:
+    """What a reduction adds up, and how threads' totals are combined."""
+    last: Stmt = loop
+    while isinstance(last, For):
+        last = last.body[-1]
+    assert isinstance(last, Assign) and isinstance(last.value, Apply), last
+    return last.target, _COMBINE[last.value.function]
+
+
+def _is_wide(s: Stmt) -> bool:
+    """True if a loop has enough iterations for the threads of a block."""
+    if not isinstance(s, For) or s.kind not in {*_INDEPENDENT, "reduce"}:
+        return False
+    parts, _ = _reduced(s) if s.kind == "reduce" else _chain(s)
+    extent = product(v.extent for v in parts).constant
+    return extent is None or extent >= WORTH_BLOCK
+
+
+def _threads(body: Sequence[Stmt]) -> int:
+    """Threads of a block: as many as its largest loop keeps busy, in whole warps."""
+    extents = [s.var.extent.constant for s in body if isinstance(s, Spread)]
+    largest = max((THREADS if e is None else e for e in extents), default=32)
+    return min(THREADS, -(-largest // 32) * 32)
+
+
+def _stores(s: Stmt) -> bool:
+    return any(isinstance(inner, Store) for inner in statements([s]))
+
+
+def _by_one_thread(body: list[Stmt], s: Stmt) -> list[Stmt]:
+    if body and isinstance(body[-1], OneThread):
+        return [*body[:-1], OneThread(expr.TRUE, (*body[-1].body, s))]
+    return [*body, OneThread(expr.TRUE, (s,))]
+
+
+class _Joined:
+    """Rewrites statements over one loop in place of several, where addresses stay free of divisions."""
+
+    def __init__(
+        self, flat: Var, env: Mapping[Var, Index], shapes: Mapping[str, MultiIndex]
+    ) -> None:
+        self.flat, self.env, self.shapes = flat, env, shapes
+        self.done: dict[int, Expr] = {}
+
+    def statements(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        return tuple(self.statement(s) for s in body)
+
+    def statement(self, s: Stmt) -> Stmt:
+        if isinstance(s, (For, If)):
+            changed = replace(s, body=self.statements(s.body))
+            if isinstance(changed, If):
+                return replace(changed, condition=self.value(changed.condition))
+            return changed
+        if isinstance(s, (Let, Assign)):
+            return replace(s, value=self.value(s.value))
+        if isinstance(s, Alloc):
+            return replace(s, init=self.value(s.init))
+        if isinstance(s, Store):
+            return replace(s, index=self.index(s.buffer, s.index), value=self.value(s.value))
+        return s
+
+    def value(self, e: Expr) -> Expr:
+        return expr.transform(e, self.node, self.done)
+
+    def node(self, e: Expr) -> Expr:
+        if isinstance(e, Load):
+            guard = None if e.guard is None else self.value(e.guard)
+            return Load(e.dtype, e.buffer, self.index(e.buffer, e.index), guard)
+        return e
+
+    def index(self, buffer: str, index: MultiIndex) -> MultiIndex:
+        values = {
+            a: Value(self.value(a.expr)) for i in index for a in i.atoms() if isinstance(a, Value)
+        }
+        index = tuple(i.substitute(values) for i in index) if values else index
+        address = flatten(index, self.shapes[buffer]).substitute(self.env)
+        if not index or divides(address, self.flat):
+            return index
+        return (*(Index.of(0) for _ in index[1:]), address)

@@ -1,0 +1,337 @@
+"""Graphs as text and as files: what is read back is what was written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn, ops
+from fxlite.errors import FileFormatError, FxliteError, ParseError
+from fxlite.location import Location, Scope
+from fxlite.serialize import from_bytes, to_bytes
+from tests.oracle import flatten
+from tests.zoo import ZOO, Program
+
+
+def facts(gm: fx.GraphModule) -> list[Any]:
+    """Everything a file must keep."""
+    return [
+        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, str(n.meta))
+        for n in gm.graph.nodes
+    ]
+
+
+# -- text --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
+def test_text_parses_back(program: Program) -> None:
+    gm, _, _ = program.trace()
+    parsed = fx.parse(str(gm.graph))
+    assert parsed == gm.graph
+    assert str(parsed) == str(gm.graph)
+    calls = [n.name for n in gm.graph.nodes if n.op != "get_attr"]
+    assert [n.name for n in parsed.nodes if n.op != "get_attr"] == calls
+    parsed.lint()
+
+
+@pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
+def test_text_after_the_pipeline_parses_back(program: Program) -> None:
+    from fxlite import passes
+
+    gm = passes.PassManager(["decompose", "simplify", "const_fold", "cse", "dce"])(program.trace()[0])
+    assert fx.parse(str(gm.graph)) == gm.graph
+
+
+def test_parsed_graph_runs() -> None:
+    gm = fx.symbolic_trace(lambda x, y: (-2.0) ** x @ y - -1.0, "f32[B,3]", "f32[3]")
+    parsed = fx.GraphModule({}, fx.parse(str(gm.graph)))
+    x, y = np.float32([[1, 2, 3]]), np.float32([1, 1, 1])
+    assert np.array_equal(parsed(x, y), gm(x, y)) and np.array_equal(gm(x, y), [-5.0])
+
+
+def test_scope_and_place_come_from_the_comment() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(x) + 1
+
+    gm = fx.symbolic_trace(Block(), x="f32[B,3]")
+    linear, add = (n for n in fx.parse(str(gm.graph)).nodes if n.op == "call_function")
+    assert linear.scope == Scope("fc", "Linear") and add.scope is None
+    assert add.loc is not None and add.loc.file == Path(__file__).name
+
+
+EDITED = """
+def forward(self, x: f32[B,3], scale: f32[3] = 2.0):
+    # weights: fc.weight f32[4,3]
+    y = ops.relu(x * scale + 1)          # types are optional, expressions nest
+    w = self.fc.weight
+    z: f32[B,4] = ops.linear(y, w)
+    return {'z': [z, -y], 'mask': (~(z > 0.5),)}
+"""
+
+
+def test_edited_text() -> None:
+    graph = fx.parse(EDITED)
+    graph.lint()
+    assert [n.name for n in graph.nodes if n.op == "call_function"] == [
+        "mul", "add", "y", "z", "neg", "gt", "bitwise_not",
+    ]  # fmt: skip
+    assert str(graph.output_node().type["z"]) == "[f32[B,4], f32[B,3]]"
+    assert graph.placeholders[1].args == (2.0,)
+
+
+BAD = {
+    "    y = ops.relux(x)\n    return y": r"line 2: there is no op 'relux'; did you mean relu",
+    "    y: f32[4] = ops.relu(x)\n    return y": r"line 2: y is declared f32\[4\], but it is f32\[3\]",
+    "    y = ops.relu(z)\n    return y": r"line 2: z is not defined before this line",
+    "    y = ops.relu(x\n    return y": r"line 2: not Python text",
+    "    y = ops.relu(x)": r"expected a last line: return value",
+    "    y = ops.sum(x, axis=2)\n    return y": r"line 2: sum\(f32\[3\]\): axis 2 is out of range",
+    "    y = ops.sum(x, axes=0)\n    return y": r"line 2: .*has no argument 'axes'",
+    "    y = ops.sum(x, axis=Q)\n    return y": r"line 2: Q is neither a value nor a named dim",
+    "    y = __import__('os').system('true')\n    return y": r"line 2: expected self.PATH",
+    "    y = (lambda: x)()\n    return y": r"line 2: expected self.PATH",
+    "    x = ops.relu(x)\n    return x": r"line 2: x is defined twice",
+    "    y = ops.relu(x)\n    return y\n    z = ops.relu(y)": r"line 4: nothing may follow the return",
+    "    for i in x:\n        pass\n    return x": r"line 2: expected: name: type = ops.NAME",
+    "    y: f33[3] = ops.relu(x)\n    return y": r"line 2: .*f33",
+    "    y = ops.concat(x)\n    return y": r"line 2: tensors of ops.concat is a tuple",
+    "    return [v for v in x]": r"line 2: expected a value",
+    "    y = ops.sum(x, **{})\n    return y": r"line 2: expected name=value",
+}
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_bad_text_names_the_line(body: str) -> None:
+    with pytest.raises(ParseError, match=BAD[body]):
+        fx.parse(f"def forward(self, x: f32[3]):\n{body}")
+
+
+@pytest.mark.parametrize("text", ["", "x = 1", "def forward(x): return x", "def f(self, *x): return x"])
+def test_text_that_is_no_graph(text: str) -> None:
+    with pytest.raises(ParseError, match="line 1"):
+        fx.parse(text)
+
+
+# -- files -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
+def test_file_holds_the_identical_graph(program: Program, tmp_path: Path) -> None:
+    gm, _, inputs = program.trace()
+    node = next(n for n in gm.graph.nodes if n.op == "call_function")
+    node.meta = {"note": [1, (2.5, None)], "of": node.all_input_nodes, "limit": float("-inf")}
+    fx.save(gm, tmp_path / "program.fxl")
+    loaded = fx.load(tmp_path / "program.fxl")
+    assert facts(loaded) == facts(gm) and str(loaded.graph) == str(gm.graph)
+    assert (loaded.name, loaded.training) == (gm.name, gm.training)
+    fx.assert_same(loaded, gm)
+    for got, want in zip(flatten(loaded(*inputs)), flatten(gm(*inputs))):
+        assert got.tobytes() == want.tobytes()
+    assert to_bytes(loaded) == to_bytes(gm)
+    assert facts(pickle.loads(pickle.dumps(gm))) == facts(gm)
+
+
+class Weights(nn.Module):
+    """Every dtype, tied and shared arrays, a buffer, a frozen parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        ones = np.ones((2, 3))
+        self.p = nn.Parameter(ones.astype(np.float32))
+        self.frozen = nn.Parameter(ones * 2, requires_grad=False)
+        for dtype in fx.dtypes.ALL:
+            self.register_buffer(dtype.name, ones.astype(dtype.numpy))
+        self.part = nn.Module()
+        self.part.tied = self.p
+
+    def forward(self, x: Any) -> Any:
+        return [x * getattr(self, d.name) for d in fx.dtypes.ALL], x * self.p + self.frozen
+
+
+def test_weights_of_every_dtype() -> None:
+    gm = fx.symbolic_trace(Weights(), x="f32[2,3]")
+    gm.set_attribute("part.tied", gm.p)
+    loaded = from_bytes(to_bytes(gm))
+    for name, value in gm.state_dict().items():
+        assert loaded.state_dict()[name].dtype == value.dtype
+        assert np.array_equal(loaded.state_dict()[name], value)
+    assert loaded.part.tied is loaded.p, "tied weights come apart"
+    assert isinstance(loaded.p, nn.Parameter) and loaded.p.is_parameter
+    assert not loaded.frozen.requires_grad and loaded.p.requires_grad
+    loaded.p[...] = 7
+    assert loaded.part.tied[0, 0] == 7
+
+
+def test_symbolic_trace_takes_a_saved_file(tmp_path: Path) -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[B]")
+    fx.save(gm, tmp_path / "f.fxl")
+    fx.assert_same(fx.symbolic_trace(tmp_path / "f.fxl"), gm)
+    fx.assert_same(fx.symbolic_trace(str(tmp_path / "f.fxl"), x="f32[B]"), gm)
+    with pytest.raises(FileFormatError, match=r"not a \.fxl file"):
+        fx.symbolic_trace("model.py")
+
+
+def test_what_cannot_be_saved_is_said(tmp_path: Path) -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[B]")
+    gm.graph.find_nodes(target=ops.exp)[0].meta["array"] = np.ones(3)
+    with pytest.warns(UserWarning, match=r"not saved: meta\['array'\] of exp \(ndarray\)"):
+        fx.save(gm, tmp_path / "f.fxl")
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x: Any) -> Any:
+            return self.act(x)
+
+    gm = fx.symbolic_trace(Outer(), leaf=[nn.ReLU])
+    with pytest.raises(FileFormatError, match="leaf module self.act"):
+        fx.save(gm, tmp_path / "f.fxl")
+
+
+# -- files that are not right --------------------------------------------------------------------------
+def _rewritten(change: Any) -> bytes:
+    """A saved file with its JSON changed by ``change``."""
+    import io
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(np.ones(3, np.float32))
+
+        def forward(self, x: Any) -> Any:
+            return np.exp(x * self.w).sum(axis=0)
+
+    data = to_bytes(fx.symbolic_trace(Small(), x="f32[B,3]"))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        content = json.loads(archive.read("graph.json"))
+        weights = archive.read("weights.safetensors")
+    change(content)
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("graph.json", json.dumps(content))
+        archive.writestr("weights.safetensors", weights)
+    return target.getvalue()
+
+
+def _set(content: dict[str, Any], node: int, **fields: Any) -> None:
+    content["nodes"][node].update(fields)
+
+
+EVIL = "w\n    import os; os.system('touch evil')  #"
+DAMAGE: dict[str, tuple[Any, str]] = {
+    "foreign": (lambda c: c.update(format="other"), "not one of fxlite"),
+    "newer": (lambda c: c.update(version=99), "format version 99"),
+    "unknown op": (lambda c: _set(c, 2, target="no_such_op"), "no op 'no_such_op'"),
+    "unknown opcode": (lambda c: _set(c, 2, op="call_method"), "unknown opcode"),
+    "leaf": (lambda c: _set(c, 2, op="call_module", target="w"), "unknown opcode"),
+    "wrong type": (lambda c: _set(c, 2, type={"type": "f32[7]"}), "rule gives f32"),
+    "wrong weight": (lambda c: _set(c, 1, type={"type": "f32[4]"}), "the weight w is|rule gives|broadcast"),
+    "order": (lambda c: c["nodes"].insert(0, c["nodes"].pop(3)), "before it is computed"),
+    "no output": (lambda c: c["nodes"].pop(), "no output"),
+    "missing weight": (lambda c: c["weights"].clear(), "no attribute 'w'"),
+    "missing key": (lambda c: c.pop("nodes"), "damaged"),
+    "bad attribute": (lambda c: _set(c, 4, kwargs={"axis": 9}), "out of range"),
+    "name": (lambda c: _set(c, 2, name=EVIL), "cannot be the name of a value"),
+    "target": (lambda c: _set(c, 1, target=EVIL), "cannot be the path"),
+    "input": (lambda c: _set(c, 0, target=EVIL), "cannot be the name of an input"),
+    "dim": (lambda c: _set(c, 4, kwargs={"axis": {"dim": "__import__('os')"}}), "not a dim"),
+    "reserved": (lambda c: _set(c, 1, target="_modules"), "cannot be the path"),
+    "kind": (lambda c: _set(c, 4, kwargs={"axis": {"eval": "1"}}), "unknown kind"),
+    "twice": (lambda c: _set(c, 3, name=c["nodes"][2]["name"]), "used twice"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_file(name: str) -> None:
+    change, message = DAMAGE[name]
+    with pytest.raises(FileFormatError, match=message):
+        from_bytes(_rewritten(change), "file.fxl")
+
+
+def test_comments_cannot_carry_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["scopes"] = [[EVIL, EVIL]]
+        content["locations"] = [[EVIL, 1, EVIL, EVIL]]
+        for entry in content["nodes"]:
+            entry.update(scope=0, loc=0)
+
+    monkeypatch.chdir(tmp_path)
+    gm = from_bytes(_rewritten(change))
+    gm(np.ones((2, 3), np.float32))
+    for node in gm.graph.nodes:  # and not through a hand-made graph either
+        node.scope, node.loc = Scope(EVIL, EVIL), Location(resolved=(EVIL, 1, "", ""))
+    gm.recompile()
+    gm(np.ones((2, 3), np.float32))
+    assert not (tmp_path / "evil").exists()
+
+
+def test_not_an_archive(tmp_path: Path) -> None:
+    path = tmp_path / "x.fxl"
+    path.write_bytes(b"something else")
+    with pytest.raises(FileFormatError, match=r"x\.fxl is not a \.fxl file, or it is damaged"):
+        fx.load(path)
+    path.write_bytes(_rewritten(lambda c: None)[:-200])
+    with pytest.raises(FileFormatError):
+        fx.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(FileFormatError, match=r"damaged or not a \.fxl file"):
+        fx.load(path)
+    with pytest.raises(FileNotFoundError):
+        fx.load(tmp_path / "missing.fxl")
+
+
+def test_every_truncation_is_refused() -> None:
+    data = _rewritten(lambda c: None)
+    for length in range(0, len(data), 37):
+        with pytest.raises(FxliteError):
+            from_bytes(data[:length])
+
+
+def test_loading_imports_nothing_of_the_program(tmp_path: Path) -> None:
+    """A fresh process that has never seen the program's classes loads and runs it."""
+    (tmp_path / "f.fxl").write_bytes(_rewritten(lambda c: None))
+    code = (
+        "import sys, numpy as np, fxlite as fx; gm = fx.load(sys.argv[1]); "
+        "print(gm(np.zeros((2, 3), np.float32)).tolist())"
+    )
+    root = Path(fx.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "f.fxl")],
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "[2.0, 2.0, 2.0]"
+
+
+# -- safetensors -------------------------------------------------------------------------------------
+def test_safetensors_of_every_dtype(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {d.name: rng.integers(0, 2, (3, 2)).astype(d.numpy) for d in fx.dtypes.ALL}
+    arrays |= {"scalar": np.float32(3), "empty": np.zeros((0, 4)), "view": rng.random((4, 6))[::2].T}
+    fx.save_safetensors(arrays, tmp_path / "w.safetensors")
+    loaded = fx.load_safetensors(tmp_path / "w.safetensors")
+    assert set(loaded) == set(arrays)
+    for name, value in arrays.items():
+        assert loaded[name].dtype == value.dtype and loaded[name].shape == np.shape(value)
+        assert np.array_equal(loaded[name], value) and loaded[name].flags.writeable
+
+
+def test_safetensors_errors(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        fx.load_safetensors(tmp_path / "missing")
+    (tmp_path / "bad").write_bytes(b"\x00" * 20)
+    with pytest.raises(FileFormatError, match="not a safetensors file"):
+        fx.load_safetensors(tmp_path / "bad")
