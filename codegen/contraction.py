@@ -154,7 +154,7 @@ def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffe
         c, coordinates=tuple(loops[v] for v in c.coordinates),
         reduced=tuple(loops[v] for v in c.reduced), a=a, b=b, value=moved(c.value),
         store=tuple(i.substitute(env) for i in c.store),
-        buffers=tuple(moved_buffer(x) for x in c.buffers), names={},
+        buffers=tuple(moved_buffer(x) for x in c.buffers),
     )  # fmt: skip
     return changed, moved_buffer(output), {w: old for old, w in new.items()}
 
@@ -185,7 +185,7 @@ class Epilogue:
         def place(node: Expr) -> Expr:
             return accumulator if isinstance(node, Local) and node.name == ACCUMULATOR else node
 
-        nest = Nest((), {})
+        nest = Nest(())
         final = nest.bind(expr.transform(value, place))
         statements: list[Stmt] = [*nest.levels[0], Store(self.output.name, store, final)]
         return "\n".join(self.printer.block(rename(tuple(statements), self.taken), 0))

@@ -8,7 +8,6 @@ which loads are multiplied over which variables and what happens to the sum.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fxlite import expr
@@ -44,14 +43,12 @@ def buffer_of(node: Node, is_output: bool = False) -> Buffer:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Element ``value`` of the root at the loop variables ``space``; ``buffers`` are read; ``names`` maps
-    expressions (by identity) to the node they are the value of."""
+    """Element ``value`` of the root at the loop variables ``space``; ``buffers`` are read."""
 
     root: Node
     space: tuple[Var, ...]
     value: Expr
     buffers: tuple[Buffer, ...]
-    names: Mapping[int, str]
 
 
 class _Lowering:
@@ -60,7 +57,6 @@ class _Lowering:
         self.stop = stop  # a member that is not expanded: read as a Load of itself
         self.memo: dict[tuple[Node, MultiIndex], Expr] = {}
         self.buffers: dict[Node, Buffer] = {}
-        self.names: dict[int, str] = {}
         self.stopped: list[tuple[MultiIndex, Load]] = []
 
     def read(self, node: Node, index: MultiIndex) -> Expr:
@@ -72,7 +68,7 @@ class _Lowering:
                 self.stopped.append((index, found))
             elif node in self.group.members:
                 found = element_of(node, index, self.read)
-                self.names.setdefault(id(found), node.name)
+                expr.with_label(found, buffer_name(node))
             else:
                 self.buffers[node] = buffer_of(node)
                 found = Load(node.type.dtype, buffer_name(node), index)
@@ -85,7 +81,7 @@ def lower(group: Group) -> Lowered:
     state = _Lowering(group)
     index = tuple(Index.of(v) for v in group.space)
     value = state.read(group.root, index)
-    return Lowered(group.root, group.space, value, tuple(state.buffers.values()), state.names)
+    return Lowered(group.root, group.space, value, tuple(state.buffers.values()))
 
 
 #: The finished sum of a contraction, as an epilogue sees it.
@@ -109,7 +105,6 @@ class Contraction:
     value: Expr
     store: MultiIndex
     buffers: tuple[Buffer, ...]
-    names: Mapping[int, str]
 
     def buffer(self, name: str) -> Buffer:
         for found in self.buffers:
@@ -134,7 +129,6 @@ def lower_contraction(group: Group) -> Contraction:
         inverse = invert(read_index, group.space, anchor.type)
         assert inverse is not None
         coordinates, solved = inverse
-        state.names = {}
         epilogue = expr.substitute_index(value, solved)
         store = tuple(i.substitute(solved) for i in index)
     inner = _Lowering(group)
@@ -164,7 +158,7 @@ def lower_contraction(group: Group) -> Contraction:
     buffers = {b.name: b for b in (*inner.buffers.values(), *state.buffers.values())}
     return Contraction(
         group.root, anchor, coordinates, reduction.variables, a, b, expr.transform(epilogue, place),
-        store, tuple(buffers.values()), state.names,
+        store, tuple(buffers.values()),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -198,7 +199,8 @@ class CPrinter:
         """Lines of statements, indented."""
         lines: list[str] = []
         for s in body:
-            lines += self.statement(s, depth)
+            for line in self.statement(s, depth):
+                lines += wrap(line)
         return lines
 
     def statement(self, s: Stmt, depth: int) -> list[str]:
@@ -230,7 +232,8 @@ class CPrinter:
             return [f"{pad}{ctype} {s.name} = {start};"]
         if isinstance(s.init, Const) and s.init.value == 0:
             return [f"{pad}{ctype} {s.name}[{s.size}] = {{0}};"]
-        return [f"{pad}{ctype} {s.name}[{s.size}] = {{{', '.join([start] * s.size)}}};"]
+        return [f"{pad}{ctype} {s.name}[{s.size}];",
+                f"{pad}for (int e = 0; e < {s.size}; ++e) {s.name}[e] = {start};"]  # fmt: skip
 
     def _assign(self, s: Assign) -> str:
         target = self.value(s.target)
@@ -295,6 +298,21 @@ def _is_small(dtype: DType) -> bool:
 
 def _is_long(value: float) -> bool:
     return value != 0 and not 1e-4 <= abs(value) < 1e7
+
+
+_BREAK = re.compile(r"(?<= [-+*/?:]) |(?<=&&) |(?<=\|\|) |(?<=,) |(?<= =) ")
+
+
+def wrap(line: str, width: int = 100) -> list[str]:
+    """A line of C as lines of at most ``width`` columns, broken behind operators where it has any."""
+    if len(line) <= width or line.lstrip().startswith(("#", "//")):
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    places = [m.start() for m in _BREAK.finditer(line, indent) if m.start() <= width]
+    if not places:
+        return [line]
+    rest = " " * (indent + 4) + line[places[-1] + 1 :]
+    return [line[: places[-1]], *(wrap(rest, width) if len(rest) < len(line) else [rest])]
 
 
 def comment(text: str) -> str:

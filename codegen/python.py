@@ -114,7 +114,10 @@ class _Source:
         for number, method in enumerate(methods):
             body += ["", *method] if number else method
         results = self._result_classes()
-        head = [*self._documentation(), "", *self._imports("\n".join((*results, *body))), "", ""]
+        head = [*self._documentation(), "", *self._imports("\n".join((*results, *body))), ""]
+        if self.tree:
+            head += [f'WEIGHTS = Path(__file__).with_name("{self.file}.safetensors")', ""]
+        head.append("")
         return "\n".join([*head, *results, *body, ""])
 
     # -- head ----------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ class _Source:
 
     def _imports(self, body: str) -> list[str]:
         def used(name: str) -> bool:
-            return re.search(rf"(?<![\w.\"']){re.escape(name)}\b", body) is not None
+            return re.search(rf"(?<![\w.\"']){re.escape(name)}(?!\w)", body) is not None
 
         alias = self.names.imports
         standard = []
@@ -151,17 +154,15 @@ class _Source:
         if self.tree:
             standard.insert(0, "from pathlib import Path")
         own = []
-        if used(f"{alias['F']}."):
+        if used(alias["F"]):
             own.append(f"import fxlite.nn.functional as {alias['F']}")
         if self.tree:
             own.insert(0, "import fxlite as fx")
-        plain = [n for n in ("nn", "ops", "shapes") if used(f"{alias[n]}.")]
+        plain = [n for n in ("nn", "ops", "shapes") if used(alias[n])]
         if plain:
             listed = ", ".join(n if alias[n] == n else f"{n} as {alias[n]}" for n in plain)
             own.append(f"from fxlite import {listed}")
-        helpers = [n for n in ("Buffer", "Weights") if used(f"{n}(") or used(f"({n}")]
-        if self.indexed and "Weights" not in helpers:
-            helpers.append("Weights")
+        helpers = [n for n in ("Buffer", "Weights") if used(n)]
         if helpers:
             own.append(f"from fxlite.nn.weights import {', '.join(helpers)}")
         return [*sorted(standard, key=_import_order), *([""] if standard else []), *own]
@@ -180,7 +181,7 @@ class _Source:
         lines = ["    def __init__(self):", "        super().__init__()"]
         for part, value in self.tree.items():
             if isinstance(value, dict):
-                made = self._weights(value, 8)
+                made = self._weights(value)
             elif self.indexed:
                 made = _type_argument(value)
             elif isinstance(value, Parameter):
@@ -196,10 +197,17 @@ class _Source:
                 lines += wrap_code(f"        self.{part} = {made}")
         return lines
 
-    def _weights(self, tree: dict[str, Any], indent: int) -> str:
+    def _weights(self, tree: dict[str, Any]) -> str:
         named, others = [], []
-        for part, value in tree.items():
-            text = self._weights(value, indent) if isinstance(value, dict) else _type_argument(value)
+        texts = {
+            part: self._weights(value) if isinstance(value, dict) else _type_argument(value)
+            for part, value in tree.items()
+        }
+        if len(texts) > 1 and list(texts) == [str(i) for i in range(len(texts))]:
+            first_text = texts["0"]
+            if all(t == first_text for t in texts.values()):  # layers that are all alike
+                return f"Weights({{i: {first_text} for i in range({len(texts)})}})"
+        for part, text in texts.items():
             if is_attribute(part):
                 named.append(f"{part}={text}")
             else:
@@ -211,7 +219,7 @@ class _Source:
     def _load(self) -> list[str]:
         return [
             "    @classmethod",
-            f'    def load(cls, path=Path(__file__).with_name("{self.file}.safetensors")):',
+            "    def load(cls, path=WEIGHTS):",
             '        """The model with its weights, ready to run."""',
             "        model = cls()",
             "        model.load_state_dict(fx.load_safetensors(path))",
@@ -252,7 +260,7 @@ class _Source:
         """``relu = F.relu(linear)  # f32[B,10]``, broken at 100 columns."""
         parts = self.names.parts.get(node)
         if parts is not None:
-            left = ", ".join(parts) + ("," if len(parts) == 1 else "")
+            left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
         else:
             left = self.names[node]
         code = f"        {left} = {self.print.call(node)}"

@@ -35,10 +35,10 @@ def class_name(name: str) -> str:
     joined = "".join(w[:1].upper() + w[1:] for w in words if w) or "Model"
     joined = f"Model{joined}" if joined[0].isdigit() else joined
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
-    return f"{joined}Model" if taken or joined in _USED_BY_TEXT else joined
+    return f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_IMPORTS) else joined
 
 
-_USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "F"))
+_USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS"))
 
 
 def is_attribute(part: str) -> bool:
@@ -112,6 +112,8 @@ class Names:
             index = user.arguments["index"]
             if names[index] != "_":
                 return  # one part read twice
+            if re.fullmatch(r"getitem(_\d+)?", user.name):  # nobody chose that name
+                self._names[user] = self._unique(f"{self._names[node]}_{index}")
             names[index] = self._names[user]
         self.parts[node] = names
         self.unpacked.update(node.users)

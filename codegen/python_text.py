@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from fxlite.types import TensorType
 #: Functions of nn.functional that mean something else than the op of that name.
 _OTHER_MEANING = frozenset(("pad", "interpolate", "dropout", "dropout1d", "dropout2d"))
 _RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x"}
+_SIMPLE = re.compile(r"-?[\w.]+")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
@@ -67,6 +69,7 @@ class Text:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
         module = self.names.imports["shapes"]
         text = to_text(Index.of(value), repr, "//", (f"{module}.minimum", f"{module}.maximum"))
+        text = text.replace("*", " * ")
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text
 
@@ -94,8 +97,10 @@ class Text:
         if target.symbol in _COMPARISONS and not isinstance(left, Node):
             return None  # Python would ask the array on the right, with the operator turned around
         first, second = self.value(left), self.value(right)
-        if target.symbol == "**" and first.startswith("-"):
-            first = f"({first})"  # -2 ** x is -(2 ** x)
+        if target.symbol == "**":
+            if first.startswith("-"):
+                first = f"({first})"  # -2 ** x is -(2 ** x)
+            return f"{first}**{second}" if _SIMPLE.fullmatch(second) else f"{first} ** {second}"
         return f"{first} {target.symbol} {second}"
 
     def _functional(self, node: Node) -> str | None:

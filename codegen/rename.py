@@ -5,10 +5,10 @@ In: statements with the unique names lowering made. Out: the same statements ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fxlite import expr
-from fxlite.codegen.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, statements
+from fxlite.codegen.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store
 from fxlite.expr import Expr, Local
 from fxlite.index import Index, Var
 
@@ -20,14 +20,24 @@ _STEMS = {"_lanes": "lanes", "_lane": "lane", "_block": "block", "_rest": "rest"
 
 def rename(body: tuple[Stmt, ...], taken: set[str]) -> tuple[Stmt, ...]:
     """Rename all variables and locals, avoiding ``taken`` (buffers and dims)."""
-    used = set(taken)
     names: dict[str, str] = {}
-    for statement in statements(body):
-        if isinstance(statement, For) and statement.var.name not in names:
-            names[statement.var.name] = _pick(statement.var.name, used)
-        elif isinstance(statement, (Let, Alloc)) and statement.name not in names:
-            names[statement.name] = _pick(statement.name, used)
-    return tuple(_Renamer(names).statement(s, {}) for s in body)
+    _assign(body, set(taken), names)
+    renamer = _Renamer(names)
+    return tuple(renamer.statement(s, {}) for s in body)
+
+
+def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str]) -> None:
+    """Choose names in one scope and those inside it; a loop's name is free again behind the loop."""
+    for s in body:
+        if isinstance(s, For):
+            names[s.var.name] = name = _pick(s.var.name, used)
+            _assign(s.body, used | {name}, names)
+        elif isinstance(s, If):
+            _assign(s.body, set(used), names)
+        elif isinstance(s, (Let, Alloc)):
+            wish = s.value.label if isinstance(s, Let) else ""
+            names[s.name] = name = wish if wish and wish not in used else _pick(s.name, used)
+            used.add(name)
 
 
 def _pick(old: str, used: set[str]) -> str:
@@ -36,8 +46,7 @@ def _pick(old: str, used: set[str]) -> str:
             name = _first(_numbered(new, from_zero=stem == "_t"), used)
             break
     else:
-        name = _first(iter((*(_REDUCED if old.startswith("_r") else _LOOPS),)), used)
-    used.add(name)
+        name = _first(iter(_REDUCED if old.startswith("_r") else _LOOPS), used)
     return name
 
 

@@ -52,7 +52,7 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
     shapes[output.name] = output.shape
     store = tuple(Index.of(v) for v in lowered.space)
     space, value, store = collapse(lowered.space, lowered.value, store, shapes, output.name)
-    nest = Nest(space, lowered.names if value is lowered.value else {}, lanes=lanes)
+    nest = Nest(space, lanes=lanes)
     body: list[Stmt] = []
     if all(v.extent.constant != 0 for v in lowered.space):
         body = nest.finish([Store(output.name, store, nest.bind(value))])
@@ -178,11 +178,10 @@ class Nest:
     """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d loops."""
 
     def __init__(
-        self, order: Sequence[Var], names: object, levels: list[list[Stmt]] | None = None,
+        self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
         bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
     ) -> None:  # fmt: skip
         self.order = list(order)
-        self.names = names
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
         self.bound = bound if bound is not None else {}
         self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
@@ -208,7 +207,7 @@ class Nest:
             if isinstance(node, Reduction):
                 rewritten[id(node)] = self._reduce(node, level)
                 continue
-            new = _rebuild(node, rewritten)
+            new = expr.with_label(_rebuild(node, rewritten), node.label)
             if self._deserves_name(node, uses[id(node)], level, here):
                 local = Local(node.dtype, f"_t{next(_locals)}")
                 self.levels[level].append(Let(local.name, new))
@@ -234,7 +233,7 @@ class Nest:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
         variables = list(node.variables)
         inner = Nest(
-            [*self.order[:level], *variables], self.names,
+            [*self.order[:level], *variables],
             [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep, self.lanes,
         )  # fmt: skip
         body = inner.bind(node.body)
@@ -466,7 +465,7 @@ def _scatter(group: Group, name: str) -> Kernel:
     output = buffer_of(node, is_output=True)
     at = tuple(Index.of(v) for v in group.space)
     copied: Expr = expr.cast(read(x, at), node.type.dtype)  # type: ignore[operator]
-    nest = Nest(group.space, {})
+    nest = Nest(group.space)
     statements = nest.finish([Store(output.name, at, copied)])
     variables = [expr.fresh_var(d) for d in index.type.shape]
     here = tuple(Index.of(v) for v in variables)

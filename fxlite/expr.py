@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fxlite import dtypes
@@ -25,9 +25,11 @@ MultiIndex: TypeAlias = tuple[Index, ...]
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic."""
+    """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic. ``label`` is a name
+    for the reader of emitted source: the graph node whose value this is."""
 
     dtype: DType
+    label: str = field(default="", init=False, repr=False)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -451,8 +453,15 @@ def transform(
             result = function(node.with_children(new))
         else:
             result = function(node)
-        done[id(node)] = result
+        done[id(node)] = with_label(result, node.label)
     return done[id(expr)]
+
+
+def with_label(expr: Expr, label: str) -> Expr:
+    """Name an expression that has no name yet, in place (a label is no part of its meaning)."""
+    if label and not expr.label and not isinstance(expr, (Load, Const, Local, IndexValue)):
+        object.__setattr__(expr, "label", label)
+    return expr
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

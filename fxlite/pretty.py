@@ -178,8 +178,9 @@ def wrap_code(line: str, width: int = 100) -> list[str]:
     """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
     brackets; left as it is where there are none."""
     is_head = line.lstrip().startswith("def ")
-    start = line.find("(", 0 if is_head else line.find(" = ") + 1)
-    inner = _inside(line, start) if len(line) > width and start >= 0 else None
+    found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
+    start = found.start() if found else 0
+    inner = _inside(line, start) if len(line) > width and found else None
     if not inner:
         return [line]
     end = start + 1 + len(inner)
@@ -188,8 +189,14 @@ def wrap_code(line: str, width: int = 100) -> list[str]:
     body = f"{indent}    {inner}"
     if len(body) <= width:
         return [line[: start + 1], body, f"{indent}{line[end:]}"]
-    broken = [text for p in parts for text in wrap_code(f"{indent}    {p},", width)]
+    comma = "," if len(parts) > 1 or line[start] == "(" else ""
+    if " for " in inner and len(parts) == 1 or len(parts) == 1 and inner[0] in "([{":
+        comma = ""
+    broken = [text for p in parts for text in wrap_code(f"{indent}    {p}{comma}", width)]
     return [line[: start + 1], *broken, f"{indent}{line[end:]}"]
+
+
+_BRACKET = re.compile(r"[(\[{]")
 
 
 def _inside(line: str, start: int) -> str | None:
@@ -206,7 +213,9 @@ def _inside(line: str, start: int) -> str | None:
         elif c in ")]}":
             depth -= 1
             if depth == 0:
-                return line[start + 1 : position] if len(line) - position <= 3 else None
+                rest = line[position + 1 :]
+                ends = len(rest) <= 2 or rest.startswith(" for ")
+                return line[start + 1 : position] if ends else None
     return None
 
 

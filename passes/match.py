@@ -130,10 +130,7 @@ def _closed(bound: dict[Node, Any], anchor: Node, gone: Callable[[Node], bool]) 
     """True if nobody outside reads what is computed inside, the result excepted."""
     inside = {g for p, g in bound.items() if p.op in ("call_function", "call_module")}
     return all(
-        user in inside or gone(user)
-        for node in inside
-        if node is not anchor
-        for user in node.users
+        user in inside or gone(user) for node in inside if node is not anchor for user in node.users
     )
 
 
@@ -306,9 +303,7 @@ class _Rewriter:
                         values[node] = self._copy(node, values)
                         match.replacements.append(values[node])
             except Exception as error:
-                error.add_note(
-                    f"while replacing {match} at {anchor.describe()}; {_UNDONE}"
-                )
+                error.add_note(f"while replacing {match} at {anchor.describe()}; {_UNDONE}")
                 raise
         new = map_nodes(self.graph.output_node().args[0], lambda n: values[n])
         if not isinstance(new, Node):

@@ -61,11 +61,12 @@ def simplify(gm: GraphModule) -> None:
     rewiring = Rewiring(graph)
     work = [n for n in reversed(graph.nodes) if n.op == "call_function"]
     waiting = set(work)
+    made: set[Node] = set()
     inputs: dict[Node, None] = {}  # of replaced nodes: perhaps nobody reads them in the end
     while work:
         node = work.pop()
         waiting.discard(node)
-        if node in rewiring or not node.users:
+        if node in rewiring or not (node.users or node in made):
             continue
         rewiring.refresh(node)
         new = _apply(node)
@@ -75,6 +76,7 @@ def simplify(gm: GraphModule) -> None:
         again = [u for u in node.users if u.op == "call_function" and u not in waiting]
         if new.op == "call_function" and new not in waiting:
             again.append(new)
+            made.add(new)  # nobody reads it yet
         work.extend(reversed(again))
         waiting.update(again)
         rewiring.replace(node, new)
@@ -214,6 +216,8 @@ def _clip_of_clip(node: Node) -> Any:
     (inner,) = node.args
     if not is_call(inner, "clip", "relu") or node.type is None:
         return None
+    if inner.target is not node.target and _dtype(node).is_float:
+        return None  # relu makes -0.0 to 0.0, clip at 0 does not
     if not (inner.type == node.type == getattr(inner.args[0], "type", None)):
         return None
     bounds = [b for n in (node, inner) for b in _bounds(n) if b is not None]

@@ -128,5 +128,9 @@ def _c(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     return fx.compile(module, backend="c")(*inputs)
 
 
+def _cuda(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    return fx.compile(module, backend="cuda", device="shim")(*inputs)
+
+
 #: The ways to run a traced module; each is compared with eager NumPy.
-RUNGS: dict[str, Any] = {"graph": _graph, "python": _python, "kernel": _kernel, "c": _c}
+RUNGS: dict[str, Any] = {"graph": _graph, "python": _python, "kernel": _kernel, "c": _c, "cuda": _cuda}

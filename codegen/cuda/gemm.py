@@ -70,7 +70,7 @@ class CudaGemmSpec:
         name: of the kernel.
         ctype: ``"float"`` or ``"double"``, in which the products are summed.
         parameters: the kernel's parameter list, C text.
-        batch: (variable, extent) of the products, outermost first.
+        batch: (variable, extent) of the products, outermost first; a single one may be ``batch``.
         m, n, k: C expressions, which must also read as Python (names, ``+ - *``); each may be 0.
         a, b: A is [m, k], B is [k, n].
         epilogue: (sum, row, column) -> C statements that consume one element; they use the
@@ -199,7 +199,8 @@ def _check(spec: CudaGemmSpec) -> None:
     if spec.ctype not in ("float", "double"):
         raise ValueError(f"{spec.name}: ctype {spec.ctype!r} is neither 'float' nor 'double'")
     parameters = re.findall(r"(\w+)\s*(?:,|$)", spec.parameters)
-    for name in (*parameters, *(variable for variable, _ in spec.batch)):
+    variables = [variable for variable, _ in spec.batch]
+    for name in (*parameters, *([] if variables == ["batch"] else variables)):
         if name in RESERVED:
             raise ValueError(f"{spec.name}: the name {name!r} is used inside the kernel; rename it")
 
@@ -232,7 +233,11 @@ def _over_batch(spec: CudaGemmSpec, product: list[str]) -> list[str]:
         index = index if inner else "batch"
         positions.append((variable, index if position == 0 else f"{index} % {_atom(extent)}"))
         inner = f"{_atom(extent)} * {inner}" if inner else _atom(extent)
-    lines += [f"    const int64_t {variable} = {index};" for variable, index in positions[::-1]]
+    lines += [
+        f"    const int64_t {variable} = {index};"
+        for variable, index in positions[::-1]
+        if variable != index
+    ]
     return [*lines, *_indented("\n".join(product), 1), "}"]
 
 

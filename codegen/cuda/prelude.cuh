@@ -67,6 +67,10 @@ __device__ inline int fx_thread_in_block() {
 }
 __device__ inline int fx_block_threads() { return (int)(blockDim.x * blockDim.y * blockDim.z); }
 
+// Division of indices that may be negative: rounded down, with a remainder >= 0; b > 0.
+__device__ inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+__device__ inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
+
 // ---- NumPy's scalar arithmetic ------------------------------------------------------------------
 
 // The type of `true ? a : b`: bool, integers and floats of any width mix as in C.

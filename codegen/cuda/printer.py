@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
 from fxlite.codegen.kernel_ir import For, Kernel, Stmt
-from fxlite.codegen.printer import CPrinter, comment, signature, storage_type, wrapped
+from fxlite.codegen.printer import CPrinter, signature, storage_type, wrapped
 from fxlite.index import Index, unflatten
 
 #: Where a shared loop starts, and by how much it steps.
@@ -91,7 +91,7 @@ class CudaPrinter(CPrinter):
         lines = signature(kernel.name, [text for text, _ in used], head)
         doc = f"{kernel.doc}\n{self.launch_text(device)}"
         return KernelText(
-            "\n".join([comment(doc), *lines, *wrapped(body), "}"]), tuple(name for _, name in used)
+            "\n".join([line_comment(doc), *lines, *wrapped(body), "}"]), tuple(name for _, name in used)
         )
 
     def launch_text(self, device: DeviceKernel) -> str:
@@ -103,6 +103,11 @@ class CudaPrinter(CPrinter):
         if kind == "blocks":
             return f"One block of {threads} threads per row ({blocks})."
         return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
+
+
+def line_comment(text: str) -> str:
+    """Text as comment lines."""
+    return "\n".join(f"// {line}".rstrip() for line in text.splitlines())
 
 
 def print_kernel(kernel: Kernel) -> str:

@@ -68,7 +68,10 @@ class DeviceKernel:
 
 
 def device_kernels(kernel: Kernel) -> list[DeviceKernel]:
-    """The launches that compute a kernel, in order: one, except for a scatter (copy, then add)."""
+    """The launches that compute a kernel, in order: one, except for a scatter (copy, then add) and
+    for an empty result (none)."""
+    if not kernel.body:
+        return []
     mapping = _Mapping(kernel)
     loops = [s for s in kernel.body if isinstance(s, For)]
     before = [s for s in kernel.body if isinstance(s, Let)]
@@ -172,16 +175,13 @@ class _Mapping:
         others the printer computes the parts."""
         if len(parts) == 1:
             return [Spread(parts[0], tuple(body), "parallel", over=over)]
-        extents = [v.extent for v in parts]
-        flat = Var(self._fresh(name), product(extents))
-        env = dict(zip(parts, unflatten(Index.of(flat), extents)))
-        inner = _Joined(flat, env, self.shapes).statements(body)
+        flat = Var(self._fresh(name), product(v.extent for v in parts))
+        inner = _Joined(flat, parts, self.shapes).statements(body)
         return [Spread(flat, inner, "parallel", over=over, parts=tuple(parts))]
 
     def _fresh(self, name: str) -> str:
         while name in self.taken:
             name += "_"
-        self.taken.add(name)
         return name
 
 
@@ -253,9 +253,12 @@ class _Joined:
     """Rewrites statements over one loop in place of several, where addresses stay free of divisions."""
 
     def __init__(
-        self, flat: Var, env: Mapping[Var, Index], shapes: Mapping[str, MultiIndex]
+        self, flat: Var, parts: Sequence[Var], shapes: Mapping[str, MultiIndex]
     ) -> None:
-        self.flat, self.env, self.shapes = flat, env, shapes
+        extents = [v.extent for v in parts]
+        self.flat, self.parts, self.shapes = flat, parts, shapes
+        self.whole = flatten(parts, extents)
+        self.env = dict(zip(parts, unflatten(Index.of(flat), extents)))
         self.done: dict[int, Expr] = {}
 
     def statements(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -289,7 +292,15 @@ class _Joined:
             a: Value(self.value(a.expr)) for i in index for a in i.atoms() if isinstance(a, Value)
         }
         index = tuple(i.substitute(values) for i in index) if values else index
-        address = flatten(index, self.shapes[buffer]).substitute(self.env)
-        if not index or divides(address, self.flat):
-            return index
-        return (*(Index.of(0) for _ in index[1:]), address)
+        address = flatten(index, self.shapes[buffer])
+        factor = address.coefficient(self.parts[-1])
+        if factor is not None and factor.constant != 0:  # factor * flat + rest?
+            rest = address - factor * self.whole
+            if not rest.atoms().intersection(self.parts):
+                return self._linear(index, factor * self.flat + rest)
+        address = address.substitute(self.env)
+        return index if divides(address, self.flat) else self._linear(index, address)
+
+    def _linear(self, index: MultiIndex, address: Index) -> MultiIndex:
+        """A multi-index that is just an address."""
+        return (*(Index.of(0) for _ in index[1:]), address) if index else index

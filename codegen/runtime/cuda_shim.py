@@ -27,10 +27,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from fxlite.codegen.runtime.launcher import (
     CUDA_SOURCES,
+    INCLUDE_FOLDERS,
     Argument,
     DeviceBuffer,
     KernelSignature,
     cache_folder,
+    included_headers,
     parse_kernels,
     three,
 )
@@ -275,12 +277,12 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
         *("-x", "c++", "-std=gnu++17", "-O2", "-march=native", "-fPIC", "-shared", "-pthread"),
         *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-attributes"),
         f"-ffp-contract={'fast' if contract else 'off'}",
-        *("-include", str(CUDA_SOURCES / "shim.h"), "-I", str(CUDA_SOURCES)),
+        *("-include", str(CUDA_SOURCES / "shim.h"), *(f"-I{folder}" for folder in INCLUDE_FOLDERS)),
         f"-fmacro-prefix-map={CUDA_SOURCES}/=",
         *flags,
     ]
     digest = hashlib.sha256()
-    headers = [(CUDA_SOURCES / header).read_text() for header in ("shim.h", "prelude.cuh")]
+    headers = [h.read_text() for h in (CUDA_SOURCES / "shim.h", *included_headers(text))]
     for part in (text, *headers, compiler, version, *options, _processor()):
         digest.update(part.encode() + b"\0")
     target = cache_folder() / "cuda_shim" / f"{digest.hexdigest()[:32]}.so"

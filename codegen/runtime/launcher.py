@@ -34,6 +34,14 @@ __all__ = [
 
 CUDA_SOURCES = Path(__file__).resolve().parent.parent / "cuda"
 """The folder with prelude.cuh and shim.h."""
+INCLUDE_FOLDERS = (CUDA_SOURCES, CUDA_SOURCES.parent / "c")
+"""Where emitted CUDA C finds prelude.cuh and fx_math.h."""
+
+
+def included_headers(source: str) -> list[Path]:
+    """The headers of fxlite that a source includes."""
+    names = set(re.findall(r'#include "(prelude\.cuh|fx_math\.h)"', source))
+    return [folder / n for folder in INCLUDE_FOLDERS for n in names if (folder / n).exists()]
 
 
 class DeviceBuffer(Protocol):

@@ -120,7 +120,7 @@ def _aligned_empty(size: int) -> Array:
     return memory[start : start + size]
 
 
-def _fail(entry: Entry, code: int, value: int, limit: int, where: int) -> NoReturn:
+def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> NoReturn:
     """Raise what an `fx_error` means."""
     if code == _INDEX_OUT_OF_RANGE:
         known = 0 <= where < len(entry.locations)
@@ -160,7 +160,7 @@ def _connect_extension(
     call: Callable[..., Any]
     call, run = module.connect(
         *(weights, n_threads, _PROCESS, np.ndarray, np.empty),
-        *(partial(_fail, entry), partial(_retry, entry)),
+        *(partial(raise_error, entry), partial(_retry, entry)),
         tuple(storage_dtype(output.dtype) for output in entry.outputs),
     )
     if not _has_bf16(entry):
@@ -227,7 +227,7 @@ def _connect_ctypes(
         try:
             return _aligned_empty(size)
         except (MemoryError, ValueError):
-            _fail(entry, _OUT_OF_MEMORY, size, 0, -1)
+            raise_error(entry, _OUT_OF_MEMORY, size, 0, -1)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         arrays, dims = bind_arguments(entry, args, kwargs)
@@ -253,7 +253,7 @@ def _connect_ctypes(
             with lock:
                 idle.append(workspace)
         if status:
-            _fail(entry, error.code, error.value, error.limit, error.where)
+            raise_error(entry, error.code, error.value, error.limit, error.where)
         return _restored(entry, outputs[0] if entry.single_output else outputs)
 
     return call

@@ -18,7 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite.codegen.runtime.launcher import CUDA_SOURCES, cache_folder, write_atomically
+from fxlite.codegen.runtime.launcher import (
+    INCLUDE_FOLDERS,
+    cache_folder,
+    included_headers,
+    write_atomically,
+)
 
 __all__ = [
     "Cubin",
@@ -108,9 +113,9 @@ def compile_cubin(
         raise ValueError(
             f"architecture {arch!r} is unknown to NVRTC {version}, which has {', '.join(known)}"
         )
-    prelude = (CUDA_SOURCES / "prelude.cuh").read_text()
+    headers = [header.read_text() for header in included_headers(source)]
     digest = hashlib.sha256()
-    for part in ("1", source, prelude, arch, name, str(contract), version):
+    for part in ("1", source, *headers, arch, name, str(contract), version):
         digest.update(part.encode() + b"\0")
     # The log is written first: where the cubin is, the log is there too.
     path = cache_folder() / "nvrtc" / f"{digest.hexdigest()[:32]}.cubin"
@@ -175,7 +180,7 @@ def _compile(source: str, arch: str, name: str, contract: bool) -> tuple[bytes, 
         arch=arch,
         std="c++17",
         fma=contract,
-        include_path=str(CUDA_SOURCES),
+        include_path=[str(folder) for folder in INCLUDE_FOLDERS],
         ptxas_options=["-v"],
     )
     try:

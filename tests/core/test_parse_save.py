@@ -46,7 +46,9 @@ def test_text_parses_back(program: Program) -> None:
 def test_text_after_the_pipeline_parses_back(program: Program) -> None:
     from fxlite import passes
 
-    gm = passes.PassManager(["decompose", "simplify", "const_fold", "cse", "dce"])(program.trace()[0])
+    gm = passes.PassManager(["decompose", "simplify", "const_fold", "cse", "dce"])(
+        program.trace()[0]
+    )
     assert fx.parse(str(gm.graph)) == gm.graph
 
 
@@ -119,7 +121,9 @@ def test_bad_text_names_the_line(body: str) -> None:
         fx.parse(f"def forward(self, x: f32[3]):\n{body}")
 
 
-@pytest.mark.parametrize("text", ["", "x = 1", "def forward(x): return x", "def f(self, *x): return x"])
+@pytest.mark.parametrize(
+    "text", ["", "x = 1", "def forward(x): return x", "def f(self, *x): return x"]
+)
 def test_text_that_is_no_graph(text: str) -> None:
     with pytest.raises(ParseError, match="line 1"):
         fx.parse(text)
@@ -238,7 +242,10 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "unknown opcode": (lambda c: _set(c, 2, op="call_method"), "unknown opcode"),
     "leaf": (lambda c: _set(c, 2, op="call_module", target="w"), "unknown opcode"),
     "wrong type": (lambda c: _set(c, 2, type={"type": "f32[7]"}), "rule gives f32"),
-    "wrong weight": (lambda c: _set(c, 1, type={"type": "f32[4]"}), "the weight w is|rule gives|broadcast"),
+    "wrong weight": (
+        lambda c: _set(c, 1, type={"type": "f32[4]"}),
+        "the weight w is|rule gives|broadcast",
+    ),
     "order": (lambda c: c["nodes"].insert(0, c["nodes"].pop(3)), "before it is computed"),
     "no output": (lambda c: c["nodes"].pop(), "no output"),
     "missing weight": (lambda c: c["weights"].clear(), "no attribute 'w'"),
@@ -320,7 +327,11 @@ def test_loading_imports_nothing_of_the_program(tmp_path: Path) -> None:
 def test_safetensors_of_every_dtype(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = {d.name: rng.integers(0, 2, (3, 2)).astype(d.numpy) for d in fx.dtypes.ALL}
-    arrays |= {"scalar": np.float32(3), "empty": np.zeros((0, 4)), "view": rng.random((4, 6))[::2].T}
+    arrays |= {
+        "scalar": np.float32(3),
+        "empty": np.zeros((0, 4)),
+        "view": rng.random((4, 6))[::2].T,
+    }
     fx.save_safetensors(arrays, tmp_path / "w.safetensors")
     loaded = fx.load_safetensors(tmp_path / "w.safetensors")
     assert set(loaded) == set(arrays)

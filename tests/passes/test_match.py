@@ -66,14 +66,24 @@ def test_commutative_operands_in_either_order() -> None:
 
 def test_operands_of_sub_stay_in_order() -> None:
     _, found = rewrite(
-        lambda x, y: y - F.relu(x), lambda a, b: F.relu(a) - b, lambda a, b: a, x="f32[3]", y="f32[3]"
+        lambda x, y: y - F.relu(x),
+        lambda a, b: F.relu(a) - b,
+        lambda a, b: a,
+        x="f32[3]",
+        y="f32[3]",
     )
     assert not found
 
 
 @pytest.mark.parametrize(
     "pattern",
-    [lambda x: np.maximum(x, 0), lambda x: x.clip(0), F.relu, nn.ReLU(), lambda x: np.maximum(0.0, x)],
+    [
+        lambda x: np.maximum(x, 0),
+        lambda x: x.clip(0),
+        F.relu,
+        nn.ReLU(),
+        lambda x: np.maximum(0.0, x),
+    ],
 )
 def test_one_relu_however_written(pattern: Any) -> None:
     def program(x: Any) -> Any:
@@ -223,7 +233,9 @@ def test_failing_replacement_leaves_the_graph() -> None:
     gm = fx.symbolic_trace(program, x="f32[3,4]")
     before, nodes = str(gm.graph), list(gm.graph.nodes)
     with pytest.raises(ShapeError) as caught:
-        fx.replace_pattern(gm, lambda x: np.exp(x), lambda x: x[:2] if False else ops.sum(x, axis=1) @ x)
+        fx.replace_pattern(
+            gm, lambda x: np.exp(x), lambda x: x[:2] if False else ops.sum(x, axis=1) @ x
+        )
     assert any("nothing was replaced" in note for note in caught.value.__notes__)
     assert str(gm.graph) == before and list(gm.graph.nodes) == nodes
     gm.graph.lint()

@@ -1,0 +1,165 @@
+"""Emit a program as CUDA C: one ``.cu`` file, the launches that run it, and its weights.
+
+In: a GraphModule whose ops all have a body. Out: :class:`CudaProgram`. The text is the same for NVRTC,
+nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.c.emit import c_name, entry_of, title_of
+from fxlite.codegen.contraction import is_matrix_product
+from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
+from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
+from fxlite.codegen.cuda.templates import render
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.program import Program, plan
+from fxlite.codegen.runtime.abi import Entry
+from fxlite.codegen.schedule import schedule
+from fxlite.errors import CodegenError
+from fxlite.graph_module import GraphModule
+from fxlite.index import Index
+from fxlite.passes.group import Group
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. ``grid`` holds C expressions of the dims; ``arguments`` are names of buffers,
+    of dims, and ``error``; ``stores`` is the value it computes."""
+
+    kernel: str
+    grid: tuple[str, str, str]
+    block: tuple[int, int, int]
+    arguments: tuple[str, ...]
+    stores: str
+
+    def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
+        """The grid for these dims; a zero among them means that there is nothing to do."""
+        x, y, z = (integer(text, dims) for text in self.grid)
+        return x, y, z
+
+    def __str__(self) -> str:
+        def listed(sizes: tuple[Any, ...]) -> str:
+            return ", ".join(map(str, sizes[:1] if sizes[1:] in ((1, 1), ("1", "1")) else sizes))
+
+        arguments = ", ".join(self.arguments)
+        return f"{self.kernel}<<<({listed(self.grid)}), ({listed(self.block)})>>>({arguments})"
+
+
+@dataclass(frozen=True)
+class CudaProgram:
+    """Emitted CUDA C. ``sources`` maps file names to text; ``weights`` maps the names of buffers to
+    arrays; ``program`` is what was emitted, with the plan of its memory."""
+
+    name: str
+    sources: Mapping[str, str]
+    weights: Mapping[str, Array]
+    entry: Entry
+    program: Program
+    launches: tuple[Launch, ...]
+
+    @property
+    def source(self) -> str:
+        """The text of the ``.cu`` file."""
+        return self.sources[f"{self.name}.cu"]
+
+
+def integer(text: str, dims: Mapping[str, int]) -> int:
+    """The value of a C expression of dims that the emitter printed; nothing in it is negative."""
+    known = {"min": min, "fx_min": min, "fx_max": max, "fx_floor_div": lambda a, b: a // b,
+             "fx_floor_mod": lambda a, b: a % b}  # fmt: skip
+    return int(eval(text.replace("/", "//"), {"__builtins__": {}, **known}, dict(dims)))
+
+
+def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
+    """CUDA C of a module. Raises CodegenError for graphs that cannot be compiled."""
+    prefix = c_name(name or module.name)
+    program = plan(module, is_matrix_product)
+    locations: list[str] = []
+    texts: list[str] = []
+    launches: list[Launch] = []
+    width = len(str(len(program.groups)))
+    for number, found in enumerate(program.groups):
+        kernel = f"{prefix}_k{number:0{width}d}_{title_of(found)}"
+        for text, launch in _kernels(found, kernel, locations):
+            texts.append(text)
+            launches.append(launch)
+    entry = entry_of(prefix, program, locations)
+    head = [line_comment(_about(prefix, program)), '#include "prelude.cuh"', '#include "fx_math.h"']
+    places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
+    source = "\n".join([*head, "", *places, *([""] if places else []), "\n\n".join(texts), ""])
+    sources = {f"{prefix}.cu": source, **{n: _header(n) for n in ("prelude.cuh", "fx_math.h")}}
+    weights = _weights(module, program, launches)
+    return CudaProgram(prefix, sources, weights, entry, program, tuple(launches))
+
+
+def _header(name: str) -> str:
+    folder = "fxlite.codegen.c" if name.endswith(".h") else "fxlite.codegen.cuda"
+    return files(folder).joinpath(name).read_text()
+
+
+def _about(name: str, program: Program) -> str:
+    inputs = ", ".join(f"{n.target}: {n.type}" for n in program.inputs)
+    outputs = ", ".join(str(n.type) for n in program.results)
+    return f"{name}: ({inputs}) -> ({outputs})\nMade by fxlite from {program.module.name}."
+
+
+def _kernels(found: Group, name: str, locations: list[str]) -> list[tuple[str, Launch]]:
+    """Texts and launches of a group: its template, or loops where it has none or does not fit."""
+    if found.anchor is not None:
+        try:
+            made = render(found, name, locations)
+        except CodegenError:
+            pass
+        else:
+            grid = tuple(_renamed(text, made.old_names) for text in made.rendered.grid)
+            launch = Launch(
+                name, (grid[0], grid[1], grid[2]), made.rendered.block, made.arguments,
+                buffer_name(found.root),
+            )  # fmt: skip
+            return [(made.rendered.text.rstrip(), launch)]
+    kernel = schedule(found, name, lanes=False)
+    result: list[tuple[str, Launch]] = []
+    for device in device_kernels(kernel):
+        printer = CudaPrinter(device.kernel.buffers, locations)
+        printed = printer.device_function(device)
+        blocks = _capped(device.blocks, printer)
+        launch = Launch(
+            device.kernel.name, (blocks, "1", "1"), (device.threads, 1, 1), printed.arguments,
+            buffer_name(found.root),
+        )  # fmt: skip
+        result.append((printed.text, launch))
+    return result
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), text)
+
+
+def _capped(blocks: Index, printer: CudaPrinter) -> str:
+    constant = blocks.constant
+    if constant is not None:
+        return str(min(constant, MOST_BLOCKS))
+    return f"fx_min({printer.index(blocks)}, {MOST_BLOCKS})"
+
+
+def _weights(module: GraphModule, program: Program, launches: list[Launch]) -> dict[str, Array]:
+    """The arrays that a launch reads or the program returns, as they lie in memory."""
+    used = {a for launch in launches for a in launch.arguments}
+    used |= {buffer_name(n) for n in program.results}
+    used |= {buffer_name(program.memory(n)) for n in program.stored if buffer_name(n) in used}
+    result: dict[str, Array] = {}
+    for node in module.graph.find_nodes(op="get_attr"):
+        if buffer_name(node) in used:
+            array = np.ascontiguousarray(module.get_attribute(node.target))
+            result[buffer_name(node)] = array.view(np.uint16) if node.type.dtype.name == "bf16" else array
+    return result

@@ -1,0 +1,139 @@
+"""Run an emitted CUDA program: on a GPU, or on the CPU through the shim.
+
+In: a :class:`~fxlite.codegen.cuda.emit.CudaProgram` and a
+:class:`~fxlite.codegen.runtime.launcher.Launcher` that holds its kernels. Out: :class:`CudaRunner`,
+called with NumPy arrays: it uploads the inputs, launches in order, and downloads the results. Weights
+are uploaded once. Each slot of the memory plan is a buffer of its own, in which values take turns, so
+that the shim sees a write outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.cuda.emit import CudaProgram
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments, storage_dtype
+from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
+from fxlite.codegen.runtime.load import raise_error
+from fxlite.dtypes import dtype
+from fxlite.graph import Node
+from fxlite.index import Index
+
+Array = np.ndarray[Any, Any]
+
+#: The struct fx_error of fx_math.h.
+_ERROR = np.dtype(
+    [("code", np.int32), ("padding", np.int32), ("value", np.int64), ("limit", np.int64),
+     ("where", np.int64)]
+)  # fmt: skip
+
+
+class CudaRunner:
+    """A CUDA program on a launcher. Takes and returns what the C function of the model does, and raises
+    the same errors: TypeError, ValueError, IndexError."""
+
+    def __init__(self, program: CudaProgram, launcher: Launcher) -> None:
+        self.program, self.launcher = program, launcher
+        self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
+        self._checks = any("error" in launch.arguments for launch in program.launches)
+
+    def __repr__(self) -> str:
+        return f"<{self.program.entry} on {type(self.launcher).__name__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        entry = self.program.entry
+        arrays, dims = bind_arguments(entry, args, kwargs)
+        shapes = [entry.output_shape(spec, dims) for spec in entry.outputs]
+        temporary: list[DeviceBuffer] = []
+        try:
+            held = self._memory(arrays, dims, temporary)
+            for launch in self.program.launches:
+                arguments = [dims[a] if a in dims else held[a] for a in launch.arguments]
+                self.launcher.launch(launch.kernel, launch.blocks(dims), launch.block, 0, arguments)
+            if self._checks:
+                self._raise(held["error"])
+            results = [
+                self._result(held[buffer_name(self.program.program.memory(node))], spec, shape)
+                for node, spec, shape in zip(self.program.program.results, entry.outputs, shapes)
+            ]
+        finally:
+            for buffer in temporary:
+                self.launcher.free(buffer)
+        return results[0] if entry.single_output else tuple(results)
+
+    def _memory(
+        self, arrays: list[Array], dims: Mapping[str, int], temporary: list[DeviceBuffer]
+    ) -> dict[str, DeviceBuffer]:
+        """Buffers by the names of values; those of this call are entered in ``temporary``."""
+        program, launcher = self.program.program, self.launcher
+
+        def keep(buffer: DeviceBuffer) -> DeviceBuffer:
+            temporary.append(buffer)
+            return buffer
+
+        def size(value: Any) -> int:
+            return int(Index.of(value).evaluate(dims))
+
+        held = dict(self._weights)
+        for node, array in zip(program.inputs, arrays):
+            held[buffer_name(node)] = keep(launcher.upload(array))
+        slots = [keep(launcher.alloc(size(slot.size))) for slot in program.slots]
+        for node, slot in program.slot_of.items():
+            held[buffer_name(node)] = slots[slot]
+        for node in program.results:
+            if node.op == "call_function" and node not in program.slot_of:
+                if buffer_name(node) not in held:
+                    held[buffer_name(node)] = keep(launcher.alloc(size(node.type.nbytes)))
+        for node, source in program.stored.items():
+            held[buffer_name(node)] = held[buffer_name(source)]
+        if self._checks:
+            held["error"] = keep(launcher.upload(np.zeros(1, _ERROR)))
+        return held
+
+    def _raise(self, error: DeviceBuffer) -> None:
+        (found,) = self.launcher.download(error, (1,), _ERROR)
+        if found["code"]:
+            raise_error(
+                self.program.entry, *(int(found[n]) for n in ("code", "value", "limit", "where"))
+            )
+
+    def _result(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> Array:
+        array = self.launcher.download(buffer, shape, storage_dtype(spec.dtype))
+        return array.view(dtype(spec.dtype).numpy) if spec.dtype == "bf16" else array
+
+
+def readme(program: CudaProgram) -> str:
+    """How to run the program by hand: memory, then launches."""
+    plan = program.program
+    slots: dict[int, list[Node]] = {}
+    for node, slot in plan.slot_of.items():
+        slots.setdefault(slot, []).append(node)
+    lines = [f"# {program.name}", "", f"`{program.entry}`", "",
+             "Made by fxlite. Compile with `nvcc -arch=sm_90 -cubin` (any architecture from sm_75), or",
+             "with NVRTC. All arrays are dense and row-major.", "", "## Memory", ""]  # fmt: skip
+    lines += [f"- input `{buffer_name(n)}`: {n.type}" for n in plan.inputs]
+    position = 0
+    for name, array in program.weights.items():
+        lines.append(
+            f"- weight `{name}`: {array.dtype}{list(array.shape)}, at byte {position} of "
+            f"`{program.name}_weights.bin`"
+        )
+        position += array.nbytes + -array.nbytes % 64
+    for number, slot in enumerate(plan.slots):
+        users = ", ".join(f"`{buffer_name(n)}`" for n in slots[number])
+        lines.append(f"- slot {number}, {slot.size} bytes, in turn: {users}")
+    lines += [f"- `{buffer_name(n)}` is the memory of `{buffer_name(s)}`" for n, s in plan.stored.items()]
+    lines += [f"- result {i}: `{buffer_name(plan.memory(n))}`: {n.type}" for i, n in enumerate(plan.results)]
+    lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]
+    lines += ["A grid with a zero is not launched. `error` is a zeroed `fx_error` in device memory; after",
+              "the last launch its `code` is 1 if an index was out of range.", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def weights_blob(program: CudaProgram) -> bytes:
+    """All weights, each at a multiple of 64 bytes, in the order of the README."""
+    return b"".join(a.tobytes() + b"\0" * (-a.nbytes % 64) for a in program.weights.values())
