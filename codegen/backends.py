@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from fxlite.codegen.c.emit import CProgram, emit
+from fxlite.codegen.cuda.function import CudaFunction
 from fxlite.codegen.examples import Case
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
@@ -117,4 +118,5 @@ class PythonFunction:
 
 
 register_backend("c")(CFunction)
+register_backend("cuda")(CudaFunction)
 register_backend("python")(PythonFunction)

@@ -34,11 +34,13 @@ _LOOKUPS = {
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs by name, the sizes of the named dims, and where the inputs come from."""
+    """Inputs by name, the sizes of the named dims, and where the inputs come from. ``expected`` is the
+    program's result, where it is known."""
 
     dims: Mapping[str, int]
     inputs: Mapping[str, Array]
     is_random: bool = True
+    expected: Any = None
 
     @property
     def label(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -300,19 +299,25 @@ def _is_long(value: float) -> bool:
     return value != 0 and not 1e-4 <= abs(value) < 1e7
 
 
-_BREAK = re.compile(r"(?<= [-+*/?:]) |(?<=&&) |(?<=\|\|) |(?<=,) |(?<= =) ")
+_BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
 
 
 def wrap(line: str, width: int = 100) -> list[str]:
-    """A line of C as lines of at most ``width`` columns, broken behind operators where it has any."""
-    if len(line) <= width or line.lstrip().startswith(("#", "//")):
+    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses are open."""
+    if line.lstrip().startswith(("#", "//")):
         return [line]
-    indent = len(line) - len(line.lstrip())
-    places = [m.start() for m in _BREAK.finditer(line, indent) if m.start() <= width]
-    if not places:
-        return [line]
-    rest = " " * (indent + 4) + line[places[-1] + 1 :]
-    return [line[: places[-1]], *(wrap(rest, width) if len(rest) < len(line) else [rest])]
+    result: list[str] = []
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    while len(line) > width:
+        depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in line))
+        places = [m.start() for m in _BREAK.finditer(line, len(indent) + 4, width)]
+        if not places:
+            break
+        later = [p for p in places if p >= (len(indent) + width) // 2] or places
+        place = min(later, key=lambda p: (depths[p], -p))
+        result.append(line[:place])
+        line = indent + line[place + 1 :]
+    return [*result, line]
 
 
 def comment(text: str) -> str:
@@ -338,28 +343,6 @@ def signature(name: str, parameters: Sequence[str], result: str = "static void")
             current = " " * 4
         current += piece
     return [*lines, current]
-
-
-_BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
-
-
-def wrapped(lines: Sequence[str], width: int = 100) -> list[str]:
-    """Lines of code with long ones broken, where the fewest parentheses are open."""
-    result: list[str] = []
-    for line in lines:
-        pad = " " * (len(line) - len(line.lstrip()) + 4)
-        while len(line) > width and not line.lstrip().startswith("//"):
-            depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in line))
-            half = (len(pad) + width) // 2
-            places = [m.start() for m in _BREAK.finditer(line, len(pad) + 4, width)]
-            if not places:
-                break
-            later = [p for p in places if p >= half] or places
-            place = min(later, key=lambda p: (depths[p], -p))
-            result.append(line[:place])
-            line = pad + line[place + 1 :]
-        result.append(line)
-    return result
 
 
 def kernel_text(kernel: Kernel) -> str:

@@ -34,12 +34,12 @@ from fxlite.codegen.python_text import Text, dim_lines
 from fxlite.errors import CodegenError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
-from fxlite.nn.module import Parameter
+from fxlite.nn.module import Module, Parameter
 from fxlite.pretty import type_text, wrap_code
 from fxlite.serialize import save_safetensors
 from fxlite.types import TensorType, type_of
 
-__all__ = ["module_name", "python_source", "save_python"]
+__all__ = ["module_name", "python_program", "python_source", "save_python"]
 
 _MARK = "Written by fxlite"
 
@@ -71,6 +71,17 @@ def save_python(
         for draft in drafts:
             draft.unlink(missing_ok=True)
     return target
+
+
+def python_program(gm: GraphModule) -> Module:
+    """The regenerated Python as a module that runs, with gm's weights; nothing is written."""
+    source = python_source(gm)
+    filename = f"<fxlite python {gm.name}>"
+    namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
+    exec(compile(source, filename, "exec"), namespace)
+    made: Module = namespace[class_name(gm.name)]()
+    made.load_state_dict(weight_arrays(gm))
+    return made.eval()
 
 
 def weight_arrays(gm: GraphModule) -> dict[str, np.ndarray[Any, Any]]:

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,13 +34,15 @@ class Disagreement(FxliteError):
 
 @dataclass
 class Checked:
-    """One case: the largest error, as a part of the largest value, and the times in milliseconds."""
+    """One case: the largest error, as part of the largest value, and the median times in
+    milliseconds: of NumPy, and of the compiled model by number of threads."""
 
     case: Case
     error: float
     numpy_ms: float = 0.0
-    compiled_ms: float = 0.0
+    compiled_ms: dict[int, float] = field(default_factory=dict)
     repeats: int = 0
+    spread: float = 1.0  # largest median of the compiled model by its least time
 
 
 def relative_error(actual: Any, expected: Any, name: str) -> float:
@@ -82,28 +84,48 @@ def _error(actual: Any, expected: Any, name: str) -> float:
     return error
 
 
-def check(program: Callable[..., Any], compiled: Callable[..., Any], case: Case) -> Checked:
-    """Run both on one case. Raises Disagreement; errors of the program itself are its own."""
+def check(
+    program: Callable[..., Any], functions: Sequence[Callable[..., Any]], case: Case
+) -> Checked:
+    """Run the program and what was made from it on one case; the result's case holds what the
+    program gives, its error is that of the first function.
+
+    Raises Disagreement; errors of the program itself are its own."""
     with np.errstate(all="ignore"):
         expected = program(**case.inputs)
-    return Checked(case, relative_error(compiled(**case.inputs), expected, case.label))
+        errors = [
+            relative_error(f(**case.inputs), expected, f"{_name(f)} at {case.label}")
+            for f in functions
+        ]
+    return Checked(replace(case, expected=expected), errors[0])
 
 
-def measure(
-    program: Callable[..., Any], compiled: Callable[..., Any], checked: Checked, budget: float = 0.5
-) -> None:
-    """Fill in the times: medians of calls of both in turns, for ``budget`` seconds, 3 at least."""
+def _name(function: Any) -> str:
+    return {"CFunction": "C", "CudaFunction": "CUDA"}.get(type(function).__name__, "Python")
+
+
+def measure(program: Callable[..., Any], function: Any, checked: Checked, budget: float = 0.6) -> None:
+    """Fill in the times: medians of calls in turns, for ``budget`` seconds, 3 calls each at least.
+
+    A function with threads is measured with one and with all of them."""
+    compiled = getattr(function, "function", None)
+    most = getattr(compiled, "n_threads", 1)
     inputs = checked.case.inputs
-    times: tuple[list[float], list[float]] = ([], [])
+    taken: dict[int, list[float]] = {n: [] for n in sorted({0, 1, most})}  # 0: NumPy
     end = time.perf_counter() + budget
     with np.errstate(all="ignore"):
-        while len(times[0]) < 3 or (time.perf_counter() < end and len(times[0]) < 1000):
-            for function, taken in zip((program, compiled), times):
+        while len(taken[0]) < 3 or (time.perf_counter() < end and len(taken[0]) < 1000):
+            for threads, times in taken.items():
+                if threads and most > 1:
+                    compiled.n_threads = threads  # type: ignore[union-attr]
                 start = time.perf_counter()
-                function(**inputs)
-                taken.append((time.perf_counter() - start) * 1e3)
-    checked.numpy_ms, checked.compiled_ms = map(statistics.median, times)
-    checked.repeats = len(times[0])
+                (function if threads else program)(**inputs)
+                times.append((time.perf_counter() - start) * 1e3)
+    medians = {n: statistics.median(times) for n, times in taken.items()}
+    checked.repeats = len(taken[0])
+    checked.spread = max(medians[n] / min(taken[n]) for n in medians)
+    checked.numpy_ms = medians.pop(0)
+    checked.compiled_ms = medians
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -121,6 +143,10 @@ def milliseconds(value: float) -> str:
     return f"{value:,.{digits}f} ms"
 
 
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number} threads"
+
+
 def kernel_kinds(function: Any) -> str:
     """``4 kernels: 2 linear, 1 conv2d, 1 fused loops``"""
     kinds = Counter(
@@ -135,12 +161,12 @@ def kernel_kinds(function: Any) -> str:
 def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     """What a compilation made: nodes, kernels, weights, and a row of numbers for each size."""
     module: GraphModule = function.graph_module
-    before, after = (_calls(m) for m in (module, function.optimized))
+    before, after = len(module.graph), len(function.optimized.graph)
     work = flops(module)
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("nodes", f"{before} before, {after} after optimization")
+    facts.add_row("nodes", f"{before} before optimization, {after} after")
     rows: list[Mapping[str, str]] = []
-    program = getattr(function, "program", None)
+    program = function.program if hasattr(function, "workspace_bytes") else None
     if program is not None:
         facts.add_row("kernels", kernel_kinds(function))
         facts.add_row("weights", quantity(len(program.weights), "B"))
@@ -151,8 +177,11 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
         if program is not None:
             peak = function.workspace_bytes(c.case.dims) + len(program.weights)
             row["memory"] = quantity(peak, "B")
-        row["NumPy"], row[name] = milliseconds(c.numpy_ms), milliseconds(c.compiled_ms)
-        row["faster"] = f"{c.numpy_ms / c.compiled_ms:.1f}x" if c.compiled_ms else ""
+        row["NumPy"] = milliseconds(c.numpy_ms)
+        for threads, taken in c.compiled_ms.items():
+            many = len(c.compiled_ms) > 1
+            row[f"{name}, {_threads(threads)}" if many else name] = milliseconds(taken)
+        row["faster"] = f"{c.numpy_ms / min(c.compiled_ms.values()):.1f}x"
         row["largest error"] = f"{c.error:.1e}" if c.error else "0"
         rows.append(row)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
@@ -163,21 +192,16 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     return Group(facts, "", table)
 
 
-def notes(function: Any, checked: Sequence[Checked], numpy_name: str = "NumPy") -> Text:
+def notes(function: Any, checked: Sequence[Checked]) -> Text:
     """What the numbers of the table mean."""
-    threads = getattr(getattr(function, "function", None), "n_threads", None)
     repeats = sorted({c.repeats for c in checked})
     runs = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
-    parts = [f"time: median of {runs} runs of each in turns"]
-    if threads:
-        parts[0] += f", {threads} thread{'s' if threads > 1 else ''}"
-        parts.append("memory: workspace and weights")
-    parts.append("error: part of the largest value")
-    return Text("; ".join(parts), style="dim")
-
-
-def _calls(module: GraphModule) -> int:
-    return sum(node.op in ("call_function", "call_module") for node in module.graph.nodes)
+    lines = [f"times: medians of {runs} runs in turns", "error: the largest difference from NumPy, as part of the largest value"]
+    if hasattr(function, "workspace_bytes"):
+        lines[0] += "; memory: workspace and weights"
+    if any(c.spread > 3 for c in checked):
+        lines.append("the times vary much: other programs may be using the processors")
+    return Text("\n".join(lines), style="dim")
 
 
 def _expression(value: Any) -> str:

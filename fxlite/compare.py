@@ -180,18 +180,18 @@ def _local_difference(a: Node, b: Node, with_types: bool = True) -> str | None:
         found = _value_difference(a.kwargs[key], b.kwargs[key])
         if found is not None:
             return f"{_at(a, b)}: {_title(a)}, {key}={found}"
-    if with_types and a.type != b.type and not _types_equal(a.type, b.type):
+    if with_types and a.type != b.type and not types_equal(a.type, b.type):
         return f"{_at(a, b)}: type {a.type} against {b.type}"
     return None
 
 
-def _types_equal(a: Any, b: Any) -> bool:
+def types_equal(a: Any, b: Any) -> bool:
     """Types equal up to the form of their dims; a namedtuple of them is a tuple."""
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         same = isinstance(a, list) == isinstance(b, list) and len(a) == len(b)
-        return same and all(_types_equal(x, y) for x, y in zip(a, b))
+        return same and all(types_equal(x, y) for x, y in zip(a, b))
     if isinstance(a, dict) and isinstance(b, dict):
-        return list(a) == list(b) and all(_types_equal(a[k], b[k]) for k in a)
+        return list(a) == list(b) and all(types_equal(a[k], b[k]) for k in a)
     if a is None or b is None or not (hasattr(a, "shape") and hasattr(b, "shape")):
         return bool(a == b)
     return a.dtype is b.dtype and shapes.shapes_equal(a.shape, b.shape)

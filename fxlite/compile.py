@@ -33,16 +33,18 @@ def compile(
     inputs: Mapping[str, Any] | None = None,
     threads: int | None = None,
     matmul_precision: str = "highest",
+    device: int | str | None = None,
     **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
 
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as ``forward``
     and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default OMP_NUM_THREADS, else
-    the usable processors.
+    the usable processors. ``device``, for "cuda": the number of a GPU (default 0), "shim" to run the
+    kernels on the CPU, or an architecture such as "sm_90" to compile without running.
 
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound where
-    no C compiler is found (``backend="python"`` needs none)."""
+    no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there is no GPU."""
     from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
 
     if matmul_precision not in ("highest", "high", "medium"):
@@ -52,12 +54,15 @@ def compile(
     if backend not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ArgumentError(f"there is no back end {backend!r}; choose one of {known}")
+    if device is not None and backend in ("c", "python"):
+        raise ArgumentError(f"device= is an option of the cuda back end; {backend!r} has none")
     module = (
         model
         if isinstance(model, GraphModule) and not (types or inputs or named)
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
-    return _BACKENDS[backend](module, threads=threads)
+    options = {} if device is None else {"device": device}
+    return _BACKENDS[backend](module, threads=threads, **options)
 
 
 def python_folder(module: GraphModule, folder: str, module_name: str) -> None:

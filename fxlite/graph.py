@@ -10,6 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite import shapes
@@ -476,6 +477,19 @@ class Graph:
         from fxlite.pretty import print_table
 
         print_table(self)
+
+    def draw(self, path: str | Path, weights: bool = False) -> None:
+        """Write a picture with shapes and modules: ``.svg`` (nothing to install), ``.dot``, ``.png``,
+        ``.pdf``. Raises DrawError for other endings, and where Graphviz is needed and missing."""
+        from fxlite.draw import draw
+
+        draw(self, path, weights)
+
+    def to_dot(self, weights: bool = False) -> str:
+        """The graph in Graphviz's DOT language, modules as clusters."""
+        from fxlite.draw import to_dot
+
+        return to_dot(self, weights)
 
 
 def _value_type(value: Any) -> Any:

@@ -22,6 +22,7 @@ import tokenize
 from typing import Any
 
 from fxlite import shapes
+from fxlite.compare import types_equal
 from fxlite.errors import FxliteError, ParseError
 from fxlite.graph import Graph, Node
 from fxlite.location import Location, Scope
@@ -201,7 +202,7 @@ class _Parser:
             raise self.error(at, f"expected a call or an operator, not {ast.unparse(value)!r}")
         if node.name != name:
             self.values[name] = node  # w = self.fc.weight: another name for it
-        if declared is not None and node.type is not None and not _same(node.type, declared):
+        if declared is not None and node.type is not None and not types_equal(node.type, declared):
             raise self.error(at, f"{name} is declared {declared}, but it is {node.type}")
 
     def _new(
@@ -396,11 +397,3 @@ def _assigned(statement: ast.stmt) -> str | None:
     else:
         return None
     return target.id if isinstance(target, ast.Name) else None
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, TensorType) and isinstance(b, TensorType):
-        return a.dtype is b.dtype and shapes.shapes_equal(a.shape, b.shape)
-    return bool(a == b)

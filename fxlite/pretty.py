@@ -156,13 +156,17 @@ def graph_text(graph: Graph) -> str:
     return "\n".join(lines)
 
 
-def fitted_text(graph: Graph, width: int = 100) -> str:
+def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None) -> str:
     """The text of a graph for a reader with ``width`` columns: comments that do not fit stand on the
-    line before, long calls are broken."""
+    line before, long calls are broken. ``weight_lines`` limits the list of weights."""
     lines = [*wrap_code(f"def forward({_signature(graph)}):", width)]
     weights = [n for n in graph.nodes if n.op == "get_attr"]
     if weights:
-        lines += _weights_comment(weights, width)
+        listed = _weights_comment(weights, width)
+        if weight_lines is not None and len(listed) > weight_lines:
+            left_out = len(weights) - sum(line.count("[") for line in listed[:weight_lines])
+            listed = [*listed[:weight_lines], f"    #    and {left_out} more"]
+        lines += listed
     for code, comment in _lines(graph):
         whole = f"    {code}  # {comment}" if comment else f"    {code}"
         if len(whole) <= width:

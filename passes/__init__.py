@@ -21,10 +21,12 @@ from fxlite.passes.cse import cse
 from fxlite.passes.dce import dce
 from fxlite.passes.decompose import decompose
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
+from fxlite.passes.match import Match, find_matches, replace_pattern
 from fxlite.passes.simplify import simplify
 
 __all__ = [
     "PASSES",
+    "Match",
     "Pass",
     "PassError",
     "PassManager",
@@ -33,9 +35,11 @@ __all__ = [
     "cse",
     "dce",
     "decompose",
+    "find_matches",
     "fuse_conv_bn",
     "graph_pass",
     "ledger",
     "refuse",
+    "replace_pattern",
     "simplify",
 ]

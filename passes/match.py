@@ -154,7 +154,7 @@ def _required_tensors(op: Op) -> list[str]:
 
 
 def _with_parameters(program: Program, names: list[str]) -> Program:
-    """A function with these parameters, as tracing needs it: for ``np.exp`` or ``ops.exp`` itself."""
+    """A function with these parameters, as tracing needs it: for ``np.exp`` or ``ops.exp``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
@@ -334,7 +334,7 @@ class _Rewriter:
         return self.weights[target]
 
     def undo(self) -> None:
-        """Take everything back. Types come from before: half undone, the graph has none to infer."""
+        """Take everything back. Types are put back too: a half undone graph has none to infer."""
         for node, args, kwargs in reversed(self.edits):
             for used in node.all_input_nodes:
                 used.users.pop(node, None)

@@ -1,8 +1,8 @@
 """Replacing many nodes at once, in time linear in the graph.
 
-``node.replace_all_uses_with`` rewrites a reader once for each input that changes, which is quadratic for
-a concat of thousands of values. A :class:`Rewiring` collects replacements; a pass that walks the nodes
-in order refreshes each one before it looks at it, so every reader is rewritten once.
+``node.replace_all_uses_with`` rewrites a reader once for each input that changes: quadratic for a
+concat of thousands of values. A :class:`Rewiring` collects replacements; a pass walks the nodes
+in order and refreshes each one before it looks at it, so every reader is rewritten once.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Digits(nn.Module):
         x = np.maximum(self.bn1(self.conv1(x)), 0)  # [B,16,8,8]
         x = np.maximum(self.bn2(self.conv2(x)), 0)  # [B,32,8,8]
         x = self.pool(x)  # [B,32,4,4]
-        return self.fc(x.reshape(x.shape[0], -1))
+        return self.fc(x.reshape(-1, 32 * 4 * 4))
 
 
 def trained():

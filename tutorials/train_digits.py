@@ -37,7 +37,7 @@ class Digits(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))
         x = self.pool(x)
-        return self.fc(x.reshape(x.shape[0], -1))
+        return self.fc(x.reshape(-1, 32 * 4 * 4))
 
 
 def shifted(images):

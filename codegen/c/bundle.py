@@ -73,8 +73,10 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
     module, program = function.graph_module, function.program
     for name, array in case.inputs.items():
         (folder / f"{number}_{name}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
-    with np.errstate(all="ignore"):
-        result = module(**case.inputs)
+    result = case.expected
+    if result is None:
+        with np.errstate(all="ignore"):
+            result = module(**case.inputs)
     for name, array in zip(program.outputs, flat_results(result), strict=True):
         data = np.ascontiguousarray(array).tobytes()
         (folder / f"{number}_out_{name}.bin").write_bytes(data)

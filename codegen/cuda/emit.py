@@ -149,7 +149,7 @@ def _capped(blocks: Index, printer: CudaPrinter) -> str:
     constant = blocks.constant
     if constant is not None:
         return str(min(constant, MOST_BLOCKS))
-    return f"fx_min({printer.index(blocks)}, {MOST_BLOCKS})"
+    return f"fx_min({printer.bare(blocks)}, {MOST_BLOCKS})"
 
 
 def _weights(module: GraphModule, program: Program, launches: list[Launch]) -> dict[str, Array]:
@@ -161,5 +161,7 @@ def _weights(module: GraphModule, program: Program, launches: list[Launch]) -> d
     for node in module.graph.find_nodes(op="get_attr"):
         if buffer_name(node) in used:
             array = np.ascontiguousarray(module.get_attribute(node.target))
-            result[buffer_name(node)] = array.view(np.uint16) if node.type.dtype.name == "bf16" else array
+            result[buffer_name(node)] = (
+                array.view(np.uint16) if node.type.dtype.name == "bf16" else array
+            )
     return result

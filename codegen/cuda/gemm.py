@@ -13,6 +13,7 @@ adjacent in memory. Sums run over ascending k, so a result does not depend on th
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -260,7 +261,7 @@ def _tiles(expression: str, size: int) -> str:
 
 
 def _kernel(spec: CudaGemmSpec, threads: int, body: list[str]) -> str:
-    comment = [f"// {line}".rstrip() for line in spec.comment.splitlines()]
+    comment = [f"// {p}" for line in spec.comment.splitlines() for p in textwrap.wrap(line, 93)]
     head = f'extern "C" __global__ void __launch_bounds__({threads}) {spec.name}('
     line = f"{head}{spec.parameters}) {{"
     if len(line) > 100:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import re
+import textwrap
 from dataclasses import dataclass
 
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
-from fxlite.codegen.kernel_ir import For, Kernel, Stmt
-from fxlite.codegen.printer import CPrinter, signature, storage_type, wrapped
+from fxlite.codegen.kernel_ir import For, Stmt
+from fxlite.codegen.printer import CPrinter, signature, storage_type
 from fxlite.index import Index, unflatten
 
 #: Where a shared loop starts, and by how much it steps.
@@ -57,7 +58,7 @@ class CudaPrinter(CPrinter):
         text = "\n".join(body)
         positions = unflatten(Index.of(s.var), [v.extent for v in s.parts])
         needed = [
-            f"{pad}    const int64_t {v.name} = {self._bare(position)};"
+            f"{pad}    const int64_t {v.name} = {self.bare(position)};"
             for v, position in zip(s.parts, positions)
             if re.search(rf"\b{v.name}\b", text)
         ]
@@ -68,7 +69,7 @@ class CudaPrinter(CPrinter):
     def pragma(self, s: For) -> list[str]:
         return []
 
-    def _bare(self, i: Index) -> str:
+    def bare(self, i: Index) -> str:
         """Text of an index, without parentheses around the whole."""
         text = self.index(i)
         depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in text))
@@ -91,29 +92,21 @@ class CudaPrinter(CPrinter):
         lines = signature(kernel.name, [text for text, _ in used], head)
         doc = f"{kernel.doc}\n{self.launch_text(device)}"
         return KernelText(
-            "\n".join([line_comment(doc), *lines, *wrapped(body), "}"]), tuple(name for _, name in used)
+            "\n".join([line_comment(doc), *lines, *body, "}"]), tuple(name for _, name in used)
         )
 
     def launch_text(self, device: DeviceKernel) -> str:
         """How the kernel is launched, for the reader."""
-        blocks, threads = self.index(device.blocks), device.threads
+        threads = device.threads
         kind = next((s.over for s in device.kernel.body if isinstance(s, Spread)), "")
         if kind == "grid":
             return f"One thread per element, {threads} in a block."
         if kind == "blocks":
-            return f"One block of {threads} threads per row ({blocks})."
+            return f"One block of {threads} threads for each of {self.bare(device.blocks)} rows."
         return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
 
 
 def line_comment(text: str) -> str:
     """Text as comment lines."""
-    return "\n".join(f"// {line}".rstrip() for line in text.splitlines())
-
-
-def print_kernel(kernel: Kernel) -> str:
-    """A kernel's launches as CUDA C, for people."""
-    from fxlite.codegen.cuda.schedule import device_kernels
-
-    return "\n\n".join(
-        CudaPrinter(kernel.buffers).device_function(d).text for d in device_kernels(kernel)
-    )
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, 93)]
+    return "\n".join(f"// {line}" for line in lines)

@@ -126,8 +126,13 @@ def readme(program: CudaProgram) -> str:
     for number, slot in enumerate(plan.slots):
         users = ", ".join(f"`{buffer_name(n)}`" for n in slots[number])
         lines.append(f"- slot {number}, {slot.size} bytes, in turn: {users}")
-    lines += [f"- `{buffer_name(n)}` is the memory of `{buffer_name(s)}`" for n, s in plan.stored.items()]
-    lines += [f"- result {i}: `{buffer_name(plan.memory(n))}`: {n.type}" for i, n in enumerate(plan.results)]
+    lines += [
+        f"- `{buffer_name(n)}` is the memory of `{buffer_name(s)}`" for n, s in plan.stored.items()
+    ]
+    lines += [
+        f"- result {i}: `{buffer_name(plan.memory(n))}`: {n.type}"
+        for i, n in enumerate(plan.results)
+    ]
     lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]
     lines += ["A grid with a zero is not launched. `error` is a zeroed `fx_error` in device memory; after",
               "the last launch its `code` is 1 if an index was out of range.", ""]  # fmt: skip

@@ -28,8 +28,9 @@ from fxlite.index import Index, Value, Var, flatten, product, unflatten
 THREADS = 256
 #: Most blocks of a launch; a block or thread takes several iterations beyond that.
 MOST_BLOCKS = 65535
-#: Iterations from which a loop is worth the threads of a block.
-WORTH_BLOCK = 32
+#: Iterations from which a loop is worth the threads of a block; a reduction, which has to be put
+#: together again, needs more.
+WORTH_BLOCK, WORTH_REDUCING = 32, 128
 
 _INDEPENDENT = frozenset(("parallel", "simd", "parallel simd", "independent"))
 _COMBINE = {"add": "sum", "mul": "product", "maximum": "max", "minimum": "min", "or": "max",
@@ -119,16 +120,15 @@ class _Mapping:
             return self._made(name, together, Index.of(1), _threads(together))
         return self._made(name, body, Index.of(1), 1)
 
-    def _made(
-        self, name: str, body: Sequence[Stmt], blocks: Index, threads: int
-    ) -> DeviceKernel:
+    def _made(self, name: str, body: Sequence[Stmt], blocks: Index, threads: int) -> DeviceKernel:
         return DeviceKernel(replace(self.kernel, name=name, body=tuple(body)), blocks, threads)
 
     def _is_row(self, parts: Sequence[Var], body: Sequence[Stmt]) -> bool:
         """True if a block should work together on what is inside the outer loops."""
-        wide = [s for s in body if isinstance(s, For) and _is_wide(s)]
-        if any(s.kind in _INDEPENDENT for s in body if isinstance(s, For)):
-            return bool(wide)
+        loops = [s for s in body if isinstance(s, For)]
+        if any(s.kind in _INDEPENDENT for s in loops):
+            return any(_is_wide(s) for s in loops)
+        wide = [s for s in loops if _is_wide(s, WORTH_REDUCING)]
         outer = product(v.extent for v in parts).constant
         if outer is not None and outer < THREADS // 2 and wide:
             return True
@@ -136,7 +136,7 @@ class _Mapping:
 
     def _is_adjacent(self, loop: For, outer: Var) -> bool:
         """True if the iterations of a reduction read neighbours in memory, and those of the loop
-        around it do not."""
+        around it do not (nor elements a few steps apart, as a convolution with a stride does)."""
         variables, body = _reduced(loop)
         addresses = [
             flatten(node.index, self.shapes[node.buffer])
@@ -146,7 +146,8 @@ class _Mapping:
             if isinstance(node, Load)
         ]
         inside = any(a.coefficient(variables[-1]) == 1 for a in addresses)
-        return inside and not any(a.coefficient(outer) == 1 for a in addresses)
+        steps = [a.coefficient(outer) for a in addresses]
+        return inside and not any(s is not None and s.constant in range(1, 5) for s in steps)
 
     # -- statements of a row -------------------------------------------------------------------
     def cooperative(self, body: Sequence[Stmt]) -> list[Stmt]:
@@ -223,13 +224,13 @@ def _total(loop: For) -> tuple[Local, str]:
     return last.target, _COMBINE[last.value.function]
 
 
-def _is_wide(s: Stmt) -> bool:
-    """True if a loop has enough iterations for the threads of a block."""
+def _is_wide(s: Stmt, least: int = WORTH_BLOCK) -> bool:
+    """True if a loop that threads can share has enough iterations for those of a block."""
     if not isinstance(s, For) or s.kind not in {*_INDEPENDENT, "reduce"}:
         return False
     parts, _ = _reduced(s) if s.kind == "reduce" else _chain(s)
     extent = product(v.extent for v in parts).constant
-    return extent is None or extent >= WORTH_BLOCK
+    return extent is None or extent >= least
 
 
 def _threads(body: Sequence[Stmt]) -> int:
@@ -252,9 +253,7 @@ def _by_one_thread(body: list[Stmt], s: Stmt) -> list[Stmt]:
 class _Joined:
     """Rewrites statements over one loop in place of several, where addresses stay free of divisions."""
 
-    def __init__(
-        self, flat: Var, parts: Sequence[Var], shapes: Mapping[str, MultiIndex]
-    ) -> None:
+    def __init__(self, flat: Var, parts: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> None:
         extents = [v.extent for v in parts]
         self.flat, self.parts, self.shapes = flat, parts, shapes
         self.whole = flatten(parts, extents)

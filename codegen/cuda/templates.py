@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fxlite.codegen.contraction import Epilogue, avoid, matrix_product, named, strides
-from fxlite.codegen.cuda.gemm import RESERVED, CudaGemmSpec, Operand, RenderedKernel, render_gemm
+from fxlite.codegen.cuda.gemm import (
+    RESERVED,
+    TILE,
+    CudaGemmSpec,
+    Operand,
+    RenderedKernel,
+    render_gemm,
+)
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import lower_contraction
@@ -63,7 +70,7 @@ def render(group: Group, name: str, locations: list[str]) -> CudaTemplate:
             a=a,
             b=b,
             epilogue=finish,
-            comment=document(group),
+            comment=f"{document(group)}\nOne block of threads for each tile of {TILE} x {TILE} elements.",
         )
     )
     return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)

@@ -63,7 +63,7 @@ def _replace(gm: fx.GraphModule) -> None:
 
 
 WORK: dict[str, Callable[[fx.GraphModule], Any]] = {
-    **{name: found for name, found in passes.PASSES.items()},
+    **passes.PASSES,
     "replace_pattern": _replace,
     "first_difference": lambda gm: first_difference(gm, gm.copy()),
     "diff": lambda gm: diff(gm, passes.dce(gm)),

@@ -26,7 +26,7 @@ def targets(gm: fx.GraphModule) -> list[str]:
     return [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
 
 
-# -- what others get wrong ---------------------------------------------------------------------------
+# -- what others get wrong -------------------------------------------------------------------------
 def test_two_parameters_may_stand_for_one_value() -> None:
     gm, found = rewrite(lambda x: x * x, lambda a, b: a * b, lambda a, b: a + b, x="f32[3]")
     assert len(found) == 1 and targets(gm) == ["add"]
@@ -93,7 +93,7 @@ def test_one_relu_however_written(pattern: Any) -> None:
     assert len(found) == 4
 
 
-# -- what matches and what does not ------------------------------------------------------------------
+# -- what matches and what does not ----------------------------------------------------------------
 def test_value_read_outside_is_no_match() -> None:
     def program(x: Any) -> Any:
         y = F.relu(x)
@@ -225,7 +225,7 @@ def test_new_nodes_keep_the_place_of_the_old() -> None:
     assert scope is not None and scope.path == "act"
 
 
-# -- errors ------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 def test_failing_replacement_leaves_the_graph() -> None:
     def program(x: Any) -> Any:
         return np.exp(x.T) @ np.exp(np.exp(x) + 1)  # [4,3] @ [3,4]

@@ -1,0 +1,361 @@
+"""What ``fxlite compile`` and ``fxlite info`` do.
+
+In: parsed options and a console. Out: printed steps, a folder of source files, and the summary table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+import fxlite
+from fxlite.cli import CliError, data_arrays, print_code, traced
+from fxlite.codegen import examples, report
+from fxlite.codegen.c.bundle import facts, write_bundle
+from fxlite.codegen.folder import check_writable, write_folder
+from fxlite.codegen.python import module_name, python_program, save_python
+from fxlite.codegen.runtime import toolchain
+from fxlite.compile import compile as compile_program
+from fxlite.errors import FxliteError
+from fxlite.graph_module import GraphModule
+from fxlite.pretty import fitted_text
+
+#: Lines of a graph that are printed; the whole is in graph.txt.
+MOST_LINES = 200
+#: Lines of the list of weights that are printed.
+WEIGHT_LINES = 6
+_NAMES = {"c": "C", "python": "Python", "cuda": "CUDA"}
+
+
+class Step:
+    """A step that runs: ``said`` is printed when it is done, ``advance`` moves the progress bar."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self.progress, self.task = progress, task
+        self.said: list[str] = []
+
+    def advance(self, what: str) -> None:
+        """One more part is done; the next is ``what``."""
+        self.progress.advance(self.task)
+        self.progress.update(self.task, what=what)
+
+
+class Steps:
+    """Prints one line for each step of the work; a progress bar says what runs meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = Console(stderr=True, highlight=False)
+
+    @contextlib.contextmanager
+    def __call__(self, name: str, parts: int | None = None) -> Iterator[Step]:
+        """``with steps("write") as step: step.said.append("out/")``"""
+        start = time.perf_counter()
+        with self.running(name, parts) as step:
+            yield step
+        self.line(name, step.said, time.perf_counter() - start)
+
+    @contextlib.contextmanager
+    def running(self, name: str, parts: int | None = None) -> Iterator[Step]:
+        """Shows on a terminal that something runs, of how many parts, and for how long."""
+        columns = (
+            SpinnerColumn(), TextColumn(name), BarColumn(20), TimeElapsedColumn(),
+            TextColumn("{task.fields[what]}"),
+        )  # fmt: skip
+        with Progress(*columns, console=self.live, transient=True) as progress:
+            yield Step(progress, progress.add_task(name, total=parts, what=""))
+
+    def line(self, name: str, said: Sequence[str], seconds: float) -> None:
+        """Print what a step did and how long it took."""
+        taken = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
+        table = Table.grid(expand=True, padding=(0, 1, 0, 0))
+        table.add_column(width=8, style="bold")
+        table.add_column(ratio=1)
+        table.add_column(justify="right", no_wrap=True, style="dim")
+        table.add_row(name, ", ".join(said), taken)
+        show(self.console, table)
+
+
+def show(console: Console, thing: Any) -> None:
+    """Print a table; without the spaces at the ends of its lines."""
+    with console.capture() as captured:
+        console.print(thing)
+    text = re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE)
+    console.file.write(text)
+
+
+def compile_command(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite compile``: trace, optimize, emit, build, check against NumPy, time, write."""
+    steps = Steps(console)
+    check_writable(options.output, options.force)
+    data = data_arrays(options.data)
+    with steps("trace") as step:
+        said = step.said
+        program, module = traced(options, need_types=True)
+        said.append(f"{options.program}, {len(module.graph)} nodes")
+        weights = [n for n in module.graph.nodes if n.op == "get_attr"]
+        if weights:
+            size = sum(int(n.type.nbytes) for n in weights)
+            said.append(f"{len(weights)} weights of {report.quantity(size, 'B')}")
+        if weights and options.weights is None and not options.program.endswith(".fxl"):
+            said[-1] += " as the program makes them (no --weights)"
+    cases = examples.make_cases(module, dict(options.size), data)
+    console.print()
+    _print_graph(console, module)
+    console.print()
+    function = _compiled(options, module, steps)
+    checked = _check(options, program, function, cases, steps)
+    if checked:
+        with steps("time", len(checked)) as step:
+            for item in checked:
+                report.measure(program, function, item)
+                step.advance(item.case.label)
+            step.said.append("NumPy and the compiled model in turns")
+    with steps("write") as step:
+        _write(options, function, module, [c.case for c in checked][-2:])
+        step.said.append(f"{options.output}")
+    console.print()
+    name = _NAMES.get(options.backend, options.backend)
+    show(console, report.summary(function, checked, name))
+    if checked:
+        console.print(report.notes(function, checked))
+    console.print()
+    _print_files(console, options, function, module)
+    return 0
+
+
+def _print_graph(console: Console, module: GraphModule) -> None:
+    lines = fitted_text(module.graph, console.width, WEIGHT_LINES).splitlines()
+    if len(lines) > MOST_LINES:
+        left_out = len(lines) - MOST_LINES
+        middle = f"    # ... {left_out} lines more: they are in graph.txt ..."
+        lines = [*lines[: MOST_LINES - 20], middle, *lines[-20:]]
+    print_code(console, "\n".join(lines))
+
+
+def _compiled(options: argparse.Namespace, module: GraphModule, steps: Steps) -> Any:
+    """The compiled function; says what each step of the back end did."""
+    from fxlite.codegen.backends import CFunction, CudaFunction
+
+    seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def stage(name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        with steps.running(name):
+            yield
+        seconds[name] = time.perf_counter() - start
+
+    function: Any
+    if options.backend == "c":
+        function = CFunction(module, options.threads, stage)
+    elif options.backend == "cuda":
+        device = options.device
+        number = int(device) if device is not None and device.isdecimal() else device
+        function = CudaFunction(module, options.threads, number, stage)
+    else:
+        return compile_program(module, backend=options.backend, threads=options.threads)
+    for name, taken in seconds.items():
+        said = _described(name, function, options.backend)
+        if name == "build" and options.backend == "c" and taken < 1:
+            said += ["found in the cache"] if _is_older(function.function.library.path, taken) else []
+        steps.line(name, said, taken)
+    return function
+
+
+def _described(stage: str, function: Any, backend: str) -> list[str]:
+    """What a step of a back end did."""
+    if stage == "optimize":
+        changed = dict.fromkeys(s.name for s in function.passes.report if s.changes != "-")
+        count = f"{len(function.graph_module.graph)} -> {len(function.optimized.graph)} nodes"
+        return [count + (f" by {', '.join(changed)}" if changed else "")]
+    if stage == "emit":
+        lines = sum(text.count("\n") for text in function.sources.values())
+        return [f"{lines} lines of {'C' if backend == 'c' else 'CUDA C'}"]
+    if backend != "c":
+        return ["NVRTC"] if function.function is None or not _is_shim(function) else ["CPU shim"]
+    version = toolchain.find_compiler().version.splitlines()[0]
+    return [version, "OpenMP" if function.function.library.openmp else "no OpenMP"]
+
+
+def _is_older(path: Path, seconds: float) -> bool:
+    """True if a file was made before the last ``seconds`` (and a second of tolerance)."""
+    return time.time() - path.stat().st_mtime > seconds + 1
+
+
+def _is_shim(function: Any) -> bool:
+    return "shim" in type(function.function.launcher).__name__.lower()
+
+
+def _check(
+    options: argparse.Namespace,
+    program: Any,
+    function: Any,
+    cases: list[examples.Case],
+    steps: Steps,
+) -> list[report.Checked]:
+    """Compare with eager NumPy in all cases; random ones of a size the program cannot do are left
+    out. Raises Disagreement, or CliError when no case is left."""
+    checked: list[report.Checked] = []
+    if getattr(function, "function", True) is None:
+        return checked  # compiled for another machine
+    refused: list[str] = []
+    regenerated = python_program(function.graph_module)
+    with steps("check", len(cases)) as step:
+        for case in cases:
+            functions = [function] if case is not cases[-1] else [function, regenerated]
+            try:
+                checked.append(report.check(program, functions, case))
+            except FxliteError:
+                raise
+            except Exception as error:
+                if not case.is_random:
+                    raise
+                refused.append(f"{case.label}: {type(error).__name__}: {error}")
+            step.advance(case.label)
+        if not checked:
+            raise CliError("the program itself fails on random inputs; give real ones with --data "
+                           f"and sizes with --size\n  {refused[-1]}")  # fmt: skip
+        name = _NAMES.get(options.backend, options.backend)
+        both = "Python agrees" if name == "Python" else f"{name} and Python agree"
+        step.said.append(f"{both} with NumPy at {'; '.join(c.case.label for c in checked)}")
+        if refused:
+            step.said.append(f"not tried, since NumPy fails: {'; '.join(refused)}")
+    return checked
+
+
+def _write(
+    options: argparse.Namespace, function: Any, module: GraphModule, cases: list[examples.Case]
+) -> None:
+    def write(work: Path) -> None:
+        (work / "graph.txt").write_text(f"{module.graph}\n")
+        if options.backend == "c":
+            write_bundle(function, work, cases)
+            (work / "graph_optimized.txt").write_text(f"{function.optimized.graph}\n")
+        elif options.backend != "python":
+            function.save(work / options.backend)
+        save_python(module, work / "python")
+
+    described: Mapping[str, Any] = facts(function) if options.backend == "c" else {}
+    write_folder(options.output, write, described, options.force)
+
+
+def _print_files(
+    console: Console, options: argparse.Namespace, function: Any, module: GraphModule
+) -> None:
+    folder = Path(options.output)
+    table = Table.grid(padding=(0, 2))
+    if options.backend == "c":
+        table.add_row("README.txt", f"how to build and call {function.program.name}.c; "
+                      f"make -C {folder} test")  # fmt: skip
+    elif options.backend != "python":
+        table.add_row(f"{options.backend}/", "sources")
+    table.add_row("python/", f"{module_name(module.name)}.py, the model as Python, and its weights")
+    table.add_row("graph.txt", "the graph as printed above")
+    console.print(f"[bold]{folder}[/] holds")
+    show(console, table)
+
+
+# -- info --------------------------------------------------------------------------------------------
+def info_table() -> Table:
+    """What fxlite finds on this machine."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("fxlite", fxlite.__version__)
+    table.add_row("Python", f"{platform.python_version()} ({platform.system()})")
+    for package in ("numpy", "sympy"):
+        table.add_row(package, _version(package) or "not installed")
+    try:
+        compiler = toolchain.find_compiler()
+        table.add_row("C compiler", f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}")
+        table.add_row("OpenMP", "yes" if compiler.openmp else "no")
+    except FxliteError as error:
+        table.add_row("C compiler", Text(str(error)))
+    table.add_row("CPU", f"{_cpu_name()}, {toolchain.usable_cpus()} usable")
+    folder = toolchain.cache_folder()
+    count, size = _cache_size(folder)
+    table.add_row("cache", f"{folder}: {count} builds, {report.quantity(size, 'B')}")
+    for name, value in _cuda().items():
+        table.add_row(name, value)
+    return table
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    for line in toolchain.cpu_identity().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cuda() -> dict[str, str]:
+    packages = {p: _version(p) for p in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc")}
+    found = [f"{p} {v}" for p, v in packages.items() if v]
+    missing = [p for p, v in packages.items() if not v]
+    text = ", ".join(found) or "no packages"
+    if missing:
+        text += f"; missing: {', '.join(missing)} (pip install 'fxlite[cuda]')"
+    return {"CUDA": text, "GPU": _devices()}
+
+
+def _devices() -> str:
+    from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, find_device
+
+    found: list[str] = []
+    try:
+        while True:
+            found.append(str(find_device(len(found)).name))
+    except CudaDeviceNotFound as error:
+        reason = str(error).removeprefix("no CUDA device can be used: ").partition(". ")[0]
+        return ", ".join(found) or f"none: {reason}"
+
+
+def _cache_size(folder: Path) -> tuple[int, int]:
+    """Number of cached builds and bytes of all files."""
+    if not folder.is_dir():
+        return 0, 0
+    builds = sum(1 for p in folder.iterdir() if _is_build(p))
+    return builds, sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def _is_build(path: Path) -> bool:
+    return path.is_dir() and len(path.name) == 32 and not set(path.name) - set("0123456789abcdef")
+
+
+def clear_cache() -> str:
+    """Remove what fxlite put into its cache folder, and nothing else; says how much that was."""
+    folder = toolchain.cache_folder()
+    count, size = _cache_size(folder)
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if _is_build(path) or path.name in ("failed", "compilers") or path.name.startswith("work-"):
+                shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+    return f"removed {count} builds, {report.quantity(size, 'B')}, from {folder}"

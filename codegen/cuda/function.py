@@ -1,0 +1,117 @@
+"""The CUDA back end of :func:`fxlite.compile`.
+
+In: a traced module and where it shall run. Out: :class:`CudaFunction`: a callable on NumPy arrays that
+knows its sources and the machine code for any architecture. ``device`` is a GPU's number (default 0);
+``"shim"`` runs the same kernels on the CPU, slowly, for tests; an architecture such as ``"sm_90"``
+compiles and runs nothing, which needs no GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
+from fxlite.codegen.folder import write_folder
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
+from fxlite.codegen.runtime.cuda_shim import ShimModule
+from fxlite.codegen.runtime.launcher import Launcher
+from fxlite.codegen.runtime.nvrtc import Cubin, compile_cubin
+from fxlite.errors import ArgumentError
+from fxlite.graph_module import GraphModule
+
+_HINT = (
+    'without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and device="shim" '
+    "runs the same kernels on the CPU"
+)
+
+
+class Cubins(dict[str, Cubin]):
+    """Machine code by architecture, compiled when it is first asked for: ``cubins["sm_80"]``."""
+
+    def __init__(self, program: CudaProgram) -> None:
+        super().__init__()
+        self.program = program
+
+    def __missing__(self, arch: str) -> Cubin:
+        made = compile_cubin(self.program.source, arch, f"{self.program.name}.cu")
+        self[arch] = made
+        return made
+
+
+class CudaFunction:
+    """A model compiled to CUDA C. ``graph_module`` is what was traced, ``optimized`` what was emitted,
+    ``program`` its kernels and launches, ``cubins`` the machine code by architecture.
+
+    Raises CudaDeviceNotFound where there is no GPU, CudaToolkitNotFound where NVRTC is missing; both say
+    what to install."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        threads: int | None = None,
+        device: int | str | None = None,
+        stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        from fxlite.codegen.backends import restructure
+
+        self.graph_module = module
+        with stage("optimize"):
+            self.optimized, self.passes = optimize(module)
+        with stage("emit"):
+            self.program: CudaProgram = emit(self.optimized)
+        self.cubins = Cubins(self.program)
+        self._restructure = restructure(module)
+        with stage("build"):
+            launcher = self._launcher(device)
+        self.function = None if launcher is None else CudaRunner(self.program, launcher)
+
+    def _launcher(self, device: int | str | None) -> Launcher | None:
+        source, name = self.program.source, f"{self.program.name}.cu"
+        if device == "shim":
+            return ShimModule(source, name=name)
+        if isinstance(device, str):
+            if not re.fullmatch(r"sm_\d+[af]?", device):
+                raise ArgumentError(
+                    f'device must be a number, "shim" or an architecture such as "sm_90", not {device!r}'
+                )
+            self.cubins[device]
+            return None
+        try:
+            return CudaModule(source, name=name, device=device or 0)
+        except CudaDeviceNotFound as error:
+            raise CudaDeviceNotFound(f"{error}; {_HINT}") from None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.function is None:
+            raise CudaDeviceNotFound(
+                f"{self.program.name} was compiled for {', '.join(self.cubins)} without a device, so it "
+                "cannot be called; leave device= out where there is a GPU"
+            )
+        result = self.function(*args, **kwargs)
+        return result if self._restructure is None else self._restructure(result)
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """File name -> text of the emitted CUDA C and its headers."""
+        return self.program.sources
+
+    def save(self, folder: str) -> None:
+        """Write the sources, the weights, the cubins made so far, and a README with the memory plan and
+        the launches in order."""
+
+        def write(into: Path) -> None:
+            for name, text in self.sources.items():
+                (into / name).write_text(text)
+            if self.program.weights:
+                (into / f"{self.program.name}_weights.bin").write_bytes(weights_blob(self.program))
+            for arch, cubin in self.cubins.items():
+                (into / f"{self.program.name}.{arch}.cubin").write_bytes(cubin.code)
+            (into / "README.md").write_text(readme(self.program))
+
+        write_folder(folder, write)

@@ -1,0 +1,85 @@
+"""The pass manager: order, reports, errors that name pass, node and line."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import passes
+from fxlite.passes.base import PassError, changes
+from tests.passes.helpers import calls, trace
+
+
+def test_registry_and_documentation() -> None:
+    assert {"dce", "cse", "const_fold", "simplify", "decompose", "fuse_conv_bn"} <= set(
+        passes.PASSES
+    )
+    for name, found in passes.PASSES.items():
+        assert found.name == name and len(found.summary) > 20 and name in repr(found)
+
+
+def test_manager_takes_names_passes_and_functions() -> None:
+    def drop_neg(gm: fx.GraphModule) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target="neg"):
+            node.replace_all_uses_with(node.args[0])
+
+    gm = trace(lambda x: -np.exp(x) + np.exp(x))
+    before = str(gm.graph)
+    manager = passes.PassManager(["cse", drop_neg, passes.dce])
+    done = manager(gm)
+    assert calls(done) == ["exp", "add"] and str(gm.graph) == before
+    assert [s.name for s in manager.report] == ["cse", "drop_neg", "dce"]
+    assert (manager.report[0].before, manager.report[0].after) == (6, 5)
+    assert manager.report[0].changes == "exp -1" and calls(manager.report[0].module) == [
+        "exp",
+        "neg",
+        "add",
+    ]
+    assert re.search(r"^cse +6 → 5 +exp -1", str(manager.report), re.M)
+    with pytest.raises(PassError, match="there is no pass 'csee'; did you mean cse"):
+        passes.PassManager(["csee"])
+
+
+def test_failing_pass_names_pass_node_and_line() -> None:
+    @passes.graph_pass(name="breaks_half_way")
+    def breaks(gm: fx.GraphModule) -> None:
+        """Erases what is still read, after it has changed something."""
+        for node in gm.graph.find_nodes(op="call_function"):
+            if node.target.name == "neg":
+                node.replace_all_uses_with(node.args[0])
+            if node.target.name == "exp":
+                gm.graph.erase_node(node)
+
+    try:
+        gm = trace(lambda x: np.exp(-x) + 1)
+        before = str(gm.graph)
+        with pytest.raises(PassError) as caught:
+            passes.PassManager(["dce", "breaks_half_way"])(gm)
+        message = str(caught.value)
+        assert "pass breaks_half_way failed" in message and "cannot erase exp" in message
+        assert "at node exp: f32[3,4]" in message and "test_manager.py:" in message
+        assert "np.exp(-x)" in message
+        assert str(gm.graph) == before
+        gm.graph.lint()
+    finally:
+        del passes.PASSES["breaks_half_way"]
+
+
+def test_pass_that_leaves_an_invalid_graph_is_named() -> None:
+    def two_outputs(gm: fx.GraphModule) -> None:
+        gm.graph.output(gm.graph.placeholders[0])
+
+    with pytest.raises(PassError, match="pass two_outputs left an invalid graph"):
+        passes.PassManager([two_outputs])(trace(lambda x: x + 1))
+    with pytest.raises(PassError, match="a pass returns a GraphModule or None, not int"):
+        passes.PassManager([lambda gm: 3])(trace(lambda x: x + 1))
+
+
+def test_changes() -> None:
+    assert changes(trace(lambda x: -x).graph, trace(lambda x: -x).graph) == "-"
+    assert changes(trace(lambda x: -x).graph, trace(lambda x: np.exp(x)).graph) == (
+        "exp +1, neg -1"
+    )
