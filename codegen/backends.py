@@ -18,7 +18,6 @@ from fxlite.compile import register_backend
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 
-
 #: Called with the name of a step of the work; the step runs inside the context it returns.
 Stage = Callable[[str], AbstractContextManager[Any]]
 
@@ -28,7 +27,8 @@ def _silent(step: str) -> AbstractContextManager[Any]:
 
 
 class CFunction:
-    """A model compiled to C. ``graph_module`` is what was traced, ``optimized`` what was emitted."""
+    """A model compiled to C. ``graph_module`` is what was traced, ``optimized`` what was
+    emitted."""
 
     def __init__(
         self, module: GraphModule, threads: int | None = None, stage: Stage = _silent
@@ -64,10 +64,13 @@ class CFunction:
         return int(ask(*sizes, self.function.n_threads))
 
     def save(
-        self, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False
+        self,
+        folder: str | os.PathLike[str],
+        cases: Sequence[Case] | None = None,
+        force: bool = False,
     ) -> None:
-        """Write a folder that builds and runs without fxlite: source, header, weights, Makefile and a
-        self-test with stored input and output.
+        """Write a folder that builds and runs without fxlite: source, header, weights, Makefile and
+        a self-test with stored input and output.
 
         ``cases`` are its inputs, by default random ones. Raises FolderError for a folder that holds
         other files, unless ``force`` is given."""
@@ -116,6 +119,8 @@ class PythonFunction:
 
         save_python(self.graph_module, folder, force=force)
 
+
+__all__ = ["CFunction", "CudaFunction", "PythonFunction", "restructure"]
 
 register_backend("c")(CFunction)
 register_backend("cuda")(CudaFunction)

@@ -1,6 +1,7 @@
 """What ``fxlite compile`` and ``fxlite info`` do.
 
-In: parsed options and a console. Out: printed steps, a folder of source files, and the summary table.
+In: parsed options and a console. Out: printed steps, a folder of source files, and the summary
+table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +30,18 @@ from rich.table import Table
 from rich.text import Text
 
 import fxlite
-from fxlite.cli import CliError, data_arrays, print_code, traced
 from fxlite.codegen import examples, report
 from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.python import module_name, python_program, save_python
 from fxlite.codegen.runtime import toolchain
+from fxlite.compile import check_backend
 from fxlite.compile import compile as compile_program
+from fxlite.console import print_code, show
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
 from fxlite.pretty import fitted_text
+from fxlite.program_file import ProgramError, trace_program, unique
 
 #: Lines of a graph that are printed; the whole is in graph.txt.
 MOST_LINES = 200
@@ -83,7 +85,8 @@ class Steps:
             SpinnerColumn(), TextColumn(name), BarColumn(20), TimeElapsedColumn(),
             TextColumn("{task.fields[what]}"),
         )  # fmt: skip
-        with Progress(*columns, console=self.live, transient=True) as progress:
+        quiet = not self.live.is_terminal
+        with Progress(*columns, console=self.live, transient=True, disable=quiet) as progress:
             yield Step(progress, progress.add_task(name, total=parts, what=""))
 
     def line(self, name: str, said: Sequence[str], seconds: float) -> None:
@@ -97,22 +100,19 @@ class Steps:
         show(self.console, table)
 
 
-def show(console: Console, thing: Any) -> None:
-    """Print a table; without the spaces at the ends of its lines."""
-    with console.capture() as captured:
-        console.print(thing)
-    text = re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE)
-    console.file.write(text)
-
-
 def compile_command(options: argparse.Namespace, console: Console) -> int:
     """``fxlite compile``: trace, optimize, emit, build, check against NumPy, time, write."""
     steps = Steps(console)
     check_writable(options.output, options.force)
-    data = data_arrays(options.data)
+    data = examples.load_data(unique(options.data, "--data"))
+    sizes = unique(options.size, "--size")
+    if options.backend == "c":
+        toolchain.find_compiler()
     with steps("trace") as step:
         said = step.said
-        program, module = traced(options, need_types=True)
+        program, module = trace_program(
+            options.program, options.weights, options.input, need_types=True
+        )
         said.append(f"{options.program}, {len(module.graph)} nodes")
         weights = [n for n in module.graph.nodes if n.op == "get_attr"]
         if weights:
@@ -120,7 +120,8 @@ def compile_command(options: argparse.Namespace, console: Console) -> int:
             said.append(f"{len(weights)} weights of {report.quantity(size, 'B')}")
         if weights and options.weights is None and not options.program.endswith(".fxl"):
             said[-1] += " as the program makes them (no --weights)"
-    cases = examples.make_cases(module, dict(options.size), data)
+    check_backend(options.backend)
+    cases = examples.make_cases(module, sizes, data)
     console.print()
     _print_graph(console, module)
     console.print()
@@ -179,7 +180,9 @@ def _compiled(options: argparse.Namespace, module: GraphModule, steps: Steps) ->
     for name, taken in seconds.items():
         said = _described(name, function, options.backend)
         if name == "build" and options.backend == "c" and taken < 1:
-            said += ["found in the cache"] if _is_older(function.function.library.path, taken) else []
+            said += (
+                ["found in the cache"] if _is_older(function.function.library.path, taken) else []
+            )
         steps.line(name, said, taken)
     return function
 
@@ -216,7 +219,7 @@ def _check(
     steps: Steps,
 ) -> list[report.Checked]:
     """Compare with eager NumPy in all cases; random ones of a size the program cannot do are left
-    out. Raises Disagreement, or CliError when no case is left."""
+    out. Raises Disagreement, or ProgramError when no case is left."""
     checked: list[report.Checked] = []
     if getattr(function, "function", True) is None:
         return checked  # compiled for another machine
@@ -235,8 +238,10 @@ def _check(
                 refused.append(f"{case.label}: {type(error).__name__}: {error}")
             step.advance(case.label)
         if not checked:
-            raise CliError("the program itself fails on random inputs; give real ones with --data "
-                           f"and sizes with --size\n  {refused[-1]}")  # fmt: skip
+            raise ProgramError(
+                "the program itself fails on random inputs; give real ones with --data and sizes "
+                f"with --size\n  {refused[-1]}"
+            )
         name = _NAMES.get(options.backend, options.backend)
         both = "Python agrees" if name == "Python" else f"{name} and Python agree"
         step.said.append(f"{both} with NumPy at {'; '.join(c.case.label for c in checked)}")
@@ -277,7 +282,7 @@ def _print_files(
     show(console, table)
 
 
-# -- info --------------------------------------------------------------------------------------------
+# -- info ------------------------------------------------------------------------------------------
 def info_table() -> Table:
     """What fxlite finds on this machine."""
     table = Table.grid(padding=(0, 2))
@@ -287,7 +292,9 @@ def info_table() -> Table:
         table.add_row(package, _version(package) or "not installed")
     try:
         compiler = toolchain.find_compiler()
-        table.add_row("C compiler", f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}")
+        table.add_row(
+            "C compiler", f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}"
+        )
         table.add_row("OpenMP", "yes" if compiler.openmp else "no")
     except FxliteError as error:
         table.add_row("C compiler", Text(str(error)))
@@ -354,7 +361,11 @@ def clear_cache() -> str:
     count, size = _cache_size(folder)
     if folder.is_dir():
         for path in folder.iterdir():
-            if _is_build(path) or path.name in ("failed", "compilers") or path.name.startswith("work-"):
+            if (
+                _is_build(path)
+                or path.name in ("failed", "compilers")
+                or path.name.startswith("work-")
+            ):
                 shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.rmdir(folder)

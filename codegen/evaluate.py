@@ -169,7 +169,11 @@ class Evaluator:
                 inside = inside & (p < extent)
             if not inside.any():
                 continue
-            body = expr.add_guard(node.body, _Known(dtypes.bool_, inside)) if not inside.all() else node.body
+            body = (
+                expr.add_guard(node.body, _Known(dtypes.bool_, inside))
+                if not inside.all()
+                else node.body
+            )
             value = Evaluator(env, self.buffers, self.locals)(body)
             if node.kind in ("argmax", "argmin"):
                 better = value > total if node.kind == "argmax" else value < total

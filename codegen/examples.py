@@ -1,13 +1,15 @@
 """Example inputs: what a compiled model is checked, timed and shipped with.
 
-In: a traced module, sizes for its named dims and, if there are some, real arrays. Out: :class:`Case`
-objects: values of the dims and one array for each input. Random inputs are the same in every run.
+In: a traced module, sizes for its named dims and, if there are some, real arrays. Out:
+:class:`Case` objects: values of the dims and one array for each input. Random inputs are the same
+in every run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,8 @@ _LOOKUPS = {
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs by name, the sizes of the named dims, and where the inputs come from. ``expected`` is the
-    program's result, where it is known."""
+    """Inputs by name, the sizes of the named dims, and where the inputs come from. ``expected`` is
+    the program's result, where it is known."""
 
     dims: Mapping[str, int]
     inputs: Mapping[str, Array]
@@ -80,8 +82,8 @@ def make_cases(
 ) -> list[Case]:
     """Cases to check a module with; the last one is the largest, to measure time with.
 
-    ``data`` are real arrays for some or all inputs; they fix the dims of their shapes. ``sizes`` fix
-    others in the last case. Raises ArgumentError for unknown names and ShapeError for data that
+    ``data`` are real arrays for some or all inputs; they fix the dims of their shapes. ``sizes``
+    fix others in the last case. Raises ArgumentError for unknown names and ShapeError for data that
     does not fit."""
     names = named_dims(module)
     sizes, data = dict(sizes or {}), dict(data or {})
@@ -100,6 +102,22 @@ def make_cases(
         cases.append(_case(module, dims, data, generator))
     unique = {repr(c): c for c in cases}  # a repeated size is checked once
     return [*unique.values()]
+
+
+def load_data(pairs: Mapping[str, str]) -> dict[str, Array]:
+    """The arrays of ``.npy`` files, by input. Raises ArgumentError naming the file."""
+    arrays: dict[str, Array] = {}
+    for name, path in pairs.items():
+        if not Path(path).is_file():
+            raise ArgumentError(f"--data {name}: there is no file {path}")
+        try:
+            found = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError):
+            found = None
+        if not isinstance(found, np.ndarray):
+            raise ArgumentError(f"--data {name}: {path} is not a .npy file of numbers")
+        arrays[name] = found
+    return arrays
 
 
 def _check_names(known: Sequence[str], given: Mapping[str, Any], what: str) -> None:
@@ -139,11 +157,11 @@ def _random(node: Node, dims: Mapping[str, int], generator: np.random.Generator)
         raise ShapeError(f"{node.target}: {declared} has no shape for {dict(dims)}")
     dtype = declared.dtype
     if dtype.is_float:
-        return generator.standard_normal(shape).astype(dtype.numpy)
+        return np.asarray(generator.standard_normal(shape), dtype.numpy)
     limit = 2
     if dtype.is_integer:
         limit = max(2, min(_positions(node, dims), np.iinfo(dtype.numpy).max))
-    return generator.integers(0, limit, shape).astype(dtype.numpy)
+    return np.asarray(generator.integers(0, limit, shape), dtype.numpy)
 
 
 def _positions(node: Node, dims: Mapping[str, int]) -> int:

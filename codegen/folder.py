@@ -1,11 +1,14 @@
-"""Writing a folder as a whole: everything is written beside it first, and moved when it is complete.
+"""Writing a folder as a whole: everything is written beside it first, and moved when it is
+complete.
 
-In: a path and a function that writes files into a folder. Out: the folder, with a list of its files,
-``fxlite.json``, by which a later run knows its own files. Other files in the folder are left alone.
+In: a path and a function that writes files into a folder. Out: the folder, with a list of its
+files, ``fxlite.json``, by which a later run knows its own files. Other files in the folder are left
+alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,20 +28,24 @@ class FolderError(FxliteError, OSError):
 
 
 def check_writable(folder: str | os.PathLike[str], force: bool = False) -> None:
-    """Raise FolderError if :func:`write_folder` would refuse the folder; writes nothing."""
+    """Raise FolderError if :func:`write_folder` could not write the folder; leaves nothing
+    behind."""
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise FolderError(f"{target} is a file; choose a folder")
     if target.is_dir() and any(target.iterdir()) and not force and _own_files(target) is None:
         raise FolderError(
-            f"{target} is not empty and not from an earlier run; choose another folder, or use "
-            f"force (--force) to write into it"
+            f"{target} is not empty and not from an earlier run; choose another folder, or force "
+            f"it (--force), which leaves the other files alone"
         )
     existing = target.absolute()
     while not existing.exists():
         existing = existing.parent
-    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
-        raise FolderError(f"cannot write to {target}: {existing} is not a writable folder")
+    try:
+        Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=existing)).rmdir()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FolderError(f"cannot write to {target}: {existing}: {reason}") from error
 
 
 def write_folder(
@@ -81,6 +88,8 @@ def _publish(work: Path, target: Path, names: list[str]) -> None:
     for old in _own_files(target) or ():
         if old not in names:
             (target / old).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder that is not empty now stays
+                (target / old).parent.rmdir()
     for name in names:  # renames within a file system: they need no space
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(work / name, target / name)

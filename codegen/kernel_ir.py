@@ -172,7 +172,9 @@ def _check(kernel: Kernel, body: Sequence[Stmt], bound: frozenset[Var], known: s
         elif isinstance(statement, (Let, Alloc)):
             known.add(statement.name)
         elif isinstance(statement, Assign) and statement.target.name not in known:
-            raise CodegenError(f"kernel {kernel.name} assigns {statement.target.name} before it exists")
+            raise CodegenError(
+                f"kernel {kernel.name} assigns {statement.target.name} before it exists"
+            )
 
 
 def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[str]) -> None:
@@ -185,7 +187,9 @@ def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[s
             raise CodegenError(f"kernel {kernel.name} still holds a reduction")
     unbound = {v.name for v in expr.free_variables(value)} - {v.name for v in bound}
     if unbound:
-        raise CodegenError(f"kernel {kernel.name} uses {', '.join(sorted(unbound))} outside its loop")
+        raise CodegenError(
+            f"kernel {kernel.name} uses {', '.join(sorted(unbound))} outside its loop"
+        )
 
 
 def _check_access(kernel: Kernel, name: str, index: MultiIndex, bound: frozenset[Var]) -> None:

@@ -109,7 +109,13 @@ class CPrinter:
         if not e.dtype.is_float:
             if name == "i64":
                 low = -(2**63)
-                return "INT64_MIN" if value == low else f"{value}" if abs(value) < 2**31 else f"{value}LL"
+                return (
+                    "INT64_MIN"
+                    if value == low
+                    else f"{value}"
+                    if abs(value) < 2**31
+                    else f"{value}LL"
+                )
             return "INT32_MIN" if name == "i32" and value == -(2**31) else str(value)
         if math.isnan(value):
             return "NAN"
@@ -119,7 +125,9 @@ class CPrinter:
             rounded = np.float32(value)
             if np.isinf(rounded):
                 return "INFINITY" if value > 0 else "-INFINITY"
-            text = np.format_float_scientific(rounded, trim="-") if _is_long(value) else str(rounded)
+            text = (
+                np.format_float_scientific(rounded, trim="-") if _is_long(value) else str(rounded)
+            )
             return f"{text}f"
         return repr(float(value))
 
@@ -141,9 +149,7 @@ class CPrinter:
         source, target = e.operand.dtype, e.dtype
         inner = self.value(e.operand)
         if target.name in ("f16", "bf16"):
-            if source.name == "f64":
-                inner = f"(float)({inner})"
-            return f"fx_f32_from_{target.name}(fx_{target.name}_from_f32({inner}))", _ATOM
+            return f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))", _ATOM
         if target.compute is source.compute:
             return self._text(e.operand)
         if source.is_float and target.is_integer:
@@ -175,9 +181,15 @@ class CPrinter:
         symbol, precedence = _INFIX.get(name, ("", 0))
         if name in ("and", "or", "xor"):
             if dtype.is_bool:
-                symbol, precedence = {"and": ("&&", _AND), "or": ("||", _OR), "xor": ("!=", _EQUAL)}[name]
+                symbol, precedence = {
+                    "and": ("&&", _AND),
+                    "or": ("||", _OR),
+                    "xor": ("!=", _EQUAL),
+                }[name]
             else:
-                symbol, precedence = {"and": ("&", _BITS), "or": ("|", _BITS), "xor": ("^", _BITS)}[name]
+                symbol, precedence = {"and": ("&", _BITS), "or": ("|", _BITS), "xor": ("^", _BITS)}[
+                    name
+                ]
         if not symbol:
             args = ", ".join(self.value(a) for a in e.args)
             return f"fx_{name}_{dtype.name}({args})", _ATOM
@@ -185,7 +197,11 @@ class CPrinter:
         left = self.value(a, precedence)
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
         right = self.value(b, precedence if same and not dtype.is_float else precedence + 1)
-        if precedence in (_BITS, _AND, _OR):  # mixed logic reads better (and warns less) in parentheses
+        if precedence in (
+            _BITS,
+            _AND,
+            _OR,
+        ):  # mixed logic reads better (and warns less) in parentheses
             left = self.value(a, _EQUAL if not _same(a, name) else precedence)
             right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
         text = f"{left} {symbol} {right}"
@@ -236,7 +252,11 @@ class CPrinter:
 
     def _assign(self, s: Assign) -> str:
         target = self.value(s.target)
-        if isinstance(s.value, Apply) and s.value.function in ("add", "mul") and not _is_small(s.value.dtype):
+        if (
+            isinstance(s.value, Apply)
+            and s.value.function in ("add", "mul")
+            and not _is_small(s.value.dtype)
+        ):
             first, second = s.value.args
             if self.value(first) == target:
                 return f"{target} {_INFIX[s.value.function][0]}= {self.value(second)};"
@@ -246,7 +266,7 @@ class CPrinter:
         """A loop with its pragma."""
         pad = "    " * depth
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
-        head = (f"{pad}for (int64_t {s.var.name} = 0; {s.var.name} < {self.index(s.var.extent)}; {step})")
+        head = f"{pad}for (int64_t {s.var.name} = 0; {s.var.name} < {self.index(s.var.extent)}; {step})"
         lines = [pad + p for p in self.pragma(s)]
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
 
@@ -259,7 +279,9 @@ class CPrinter:
             constant = self.work.constant
             if constant is not None and constant < WORTH_THREADS:
                 return ["#pragma omp simd"] if simd else []
-            condition = "" if constant is not None else f" if ({self.index(self.work)} >= {WORTH_THREADS})"
+            condition = (
+                "" if constant is not None else f" if ({self.index(self.work)} >= {WORTH_THREADS})"
+            )
             return [f"#pragma omp parallel for{simd} num_threads(n_threads){condition}"]
         return []
 
@@ -284,6 +306,11 @@ class CPrinter:
         if any("n_threads" in line for line in body):
             parameters.append("int n_threads")
         return "\n".join([comment(kernel.doc), *signature(kernel.name, parameters), *body, "}"])
+
+
+def _wide(dtype: DType) -> str:
+    """The float a value of another dtype is narrowed to 16 bits from."""
+    return "f64" if dtype.name in ("f64", "i32", "i64") else "f32"
 
 
 def _same(e: Expr, name: str) -> bool:
@@ -348,5 +375,3 @@ def signature(name: str, parameters: Sequence[str], result: str = "static void")
 def kernel_text(kernel: Kernel) -> str:
     """A kernel as C, for people."""
     return CPrinter(kernel.buffers).function(kernel)
-
-

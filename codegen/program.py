@@ -94,7 +94,9 @@ def plan(module: GraphModule, claims: Callable[[Node], bool]) -> Program:
 
 def _check(node: Node) -> None:
     if node.op == "call_module":
-        raise CodegenError(f"{node.describe()}: a leaf module cannot be compiled; trace without leaf=")
+        raise CodegenError(
+            f"{node.describe()}: a leaf module cannot be compiled; trace without leaf="
+        )
     if node.op == "call_function":
         if node.target.is_random:
             raise CodegenError(
@@ -120,7 +122,11 @@ def _same_memory(found: Group) -> Node | None:
     lowered = lower(found)
     value = lowered.value
     (source,) = found.inputs
-    if not isinstance(value, Load) or value.guard is not None or source.type.dtype != found.root.type.dtype:
+    if (
+        not isinstance(value, Load)
+        or value.guard is not None
+        or source.type.dtype != found.root.type.dtype
+    ):
         return None
     here = flatten((Index.of(v) for v in lowered.space), found.root.type.shape)
     there = flatten(value.index, source.type.shape)

@@ -1,7 +1,7 @@
 """Python source of a graph: a module file that a person could have written, and its weights.
 
-In: a GraphModule. Out: the text of a Python file with one class, and a safetensors file beside it. The
-file imports fxlite and NumPy's world, nothing of the program it was traced from::
+In: a GraphModule. Out: the text of a Python file with one class, and a safetensors file beside it.
+The file imports fxlite and NumPy's world, nothing of the program it was traced from::
 
     class Block(nn.Module):
         def __init__(self):
@@ -13,8 +13,8 @@ file imports fxlite and NumPy's world, nothing of the program it was traced from
             conv2d = F.conv2d(x, self.conv.weight, self.conv.bias, padding=1)  # f32[B,16,32,32]
             ...
 
-Tracing an instance gives the graph again. Calls are written with ``nn.functional`` where its function
-means the same as the op, with operators where the op has one, else as ``ops.NAME``.
+Tracing an instance gives the graph again. Calls are written with ``nn.functional`` where its
+function means the same as the op, with operators where the op has one, else as ``ops.NAME``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _MARK = "Written by fxlite"
 def save_python(
     gm: GraphModule, folder: str | os.PathLike[str], name: str | None = None, force: bool = False
 ) -> Path:
-    """Write ``NAME.py`` (the class) and ``NAME.safetensors`` (its weights) into a folder; returns the
-    path of the source. ``name`` defaults to the module's, in snake case.
+    """Write ``NAME.py`` (the class) and ``NAME.safetensors`` (its weights) into a folder; returns
+    the path of the source. ``name`` defaults to the module's, in snake case.
 
     Raises CodegenError for leaf modules, FolderError where the folder cannot be written or a file
     of that name is not from fxlite (unless ``force``)."""
@@ -278,11 +278,11 @@ class _Source:
         note = _safe(type_text(node.type)) if node.type is not None else ""
         if note and len(code) + len(note) + 4 <= 100:
             return [f"{code}  # {note}"]
-        lines = wrap_code(code)
+        lines = wrap_code(code, always=bool(note))
         if not note:
             return lines
         if len(lines) == 1 or len(lines[-1]) + len(note) + 4 > 100:
-            return [f"        # {note}"[:100], *lines]
+            return [f"        # {note}"[:100], *wrap_code(code)]
         return [*lines[:-1], f"{lines[-1]}  # {note}"]
 
 

@@ -1,8 +1,8 @@
 """Names in regenerated Python: what each value is called, and which names are taken.
 
-In: a graph. Out: :class:`Names`. Values keep the graph's names unless those would hide a builtin, an
-import or the class (``sum`` becomes ``sum_``); parameters of ``forward`` keep the program's names,
-and imports give way to them.
+In: a graph. Out: :class:`Names`. Values keep the graph's names unless those would hide a builtin,
+an import or the class (``sum`` becomes ``sum_``); parameters of ``forward`` keep the program's
+names, and imports give way to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def module_name(name: str) -> str:
     """``MiniLM`` -> ``mini_lm``: the name of a Python file."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     snake = re.sub(r"\W+", "_", snake, flags=re.ASCII).strip("_") or "model"
-    return f"{snake}_" if keyword.iskeyword(snake) else f"m_{snake}" if snake[0].isdigit() else snake
+    return (
+        f"{snake}_" if keyword.iskeyword(snake) else f"m_{snake}" if snake[0].isdigit() else snake
+    )
 
 
 def class_name(name: str) -> str:
@@ -42,7 +44,8 @@ _USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WE
 
 
 def is_attribute(part: str) -> bool:
-    """True if ``self.PART`` reaches a weight or child of that name; else it must be ``self["PART"]``."""
+    """True if ``self.PART`` reaches a weight or child of that name; else it must be
+    ``self["PART"]``."""
     plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
     return plain and not hasattr(Weights, part) and part not in ("load", "training", "children")
 
@@ -59,9 +62,9 @@ def attribute_text(path: str) -> str:
 
 
 class Names:
-    """Names of values by node. ``parameters`` are those of forward's parameters, ``imports`` those of
-    modules, ``tuples`` those of named-tuple classes; ``parts`` maps a node with several results to
-    the names of the parts, whose own nodes are ``unpacked``."""
+    """Names of values by node. ``parameters`` are those of forward's parameters, ``imports`` those
+    of modules, ``tuples`` those of named-tuple classes; ``parts`` maps a node with several results
+    to the names of the parts, whose own nodes are ``unpacked``."""
 
     def __init__(self, graph: Graph, class_name: str) -> None:
         self._names: dict[Node, str] = {}
@@ -94,7 +97,9 @@ class Names:
         return self._names[node]
 
     def _unique(self, wish: str, builtin: bool = False) -> str:
-        hidden = not builtin and (hasattr(builtins, wish) or wish in _SOFT or keyword.iskeyword(wish))
+        hidden = not builtin and (
+            hasattr(builtins, wish) or wish in _SOFT or keyword.iskeyword(wish)
+        )
         name = f"{wish}_" if hidden else wish
         while name in self._taken:
             name = f"{name}_"

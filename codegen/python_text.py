@@ -44,7 +44,9 @@ class Text:
         if isinstance(value, DType):
             return f'"{value.name}"'
         if isinstance(value, str):
-            return f'"{value}"' if value.isprintable() and not {'"', "\\"} & {*value} else repr(value)
+            return (
+                f'"{value}"' if value.isprintable() and not {'"', "\\"} & {*value} else repr(value)
+            )
         if isinstance(value, float) and not math.isfinite(value):
             infinity = f"{self.names.imports['math']}.{'nan' if math.isnan(value) else 'inf'}"
             return f"-{infinity}" if value < 0 else infinity
@@ -182,7 +184,9 @@ def _solved(place: str, scale: Any, offset: Any) -> str:
     """``(x.shape[0] - offset) // scale`` without needless parts."""
     text = place
     if offset != 0:
-        text = f"({text} - {offset})" if offset.is_Integer and offset > 0 else f"({text} - ({offset}))"
+        text = (
+            f"({text} - {offset})" if offset.is_Integer and offset > 0 else f"({text} - ({offset}))"
+        )
     if scale != 1:
         return f"{text} // {scale}" if scale.is_Integer else f"{text} // ({scale})"
     return text[1:-1] if text.startswith("(") else text

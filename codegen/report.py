@@ -1,7 +1,7 @@
 """Checking and timing a compiled model against eager NumPy, and the table that says so.
 
-In: a program, the function compiled from it, and cases. Out: :class:`Checked` for each case, and the
-summary as rich tables.
+In: a program, the function compiled from it, and cases. Out: :class:`Checked` for each case, and
+the summary as rich tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -104,7 +104,9 @@ def _name(function: Any) -> str:
     return {"CFunction": "C", "CudaFunction": "CUDA"}.get(type(function).__name__, "Python")
 
 
-def measure(program: Callable[..., Any], function: Any, checked: Checked, budget: float = 0.6) -> None:
+def measure(
+    program: Callable[..., Any], function: Any, checked: Checked, budget: float = 0.6
+) -> None:
     """Fill in the times: medians of calls in turns, for ``budget`` seconds, 3 calls each at least.
 
     A function with threads is measured with one and with all of them."""
@@ -165,14 +167,14 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     work = flops(module)
     facts = Table.grid(padding=(0, 2))
     facts.add_row("nodes", f"{before} before optimization, {after} after")
-    rows: list[Mapping[str, str]] = []
+    rows: list[dict[str, str]] = []
     program = function.program if hasattr(function, "workspace_bytes") else None
     if program is not None:
         facts.add_row("kernels", kernel_kinds(function))
         facts.add_row("weights", quantity(len(program.weights), "B"))
     facts.add_row("FLOPs", _expression(work))
     for c in checked:
-        row = {"size": c.case.label + ("" if c.case.is_random else " (data)")}
+        row: dict[str, str] = {"size": c.case.label + ("" if c.case.is_random else " (data)")}
         row["FLOPs"] = quantity(float(shapes.substitute(work, c.case.dims)))
         if program is not None:
             peak = function.workspace_bytes(c.case.dims) + len(program.weights)
@@ -181,7 +183,8 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
         for threads, taken in c.compiled_ms.items():
             many = len(c.compiled_ms) > 1
             row[f"{name}, {_threads(threads)}" if many else name] = milliseconds(taken)
-        row["faster"] = f"{c.numpy_ms / min(c.compiled_ms.values()):.1f}x"
+        factor = c.numpy_ms / min(c.compiled_ms.values())
+        row["faster"] = f"{factor:.1f}x" if factor >= 1 else f"{factor:.2g}x"
         row["largest error"] = f"{c.error:.1e}" if c.error else "0"
         rows.append(row)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
@@ -196,7 +199,10 @@ def notes(function: Any, checked: Sequence[Checked]) -> Text:
     """What the numbers of the table mean."""
     repeats = sorted({c.repeats for c in checked})
     runs = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
-    lines = [f"times: medians of {runs} runs in turns", "error: the largest difference from NumPy, as part of the largest value"]
+    lines = [
+        f"times: medians of {runs} runs in turns",
+        "error: the largest difference from NumPy, as part of the largest value",
+    ]
     if hasattr(function, "workspace_bytes"):
         lines[0] += "; memory: workspace and weights"
     if any(c.spread > 3 for c in checked):

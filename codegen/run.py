@@ -30,9 +30,7 @@ def run_kernel(
     }
     runner = _Runner(kernel, {**inputs, **outputs}, dict(dims))
     runner.run(kernel.body, 0, None)
-    return {
-        b.name: outputs[b.name].astype(b.dtype.numpy, copy=False) for b in kernel.outputs
-    }
+    return {b.name: outputs[b.name].astype(b.dtype.numpy, copy=False) for b in kernel.outputs}
 
 
 def _depth(body: Sequence[Stmt]) -> int:

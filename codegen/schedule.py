@@ -29,7 +29,18 @@ from fxlite.codegen.kernel_ir import (
 from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
 from fxlite.dtypes import DType
 from fxlite.errors import CodegenError
-from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.expr import (
+    Apply,
+    Cast,
+    CheckedIndex,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    MultiIndex,
+    Reduction,
+)
 from fxlite.index import DimVar, Index, Quotient, Remainder, Value, Var, flatten, product
 from fxlite.passes.group import Group, element_of
 
@@ -66,7 +77,9 @@ def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Gr
     dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
     work = product(group.space[a].extent for a in range(len(group.space))) * _weight(body)
-    kernel = Kernel(name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work)
+    kernel = Kernel(
+        name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work
+    )
     kernel.check()
     return kernel
 
@@ -117,7 +130,11 @@ def _is_heavy(node: Apply) -> bool:
 
 # -- joining loops ---------------------------------------------------------------------------------
 def collapse(
-    space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: dict[str, MultiIndex], output: str
+    space: tuple[Var, ...],
+    value: Expr,
+    store: MultiIndex,
+    shapes: dict[str, MultiIndex],
+    output: str,
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
     """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
@@ -373,7 +390,9 @@ def _lane_reduction(
         done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
         return [*done, Assign(target, combine(node.kind, target, expr.substitute_index(body, env)))]
 
-    main = For(block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES)
+    main = For(
+        block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES
+    )
     statements: list[Stmt] = [main]
     if (variable.extent - whole).constant != 0:
         rest = expr.fresh_var(variable.extent % LANES, "rest")
@@ -445,7 +464,10 @@ def _scan(group: Group, name: str) -> Kernel:
     result = expr.transform(value, lambda n: total if n is reduction else n)
     store = tuple(Index.of(step if v is scanned else v) for v in space)
     output = buffer_of(group.root, is_output=True)
-    inner = For(step, (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)))
+    inner = For(
+        step,
+        (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)),
+    )
     start = Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype))
     statements: list[Stmt] = [start, inner]
     outer = [v for v in space if v is not scanned]
@@ -488,5 +510,3 @@ def _scatter(group: Group, name: str) -> Kernel:
             kind = "parallel"
         inner = [For(variable, tuple(inner), kind)]
     return finish(name, (*buffers.values(), output), [*statements, *inner], group)
-
-

@@ -7,6 +7,8 @@ type on every value; passes rewrite it; code generation turns it into Python, C 
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from fxlite import dtypes, nn, ops
@@ -70,3 +72,16 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
+
+
+class _Package(types.ModuleType):
+    """Keeps ``fxlite.compile`` and ``fxlite.parse`` the functions: importing the modules of the same
+    names would enter those in their place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType) and _LAZY.get(name) == value.__name__:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

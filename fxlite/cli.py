@@ -1,7 +1,7 @@
 """The command line: ``fxlite trace``, ``fxlite compile`` and ``fxlite info``.
 
-In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program or
-files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are.
+In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program
+or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite.errors import FxliteError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from fxlite.graph_module import GraphModule
 
 _EXAMPLES = """\
 examples:
@@ -30,10 +27,6 @@ A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is know
 runs. dtypes: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64. A program is FILE.py:NAME (a Module class,
 an instance, a function, or a function without arguments that makes a model), or a FILE.fxl.
 """
-
-
-class CliError(FxliteError):
-    """What the user has to change, as one message."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message(error: Exception) -> str:
-    """The error's own text; for errors that are not fxlite's, their sort, place and how to see more."""
-    if isinstance(error, FxliteError):
+    """The error's own text; for errors that are not fxlite's, their sort, place and how to see
+    more."""
+    if isinstance(error, FxliteError) or type(error).__module__.startswith("fxlite."):
         return str(error)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
@@ -92,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     trace = commands.add_parser("trace", help="print a program's graph with a type on every value")
     _program_options(trace)
     trace.add_argument("--table", action="store_true", help="print a table instead of code")
+    trace.add_argument(
+        "--draw", metavar="FILE", help="write a picture instead: .svg, .dot, .png or .pdf"
+    )
     trace.set_defaults(run=_trace)
 
     compile = commands.add_parser(
@@ -140,7 +137,7 @@ def _program_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
 
 
-# -- values of options -------------------------------------------------------------------------------
+# -- values of options -----------------------------------------------------------------------------
 def _pair(form: str) -> Any:
     def parse(text: str) -> tuple[str, str]:
         name, sign, value = text.partition("=")
@@ -175,58 +172,24 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _unique(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in made:
-            raise CliError(f"{option} {name} is given twice")
-        made[name] = value
-    return made
-
-
-# -- commands ----------------------------------------------------------------------------------------
-def traced(options: argparse.Namespace, need_types: bool = False) -> tuple[Any, GraphModule]:
-    """The program and its graph. Raises the tracer's errors, which name file and line."""
-    from fxlite.graph_module import GraphModule
-    from fxlite.program_file import load_program
-    from fxlite.tracer import symbolic_trace
-
-    program = load_program(options.program, options.weights)
-    inputs = _unique(options.input, "--input")
-    if isinstance(program, GraphModule) and not inputs:
-        module = program
-    else:
-        module = symbolic_trace(program, inputs=inputs)
-    untyped = [str(n.target) for n in module.graph.placeholders if n.type is None]
-    if untyped and need_types:
-        shown = " ".join(f'--input "{name}=f32[...]"' for name in untyped)
-        raise CliError(f"{options.program} needs types of its inputs: {shown}")
-    return program, module
-
-
+# -- commands --------------------------------------------------------------------------------------
 def _trace(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.pretty import fitted_text, print_table
+    from fxlite.console import print_code, show
+    from fxlite.pretty import fitted_text, node_table
+    from fxlite.program_file import trace_program
 
-    _, module = traced(options)
-    if options.table:
-        print_table(module.graph)
+    _, module = trace_program(options.program, options.weights, options.input)
+    if options.draw:
+        module.graph.draw(options.draw)
+        console.print(f"{options.draw} written", soft_wrap=True)
+    elif options.table:
+        show(console, node_table(module.graph))
     else:
         text = str(module.graph)
         if console.is_terminal:
             text = fitted_text(module.graph, console.width)
         print_code(console, text)
     return 0
-
-
-def print_code(console: Console, text: str) -> None:
-    """Print Python text, in colour on a terminal; never wrapped or cut."""
-    if not console.is_terminal:
-        print(text)
-        return
-    from rich.syntax import Syntax
-
-    syntax = Syntax(text, "python", theme="ansi_dark", background_color="default")
-    console.print(syntax.highlight(text), soft_wrap=True, end="")
 
 
 def _compile(options: argparse.Namespace, console: Console) -> int:
@@ -236,27 +199,11 @@ def _compile(options: argparse.Namespace, console: Console) -> int:
 
 
 def _info(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.command import clear_cache, info_table, show
+    from fxlite.codegen.command import clear_cache, info_table
+    from fxlite.console import show
 
     show(console, clear_cache() if options.clear_cache else info_table())
     return 0
-
-
-def data_arrays(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The arrays of ``--data NAME=FILE.npy``. Raises CliError."""
-    import numpy as np
-
-    arrays: dict[str, Any] = {}
-    for name, path in _unique(pairs, "--data").items():
-        if not Path(path).is_file():
-            raise CliError(f"--data {name}: there is no file {path}")
-        try:
-            arrays[name] = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise CliError(f"--data {name}: {path} is not an array file (.npy): {error}") from None
-        if not isinstance(arrays[name], np.ndarray):
-            raise CliError(f"--data {name}: {path} holds several arrays; give one .npy file")
-    return arrays
 
 
 if __name__ == "__main__":

@@ -45,15 +45,11 @@ def compile(
 
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound where
     no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there is no GPU."""
-    from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
-
     if matmul_precision not in ("highest", "high", "medium"):
         raise ArgumentError(
             f"matmul_precision must be 'highest', 'high' or 'medium', not {matmul_precision!r}"
         )
-    if backend not in _BACKENDS:
-        known = ", ".join(sorted(_BACKENDS))
-        raise ArgumentError(f"there is no back end {backend!r}; choose one of {known}")
+    check_backend(backend)
     if device is not None and backend in ("c", "python"):
         raise ArgumentError(f"device= is an option of the cuda back end; {backend!r} has none")
     module = (
@@ -63,6 +59,15 @@ def compile(
     )
     options = {} if device is None else {"device": device}
     return _BACKENDS[backend](module, threads=threads, **options)
+
+
+def check_backend(name: str) -> None:
+    """Raise ArgumentError, with the names there are, for a back end that does not exist."""
+    from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
+
+    if name not in _BACKENDS:
+        known = ", ".join(sorted(_BACKENDS))
+        raise ArgumentError(f"there is no back end {name!r}; choose one of {known}")
 
 
 def python_folder(module: GraphModule, folder: str, module_name: str) -> None:

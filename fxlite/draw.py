@@ -1,8 +1,8 @@
 """Pictures of graphs: SVG by the own layout, DOT text, and PNG or PDF through Graphviz.
 
-In: a graph. Out: a picture in which every node shows its name and type, modules are titled boxes and the
-colour says what kind of op it is; weights are left out unless asked for. ``graph.draw`` and
-``graph.to_dot`` lead here.
+In: a graph. Out: a picture in which every node shows its name and type, modules are titled boxes
+and the colour says what kind of op it is; weights are left out unless asked for. ``graph.draw``
+and ``graph.to_dot`` lead here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from fxlite.errors import FxliteError
 from fxlite.graph import Graph, Node, nodes_in
@@ -57,8 +56,8 @@ def kind_of(node: Node) -> str:
 
 
 def module_tree(graph: Graph, weights: bool = False) -> Box:
-    """The nodes as leaves of nested boxes, one for each visit of a module (a run of nodes whose scopes
-    share a path). A module with one node is a titled leaf. Keys of leaves are nodes."""
+    """The nodes as leaves of nested boxes, one for each visit of a module (a run of nodes whose
+    scopes share a path). A module with one node is a titled leaf. Keys of leaves are nodes."""
     drawn = [n for n in graph.nodes if weights or n.op != "get_attr"]
     paths = [tuple(n.scope.path.split(".")) if n.scope and n.scope.path else () for n in drawn]
     classes = {n.scope.path: n.scope.class_name for n in drawn if n.scope}
@@ -193,7 +192,7 @@ def _svg_line(line: Line) -> str:
 
 
 def _svg_node(leaf: Box) -> str:
-    node: Node = leaf.key  # type: ignore[assignment]
+    node: Node = leaf.key
     fill, border = COLOURS[kind_of(node)]
     radius = leaf.height / 2 if node.op in ("placeholder", "output") else 6
     middle, y = leaf.x + leaf.width / 2, leaf.y + 1
@@ -203,15 +202,14 @@ def _svg_node(leaf: Box) -> str:
     origin = f"\n{node.origin}" if node.origin else ""
     parts = [
         f"<g><title>{escape(node_line(node) + origin)}</title>",
-        f'<rect x="{leaf.x:.1f}" y="{leaf.y:.1f}" width="{leaf.width:.1f}" height="{leaf.height:.1f}" '
-        f'rx="{radius:.1f}" fill="{fill}" stroke="{border}"/>',
+        f'<rect x="{leaf.x:.1f}" y="{leaf.y:.1f}" width="{leaf.width:.1f}" '
+        f'height="{leaf.height:.1f}" rx="{radius:.1f}" fill="{fill}" stroke="{border}"/>',
     ]
     for css, text in texts:
         if text:
             y += LINE_HEIGHT
-            parts.append(
-                f'<text class="{css}" x="{middle:.1f}" y="{y:.1f}" text-anchor="middle">{text}</text>'
-            )
+            place = f'x="{middle:.1f}" y="{y:.1f}" text-anchor="middle"'
+            parts.append(f'<text class="{css}" {place}>{text}</text>')
     return "".join([*parts, "</g>"])
 
 
@@ -233,7 +231,7 @@ def to_dot(graph: Graph, weights: bool = False) -> str:
     lines = [
         "digraph {",
         '  node [shape=box style="rounded,filled" fontname="monospace" fontsize=11 height=0.3];',
-        '  graph [fontname="monospace" fontsize=10 style=rounded color="#9fb3c8" fontcolor="#627d98"];',
+        '  graph [fontname="monospace" fontsize=10 style=rounded color="#9fb3c8"];',
         '  edge [color="#627d98" arrowsize=0.7];',
     ]
     root = module_tree(graph, weights)
@@ -257,7 +255,7 @@ def to_dot(graph: Graph, weights: bool = False) -> str:
 
 
 def _dot_node(leaf: Box) -> str:
-    node: Node = leaf.key  # type: ignore[assignment]
+    node: Node = leaf.key
     fill, border = COLOURS[kind_of(node)]
     name, attributes, type_ = _texts(node)
     texts = [leaf.title, f"{name} {attributes}".rstrip(), type_]
@@ -271,7 +269,8 @@ def _quoted(text: str) -> str:
 
 
 def draw(graph: Graph, path: str | Path, weights: bool = False) -> None:
-    """Write a picture; the ending says which: ``.svg`` (nothing to install), ``.dot``, ``.png``, ``.pdf``.
+    """Write a picture; the ending says which: ``.svg`` (nothing to install), ``.dot``, ``.png`` or
+    ``.pdf``.
 
     Raises DrawError for other endings, and for PNG and PDF where Graphviz is missing."""
     path = Path(path)
@@ -298,8 +297,8 @@ def _graphviz(dot: str, format: str, name: str) -> bytes:
         import pygraphviz
     except ImportError:
         raise DrawError(
-            f"{name}: PNG and PDF need Graphviz, and this machine has none. Either draw an .svg, which "
-            "needs nothing, or run pip install 'fxlite[draw]' (brings Graphviz along), or install "
-            "the program `dot` with the system's package manager"
+            f"{name}: PNG and PDF need Graphviz, and this machine has none. Either draw an .svg, "
+            "which needs nothing, or run pip install 'fxlite[draw]' (brings Graphviz along), or "
+            "install the program `dot` with the system's package manager"
         ) from None
     return pygraphviz.AGraph(string=dot).draw(format=format, prog="dot")  # type: ignore[no-any-return]

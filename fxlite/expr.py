@@ -377,7 +377,9 @@ class ConstReader:
 def read_broadcast(x: Reader, i: MultiIndex) -> Expr:
     """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the end)."""
     offset = len(i) - len(x.shape)
-    return x[tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))]
+    return x[
+        tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))
+    ]
 
 
 def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
@@ -483,7 +485,9 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
 
     def replace(node: Expr) -> Expr:
         if isinstance(node, Load):
-            return Load(node.dtype, node.buffer, tuple(i.substitute(env) for i in node.index), node.guard)
+            return Load(
+                node.dtype, node.buffer, tuple(i.substitute(env) for i in node.index), node.guard
+            )
         if isinstance(node, IndexValue):
             return index_value(node.index.substitute(env))
         if isinstance(node, CheckedIndex):

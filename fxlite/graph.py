@@ -128,7 +128,9 @@ class Node:
         self, new: Node, delete_user_cb: Callable[[Node], bool] | None = None
     ) -> list[Node]:
         """Make every user read ``new`` instead. Returns the users changed."""
-        changed = [u for u in self.users if u is not new and (not delete_user_cb or delete_user_cb(u))]
+        changed = [
+            u for u in self.users if u is not new and (not delete_user_cb or delete_user_cb(u))
+        ]
         for user in changed:
             user.replace_input_with(self, new)
         return changed
@@ -187,7 +189,9 @@ class Node:
         """Name, op, type and place, for error messages."""
         target = self.target.name if isinstance(self.target, Op) else self.target
         type_text = f": {self.type}" if self.type is not None else ""
-        return f"node {self.name}{type_text} = {target}" + (f" ({self.origin})" if self.origin else "")
+        return f"node {self.name}{type_text} = {target}" + (
+            f" ({self.origin})" if self.origin else ""
+        )
 
 
 class _Namer:
@@ -250,7 +254,9 @@ class Graph:
     def placeholders(self) -> list[Node]:
         return [n for n in self.nodes if n.op == "placeholder"]
 
-    def find_nodes(self, *, op: str | None = None, target: Any = None, sort: bool = True) -> list[Node]:
+    def find_nodes(
+        self, *, op: str | None = None, target: Any = None, sort: bool = True
+    ) -> list[Node]:
         """Nodes with that op and target (an Op, its name, or a path), in order."""
         if isinstance(target, str) and op == "call_function":
             target = lookup(target)
@@ -281,7 +287,9 @@ class Graph:
             if isinstance(target, str):
                 target = lookup(target)
             if not isinstance(target, Op):
-                raise GraphError(f"the target of a call_function is an op (fx.ops.…), not {target!r}")
+                raise GraphError(
+                    f"the target of a call_function is an op (fx.ops.…), not {target!r}"
+                )
             bound = target.bind(args, kwargs)
             target, bound = target.canonicalize(bound)
             args, kwargs = target.split_arguments(bound)

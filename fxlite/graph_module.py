@@ -34,7 +34,9 @@ class Container(Module):
 class GraphModule(Module):
     """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
 
-    def __init__(self, root: Module | dict[str, Any], graph: Graph, name: str = "GraphModule") -> None:
+    def __init__(
+        self, root: Module | dict[str, Any], graph: Graph, name: str = "GraphModule"
+    ) -> None:
         """``root`` owns the weights the graph reads: a module, or a dict from path to array or module."""
         super().__init__()
         self.name = name

@@ -119,5 +119,3 @@ class Transformer(Interpreter):
 
     def output(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.new_graph.output(args[0])
-
-

@@ -5,9 +5,9 @@ order in which every edge goes forward. Out: positions of all boxes and the :cla
 the edges. Every box is laid out on its own and is one item of the box around it, so that boxes
 never overlap and a folded box is simply a leaf.
 
-How, per box (Sugiyama's method): layers by longest path; edges over several layers get a *bend* in each,
-shared by all edges of the same value; barycentre sweeps order the layers; then each layer is placed as
-near to its neighbours as the order allows (least squares by pooling adjacent violators).
+How, per box (Sugiyama's method): layers by longest path; edges over several layers get a *bend* in
+each, shared by all edges of the same value; barycentre sweeps order the layers; then each layer is
+placed as near to its neighbours as the order allows (least squares, pooling adjacent violators).
 Lines run straight down inside a layer and curve only between layers: they never cross a box.
 """
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 PAD, TITLE, SPACE, GAP = (
     14.0,
@@ -28,9 +30,9 @@ SWEEPS = 12
 
 @dataclass(eq=False)
 class Box:
-    """A leaf, or a titled box with children. ``x``, ``y``: its top left corner, after :func:`layout`."""
+    """A leaf, or a titled box with children. ``x``, ``y``: top left corner after :func:`layout`."""
 
-    key: Hashable
+    key: Any
     width: float = 0.0
     height: float = 0.0
     children: list[Box] = field(default_factory=list)
@@ -38,7 +40,7 @@ class Box:
     title_width: float = 0.0
     x: float = 0.0
     y: float = 0.0
-    #: Where a value enters at the top or leaves at the bottom, from the left border; a leaf has none.
+    #: Where values enter at the top and leave at the bottom, from the left border; a leaf has none.
     entries: dict[Hashable, float] = field(default_factory=dict)
     exits: dict[Hashable, float] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
@@ -54,7 +56,7 @@ class Box:
 
 @dataclass(eq=False)
 class Line:
-    """A piece of an edge: down from (x0, y0) to ``bend0``, a curve to (x1, ``bend1``), down to y1."""
+    """A piece of an edge: down from (x0, y0) to bend0, a curve to (x1, bend1), down to y1."""
 
     value: Hashable
     x0: float
@@ -74,7 +76,7 @@ class Line:
 
 @dataclass(eq=False)
 class _Slot:
-    """A place in a layer: a child (``box``), or the bend, entry or exit of a value (``box`` None)."""
+    """A place in a layer: a child (``box``), or a bend, entry or exit of a value (``box`` None)."""
 
     value: Hashable
     box: Box | None = None
@@ -89,6 +91,11 @@ class _Slot:
     def width(self) -> float:
         return self.box.width if self.box else 0.0
 
+    @property
+    def is_source(self) -> bool:
+        """A child that reads nothing."""
+        return self.box is not None and not self.above
+
     def top(self, value: Hashable) -> float:
         """x at which ``value`` comes in."""
         return self.x + (self.box.entry(value) if self.box else 0.0)
@@ -98,7 +105,7 @@ class _Slot:
         return self.x + (self.box.exit(value) if self.box else 0.0)
 
 
-#: An edge inside one box: from a child (None: the box's entry) to a child (None: its exit), and the value.
+#: An edge inside one box: from a child (None: its entry) to a child (None: its exit), and the value
 _Edge = tuple[Box | None, Box | None, Hashable]
 
 
@@ -169,7 +176,7 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool) -> None:
 
 
 def _rows(layers: list[list[_Slot]], start: float) -> tuple[list[float], list[float]]:
-    """Top and bottom of each layer; there is more room between layers where lines run far sideways."""
+    """Top and bottom of each layer, with more room between them where lines run far sideways."""
     tops: list[float] = []
     bottoms: list[float] = []
     for layer in layers:
@@ -183,8 +190,8 @@ def _rows(layers: list[list[_Slot]], start: float) -> tuple[list[float], list[fl
 
 
 def _layers(box: Box, edges: Sequence[_Edge]) -> list[list[_Slot]]:
-    """The slots of a box in layers, joined by ``above`` and ``below``. Entries are the first layer, exits
-    the last; a child stands below all it reads, and one that reads nothing just above its first reader."""
+    """The slots of a box in layers, joined by ``above`` and ``below``. Entries are the first layer,
+    exits the last; a child stands below all it reads, a source just above its first reader."""
     children = {child: _Slot(child.key, child) for child in box.children}
     entries = {value: _Slot(value, is_entry=True) for source, _, value in edges if source is None}
     exits = {value: _Slot(value, is_exit=True) for _, target, value in edges if target is None}
@@ -222,6 +229,8 @@ def _layers(box: Box, edges: Sequence[_Edge]) -> list[list[_Slot]]:
                 _join(last, bend, value)
             last = bend
         _join(last, lower, value)
+    for row in layers:
+        row.sort(key=lambda slot: slot.is_source)  # weights stand to the right of the data
     return layers
 
 
@@ -237,7 +246,7 @@ def _order(layers: list[list[_Slot]]) -> None:
         if fewest == 0:
             break
         down = sweep % 2 == 0
-        for upper, lower in zip(layers, layers[1:]) if down else zip(layers[:0:-1], layers[-2::-1]):
+        for upper, lower in pairwise(layers if down else layers[::-1]):
             rank = {slot: position for position, slot in enumerate(upper)}
             own = {slot: position for position, slot in enumerate(lower)}
             scale = len(upper) / len(lower)
@@ -256,7 +265,7 @@ def _order(layers: list[list[_Slot]]) -> None:
 def _crossings(layers: list[list[_Slot]]) -> int:
     """Number of pairs of lines that cross between neighbouring layers."""
     count = 0
-    for upper, lower in zip(layers, layers[1:]):
+    for upper, lower in pairwise(layers):
         rank = {slot: position for position, slot in enumerate(lower)}
         seen: list[int] = []
         for slot in upper:
@@ -268,8 +277,8 @@ def _crossings(layers: list[list[_Slot]]) -> int:
 
 
 def _place(layers: list[list[_Slot]]) -> None:
-    """Give every slot its x. Sweeps go up and down; the last one down makes chains of children exactly
-    straight, and one more up straightens the bends beside them."""
+    """Give every slot its x. Sweeps go up and down; the last one down makes chains of children
+    exactly straight, and one more up straightens the bends beside them."""
     for layer in layers:
         x = 0.0
         for slot in layer:
@@ -282,14 +291,14 @@ def _place(layers: list[list[_Slot]]) -> None:
 
 
 def _wish(slot: _Slot, up: bool, last: bool) -> tuple[float, float]:
-    """Where a slot would like to be, seen from the layer below or above, and how much: children lead,
-    bends follow. In the last sweep all stay but bends above bends."""
+    """Where a slot would like to be, seen from the layer below or above, and how much: children
+    lead, bends and weights follow. In the last sweep all stay but bends above bends."""
     if last and (slot.box or not slot.below or any(s.box or s.is_exit for s, _ in slot.below)):
         return slot.x, 1e6 if slot.box else 1e-4
     total = weight = 0.0
     for other, value in slot.below if up else slot.above:
         here, there = (slot.bottom, other.top) if up else (slot.top, other.bottom)
-        share = 1.0 if other.box or other.is_entry else 1e-4
+        share = 1e-6 if other.is_source else 1.0 if other.box or other.is_entry else 1e-4
         total += share * (there(value) - (here(value) - slot.x))
         weight += share
     if weight == 0:
@@ -298,8 +307,8 @@ def _wish(slot: _Slot, up: bool, last: bool) -> tuple[float, float]:
 
 
 def _settle(layer: list[_Slot], wanted: list[tuple[float, float]]) -> None:
-    """Move the slots as near as possible to the wanted x, keeping order and distance: blocks of slots
-    that touch stand at the weighted mean of their wishes (pool adjacent violators)."""
+    """Move the slots as near as possible to the wanted x, keeping order and distance: blocks of
+    slots that touch stand at the weighted mean of their wishes (pool adjacent violators)."""
     blocks: list[tuple[float, float, list[float]]] = []  # sum of weight*x, weight, offsets
     width = 0.0
     for slot, (x, weight) in zip(layer, wanted):

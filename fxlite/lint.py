@@ -40,7 +40,9 @@ def lint(graph: Graph) -> None:
     for node in seen:
         for user in node.users:
             if user not in seen or node not in user.all_input_nodes:
-                problems.append(f"{node.describe()} lists {user.name} as a user, which does not read it")
+                problems.append(
+                    f"{node.describe()} lists {user.name} as a user, which does not read it"
+                )
     if not outputs:
         problems.append("the graph has no output node")
     if len(outputs) > 1:

@@ -116,7 +116,9 @@ def is_own_file(filename: str) -> bool:
     known = _IS_OWN.get(filename)
     if known is None:
         absolute = os.path.abspath(filename)
-        known = _IS_OWN[filename] = absolute.startswith(_OWN) or filename.startswith("<fxlite")
+        known = _IS_OWN[filename] = absolute.startswith(_OWN) or filename.startswith(
+            ("<fxlite", "<frozen")
+        )
     return known
 
 

@@ -156,7 +156,9 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if isinstance(indices_or_sections, int):
         part = shapes.floordiv(size, indices_or_sections)
         if type(size) is int and size % indices_or_sections:
-            raise ValueError(f"axis {axis} of size {size} does not split into {indices_or_sections}")
+            raise ValueError(
+                f"axis {axis} of size {size} does not split into {indices_or_sections}"
+            )
         sizes = (part,) * indices_or_sections
     else:
         cuts = [0, *indices_or_sections, size]
@@ -197,7 +199,9 @@ def repeat(x: Any, repeats: int, axis: Any = None) -> Any:
     axis = normalize_axis(axis, len(shape))
     wide = [*shape[: axis + 1], repeats, *shape[axis + 1 :]]
     shape[axis] = shapes.normalize(shape[axis] * repeats)
-    return lookup("reshape")(lookup("expand")(lookup("unsqueeze")(x, axis + 1), tuple(wide)), tuple(shape))
+    return lookup("reshape")(
+        lookup("expand")(lookup("unsqueeze")(x, axis + 1), tuple(wide)), tuple(shape)
+    )
 
 
 def tile(x: Any, reps: Any) -> Any:
@@ -286,7 +290,9 @@ def astype(x: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _reduction(name: str) -> Callable[..., Any]:
-    def call(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def call(
+        x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+    ) -> Any:
         if out is not None:
             raise ValueError(f"{name}(out=...) cannot be traced; use the returned value")
         if dtype is not None:

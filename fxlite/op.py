@@ -151,9 +151,7 @@ class Op:
             if name not in self.signature.parameters:
                 name = _ALIASES.get(key, key)
             if name not in self.signature.parameters:
-                raise ArgumentError(
-                    f"{self.name}{self.signature_text()} has no argument {key!r}"
-                )
+                raise ArgumentError(f"{self.name}{self.signature_text()} has no argument {key!r}")
             if name in given:
                 raise ArgumentError(f"{self.name}: argument {name!r} given twice")
             given[name] = value
@@ -210,14 +208,18 @@ class Op:
                 else:
                     yield bound[name]
 
-    def map_tensors(self, function: Callable[[Any], Any], bound: Mapping[str, Any]) -> dict[str, Any]:
+    def map_tensors(
+        self, function: Callable[[Any], Any], bound: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Bound arguments with ``function`` applied in tensor places (not to None)."""
         result = dict(bound)
         for name, kind in self.tensor_kinds.items():
             value = result.get(name)
             if value is None:
                 continue
-            result[name] = tuple(function(v) for v in value) if kind == "Tensors" else function(value)
+            result[name] = (
+                tuple(function(v) for v in value) if kind == "Tensors" else function(value)
+            )
         return result
 
     def canonicalize(self, bound: dict[str, Any]) -> tuple[Op, dict[str, Any]]:

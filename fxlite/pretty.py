@@ -1,7 +1,7 @@
 """Text of graphs: readable code with a type on every line, the code that runs, and a table.
 
-In: graphs. Out: strings. ``str(graph)`` parses back with :func:`fxlite.parse`; ``forward_code`` is the
-same text as a Python function that runs.
+In: graphs. Out: strings. ``str(graph)`` parses back with :func:`fxlite.parse`; ``forward_code`` is
+the same text as a Python function that runs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from fxlite.op import Op
 from fxlite.types import TensorType
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from fxlite.graph_module import GraphModule
 
 
@@ -142,7 +144,8 @@ def _dim_lines(graph: Graph) -> Iterator[str]:
                 a, b = polynomial.all_coeffs()
                 bound.add(unknown[0].name)
                 if unknown[0].name in needed:
-                    yield f"{unknown[0].name} = ({text} - ({shapes.to_text(b)}))//({shapes.to_text(a)})"
+                    first, factor = shapes.to_text(b), shapes.to_text(a)
+                    yield f"{unknown[0].name} = ({text} - ({first}))//({factor})"
 
 
 def graph_text(graph: Graph) -> str:
@@ -157,8 +160,8 @@ def graph_text(graph: Graph) -> str:
 
 
 def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None) -> str:
-    """The text of a graph for a reader with ``width`` columns: comments that do not fit stand on the
-    line before, long calls are broken. ``weight_lines`` limits the list of weights."""
+    """The text of a graph for a reader with ``width`` columns: comments that do not fit stand on
+    the line before, long calls are broken. ``weight_lines`` limits the list of weights."""
     lines = [*wrap_code(f"def forward({_signature(graph)}):", width)]
     weights = [n for n in graph.nodes if n.op == "get_attr"]
     if weights:
@@ -178,26 +181,27 @@ def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None)
     return "\n".join(lines)
 
 
-def wrap_code(line: str, width: int = 100) -> list[str]:
+def wrap_code(line: str, width: int = 100, always: bool = False) -> list[str]:
     """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
-    brackets; left as it is where there are none."""
+    brackets; left as it is where there are none. ``always``: also where it would fit."""
     is_head = line.lstrip().startswith("def ")
     found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
     start = found.start() if found else 0
-    inner = _inside(line, start) if len(line) > width and found else None
+    inner = _inside(line, start) if found and (always or len(line) > width) else None
     if not inner:
         return [line]
-    end = start + 1 + len(inner)
     indent = " " * (len(line) - len(line.lstrip()))
-    parts = _split(inner)
+    end, tail = line[start + 1 + len(inner) :], []
+    if end.startswith(") for "):  # of a comprehension
+        end, tail = end[:1], [indent + end[2:]]
     body = f"{indent}    {inner}"
     if len(body) <= width:
-        return [line[: start + 1], body, f"{indent}{line[end:]}"]
-    comma = "," if len(parts) > 1 or line[start] == "(" else ""
-    if " for " in inner and len(parts) == 1 or len(parts) == 1 and inner[0] in "([{":
-        comma = ""
+        return [line[: start + 1], body, indent + end, *tail]
+    parts = _split(inner)
+    is_one = len(parts) == 1 and (" for " in inner or inner[0] in "([{")
+    comma = "" if is_one or (len(parts) == 1 and line[start] != "(") else ","
     broken = [text for p in parts for text in wrap_code(f"{indent}    {p}{comma}", width)]
-    return [line[: start + 1], *broken, f"{indent}{line[end:]}"]
+    return [line[: start + 1], *broken, indent + end, *tail]
 
 
 _BRACKET = re.compile(r"[(\[{]")
@@ -267,20 +271,27 @@ def readable(module: GraphModule) -> str:
 
 
 def print_table(graph: Graph) -> None:
-    """Print name, op, target, arguments, type and place of every node as a table."""
+    """Print opcode, name, type, value and place of every node as a table."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("opcode", "name", "target", "type", "args", "kwargs", "scope", "loc"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("opcode", "name", "target", "type"))
+    Console(highlight=False).print(node_table(graph))
+
+
+def node_table(graph: Graph) -> Table:
+    """The table of :func:`print_table`."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("opcode", "name", "type"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("value", overflow="fold", ratio=3)
+    table.add_column("origin", overflow="fold", ratio=2)
     for node in graph.nodes:
-        target = node.target.name if isinstance(node.target, Op) else str(node.target)
-        table.add_row(
-            node.op, node.name, target, type_text(node.type) if node.type is not None else "",
-            ", ".join(map(value_text, node.args)),
-            ", ".join(f"{k}={value_text(v)}" for k, v in node.kwargs.items()),
-            str(node.scope) if node.scope and node.scope.path else "",
-            node.loc.short if node.loc else "",
-        )  # fmt: skip
-    Console().print(table)
+        outside = node.op in ("placeholder", "output")
+        value = str(node.target) if node.op == "placeholder" else call_text(node)
+        if node.op == "output":
+            value = value_text(node.args[0])
+        types = type_text(node.type) if node.type is not None else ""
+        table.add_row(node.op, node.name, types, Text(value), Text("" if outside else node.origin))
+    return table

@@ -11,20 +11,58 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fxlite.errors import FxliteError
-from fxlite.nn.module import Module
+from fxlite.graph_module import GraphModule
+from fxlite.location import is_own_file
+from fxlite.nn.module import Module, StateDictError
 from fxlite.serialize import load, load_safetensors
+from fxlite.tracer import symbolic_trace
 
 
 class ProgramError(FxliteError):
     """The program, or its weights, cannot be loaded."""
 
 
+def trace_program(
+    text: str,
+    weights: str | None = None,
+    inputs: Sequence[tuple[str, Any]] = (),
+    need_types: bool = False,
+) -> tuple[Any, GraphModule]:
+    """The program that ``text`` names, and its graph; ``inputs`` are pairs of name and type.
+
+    Raises ProgramError (with ``need_types`` also for inputs without a type), and the tracer's
+    errors, which name file and line."""
+    program = load_program(text, weights)
+    types = unique(inputs, "--input")
+    if isinstance(program, GraphModule) and not types:
+        module = program
+    else:
+        module = symbolic_trace(program, inputs=types)
+    untyped = [str(n.target) for n in module.graph.placeholders if n.type is None]
+    if untyped and need_types:
+        shown = " ".join(f'--input "{name}=f32[...]"' for name in untyped)
+        raise ProgramError(f"{text} needs types of its inputs: {shown}")
+    return program, module
+
+
+def unique(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any]:
+    """Pairs as a dict. Raises ProgramError for a name that is given twice."""
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise ProgramError(f"{option} {name} is given twice")
+        made[name] = value
+    return made
+
+
 def load_program(text: str, weights: str | None = None) -> Any:
-    """The program that ``FILE.py:NAME`` or ``FILE.fxl`` names, in evaluation mode, with its weights.
+    """The program that ``FILE.py:NAME`` or ``FILE.fxl`` names, in evaluation mode, with its
+    weights.
 
     NAME is a module, a Module class or a function without required arguments that makes a Module
     (both are called), or any other function, which is the program itself. Raises ProgramError."""
@@ -76,7 +114,11 @@ def describe(error: BaseException, file: Path | None = None) -> str:
     if isinstance(error, SyntaxError):
         return text  # says the line itself
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if file is None or Path(f.filename).resolve() == file]
+    own = [
+        f
+        for f in frames
+        if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)
+    ]
     return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
 
 
@@ -107,7 +149,7 @@ def _instance(found: Any, text: str) -> Any:
     if is_class and not issubclass(found, Module):
         raise ProgramError(f"{text} is a class, but not an nn.Module")
     if not callable(found):
-        raise ProgramError(f"{text} is a {type(found).__name__}, not a model or a function")
+        raise ProgramError(f"{text} is neither a model nor a function: {type(found).__name__}")
     if isinstance(found, Module) or not (is_class or _is_factory(found)):
         return found
     try:
@@ -140,5 +182,5 @@ def _load_weights(program: Any, path: str) -> None:
         raise ProgramError(f"there is no file of weights {path}")
     try:
         program.load_state_dict(load_safetensors(path))
-    except FxliteError as error:
+    except StateDictError as error:
         raise ProgramError(f"{path}: {error}") from error

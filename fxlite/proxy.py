@@ -115,7 +115,10 @@ class Proxy:
         raise self._no_value(".tolist()", "keep it an array, or compute the list before tracing")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise self._no_value("np.asarray or np.array", "use the value as it is")
+        raise self._no_value(
+            "np.asarray, np.array or the index of a plain array",
+            "use the value as it is; for array[x] or np.take(array, x) write fx.ops.take(array, x)",
+        )
 
     def __contains__(self, value: Any) -> bool:
         raise self._no_value("'in'", "use (x == value).any()")

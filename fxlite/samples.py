@@ -115,7 +115,9 @@ def _lift(value: Any) -> Any:
     return value
 
 
-def S(*args: Any, dims: Mapping[str, int] | None = None, rtol: float = 1e-5, **kwargs: Any) -> Sample:
+def S(
+    *args: Any, dims: Mapping[str, int] | None = None, rtol: float = 1e-5, **kwargs: Any
+) -> Sample:
     """A sample; strings like ``"f32[3,4]"`` are random arrays of that type."""
     lifted = {k: _lift(v) for k, v in kwargs.items()}
     return Sample(tuple(_lift(a) for a in args), lifted, dims or {}, rtol)

@@ -41,7 +41,11 @@ class Tracer:
     def is_leaf_module(self, module: Module, path: str) -> bool:
         """True if a call of the module stays one ``call_module`` node."""
         for leaf in self.leaves:
-            if leaf is module or leaf == path or (isinstance(leaf, type) and isinstance(module, leaf)):
+            if (
+                leaf is module
+                or leaf == path
+                or (isinstance(leaf, type) and isinstance(module, leaf))
+            ):
                 return True
         return False
 
@@ -97,7 +101,8 @@ class Tracer:
         if isinstance(value, shapes.NamedDim):
             return self._size_as_tensor(value, dtypes.int64)
         if isinstance(value, (tuple, list)):
-            return type(value)(self.create_arg(v) for v in value)
+            mapped = [self.create_arg(v) for v in value]
+            return type(value)(*mapped) if hasattr(value, "_fields") else type(value)(mapped)
         if isinstance(value, dict):
             return {k: self.create_arg(v) for k, v in value.items()}
         raise self.error(
@@ -109,7 +114,11 @@ class Tracer:
         return self._paths.get(id(module))
 
     def call_module(
-        self, module: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        module: Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """A module is called in the program: record a leaf, or go inside with its scope."""
         path = self.path_of_module(module)
@@ -252,7 +261,9 @@ class Tracer:
         else:
             self.root, function = Module(), root
         self.graph = Graph(self.root)
-        arguments, keywords = self._make_inputs(function, dict(inputs or {}), dict(concrete_args or {}))
+        arguments, keywords = self._make_inputs(
+            function, dict(inputs or {}), dict(concrete_args or {})
+        )
         token = active_tracer.set(self)
         try:
             if isinstance(root, Module):

@@ -139,7 +139,9 @@ def bind_dims(
             value = _solve(value, size, env, name, axis, declared, bound_by)
         if value != size:
             origin = ", ".join(
-                f"{n} = {env[n]} from {bound_by[n]}" for n in sorted(shapes.names(dim)) if n in bound_by
+                f"{n} = {env[n]} from {bound_by[n]}"
+                for n in sorted(shapes.names(dim))
+                if n in bound_by
             )
             raise ShapeError(
                 f"{name}: axis {axis} of {declared} must be {dim} = {value}"

@@ -270,9 +270,7 @@ class _Grouping:
             value = element_of(node, index, on_read)
             if not isinstance(value, Load):
                 return False  # padding or several inputs: not one strided access
-        return all(
-            flatten(index, read.type.shape).is_polynomial for read, index in sources
-        )
+        return all(flatten(index, read.type.shape).is_polynomial for read, index in sources)
 
 
 def _is_gemm(node: Node) -> bool:

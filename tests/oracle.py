@@ -51,10 +51,14 @@ def compare(rung: str, actual: Any, expected: Any, rtol: float | None = None) ->
         dtype = dtypes.dtype(e.dtype)
         if not dtype.is_float:
             if not np.array_equal(a, e):
-                raise Disagreement(f"{where}: {np.sum(a != e)} of {e.size} integers differ\n{a}\n{e}")
+                raise Disagreement(
+                    f"{where}: {np.sum(a != e)} of {e.size} integers differ\n{a}\n{e}"
+                )
             continue
         a, e = a.astype(np.float64), e.astype(np.float64)
-        if not (np.array_equal(np.isnan(a), np.isnan(e)) and np.array_equal(np.isinf(a), np.isinf(e))):
+        if not (
+            np.array_equal(np.isnan(a), np.isnan(e)) and np.array_equal(np.isinf(a), np.isinf(e))
+        ):
             raise Disagreement(f"{where}: NaN or infinity at different places\n{a}\n{e}")
         finite = np.isfinite(e)
         if not np.array_equal(a[~finite & ~np.isnan(e)], e[~finite & ~np.isnan(e)]):
@@ -63,9 +67,13 @@ def compare(rung: str, actual: Any, expected: Any, rtol: float | None = None) ->
             scale = max(float(np.abs(e[finite]).max()), 1e-30)
             error = float(np.abs(a[finite] - e[finite]).max()) / scale
             worst = max(worst, error)
-            limit = max(TOLERANCE[dtype.name], rtol if rtol is not None and dtype.name == "f32" else 0)
+            limit = max(
+                TOLERANCE[dtype.name], rtol if rtol is not None and dtype.name == "f32" else 0
+            )
             if error > limit:
-                raise Disagreement(f"{where}: largest error {error:.3g} of the largest value, {dtype}")
+                raise Disagreement(
+                    f"{where}: largest error {error:.3g} of the largest value, {dtype}"
+                )
     return worst
 
 
@@ -133,4 +141,10 @@ def _cuda(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
 
 
 #: The ways to run a traced module; each is compared with eager NumPy.
-RUNGS: dict[str, Any] = {"graph": _graph, "python": _python, "kernel": _kernel, "c": _c, "cuda": _cuda}
+RUNGS: dict[str, Any] = {
+    "graph": _graph,
+    "python": _python,
+    "kernel": _kernel,
+    "c": _c,
+    "cuda": _cuda,
+}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fxlite
-from fxlite.codegen.c.emit import CProgram, result_paths
+from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.header import result_paths
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.examples import Case, make_cases
 from fxlite.codegen.folder import write_folder
@@ -33,7 +34,8 @@ def save_bundle(
     cases: Sequence[Case] | None = None,
     force: bool = False,
 ) -> None:
-    """Write the bundle. ``cases`` are the inputs of the self-test; by default random ones of two sizes.
+    """Write the bundle. ``cases`` are the inputs of the self-test; by default random ones of two
+    sizes.
 
     Raises FolderError where the folder cannot be written or holds other files (``force`` writes
     into it nevertheless and leaves those files alone); on an error nothing is half-written."""
@@ -151,18 +153,19 @@ def readme(function: CFunction, cases: Sequence[Case]) -> str:
         title, "=" * len(title), "", f"Made by fxlite {fxlite.__version__}. "
         "Needs a C compiler and GNU make; no Python, no fxlite, no BLAS.", "",
         "Build and test", "--------------", "    make test", "",
-        f"runs the model on the inputs stored in {DATA}/ and compares it with what NumPy computed from",
-        "them. The Makefile says which flags are needed and why. OpenMP is used where the compiler has",
-        "it; the number of threads is an argument of every call.", "",
+        f"runs the model on the inputs stored in {DATA}/ and compares the outputs with what",
+        "NumPy computed from them. The Makefile says which flags are needed and why. OpenMP is",
+        "used where the compiler has it; the number of threads is an argument of every call.", "",
         "Files", "-----", *_files(name), "",
         "Inputs and outputs", "------------------",
-        "All arrays are dense and row-major, in the machine's byte order.", "", *_arguments(program), "",
+        "All arrays are dense and row-major, in the machine's byte order.", "",
+        *_arguments(program), "",
     ]  # fmt: skip
     if entry.dims:
         listed = ", ".join(entry.dims)
         lines += [
             "Named dims", "----------",
-            f"{listed}: sizes you choose with every call (0 or more); one build serves all of them.", "",
+            f"{listed}: sizes you choose with every call (0 or more); one build serves all.", "",
         ]  # fmt: skip
     lines += ["Memory", "------", *_memory(function, cases), ""]
     lines += ["How to call it", "--------------", *_example(program, cases[-1]), ""]
@@ -199,9 +202,9 @@ def _arguments(program: CProgram) -> list[str]:
     used = {spec.dtype for spec in (*entry.inputs, *entry.outputs)}
     notes = {
         "f32": "f32 is float", "f64": "f64 is double", "f16": "f16 is IEEE half, in uint16_t",
-        "bf16": "bf16 is the upper half of a float, in uint16_t", "bool": "bool is one byte, 0 or 1",
-        "u8": "u8 is uint8_t", "i8": "i8 is int8_t", "i16": "i16 is int16_t", "i32": "i32 is int32_t",
-        "i64": "i64 is int64_t",
+        "bf16": "bf16 is the upper half of a float, in uint16_t",
+        "bool": "bool is one byte, 0 or 1", "u8": "u8 is uint8_t", "i8": "i8 is int8_t",
+        "i16": "i16 is int16_t", "i32": "i32 is int32_t", "i64": "i64 is int64_t",
     }  # fmt: skip
     return [*lines, "", "; ".join(text for key, text in notes.items() if key in used) + "."]
 

@@ -1,7 +1,8 @@
 """Emit a program as C: one source file, one header, one weights blob.
 
-In: a GraphModule whose ops all have a body. Out: :class:`CProgram`: file texts, the packed weights and the
-description of the entry point. The C calls nothing but libm and OpenMP, and is right without OpenMP.
+In: a GraphModule whose ops all have a body. Out: :class:`CProgram`: file texts, the packed weights
+and the description of the entry point. The C calls nothing but libm and OpenMP, and is right
+without OpenMP.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import CONV_PREAMBLE
 from fxlite.codegen.c.gemm import PREAMBLE
+from fxlite.codegen.c.header import about, header_text
 from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import CPrinter, comment, signature, storage_type
 from fxlite.codegen.program import ALIGNMENT, Program, plan
 from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, DimText, Entry
 from fxlite.codegen.schedule import schedule
-from fxlite.errors import CodegenError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index, to_text
@@ -46,8 +46,9 @@ class Call:
 
 @dataclass(frozen=True)
 class CProgram:
-    """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function takes;
-    ``program`` is what was emitted, ``calls`` its steps, ``outputs`` the C names of its results."""
+    """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function
+    takes; ``program`` is what was emitted, ``calls`` its steps, ``outputs`` the C names of its
+    results."""
 
     name: str
     sources: Mapping[str, str]
@@ -71,7 +72,12 @@ def emit(module: GraphModule, name: str | None = None) -> CProgram:
     weights = _Weights(module)
     locations: list[str] = []
     calls = [
-        _call(found, f"k{number:0{len(str(len(program.groups)))}d}_{title_of(found)}", weights, locations)
+        _call(
+            found,
+            f"k{number:0{len(str(len(program.groups)))}d}_{title_of(found)}",
+            weights,
+            locations,
+        )
         for number, found in enumerate(program.groups)
     ]
     blob = weights.blob(calls, program)
@@ -179,14 +185,23 @@ class _Source:
     """Prints the header and the source file."""
 
     def __init__(
-        self, name: str, program: Program, calls: list[Call], weights: _Weights, locations: list[str]
+        self,
+        name: str,
+        program: Program,
+        calls: list[Call],
+        weights: _Weights,
+        locations: list[str],
     ) -> None:
         self.name, self.program, self.calls = name, program, calls
         self.weights, self.locations = weights, locations
         taken = {buffer_name(n) for n in program.module.graph.nodes} | set(program.dims)
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
-            own = node in program.slot_of or node.op != "call_function" or node in program.results[:number]
+            own = (
+                node in program.slot_of
+                or node.op != "call_function"
+                or node in program.results[:number]
+            )
             wish = f"out{number}" if own else buffer_name(node)
             while own and wish in taken:
                 wish = f"_{wish}"
@@ -204,63 +219,21 @@ class _Source:
             f"{storage_type(n.type.dtype)} *{o}" for n, o in zip(self.program.results, self.outputs)
         ]
         parts += [f"int64_t {d}" for d in self.program.dims]
-        return [*parts, "const void *weights", "void *workspace", "int n_threads", "fx_error *error"]
+        return [
+            *parts,
+            "const void *weights",
+            "void *workspace",
+            "int n_threads",
+            "fx_error *error",
+        ]
 
     def _header(self) -> str:
-        guard = f"{self.name.upper()}_H"
-        lines = [
-            comment(self._about()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
-            "#ifndef FX_ERROR_DEFINED", "#define FX_ERROR_DEFINED",
-            "/* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for an axis of",
-            "   `limit` elements, at the place number `where`), 2 out of memory. */",
-            "typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;",
-            "#endif", "",
-            *(f"/* where {i}: {t} */" for i, t in enumerate(self.locations)),
-            *([""] if self.locations else []),
-            "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-            f"/* Bytes of the weights, the contents of {self.name}_weights.bin. */",
-            f"#define {self.name.upper()}_WEIGHTS_BYTES {len_text(self.weights)}", "",
-            "/* Bytes of workspace that a call with these arguments needs. */",
-            self._workspace_signature() + ";", "",
-            comment(self._run_documentation()),
-            "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))[:-2] + ";", "",
-            "#ifdef __cplusplus", "}", "#endif", "#endif", "",
-        ]  # fmt: skip
-        return "\n".join(lines)
-
-    def _run_documentation(self) -> str:
-        """What a caller has to know about each argument."""
-        paths = result_paths(self.program.module)
-        rows = [(buffer_name(n), f"in   {n.type}") for n in self.program.inputs]
-        for node, name, path in zip(self.program.results, self.outputs, paths):
-            rows.append((name, f"out  {node.type}" + (f"  (the program's {path})" if path else "")))
-        if self.program.dims:
-            rows.append((", ".join(self.program.dims), "sizes of the named dims, 0 or more"))
-        rows += [
-            ("weights", f"{self.name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),
-            ("workspace", "memory to compute in, 64-byte aligned; may be NULL if no bytes are needed"),
-            ("n_threads", "how many OpenMP threads to use at most, 1 or more"),
-            ("error", "filled in; what went wrong"),
-        ]
-        width = min(24, max(len(name) for name, _ in rows))
-        return "\n".join([
-            "Run the model.", "", *(f"  {name:<{width}}  {text}" for name, text in rows), "",
-            "Arrays are dense and row-major"
-            + (", f16 and bf16 as their bits" if self._has_half() else "")
-            + "; outputs may overlap nothing else. Returns 0, or error->code.",
-            "Calls with different workspaces and outputs may run at the same time.",
-        ])  # fmt: skip
-
-    def _has_half(self) -> bool:
-        nodes = (*self.program.inputs, *self.program.results)
-        return any(n.type.dtype.name in ("f16", "bf16") for n in nodes)
-
-    def _about(self) -> str:
-        inputs = ", ".join(f"{n.target}: {n.type}" for n in self.program.inputs)
-        outputs = ", ".join(str(n.type) for n in self.program.results)
-        result = outputs if len(self.program.results) == 1 else f"({outputs})"
-        made = f"Made by fxlite from {self.program.module.name}."
-        return f"{self.name}: ({inputs}) -> {result}\n{made}"
+        run = "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))
+        size = len_text(self.weights)
+        return header_text(
+            self.name, self.program, self.outputs, self.locations, size,
+            f"{self._workspace_signature()};", f"{run[:-2]};",
+        )  # fmt: skip
 
     def _workspace_signature(self) -> str:
         dims = "".join(f"int64_t {d}, " for d in self.program.dims)
@@ -268,7 +241,8 @@ class _Source:
 
     # -- source --------------------------------------------------------------------------------
     def _source(self) -> str:
-        text = [comment(self._about()), f'#include "{self.name}.h"', "", "#include <math.h>",
+        text = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', "",
+                "#include <math.h>",
                 "#include <stdbool.h>", "#include <string.h>", "", '#include "fx_math.h"', "",
                 C_HELPERS]  # fmt: skip
         anchors = [c.group.anchor for c in self.calls if c.group.anchor is not None]
@@ -286,23 +260,25 @@ class _Source:
         slots = self.program.slots
         dims = "".join(f"int64_t {d}, " for d in self.program.dims)
         lines = [
-            comment("Byte offsets of the workspace's slots, in which values take turns; the last ones are\n"
-                    "the scratch space of the templates and the end."),
+            comment("Byte offsets of the workspace's slots, in which values take turns; the last ones\n"
+                    "are the scratch space of the templates and the end."),
             f"static void layout({dims}int n_threads, int64_t offset[{len(slots) + 2}]) {{",
             "    offset[0] = 0;",
         ]  # fmt: skip
         users: dict[int, list[str]] = {}
         for node, slot in self.program.slot_of.items():
             users.setdefault(slot, []).append(node.name)
-        for number, slot in enumerate(slots):
+        for number, each in enumerate(slots):
             names = ", ".join(users[number][:6]) + (", ..." if len(users[number]) > 6 else "")
-            lines.append(f"    offset[{number + 1}] = offset[{number}] + {dim_c(slot.size)};  // {names}")
+            lines.append(
+                f"    offset[{number + 1}] = offset[{number}] + {dim_c(each.size)};  // {names}"
+            )
         scratch = list(dict.fromkeys(c.scratch for c in self.calls if c.scratch != "0"))
         lines.append(f"    int64_t scratch = {scratch[0] if scratch else 0};")
         lines += [f"    scratch = fx_max(scratch, {s});" for s in scratch[1:]]
         last = len(slots)
         lines.append(f"    offset[{last + 1}] = offset[{last}] + (scratch + 63) / 64 * 64;")
-        unused = [d for d in self.program.dims] + ["n_threads"]
+        unused = [*self.program.dims, "n_threads"]
         body = "\n".join(lines[2:])
         lines += [f"    (void)({u});" for u in unused if not re.search(rf"\b{u}\b", body)]
         return [*lines, "}"]
@@ -328,7 +304,8 @@ class _Source:
         ]
         for name, (position, ctype) in self.weights.offsets.items():
             lines.append(
-                f"    const {ctype} *const {name} = (const {ctype} *)((const char *)weights + {position});"
+                f"    const {ctype} *const {name} = "
+                f"(const {ctype} *)((const char *)weights + {position});"
             )
         for node, slot in program.slot_of.items():
             ctype = storage_type(node.type.dtype)
@@ -338,7 +315,9 @@ class _Source:
             )
         for node, source in program.stored.items():
             name, ctype = buffer_name(node), storage_type(node.type.dtype)
-            lines.append(f"    const {ctype} *const {name} = {buffer_name(source)};  // {node.type}")
+            lines.append(
+                f"    const {ctype} *const {name} = {buffer_name(source)};  // {node.type}"
+            )
         lines.append("    error->code = 0;")
         for call in self.calls:
             joined = ", ".join(call.arguments)
@@ -365,24 +344,6 @@ class _Source:
         return lines
 
 
-def result_paths(module: GraphModule) -> list[str]:
-    """Where each flat result stands in the program's result: ``["logits"]``, ``[1]``, ``.hidden``;
-    empty text for a program that returns one array."""
-    paths: list[str] = []
-    work: list[tuple[str, Any]] = [("", module.graph.output_node().args[0])]
-    while work:
-        path, value = work.pop()
-        if isinstance(value, Node):
-            paths.append(path)
-        elif isinstance(value, dict):
-            work += reversed([(f'{path}["{k}"]', v) for k, v in value.items()])
-        elif hasattr(value, "_fields"):
-            work += reversed([(f"{path}.{k}", v) for k, v in zip(value._fields, value)])
-        elif isinstance(value, (tuple, list)):
-            work += reversed([(f"{path}[{i}]", v) for i, v in enumerate(value)])
-    return paths
-
-
 def len_text(weights: _Weights) -> str:
     """Size of the blob as text."""
     end = 0
@@ -392,5 +353,3 @@ def len_text(weights: _Weights) -> str:
             array = next(a for n, a in weights.arrays.items() if buffer_name(n) == name)
         end = max(end, position + -(-array.nbytes // ALIGNMENT) * ALIGNMENT)
     return str(end)
-
-

@@ -73,9 +73,9 @@ int omp_get_thread_num(void);
 
 /* For tiles: one copy of the code, whoever calls it. */
 #ifdef __clang__
-#define TILE_FUNCTION __attribute__((noinline, unused))
+#define TILE_FUNCTION __attribute__((noinline, unused, aligned(64)))
 #else
-#define TILE_FUNCTION __attribute__((noinline, noclone, unused))
+#define TILE_FUNCTION __attribute__((noinline, noclone, unused, aligned(64)))
 #endif
 
 /* The vector of those elements of a (numbered from 0) and b (following a's) that are listed. */

@@ -1,4 +1,5 @@
-"""The self-test of a C bundle: a C program that runs the model on stored inputs and judges the outputs.
+"""The self-test of a C bundle: a C program that runs the model on stored inputs and judges the
+outputs.
 
 In: an emitted program and the cases that were stored. Out: the text of ``NAME_selftest.c``.
 """
@@ -196,7 +197,8 @@ def _test(program: CProgram) -> str:
             )
         lines += _wrapped(f"        failed |= {call};")
     lines += [
-        '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time", best * 1e3, runs);',
+        '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time",'
+        " best * 1e3, runs);",
         "    }",
         "    free(workspace);",
         *(f"    free({v});" for v, _, _ in inputs),
@@ -229,7 +231,8 @@ def _wrapped(line: str) -> list[str]:
 def _main(program: CProgram, cases: Sequence[Case]) -> str:
     name, upper = program.name, program.name.upper()
     calls = [
-        f"    failed += test({', '.join([str(i), *map(str, c.dims.values()), 'weights', 'n_threads'])});"
+        f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}"
+        "weights, n_threads);"
         for i, c in enumerate(cases, start=1)
     ]
     return "\n".join([

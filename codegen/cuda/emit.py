@@ -1,7 +1,7 @@
 """Emit a program as CUDA C: one ``.cu`` file, the launches that run it, and its weights.
 
-In: a GraphModule whose ops all have a body. Out: :class:`CudaProgram`. The text is the same for NVRTC,
-nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and nothing else.
+In: a GraphModule whose ops all have a body. Out: :class:`CudaProgram`. The text is the same for
+NVRTC, nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and nothing else.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. ``grid`` holds C expressions of the dims; ``arguments`` are names of buffers,
-    of dims, and ``error``; ``stores`` is the value it computes."""
+    """One kernel launch. ``grid`` holds C expressions of the dims; ``arguments`` are names of
+    buffers, of dims, and ``error``; ``stores`` is the value it computes."""
 
     kernel: str
     grid: tuple[str, str, str]
@@ -161,7 +161,6 @@ def _weights(module: GraphModule, program: Program, launches: list[Launch]) -> d
     for node in module.graph.find_nodes(op="get_attr"):
         if buffer_name(node) in used:
             array = np.ascontiguousarray(module.get_attribute(node.target))
-            result[buffer_name(node)] = (
-                array.view(np.uint16) if node.type.dtype.name == "bf16" else array
-            )
+            bits = node.type.dtype.name == "bf16"
+            result[buffer_name(node)] = array.view(np.uint16) if bits else array
     return result

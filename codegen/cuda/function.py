@@ -1,13 +1,14 @@
 """The CUDA back end of :func:`fxlite.compile`.
 
-In: a traced module and where it shall run. Out: :class:`CudaFunction`: a callable on NumPy arrays that
-knows its sources and the machine code for any architecture. ``device`` is a GPU's number (default 0);
-``"shim"`` runs the same kernels on the CPU, slowly, for tests; an architecture such as ``"sm_90"``
-compiles and runs nothing, which needs no GPU.
+In: a traced module and where it shall run. Out: :class:`CudaFunction`: a callable on NumPy arrays
+that knows its sources and the machine code for any architecture. ``device`` is a GPU's number
+(default 0); ``"shim"`` runs the same kernels on the CPU, slowly, for tests; an architecture such as
+``"sm_90"`` compiles and runs nothing, which needs no GPU.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -26,8 +27,8 @@ from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
 
 _HINT = (
-    'without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and device="shim" '
-    "runs the same kernels on the CPU"
+    'without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and '
+    'device="shim" runs the same kernels on the CPU'
 )
 
 
@@ -45,11 +46,11 @@ class Cubins(dict[str, Cubin]):
 
 
 class CudaFunction:
-    """A model compiled to CUDA C. ``graph_module`` is what was traced, ``optimized`` what was emitted,
-    ``program`` its kernels and launches, ``cubins`` the machine code by architecture.
+    """A model compiled to CUDA C. ``graph_module`` is what was traced, ``optimized`` what was
+    emitted, ``program`` its kernels and launches, ``cubins`` the machine code by architecture.
 
-    Raises CudaDeviceNotFound where there is no GPU, CudaToolkitNotFound where NVRTC is missing; both say
-    what to install."""
+    Raises CudaDeviceNotFound where there is no GPU, CudaToolkitNotFound where NVRTC is missing;
+    both say what to install."""
 
     def __init__(
         self,
@@ -78,7 +79,8 @@ class CudaFunction:
         if isinstance(device, str):
             if not re.fullmatch(r"sm_\d+[af]?", device):
                 raise ArgumentError(
-                    f'device must be a number, "shim" or an architecture such as "sm_90", not {device!r}'
+                    'device must be a number, "shim" or an architecture such as "sm_90", '
+                    f"not {device!r}"
                 )
             self.cubins[device]
             return None
@@ -90,8 +92,8 @@ class CudaFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
             raise CudaDeviceNotFound(
-                f"{self.program.name} was compiled for {', '.join(self.cubins)} without a device, so it "
-                "cannot be called; leave device= out where there is a GPU"
+                f"{self.program.name} was compiled for {', '.join(self.cubins)} and has no device, "
+                "so it cannot be called; leave device= out where there is a GPU"
             )
         result = self.function(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)
@@ -101,9 +103,10 @@ class CudaFunction:
         """File name -> text of the emitted CUDA C and its headers."""
         return self.program.sources
 
-    def save(self, folder: str) -> None:
-        """Write the sources, the weights, the cubins made so far, and a README with the memory plan and
-        the launches in order."""
+    def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
+        """Write the sources, the weights, the cubins made so far, and a README with the memory plan
+        and the launches in order. Raises FolderError for a folder that holds other files, unless
+        ``force`` is given."""
 
         def write(into: Path) -> None:
             for name, text in self.sources.items():
@@ -114,4 +117,4 @@ class CudaFunction:
                 (into / f"{self.program.name}.{arch}.cubin").write_bytes(cubin.code)
             (into / "README.md").write_text(readme(self.program))
 
-        write_folder(folder, write)
+        write_folder(folder, write, force=force)

@@ -17,6 +17,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fxlite.codegen.printer import wrap
+
 __all__ = [
     "RESERVED",
     "CudaGemmSpec",
@@ -266,7 +268,8 @@ def _kernel(spec: CudaGemmSpec, threads: int, body: list[str]) -> str:
     line = f"{head}{spec.parameters}) {{"
     if len(line) > 100:
         line = f"{head}\n    " + re.sub(r"\s*,\s*", ",\n    ", spec.parameters.strip()) + ") {"
-    return "\n".join([*comment, line, *_indented("\n".join(body), 1), "}"]) + "\n"
+    lines = [part for text in _indented("\n".join(body), 1) for part in wrap(text)]
+    return "\n".join([*comment, line, *lines, "}"]) + "\n"
 
 
 def _indented(text: str, levels: int) -> list[str]:

@@ -1,8 +1,8 @@
 """Print the kernels of :mod:`fxlite.codegen.cuda.schedule` as CUDA C.
 
 In: a :class:`~fxlite.codegen.cuda.schedule.DeviceKernel`. Out: the text of an ``extern "C"
-__global__`` function. Expressions and plain statements are printed as for C; only shared loops, block
-reductions and the head of a function differ.
+__global__`` function. Expressions and plain statements are printed as for C; only shared loops,
+block reductions and the head of a function differ.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 In: a :class:`~fxlite.codegen.cuda.emit.CudaProgram` and a
 :class:`~fxlite.codegen.runtime.launcher.Launcher` that holds its kernels. Out: :class:`CudaRunner`,
-called with NumPy arrays: it uploads the inputs, launches in order, and downloads the results. Weights
-are uploaded once. Each slot of the memory plan is a buffer of its own, in which values take turns, so
-that the shim sees a write outside it.
+called with NumPy arrays: it uploads the inputs, launches in order, and downloads the results.
+Weights are uploaded once. Each slot of the memory plan is a buffer of its own, in which values take
+turns, so that the shim sees a write outside it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments, storage_dtype
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
 from fxlite.dtypes import dtype
-from fxlite.graph import Node
 from fxlite.index import Index
 
 Array = np.ndarray[Any, Any]
@@ -33,8 +32,8 @@ _ERROR = np.dtype(
 
 
 class CudaRunner:
-    """A CUDA program on a launcher. Takes and returns what the C function of the model does, and raises
-    the same errors: TypeError, ValueError, IndexError."""
+    """A CUDA program on a launcher. Takes and returns what the C function of the model does, and
+    raises the same errors: TypeError, ValueError, IndexError."""
 
     def __init__(self, program: CudaProgram, launcher: Launcher) -> None:
         self.program, self.launcher = program, launcher
@@ -85,9 +84,8 @@ class CudaRunner:
         for node, slot in program.slot_of.items():
             held[buffer_name(node)] = slots[slot]
         for node in program.results:
-            if node.op == "call_function" and node not in program.slot_of:
-                if buffer_name(node) not in held:
-                    held[buffer_name(node)] = keep(launcher.alloc(size(node.type.nbytes)))
+            if node.op == "call_function" and buffer_name(node) not in held:
+                held[buffer_name(node)] = keep(launcher.alloc(size(node.type.nbytes)))
         for node, source in program.stored.items():
             held[buffer_name(node)] = held[buffer_name(source)]
         if self._checks:
@@ -109,23 +107,22 @@ class CudaRunner:
 def readme(program: CudaProgram) -> str:
     """How to run the program by hand: memory, then launches."""
     plan = program.program
-    slots: dict[int, list[Node]] = {}
-    for node, slot in plan.slot_of.items():
-        slots.setdefault(slot, []).append(node)
-    lines = [f"# {program.name}", "", f"`{program.entry}`", "",
-             "Made by fxlite. Compile with `nvcc -arch=sm_90 -cubin` (any architecture from sm_75), or",
-             "with NVRTC. All arrays are dense and row-major.", "", "## Memory", ""]  # fmt: skip
+    users: dict[int, list[str]] = {}
+    for node, number in plan.slot_of.items():
+        users.setdefault(number, []).append(f"`{buffer_name(node)}`")
+    how = (
+        "Made by fxlite. Compile with `nvcc -arch=sm_90 -cubin` (any architecture from sm_75), or "
+        "with NVRTC.\nAll arrays are dense and row-major. Weights lie one after another in "
+        f"`{program.name}_weights.bin`."
+    )
+    lines = [f"# {program.name}", "", f"`{program.entry}`", "", how, "", "## Memory", ""]
     lines += [f"- input `{buffer_name(n)}`: {n.type}" for n in plan.inputs]
     position = 0
     for name, array in program.weights.items():
-        lines.append(
-            f"- weight `{name}`: {array.dtype}{list(array.shape)}, at byte {position} of "
-            f"`{program.name}_weights.bin`"
-        )
+        lines.append(f"- weight `{name}`: {array.dtype}{list(array.shape)}, at byte {position}")
         position += array.nbytes + -array.nbytes % 64
     for number, slot in enumerate(plan.slots):
-        users = ", ".join(f"`{buffer_name(n)}`" for n in slots[number])
-        lines.append(f"- slot {number}, {slot.size} bytes, in turn: {users}")
+        lines.append(f"- slot {number}, {slot.size} bytes, in turn: {', '.join(users[number])}")
     lines += [
         f"- `{buffer_name(n)}` is the memory of `{buffer_name(s)}`" for n, s in plan.stored.items()
     ]
@@ -134,9 +131,11 @@ def readme(program: CudaProgram) -> str:
         for i, n in enumerate(plan.results)
     ]
     lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]
-    lines += ["A grid with a zero is not launched. `error` is a zeroed `fx_error` in device memory; after",
-              "the last launch its `code` is 1 if an index was out of range.", ""]  # fmt: skip
-    return "\n".join(lines)
+    lines += [
+        "A grid with a zero is not launched. `error` is a zeroed `fx_error` in device memory;",
+        "after the last launch its `code` is 1 if an index was out of range.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def weights_blob(program: CudaProgram) -> bytes:

@@ -48,8 +48,8 @@ class Spread(For):
 
 @dataclass(frozen=True)
 class Combine(Assign):
-    """The block's total of what each thread holds in ``target``; every thread gets it. ``kind``: sum,
-    product, max, min."""
+    """The block's total of what each thread holds in ``target``; every thread gets it. ``kind``:
+    sum, product, max, min."""
 
     kind: str = "sum"
 
@@ -172,8 +172,8 @@ class _Mapping:
     def spread(
         self, over: str, name: str, parts: Sequence[Var], body: Sequence[Stmt]
     ) -> list[Stmt]:
-        """The loops ``parts`` as one. Addresses that need no division are rewritten over it; for the
-        others the printer computes the parts."""
+        """The loops ``parts`` as one. Addresses that need no division are rewritten over it; for
+        the others the printer computes the parts."""
         if len(parts) == 1:
             return [Spread(parts[0], tuple(body), "parallel", over=over)]
         flat = Var(self._fresh(name), product(v.extent for v in parts))
@@ -251,7 +251,7 @@ def _by_one_thread(body: list[Stmt], s: Stmt) -> list[Stmt]:
 
 
 class _Joined:
-    """Rewrites statements over one loop in place of several, where addresses stay free of divisions."""
+    """Rewrites statements over one loop in place of several, where no address needs a division."""
 
     def __init__(self, flat: Var, parts: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> None:
         extents = [v.extent for v in parts]

@@ -1,7 +1,8 @@
 """Match contraction groups to CUDA's matrix-product template.
 
-In: a group anchored at a matmul or linear. Out: its kernel, with operand addresses and epilogue printed
-from the group's expressions, and its launch. Weights stay as they are: the kernel reads any strides.
+In: a group anchored at a matmul or linear. Out: its kernel, with operand addresses and epilogue
+printed from the group's expressions, and its launch. Weights stay as they are: the kernel reads any
+strides.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from fxlite.passes.group import Group
 
 @dataclass(frozen=True)
 class CudaTemplate:
-    """A rendered template, the names of the buffers and dims it takes, and the old names of dims that
-    its launch calls otherwise."""
+    """A rendered template, the names of the buffers and dims it takes, and the old names of dims
+    that its launch calls otherwise."""
 
     rendered: RenderedKernel
     arguments: tuple[str, ...]
@@ -70,7 +71,7 @@ def render(group: Group, name: str, locations: list[str]) -> CudaTemplate:
             a=a,
             b=b,
             epilogue=finish,
-            comment=f"{document(group)}\nOne block of threads for each tile of {TILE} x {TILE} elements.",
+            comment=f"{document(group)}\nOne block for each tile of {TILE} x {TILE} elements.",
         )
     )
     return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)

@@ -18,12 +18,13 @@ from fxlite.types import parse_type
 
 
 class Buffer(str):
-    """The type text of an array that is not trained: ``Weights(running_mean=Buffer("f32[16]"))``."""
+    """The type text of an array that is not trained:
+    ``Weights(running_mean=Buffer("f32[16]"))``."""
 
 
 class Weights(Module):
-    """Named arrays and children. A value is a type text (a parameter of zeros), a :class:`Buffer` (a
-    buffer of zeros) or a module; ``children`` maps names that are not identifiers to values."""
+    """Named arrays and children. A value is a type text (a parameter of zeros), a :class:`Buffer`
+    (a buffer of zeros) or a module; ``children`` maps names that are not identifiers to values."""
 
     def __init__(self, children: Mapping[Any, Any] | None = None, /, **named: Any) -> None:
         super().__init__()

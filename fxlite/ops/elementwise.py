@@ -167,9 +167,11 @@ def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> l
         S(uniform("bf16[6]", low, high)),
         S("f32[0,3]"),
     ]
-    return [*found, S(uniform("i32[5]", max(low, 0), 4)), S(uniform("i8[5]", max(low, 0), 4))] if (
-        ints
-    ) else found
+    return (
+        [*found, S(uniform("i32[5]", max(low, 0), 4)), S(uniform("i8[5]", max(low, 0), 4))]
+        if (ints)
+        else found
+    )
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
@@ -214,7 +216,13 @@ binary("maximum", np.maximum, promoted, "Larger of the two; NaN wins.", commutat
        scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "maximum", x, y))  # fmt: skip
 binary("minimum", np.minimum, promoted, "Smaller of the two; NaN wins.", commutative=True,
        scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "minimum", x, y))  # fmt: skip
-binary("atan2", np.arctan2, floating, "Angle of the point (y, x): ``arctan2(x, y)``.", aliases=("arctan2",))
+binary(
+    "atan2",
+    np.arctan2,
+    floating,
+    "Angle of the point (y, x): ``arctan2(x, y)``.",
+    aliases=("arctan2",),
+)
 
 unary("neg", np.negative, numeric, "``-x``.", aliases=("negative",), symbol="-")
 unary("abs", np.abs, promoted, "Absolute value.", aliases=("absolute", "fabs"),
@@ -233,9 +241,21 @@ def _reciprocal(x: Any) -> Any:
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
 unary("exp", _quiet(np.exp), floating, "``e**x``.", samples=_float_samples(-20, 20))
-unary("expm1", _quiet(np.expm1), floating, "``e**x - 1``, exact near 0.", samples=_float_samples(-5, 5))
+unary(
+    "expm1",
+    _quiet(np.expm1),
+    floating,
+    "``e**x - 1``, exact near 0.",
+    samples=_float_samples(-5, 5),
+)
 unary("log", _quiet(np.log), floating, "Natural logarithm.", samples=_float_samples(0.01, 100))
-unary("log1p", _quiet(np.log1p), floating, "``log(1 + x)``, exact near 0.", samples=_float_samples(-0.9, 9))
+unary(
+    "log1p",
+    _quiet(np.log1p),
+    floating,
+    "``log(1 + x)``, exact near 0.",
+    samples=_float_samples(-0.9, 9),
+)
 unary("log2", _quiet(np.log2), floating, "Logarithm to base 2.", samples=_float_samples(0.01, 100),
       scalar=lambda x: expr.apply("mul", expr.apply("log", x), expr.const(1 / math.log(2), x.dtype)))  # fmt: skip
 unary("sqrt", _quiet(np.sqrt), floating, "Square root.", samples=_float_samples(0, 100))
@@ -319,7 +339,12 @@ unary("sigmoid", sigmoid_reference, floating, "Logistic function ``1 / (1 + exp(
       samples=_float_samples(-9, 9))  # fmt: skip
 
 # -- rounding --------------------------------------------------------------------------------------
-for _name, _numpy in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("round", np.rint)):
+for _name, _numpy in (
+    ("floor", np.floor),
+    ("ceil", np.ceil),
+    ("trunc", np.trunc),
+    ("round", np.rint),
+):
     unary(_name, _numpy, floating if _name == "round" else promoted,
           {"round": "Nearest integer, halves to even.", "floor": "Largest integer <= x.",
            "ceil": "Smallest integer >= x.", "trunc": "Integer part."}[_name],
@@ -345,7 +370,9 @@ for _name in ("and", "or", "xor"):
     binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"), integral, f"``x {_symbol} y``, bit by bit.",
            scalar=_name, symbol=_symbol, commutative=True, samples=_BITS)  # fmt: skip
 _SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2)]
-binary("left_shift", np.left_shift, integral, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS)
+binary(
+    "left_shift", np.left_shift, integral, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS
+)
 binary("right_shift", np.right_shift, integral, "``x >> y``, arithmetic.", scalar="shr", symbol=">>",
        samples=_SHIFTS)  # fmt: skip
 unary("logical_not", np.logical_not, truth, "True where x is zero or False.", result=dtypes.bool_,

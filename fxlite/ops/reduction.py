@@ -155,7 +155,9 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
     def call(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
         return reference(x, axis=axis, keepdims=keepdims)
 
-    call.__doc__ = f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
+    call.__doc__ = (
+        f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
+    )
     samples = [S("f32[B,7]", axis=1, dims={"B": 3}), S("f32[4,5]"), S("i32[4,5]", axis=0),
                S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
                S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1)]  # fmt: skip
@@ -204,5 +206,3 @@ def _(i: MultiIndex, x: Reader, axis: int = 0) -> Expr:
         return expr.cast(x[(*i[:axis], k, *i[axis + 1 :])], result.compute)
 
     return expr.cast(expr.reduce("sum", [i[axis] + 1], element), result)
-
-

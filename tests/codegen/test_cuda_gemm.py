@@ -141,7 +141,7 @@ def test_prologues_replace_loads_and_literal_sizes_fold() -> None:
         a=Operand("x", "0", "17", "1"),
         b=Operand("w", "0", "1", "17"),
         prologue_a=lambda row, k: f"scale * x[{row} * 17 + {k}]",
-        prologue_b=lambda k, col: f"fx_to_float(((const fx_bfloat16 *)w)[{col} * 17 + {k}])",
+        prologue_b=lambda k, col: f"fx_f32_from_bf16(w[{col} * 17 + {k}])",
         epilogue=lambda value, row, col: f"y[{row} * 5 + {col}] = {value};",
     )
     result = render_gemm(kernel)
@@ -150,7 +150,7 @@ def test_prologues_replace_loads_and_literal_sizes_fold() -> None:
     x = random.integers(-128, 128, (70, 17)).astype(np.int8)
     w = random.integers(-8, 8, (5, 17)).astype(np.float32)
     y = np.full((70, 5), np.nan, np.float32)
-    module = ShimModule('#include "prelude.cuh"\n' + result.text)
+    module = ShimModule('#include "prelude.cuh"\n#include "fx_math.h"\n' + result.text)
     args: list[Any] = [x, (w.view(np.uint32) >> 16).astype(np.uint16), y, 0.5]
     module.launch("quantized", (2, 1, 1), result.block, 0, args)
     np.testing.assert_array_equal(y, 0.5 * x.astype(np.float32) @ w.T)

@@ -1,0 +1,126 @@
+"""Fair timing on a machine that others use too.
+
+In: callables that run one block of repetitions, one per engine. Out: :class:`Timing` for each. The
+engines take turns (A B C, B C A, ...), so that a slow minute hits all of them. For every block the
+processor time that *other* programs used is read from ``/proc/stat``; rounds in which they took more
+than a fraction of a core are left out, or, where too few quiet ones remain, the noisiest half is.
+Speed-ups are medians of ratios within a round, never ratios of times measured minutes apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Cores of other programs up to which a block counts as quiet.
+QUIET = 0.15
+#: Rounds that must be quiet; with fewer the result is marked noisy.
+ENOUGH = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """Repetitions in a row: median seconds of one, how many, and the cores others used meanwhile."""
+
+    seconds: float
+    repetitions: int
+    foreign: float
+
+
+@dataclass
+class Timing:
+    """Blocks of one engine, one per round."""
+
+    blocks: list[Block] = field(default_factory=list)
+
+    def median(self, rounds: Sequence[int]) -> float:
+        """Seconds of one call: median over the rounds."""
+        return statistics.median(self.blocks[r].seconds for r in rounds)
+
+
+@dataclass
+class Comparison:
+    """Timings of engines that took turns."""
+
+    engines: dict[str, Timing]
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds that count."""
+        count = len(next(iter(self.engines.values())).blocks)
+        noise = [max(t.blocks[r].foreign for t in self.engines.values()) for r in range(count)]
+        quiet = [r for r in range(count) if noise[r] < QUIET]
+        if len(quiet) >= min(ENOUGH, count):
+            return quiet
+        return sorted(range(count), key=noise.__getitem__)[: max(1, (count + 1) // 2)]
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether other programs ran during the rounds that count."""
+        return any(t.blocks[r].foreign >= QUIET for t in self.engines.values() for r in self.rounds)
+
+    def seconds(self, engine: str) -> float:
+        """Median seconds of one call."""
+        return self.engines[engine].median(self.rounds)
+
+    def speedup(self, engine: str, over: str) -> float:
+        """How many times faster ``engine`` is than ``over``: median of the ratios within rounds."""
+        mine, other = self.engines[engine].blocks, self.engines[over].blocks
+        return statistics.median(other[r].seconds / mine[r].seconds for r in self.rounds)
+
+
+def busy_seconds() -> float:
+    """Processor seconds all programs of the machine have used; 0 where the system does not say."""
+    try:
+        fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return 0.0
+    idle = fields[3] + fields[4]
+    return float(sum(fields) - idle) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def block(call: Callable[[], Any], seconds: float, warm: float = 0.02) -> Block:
+    """Call for about ``seconds`` (at least three times), after ``warm`` seconds that do not count."""
+    end = time.perf_counter() + warm
+    call()
+    while time.perf_counter() < end:
+        call()
+    gc.collect()
+    gc.disable()
+    durations: list[float] = []
+    busy, own, start = busy_seconds(), time.process_time(), time.perf_counter()
+    now = start
+    while now - start < seconds or len(durations) < 3:
+        call()
+        after = time.perf_counter()
+        durations.append(after - now)
+        now = after
+    foreign = (busy_seconds() - busy - (time.process_time() - own)) / (now - start)
+    gc.enable()
+    return Block(statistics.median(durations), len(durations), max(0.0, foreign))
+
+
+def compare(
+    engines: Mapping[str, Callable[[], Block]],
+    rounds: int,
+    most: int,
+    pause: float = 0.02,
+) -> Comparison:
+    """Let the engines run block after block in turns: at least ``rounds`` rounds, and further ones, up
+    to ``most``, until enough are quiet. ``pause`` seconds between blocks let spinning threads sleep."""
+    names = list(engines)
+    result = Comparison({name: Timing() for name in names})
+    for number in range(most):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            time.sleep(pause)
+            result.engines[name].blocks.append(engines[name]())
+        if number + 1 >= rounds and not result.is_noisy:
+            break
+    return result

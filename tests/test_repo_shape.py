@@ -1,0 +1,179 @@
+"""The shape of the repository: imports go down only, everything public is documented, and no file
+depends on one machine.
+
+The rules are read from the sources, imports inside functions included.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+#: The front door: what may reach upwards.
+FRONT_DOOR = {"fxlite/__init__.py", "fxlite/__main__.py", "fxlite/cli.py", "fxlite/compile.py"}
+
+
+def sources(*tops: str) -> list[Path]:
+    """Python files below these folders, links not followed."""
+    found = [
+        path
+        for top in tops
+        for path in sorted((ROOT / top).rglob("*.py"))
+        if not any(folder.is_symlink() for folder in path.parents)
+    ]
+    assert found
+    return found
+
+
+PACKAGE = sources("fxlite", "passes", "codegen")
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import, anywhere; for ``from a import b`` both ``a`` and ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, *([base] if base else [])])
+            yield node.lineno, base
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if called in ("import_module", "__import__") and node.args:
+                argument = node.args[0]
+                if isinstance(argument, ast.Constant):
+                    yield node.lineno, str(argument.value)
+
+
+def package_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parent.parts
+    return ".".join(parts if parts[0] == "fxlite" else ("fxlite", *parts))
+
+
+def upward(path: Path, text: str) -> list[str]:
+    """Imports in this file that go up, as ``file:line: module``."""
+    top = path.relative_to(ROOT).parts[0]
+    forbidden = {"fxlite": ("fxlite.passes", "fxlite.codegen"), "passes": ("fxlite.codegen",)}
+    by_wrong_name = ("tests", "tutorials", "passes", "codegen")
+    wrong = []
+    for line, module in imported(ast.parse(text), package_of(path)):
+        up = forbidden.get(top, ()) if relative(path) not in FRONT_DOOR else ()
+        for name in (*up, *by_wrong_name):
+            if module == name or module.startswith(f"{name}."):
+                wrong.append(f"{relative(path)}:{line}: {module}")
+    return sorted(set(wrong))
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=relative)
+def test_imports_go_down(path: Path) -> None:
+    assert not upward(path, path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("fxlite/graph.py", "import fxlite.passes"),
+        ("fxlite/graph.py", "def f():\n    from fxlite import codegen"),
+        ("fxlite/nn/linear.py", "from ..passes import base"),
+        ("fxlite/nn/linear.py", "from .. import codegen"),
+        ("passes/cse.py", "import importlib\nimportlib.import_module('fxlite.codegen.c')"),
+        ("passes/cse.py", "from passes.base import Pass"),
+        ("codegen/lower.py", "from tests import oracle"),
+    ],
+)
+def test_an_upward_import_is_found(file: str, text: str) -> None:
+    assert upward(ROOT / file, text)
+
+
+def test_downward_imports_pass() -> None:
+    assert not upward(ROOT / "codegen/lower.py", "from fxlite.passes.group import Group")
+    assert not upward(ROOT / "fxlite/compile.py", "from fxlite.codegen import backends")
+
+
+# -- documentation ---------------------------------------------------------------------------------
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Public functions and classes at the top of a module without a docstring."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if any(is_overload(d) for d in node.decorator_list):
+                continue
+            if ast.get_docstring(node) is None:
+                yield f"{node.lineno}: {node.name}"
+
+
+def is_overload(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Name) and decorator.id == "overload"
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=relative)
+def test_everything_public_is_documented(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    if tree.body:
+        assert ast.get_docstring(tree), f"{relative(path)} does not say what it is for"
+    assert not [f"{relative(path)}:{where}" for where in undocumented(tree)]
+
+
+@pytest.mark.parametrize("path", sources("tests", "tutorials"), ids=relative)
+def test_test_files_say_what_they_are_for(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    if tree.body:
+        assert ast.get_docstring(tree), relative(path)
+
+
+# -- nothing that belongs to one machine -----------------------------------------------------------
+def tracked_files() -> list[Path]:
+    """Text files of the repository: what git knows, or would add."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        ).stdout.splitlines()  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    suffixes = {".py", ".md", ".toml", ".yaml", ".yml", ".cfg", ".h", ".cuh", ".c", ".sh", ""}
+    paths = [ROOT / name for name in listed]
+    return [p for p in paths if p.suffix in suffixes and p.is_file() and not p.is_symlink()]
+
+
+#: Hosts of package registries, folders of one machine; in two parts, since this file is read too.
+ELSEWHERE = re.compile(
+    "|".join(
+        [
+            "pypi" + r"\.org",
+            "files" + r"\.pythonhosted",
+            "--index" + "-url",
+            "/wo" + "rk/",
+            "/ro" + "ot/",
+        ]
+    )
+)
+
+
+def test_no_file_names_a_registry_or_a_machine() -> None:
+    files = tracked_files()
+    assert len(files) > 20
+    wrong = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if ELSEWHERE.search(line)
+    ]
+    assert not wrong
+
+
+def test_what_elsewhere_finds() -> None:
+    assert ELSEWHERE.search("pip install --index" + "-url x")
+    assert not ELSEWHERE.search("pip install -e . && python -m pytest")
