@@ -169,9 +169,10 @@ class _Source:
             own.append(f"import fxlite.nn.functional as {alias['F']}")
         if self.tree:
             own.insert(0, "import fxlite as fx")
-        plain = [n for n in ("nn", "ops", "shapes") if used(alias[n])]
+        names = {"nn": "nn", "ops": alias["ops"], "shapes": alias["shapes"]}
+        plain = [n for n, a in names.items() if used(a)]
         if plain:
-            listed = ", ".join(n if alias[n] == n else f"{n} as {alias[n]}" for n in plain)
+            listed = ", ".join(n if names[n] == n else f"{n} as {names[n]}" for n in plain)
             own.append(f"from fxlite import {listed}")
         helpers = [n for n in ("Buffer", "Weights") if used(n)]
         if helpers:
@@ -196,10 +197,11 @@ class _Source:
             elif self.indexed:
                 made = _type_argument(value)
             elif isinstance(value, Parameter):
-                made = f"nn.Parameter(ops.zeros({_zeros(value)}))"
+                made = f"nn.Parameter({self.names.imports['ops']}.zeros({_zeros(value)}))"
             else:
                 lines += wrap_code(
-                    f'        self.register_buffer("{part}", ops.zeros({_zeros(value)}))'
+                    f'        self.register_buffer("{part}", '
+                    f"{self.names.imports['ops']}.zeros({_zeros(value)}))"
                 )
                 continue
             if self.indexed:

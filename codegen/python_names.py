@@ -19,7 +19,7 @@ from fxlite.types import TensorType
 
 _SOFT = frozenset(("match", "case", "type", "_"))
 #: Modules that the text uses, by the names it prefers.
-_IMPORTS = ("F", "nn", "ops", "shapes", "math")
+_IMPORTS = ("F", "ops", "shapes", "math")
 
 
 def module_name(name: str) -> str:
@@ -37,7 +37,7 @@ def class_name(name: str) -> str:
     joined = "".join(w[:1].upper() + w[1:] for w in words if w) or "Model"
     joined = f"Model{joined}" if joined[0].isdigit() else joined
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
-    return f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_IMPORTS) else joined
+    return f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_IMPORTS, "nn", "fx") else joined
 
 
 _USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS"))
@@ -68,7 +68,7 @@ class Names:
 
     def __init__(self, graph: Graph, class_name: str) -> None:
         self._names: dict[Node, str] = {}
-        self._taken = {"self", "fx", class_name, *_USED_BY_TEXT}
+        self._taken = {"self", "fx", "nn", class_name, *_USED_BY_TEXT}
         self.parameters: dict[Node, str] = {}
         for node in graph.placeholders:
             wish = str(node.target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-import types
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fxlite import dtypes, nn, ops
@@ -74,12 +74,12 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-class _Package(types.ModuleType):
+class _Package(ModuleType):
     """Keeps ``fxlite.compile`` and ``fxlite.parse`` the functions: importing the modules of the same
     names would enter those in their place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, types.ModuleType) and _LAZY.get(name) == value.__name__:
+        if isinstance(value, ModuleType) and _LAZY.get(name) == value.__name__:
             value = getattr(value, name)
         super().__setattr__(name, value)
 

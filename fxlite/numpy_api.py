@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def ops_by_name(name: str) -> Op:
+    """The op of that name."""
     return lookup(name)
 
 
@@ -82,6 +83,7 @@ def call_ufunc(
 
 # -- helpers that need more than one op or a shape ----------------------------------------------------
 def subscript(x: Any, index: Any) -> Any:
+    """``x[index]``."""
     from fxlite.ops.indexing import subscript as implementation
 
     return implementation(x, index)

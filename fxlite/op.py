@@ -461,6 +461,7 @@ def normalize_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def require_float(type: TensorType, name: str) -> None:
+    """Raise DTypeError naming the argument unless ``type`` is a float type."""
     if not type.dtype.is_float:
         raise DTypeError(f"{name} must be a float tensor, not {type}; cast it with .astype('f32')")
 

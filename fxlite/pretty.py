@@ -75,6 +75,7 @@ def call_text(node: Node) -> str:
 
 
 def type_text(type: Any) -> str:
+    """A type, or nested tuples, lists and dicts of them, as text: ``(f32[B,4], i64[B])``."""
     if isinstance(type, (tuple, list)):
         return f"({', '.join(map(type_text, type))}{',' if len(type) == 1 else ''})"
     if isinstance(type, dict):

@@ -100,6 +100,7 @@ def _floor_as_division(argument: Any) -> Any:
 
 
 def is_known(value: Dim) -> bool:
+    """True for a number, False for an expression in named dims."""
     return type(value) is int
 
 
@@ -111,6 +112,7 @@ def equal(a: Dim, b: Dim) -> bool:
 
 
 def shapes_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """True if both shapes are provably equal, axis by axis."""
     return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -131,12 +133,14 @@ def product(values: Iterable[Dim]) -> Dim:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
+    """``a // b``, rounded down."""
     if type(a) is int and type(b) is int:
         return a // b
     return normalize(FloorDiv(sympy.sympify(a), sympy.sympify(b)))
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of two dims; ``Min(a, b)`` where that is not known."""
     if type(a) is int and type(b) is int:
         return min(a, b)
     if at_least(a, b):
@@ -147,6 +151,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of two dims; ``Max(a, b)`` where that is not known."""
     if type(a) is int and type(b) is int:
         return max(a, b)
     if at_least(a, b):

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,11 +105,11 @@ def test_downward_imports_pass() -> None:
 
 
 # -- documentation ---------------------------------------------------------------------------------
-def undocumented(tree: ast.Module) -> Iterator[str]:
+def undocumented(tree: ast.Module, known: frozenset[str] = frozenset()) -> Iterator[str]:
     """Public functions and classes at the top of a module without a docstring."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            if any(is_overload(d) for d in node.decorator_list):
+            if any(is_overload(d) for d in node.decorator_list) or node.name.rstrip("_") in known:
                 continue
             if ast.get_docstring(node) is None:
                 yield f"{node.lineno}: {node.name}"
@@ -123,7 +124,9 @@ def test_everything_public_is_documented(path: Path) -> None:
     tree = ast.parse(path.read_text())
     if tree.body:
         assert ast.get_docstring(tree), f"{relative(path)} does not say what it is for"
-    assert not [f"{relative(path)}:{where}" for where in undocumented(tree)]
+    # what is named as in NumPy there means what NumPy's documentation says
+    known = frozenset((*dir(np), *dir(np.ndarray))) if path.name == "numpy_api.py" else frozenset()
+    assert not [f"{relative(path)}:{where}" for where in undocumented(tree, known)]
 
 
 @pytest.mark.parametrize("path", sources("tests", "tutorials"), ids=relative)

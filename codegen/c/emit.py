@@ -167,6 +167,7 @@ def _dim_python(dim: Dim) -> int | DimText:
 
 
 def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
+    """What the wrapper must know of the emitted function: arguments, dims and results."""
     def spec(label: str, node: Node) -> ArgSpec:
         return ArgSpec(label, node.type.dtype.name, tuple(_dim_python(d) for d in node.type.shape))
 

@@ -71,7 +71,8 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
 int omp_get_thread_num(void);
 #endif
 
-/* For tiles: one copy of the code, whoever calls it. */
+/* For tiles: one copy of the code, whoever calls it; on a cache line of its own, because where the
+ * inner loop starts within one was seen to make a difference of 4 % (20 % for depthwise). */
 #ifdef __clang__
 #define TILE_FUNCTION __attribute__((noinline, unused, aligned(64)))
 #else

@@ -13,10 +13,10 @@ adjacent in memory. Sums run over ascending k, so a result does not depend on th
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fxlite.codegen.cuda.printer import kernel_head, line_comment
 from fxlite.codegen.printer import wrap
 
 __all__ = [
@@ -263,13 +263,9 @@ def _tiles(expression: str, size: int) -> str:
 
 
 def _kernel(spec: CudaGemmSpec, threads: int, body: list[str]) -> str:
-    comment = [f"// {p}" for line in spec.comment.splitlines() for p in textwrap.wrap(line, 93)]
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) {spec.name}('
-    line = f"{head}{spec.parameters}) {{"
-    if len(line) > 100:
-        line = f"{head}\n    " + re.sub(r"\s*,\s*", ",\n    ", spec.parameters.strip()) + ") {"
+    head = kernel_head(spec.name, re.split(r"\s*,\s*", spec.parameters.strip()), threads)
     lines = [part for text in _indented("\n".join(body), 1) for part in wrap(text)]
-    return "\n".join([*comment, line, *lines, "}"]) + "\n"
+    return "\n".join([line_comment(spec.comment), *head, *lines, "}"]) + "\n"
 
 
 def _indented(text: str, levels: int) -> list[str]:

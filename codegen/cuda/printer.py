@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
@@ -88,8 +89,7 @@ class CudaPrinter(CPrinter):
         parameters += [(f"int64_t {d}", d) for d in kernel.dims]
         parameters.append(("fx_error *error", "error"))
         used = [(text, name) for text, name in parameters if name in words]
-        head = f'extern "C" __global__ void __launch_bounds__({device.threads})'
-        lines = signature(kernel.name, [text for text, _ in used], head)
+        lines = kernel_head(kernel.name, [text for text, _ in used], device.threads)
         doc = f"{kernel.doc}\n{self.launch_text(device)}"
         return KernelText(
             "\n".join([line_comment(doc), *lines, *body, "}"]), tuple(name for _, name in used)
@@ -104,6 +104,14 @@ class CudaPrinter(CPrinter):
         if kind == "blocks":
             return f"One block of {threads} threads for each of {self.bare(device.blocks)} rows."
         return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
+
+
+def kernel_head(name: str, parameters: Sequence[str], threads: int) -> list[str]:
+    """The lines before a kernel's body."""
+    lines = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({threads})')
+    if len(lines[0]) > 100:
+        lines[:1] = lines[0].rsplit(" ", 1)
+    return lines
 
 
 def line_comment(text: str) -> str:

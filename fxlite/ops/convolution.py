@@ -140,6 +140,7 @@ def checked_operands(
 
 
 def require_channels(x: TensorType, expected: Any, how: str) -> None:
+    """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains the number."""
     if not shapes.equal(x.shape[1], expected):
         hint = f"x must have {expected} channels on axis 1"
         if shapes.equal(x.shape[-1], expected):
@@ -150,6 +151,7 @@ def require_channels(x: TensorType, expected: Any, how: str) -> None:
 
 
 def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
+    """The common dtype of a convolution's operands. Raises DTypeError for bool."""
     result = common_dtype(x, weight, bias)
     if result.is_bool:
         raise DTypeError("not defined for bool; cast x and weight to a float or an integer first")
@@ -205,6 +207,7 @@ def _convolve(
 
 
 def finish(total: Any, bias: Any, result: DType) -> Any:
+    """The reference's last step: add the bias per channel (axis 1) and cast to ``result``."""
     if bias is not None:
         total = total + np.asarray(bias).astype(total.dtype).reshape(-1, *[1] * (total.ndim - 2))
     return np.ascontiguousarray(total.astype(result.numpy, copy=False))
@@ -246,6 +249,7 @@ def group_of(channel: Index, outputs: Index, groups: int) -> Index:
 
 
 def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) -> Expr:
+    """``finish`` for one element: the sum plus its channel's bias, cast to ``result``."""
     if bias is not None:
         total = total + expr.cast(bias[channel], result.compute)
     return expr.cast(total, result)

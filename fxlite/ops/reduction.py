@@ -65,6 +65,7 @@ def accumulated(dtype: DType) -> DType:
 
 
 def same(dtype: DType) -> DType:
+    """The dtype rule of reductions that keep the dtype."""
     return dtype
 
 
