@@ -345,10 +345,14 @@ def _devices() -> str:
 
 def _cache_size(folder: Path) -> tuple[int, int]:
     """Number of cached builds and bytes of all files."""
-    if not folder.is_dir():
-        return 0, 0
-    builds = sum(1 for p in folder.iterdir() if _is_build(p))
-    return builds, sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+    builds = size = 0
+    for path, folders, files in os.walk(folder):
+        if Path(path) == folder:
+            builds = sum(_is_build(folder / name) for name in folders)
+        for name in files:
+            with contextlib.suppress(OSError):  # another process has just removed it
+                size += os.stat(os.path.join(path, name)).st_size
+    return builds, size
 
 
 def _is_build(path: Path) -> bool:

@@ -1,10 +1,11 @@
 """Evaluate scalar expressions with NumPy, for whole grids of indices at once.
 
-This is the meaning of :mod:`fxlite.expr` that kernels are run by without a compiler. It never calls an
-op's reference: the two are checked against each other.
+This is the meaning of :mod:`fxlite.expr` that kernels are run by without a compiler. It never calls
+an op's reference: the two are checked against each other.
 
-In: an expression, arrays for its buffers, values (or open grids) for its loop variables. Out: an array of
-the values the expression takes on the grid. Half types are held as float32, as compiled code does.
+In: an expression, arrays for its buffers, values (or open grids) for its loop variables. Out: an
+array of the values the expression takes on the grid. Half types are held as float32, as compiled
+code does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kernels as small trees: loops, local variables and stores around scalar expressions.
 
-In: built by :mod:`fxlite.codegen.schedule`. Out: run in NumPy (:mod:`fxlite.codegen.run`) or printed as C
-and CUDA. Everything here is frozen; a transform returns a new tree. ``Kernel.check()`` finds what would
-make a printer emit nonsense.
+In: built by :mod:`fxlite.codegen.schedule`. Out: run in NumPy (:mod:`fxlite.codegen.run`) or
+printed as C and CUDA. Everything here is frozen; a transform returns a new tree. ``Kernel.check()``
+finds what would make a printer emit nonsense.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel s
 
 @dataclass(frozen=True)
 class For:
-    """``for var in range(0, var.extent, step)``. ``parallel``: iterations are independent and may run on
-    any thread; ``simd``: independent, next to each other in memory; ``lanes``: a short loop of constant
-    extent over the elements of a local array; ``independent``: as parallel, but C runs it in order;
-    ``reduce``: in any order, since the last statement adds to a total; ``serial``: in order."""
+    """``for var in range(0, var.extent, step)``. ``parallel``: iterations are independent and may
+    run on any thread; ``simd``: independent, next to each other in memory; ``lanes``: a short loop
+    of constant extent over the elements of a local array; ``independent``: as parallel, but C runs
+    it in order; ``reduce``: in any order, since the last statement adds to a total; ``serial``: in
+    order."""
 
     var: Var
     body: tuple[Stmt, ...]
@@ -99,8 +100,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function over buffers. ``dims`` are the named dims it takes as integers; ``doc`` says what it
-    computes and where that comes from; ``work`` is the number of scalar operations (an Index)."""
+    """A function over buffers. ``dims`` are the named dims it takes as integers; ``doc`` says what
+    it computes and where that comes from; ``work`` is the number of scalar operations (an
+    Index)."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -125,8 +127,8 @@ class Kernel:
         raise CodegenError(f"kernel {self.name} has no buffer {name!r}")
 
     def check(self) -> None:
-        """Raise CodegenError for an unknown buffer, a wrong rank, an unbound variable or a local used
-        before it is set."""
+        """Raise CodegenError for an unknown buffer, a wrong rank, an unbound variable or a local
+        used before it is set."""
         _check(self, self.body, frozenset(), set())
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
 """Lower a group to scalar expressions: what one element of its root is, in terms of loads.
 
 In: a :class:`~fxlite.passes.group.Group`. Out: :class:`Lowered` (an expression over the root's loop
-variables), or for a group anchored at a matrix product or convolution a :class:`Contraction` that says
-which loads are multiplied over which variables and what happens to the sum.
+variables), or for a group anchored at a matrix product or convolution a :class:`Contraction` that
+says which loads are multiplied over which variables and what happens to the sum.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ class Contraction:
     """``root[store] = value(sum over reduced of a * b)``.
 
     ``coordinates`` are the contraction's own output coordinates; ``value`` is the epilogue, an
-    expression over them in which the sum is the local :data:`ACCUMULATOR`; ``store`` is the index in the
-    root's array. ``a`` and ``b`` are loads (``a`` the input, ``b`` the weight or right operand)."""
+    expression over them in which the sum is the local :data:`ACCUMULATOR`; ``store`` is the index
+    in the root's array. ``a`` and ``b`` are loads (``a`` the input, ``b`` the weight or right
+    operand)."""
 
     root: Node
     anchor: Node
@@ -114,7 +115,8 @@ class Contraction:
 
 
 def lower_contraction(group: Group) -> Contraction:
-    """Lower a template group. Raises CodegenError if its anchor is not a sum of products of two loads."""
+    """Lower a template group. Raises CodegenError if its anchor is not a sum of products of two
+    loads."""
     anchor = group.anchor
     assert anchor is not None
     state = _Lowering(group, stop=anchor)

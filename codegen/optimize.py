@@ -1,4 +1,5 @@
-"""The standard pipeline before code generation: clean up, fuse, expand composites, clean up again."""
+"""The standard pipeline before code generation: clean up, fuse, expand composites, clean up
+again."""
 
 from __future__ import annotations
 

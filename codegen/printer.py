@@ -1,7 +1,7 @@
 """Print kernels as C. CUDA C is the same printer with another way to print loops.
 
-In: a :class:`~fxlite.codegen.kernel_ir.Kernel`. Out: text meant to be read: names from the program, no
-needless parentheses, a comment that says what is computed and where that comes from.
+In: a :class:`~fxlite.codegen.kernel_ir.Kernel`. Out: text meant to be read: names from the program,
+no needless parentheses, a comment that says what is computed and where that comes from.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def storage_type(dtype: DType) -> str:
 
 
 class CPrinter:
-    """Prints one kernel (or one expression). ``locations`` collects the texts that run-time index errors
-    refer to by number."""
+    """Prints one kernel (or one expression). ``locations`` collects the texts that run-time index
+    errors refer to by number."""
 
     restrict = "restrict"
 
@@ -297,7 +297,8 @@ class CPrinter:
         return [*parts, *(f"int64_t {d}" for d in kernel.dims)]
 
     def function(self, kernel: Kernel) -> str:
-        """The kernel as a static C function; ``error`` and ``n_threads`` are the last parameters."""
+        """The kernel as a static C function; ``error`` and ``n_threads`` are the last
+        parameters."""
         self.work = kernel.work
         body = self.block(kernel.body, 1)
         parameters = self.parameters(kernel)
@@ -330,7 +331,8 @@ _BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
 
 
 def wrap(line: str, width: int = 100) -> list[str]:
-    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses are open."""
+    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses are
+    open."""
     if line.lstrip().startswith(("#", "//")):
         return [line]
     result: list[str] = []

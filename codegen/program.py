@@ -1,8 +1,8 @@
 """A program: what has to run, in which order, and where every value lives in memory.
 
-In: a GraphModule whose ops all have a body. Out: :class:`Program`: groups in execution order, values that
-share memory with others (contiguous views), the slots of one arena that intermediate values take turns
-in, and the results. Nothing here knows a target language.
+In: a GraphModule whose ops all have a body. Out: :class:`Program`: groups in execution order,
+values that share memory with others (contiguous views), the slots of one arena that intermediate
+values take turns in, and the results. Nothing here knows a target language.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Slot:
 
 @dataclass
 class Program:
-    """See the module's text. ``results`` are the graph's outputs, flat and in order; ``stored`` maps a node
-    to the node whose memory holds its value."""
+    """See the module's text. ``results`` are the graph's outputs, flat and in order; ``stored``
+    maps a node to the node whose memory holds its value."""
 
     module: GraphModule
     groups: list[Group]
@@ -115,8 +115,8 @@ def _flat_results(module: GraphModule) -> list[Node]:
 
 
 def _same_memory(found: Group) -> Node | None:
-    """The value whose memory a group would only copy: all members are views and the order of elements stays
-    the same (a reshape)."""
+    """The value whose memory a group would only copy: all members are views and the order of
+    elements stays the same (a reshape)."""
     if any(m.target.kind != "view" for m in found.members) or len(found.inputs) != 1:
         return None
     lowered = lower(found)
@@ -137,8 +137,8 @@ def _same_memory(found: Group) -> Node | None:
 def _assign_slots(
     groups: list[Group], stored: dict[Node, Node], results: list[Node]
 ) -> tuple[list[Slot], dict[Node, int]]:
-    """Walk the groups; a value's slot is free again after its last reader. A value takes the free slot of
-    its size, else the one that grows least, else a new one."""
+    """Walk the groups; a value's slot is free again after its last reader. A value takes the free
+    slot of its size, else the one that grows least, else a new one."""
     last: dict[Node, int] = {}
     for step, found in enumerate(groups):
         for node in found.inputs:

@@ -37,7 +37,9 @@ def class_name(name: str) -> str:
     joined = "".join(w[:1].upper() + w[1:] for w in words if w) or "Model"
     joined = f"Model{joined}" if joined[0].isdigit() else joined
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
-    return f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_IMPORTS, "nn", "fx") else joined
+    return (
+        f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_IMPORTS, "nn", "fx") else joined
+    )
 
 
 _USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS"))
@@ -68,12 +70,13 @@ class Names:
 
     def __init__(self, graph: Graph, class_name: str) -> None:
         self._names: dict[Node, str] = {}
-        self._taken = {"self", "fx", "nn", class_name, *_USED_BY_TEXT}
+        self._taken = {"self"}
         self.parameters: dict[Node, str] = {}
         for node in graph.placeholders:
             wish = str(node.target)
             usable = not keyword.iskeyword(wish) and wish != "self"
             self.parameters[node] = self._unique(wish if usable else f"{wish}_", builtin=True)
+        self._taken |= {"fx", "nn", class_name, *_USED_BY_TEXT}
         for node in graph.placeholders:
             for name in shapes.names(node.type.shape if isinstance(node.type, TensorType) else ()):
                 self._taken.add(name)

@@ -25,7 +25,7 @@ from fxlite.op import Op
 from fxlite.types import TensorType
 
 #: Functions of nn.functional that mean something else than the op of that name.
-_OTHER_MEANING = frozenset(("pad", "interpolate", "dropout", "dropout1d", "dropout2d"))
+_OTHER_MEANING = frozenset(("flatten", "pad", "interpolate", "dropout", "dropout1d", "dropout2d"))
 _RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x"}
 _SIMPLE = re.compile(r"-?[\w.]+")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")

@@ -27,7 +27,8 @@ def rename(body: tuple[Stmt, ...], taken: set[str]) -> tuple[Stmt, ...]:
 
 
 def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str]) -> None:
-    """Choose names in one scope and those inside it; a loop's name is free again behind the loop."""
+    """Choose names in one scope and those inside it; a loop's name is free again behind the
+    loop."""
     for s in body:
         if isinstance(s, For):
             names[s.var.name] = name = _pick(s.var.name, used)

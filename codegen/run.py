@@ -1,8 +1,8 @@
 """Run a kernel in NumPy, without a compiler: the loop tree itself, never an op's reference.
 
-In: a kernel, arrays for its inputs, values of its dims. Out: arrays of its outputs. Loops whose iterations
-are independent (parallel, simd) become axes of NumPy grids; the others run one by one, under a mask
-where their extent depends on the grid.
+In: a kernel, arrays for its inputs, values of its dims. Out: arrays of its outputs. Loops whose
+iterations are independent (parallel, simd) become axes of NumPy grids; the others run one by one,
+under a mask where their extent depends on the grid.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class _Runner:
 
 
 def run_program(program: Program, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """Run a whole program's kernels in NumPy; returns its results, flat. Groups with a template run as the
-    loops their op's body says, which is what the template is checked against."""
+    """Run a whole program's kernels in NumPy; returns its results, flat. Groups with a template run
+    as the loops their op's body says, which is what the template is checked against."""
     from fxlite.codegen.lower import buffer_name
     from fxlite.codegen.schedule import schedule
     from fxlite.graph_module import check_inputs

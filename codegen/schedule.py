@@ -1,10 +1,10 @@
 """Schedule: turn a lowered group into loops.
 
 In: an expression over loop variables (:class:`~fxlite.codegen.lower.Lowered`). Out: a
-:class:`~fxlite.codegen.kernel_ir.Kernel`. Decided here: which adjacent loops become one, at which depth each
-intermediate is computed (reductions and invariants move out as far as their variables allow, so a
-softmax reads its row three times and computes its maximum once), which loop runs on threads, which one
-in SIMD lanes.
+:class:`~fxlite.codegen.kernel_ir.Kernel`. Decided here: which adjacent loops become one, at which
+depth each intermediate is computed (reductions and invariants move out as far as their variables
+allow, so a softmax reads its row three times and computes its maximum once), which loop runs on
+threads, which one in SIMD lanes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ _LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
 
 
 def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
-    """The kernel of a group without a template. ``lanes``: long reductions run in several accumulators,
-    for SIMD; without, each has one, and the target shares the loop out among its threads."""
+    """The kernel of a group without a template. ``lanes``: long reductions run in several
+    accumulators, for SIMD; without, each has one, and the target shares the loop out among its
+    threads."""
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
@@ -190,9 +191,11 @@ def is_flat(value: Expr, variable: Var, shapes: dict[str, MultiIndex]) -> bool:
     return True
 
 
-# -- placing computations at loop depths -------------------------------------------------------------
+# -- placing computations at loop depths
+# -------------------------------------------------------------
 class Nest:
-    """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d loops."""
+    """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d
+    loops."""
 
     def __init__(
         self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
@@ -210,8 +213,8 @@ class Nest:
         return max((d for d, v in enumerate(self.order, 1) if v in free), default=0)
 
     def bind(self, value: Expr) -> Expr:
-        """The value over locals: reductions, shared and invariant parts are computed at the outermost depth
-        their variables allow, and replaced by what was computed."""
+        """The value over locals: reductions, shared and invariant parts are computed at the
+        outermost depth their variables allow, and replaced by what was computed."""
         uses = _use_counts(value)
         levels: dict[int, int] = {}
         rewritten: dict[int, Expr] = {}
@@ -330,7 +333,8 @@ def _use_counts(value: Expr) -> dict[int, int]:
     return counts
 
 
-# -- reductions --------------------------------------------------------------------------------------
+# -- reductions
+# --------------------------------------------------------------------------------------
 def neutral(kind: str, dtype: DType) -> Const:
     """The value a reduction starts from."""
     if kind in ("sum", "prod", "any", "all"):
@@ -356,8 +360,8 @@ def combine(kind: str, total: Expr, value: Expr) -> Expr:
 
 
 def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
-    """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and be the
-    one that is contiguous in memory."""
+    """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
+    be the one that is contiguous in memory."""
     variable = node.variables[-1]
     constant = variable.extent.constant
     if node.kind not in _LANE_KINDS or node.body.dtype.is_bool:
@@ -375,7 +379,8 @@ def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
 def _lane_reduction(
     node: Reduction, inner: Nest, level: int, body: Expr, computed: DType
 ) -> tuple[list[Stmt], Expr]:
-    """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes together."""
+    """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
+    together."""
     variable = node.variables[-1]
     number = next(_locals)
     lanes, total = f"_lanes{number}", Local(computed, f"_a{number}")
@@ -437,7 +442,8 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     return [*start, *inner.loops(level, "serial")], where
 
 
-# -- scans and scatters --------------------------------------------------------------------------------
+# -- scans and scatters
+# --------------------------------------------------------------------------------
 def _reader(buffers: dict[str, Buffer]) -> object:
     from fxlite.graph import Node
 

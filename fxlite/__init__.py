@@ -75,8 +75,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Keeps ``fxlite.compile`` and ``fxlite.parse`` the functions: importing the modules of the same
-    names would enter those in their place."""
+    """Keeps ``fxlite.compile`` and ``fxlite.parse`` the functions: importing the modules of the
+    same names would enter those in their place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType) and _LAZY.get(name) == value.__name__:

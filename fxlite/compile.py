@@ -1,7 +1,7 @@
 """The front door of code generation: ``fx.compile(model, x="f32[B,64]", backend="c")``.
 
-In: a model, function, GraphModule or saved ``.fxl`` file, and input types. Out: a callable on NumPy arrays
-that also knows its sources and can save itself as a folder that needs no fxlite.
+In: a model, function, GraphModule or saved ``.fxl`` file, and input types. Out: a callable on NumPy
+arrays that also knows its sources and can save itself as a folder that needs no fxlite.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ def compile(
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
 
-    Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as ``forward``
-    and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default OMP_NUM_THREADS, else
-    the usable processors. ``device``, for "cuda": the number of a GPU (default 0), "shim" to run the
-    kernels on the CPU, or an architecture such as "sm_90" to compile without running.
+    Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
+    ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default
+    OMP_NUM_THREADS, else the usable processors. ``device``, for "cuda": the number of a GPU
+    (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to compile
+    without running.
 
-    Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound where
-    no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there is no GPU."""
+    Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
+    where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
+    is no GPU."""
     if matmul_precision not in ("highest", "high", "medium"):
         raise ArgumentError(
             f"matmul_precision must be 'highest', 'high' or 'medium', not {matmul_precision!r}"

@@ -231,7 +231,7 @@ def to_dot(graph: Graph, weights: bool = False) -> str:
     lines = [
         "digraph {",
         '  node [shape=box style="rounded,filled" fontname="monospace" fontsize=11 height=0.3];',
-        '  graph [fontname="monospace" fontsize=10 style=rounded color="#9fb3c8"];',
+        '  graph [fontname="monospace" fontsize=10 style=rounded labeljust=l color="#9fb3c8"];',
         '  edge [color="#627d98" arrowsize=0.7];',
     ]
     root = module_tree(graph, weights)

@@ -1,9 +1,10 @@
 """Scalar expressions: what one element of a value is, as a small tree.
 
 An op's ``body`` is a function from an output index to an :class:`Expr` over readers of its inputs:
-``relu`` is ``maximum(x[i], 0)``, ``matmul`` is ``reduce("sum", (K,), lambda k: a[i, k] * b[k, j])``.
-Fusing a producer into its consumer is then calling one function from another. Kernels, their NumPy
-interpreter and the C and CUDA printers all work on these trees.
+``relu`` is ``maximum(x[i], 0)``, ``matmul`` is
+``reduce("sum", (K,), lambda k: a[i, k] * b[k, j])``. Fusing a producer into its consumer is then
+calling one function from another. Kernels, their NumPy interpreter and the C and CUDA printers all
+work on these trees.
 
 In: constants, :class:`~fxlite.index.Index` values, loads. Out: immutable trees with a dtype on each
 node; sharing in the tree (the same object reached twice) means "computed once".
@@ -25,8 +26,8 @@ MultiIndex: TypeAlias = tuple[Index, ...]
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic. ``label`` is a name
-    for the reader of emitted source: the graph node whose value this is."""
+    """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic. ``label`` is a
+    name for the reader of emitted source: the graph node whose value this is."""
 
     dtype: DType
     label: str = field(default="", init=False, repr=False)
@@ -375,7 +376,8 @@ class ConstReader:
 
 
 def read_broadcast(x: Reader, i: MultiIndex) -> Expr:
-    """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the end)."""
+    """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the
+    end)."""
     offset = len(i) - len(x.shape)
     return x[
         tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))
@@ -436,9 +438,9 @@ def _uncast(node: Expr) -> Expr:
 def transform(
     expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None
 ) -> Expr:
-    """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between calls
-    that share ``done`` (results by the id of the old node). Run-time values inside indices are nodes
-    like others."""
+    """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between
+    calls that share ``done`` (results by the id of the old node). Run-time values inside indices
+    are nodes like others."""
     done = {} if done is None else done
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:

@@ -54,9 +54,9 @@ def nodes_in(value: Any) -> Iterator[Node]:
 class Node:
     """One value of a graph.
 
-    ``op``, ``target``, ``args``, ``kwargs`` say how it is computed; ``type`` is its TensorType (a tuple
-    of them for several outputs, None in a trace without types); ``users`` are the nodes that read
-    it; ``scope`` and ``loc`` say where in the module tree and in the program it was made."""
+    ``op``, ``target``, ``args``, ``kwargs`` say how it is computed; ``type`` is its TensorType (a
+    tuple of them for several outputs, None in a trace without types); ``users`` are the nodes that
+    read it; ``scope`` and ``loc`` say where in the module tree and in the program it was made."""
 
     __slots__ = ("_args", "_erased", "_kwargs", "_next", "_prev", "graph", "loc", "meta", "name", "op", "scope",
                  "target", "type", "users")  # fmt: skip
@@ -136,7 +136,8 @@ class Node:
         return changed
 
     def is_impure(self) -> bool:
-        """True for what dead-code elimination must keep: inputs, output, leaf modules, randomness."""
+        """True for what dead-code elimination must keep: inputs, output, leaf modules,
+        randomness."""
         return self.op in ("placeholder", "output", "call_module") or (
             isinstance(self.target, Op) and self.target.is_random
         )
@@ -228,7 +229,8 @@ class Graph:
         self._insert_before = self._root
         self._namer = _Namer()
         self._length = 0
-        #: Scope and location given to new nodes; set by the tracer and by passes that rewrite a node.
+        #: Scope and location given to new nodes; set by the tracer and by passes that rewrite a
+        #: node.
         self.current_origin: tuple[Scope | None, Location | None] | None = None
 
     # -- iteration ---------------------------------------------------------------------------
@@ -393,7 +395,8 @@ class Graph:
         return copy
 
     def graph_copy(self, graph: Graph, value_map: dict[Node, Node] | None = None) -> Any:
-        """Append copies of all nodes of ``graph`` but its output; returns the mapped output value."""
+        """Append copies of all nodes of ``graph`` but its output; returns the mapped output
+        value."""
         value_map = {} if value_map is None else value_map
         for node in graph.nodes:
             if node in value_map:
@@ -487,8 +490,9 @@ class Graph:
         print_table(self)
 
     def draw(self, path: str | Path, weights: bool = False) -> None:
-        """Write a picture with shapes and modules: ``.svg`` (nothing to install), ``.dot``, ``.png``,
-        ``.pdf``. Raises DrawError for other endings, and where Graphviz is needed and missing."""
+        """Write a picture with shapes and modules: ``.svg`` (nothing to install), ``.dot``,
+        ``.png``, ``.pdf``. Raises DrawError for other endings, and where Graphviz is needed and
+        missing."""
         from fxlite.draw import draw
 
         draw(self, path, weights)

@@ -1,7 +1,7 @@
 """GraphModule: a graph together with the weights it reads; a Module that runs the graph's code.
 
-In: a graph and a module that owns its attributes. Out: something callable on arrays whose ``code`` is
-regenerated from the graph by ``recompile()``.
+In: a graph and a module that owns its attributes. Out: something callable on arrays whose ``code``
+is regenerated from the graph by ``recompile()``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _numbers = itertools.count()
 
 
 class Container(Module):
-    """Holds weights at a path of a GraphModule; ``container[0]`` is its child or weight named "0"."""
+    """Holds weights at a path of a GraphModule; ``container[0]`` is its child or weight named
+    "0"."""
 
     def __getitem__(self, index: int | str) -> Any:
         return getattr(self, str(index))
@@ -37,7 +38,8 @@ class GraphModule(Module):
     def __init__(
         self, root: Module | dict[str, Any], graph: Graph, name: str = "GraphModule"
     ) -> None:
-        """``root`` owns the weights the graph reads: a module, or a dict from path to array or module."""
+        """``root`` owns the weights the graph reads: a module, or a dict from path to array or
+        module."""
         super().__init__()
         self.name = name
         if isinstance(root, Module):
@@ -68,7 +70,8 @@ class GraphModule(Module):
         return True
 
     def set_attribute(self, target: str, value: Any) -> None:
-        """Put a weight or module at a dotted path: a Parameter stays one, other arrays become buffers."""
+        """Put a weight or module at a dotted path: a Parameter stays one, other arrays become
+        buffers."""
         parent, name = self._parent(target)
         if isinstance(value, Module):
             parent._modules[name] = value
@@ -78,8 +81,8 @@ class GraphModule(Module):
             parent.register_buffer(name, value)
 
     def delete_all_unused_submodules(self) -> None:
-        """Drop weights and modules that no node reads. Leaf modules, which belong to the program, are
-        dropped whole or left as they are."""
+        """Drop weights and modules that no node reads. Leaf modules, which belong to the program,
+        are dropped whole or left as they are."""
         used = {n.target for n in self.graph.nodes if n.op in ("get_attr", "call_module")}
         containers = {"": self} | {
             path: module

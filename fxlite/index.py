@@ -1,8 +1,8 @@
 """Index expressions: integer arithmetic on loop variables and dims, kept in one normal form.
 
-What a view does to an index (``i*T + j`` divided by ``T`` is ``i``) is decided here, exactly and fast:
-an :class:`Index` is a polynomial with integer coefficients over *atoms* (loop variables with an
-extent, named dims, quotients, remainders, values loaded from memory), and interval bounds prove
+What a view does to an index (``i*T + j`` divided by ``T`` is ``i``) is decided here, exactly and
+fast: an :class:`Index` is a polynomial with integer coefficients over *atoms* (loop variables with
+an extent, named dims, quotients, remainders, values loaded from memory), and interval bounds prove
 ``0 <= j < T``. sympy is for dims only; one ``simplify`` of it costs more than a whole kernel here.
 
 In: ints, sympy dims, other indices. Out: :class:`Index`, printable as C, Python or text alike.
@@ -77,7 +77,8 @@ def _order(atom: Atom) -> tuple[str, str]:
 
 
 class Index:
-    """An integer polynomial: ``terms`` maps a monomial (sorted tuple of atoms) to its coefficient."""
+    """An integer polynomial: ``terms`` maps a monomial (sorted tuple of atoms) to its
+    coefficient."""
 
     __slots__ = ("_hash", "terms")
 
@@ -310,7 +311,7 @@ def _join_division(index: Index) -> Index:
             if not isinstance(atom, Remainder):
                 continue
             others = Index({monomial[:position] + monomial[position + 1 :]: coeff})
-            partner = others * Index({(Quotient(atom.a, atom.b),): 1}) * atom.b
+            partner = others * (atom.a // atom.b) * atom.b
             if len(partner.terms) != 1:
                 continue
             ((key, value),) = partner.terms.items()

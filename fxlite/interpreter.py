@@ -82,8 +82,8 @@ class Interpreter:
 
 
 class Transformer(Interpreter):
-    """Builds a new graph by walking the old one; override ``call_function`` and friends, which get and
-    return nodes. New nodes keep the scope and location of the node they come from."""
+    """Builds a new graph by walking the old one; override ``call_function`` and friends, which get
+    and return nodes. New nodes keep the scope and location of the node they come from."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)

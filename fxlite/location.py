@@ -1,7 +1,8 @@
 """Where a node comes from: file, line, function and expression of the user's program, and its scope
 in the module tree.
 
-In: the running frame. Out: :class:`Location` (resolved only when somebody looks) and :class:`Scope`.
+In: the running frame. Out: :class:`Location` (resolved only when somebody looks) and
+:class:`Scope`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _IS_OWN: dict[str, bool] = {}
 
 @dataclass(frozen=True)
 class Scope:
-    """A module the value was made in: ``path`` from the root (``layers.0.attn``), its class name."""
+    """A module the value was made in: ``path`` from the root (``layers.0.attn``), its class
+    name."""
 
     path: str
     class_name: str

@@ -81,7 +81,8 @@ def call_ufunc(
     return result if dtype is None else lookup("cast")(result, dtype)
 
 
-# -- helpers that need more than one op or a shape ----------------------------------------------------
+# -- helpers that need more than one op or a shape
+# ----------------------------------------------------
 def subscript(x: Any, index: Any) -> Any:
     """``x[index]``."""
     from fxlite.ops.indexing import subscript as implementation

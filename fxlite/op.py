@@ -1,4 +1,5 @@
-"""Ops: everything about an operation is one record, and every other part of the system reads it here.
+"""Ops: everything about an operation is one record, and every other part of the system reads it
+here.
 
 A record starts as the op's reference, a plain NumPy function whose signature is the op's signature;
 rules are attached to it::
@@ -89,7 +90,8 @@ class Op:
 
     # -- attaching rules ---------------------------------------------------------------------
     def infer(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the type rule: TensorTypes (or Python scalars) for tensors, attributes as bound."""
+        """Attach the type rule: TensorTypes (or Python scalars) for tensors, attributes as
+        bound."""
         self._infer = function
         return function
 
@@ -362,7 +364,8 @@ def freeze(value: Any) -> Any:
 
 
 def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, Any]], Any] | None:
-    """Who records this call: the tracer of the first Proxy among the arguments, or None (run it)."""
+    """Who records this call: the tracer of the first Proxy among the arguments, or None (run
+    it)."""
     for value in op.tensors(bound):
         recorder = getattr(type(value), "__fx_record__", None)
         if recorder is not None:

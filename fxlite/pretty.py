@@ -99,14 +99,19 @@ def _signature(graph: Graph) -> str:
         # the parameter keeps the program's name; the value's own name may differ
         annotation = f": {node.type}" if node.type is not None else ""
         default = f" = {value_text(node.args[0])}" if node.args else ""
-        parts.append(f"{node.target}{annotation}{default}")
+        parts.append(f"{_parameter(node)}{annotation}{default}")
     return ", ".join(parts)
+
+
+def _parameter(node: Node) -> str:
+    """Name of an input's parameter: the program's, but for those that the text itself uses."""
+    return node.name if node.target in ("self", "ops") else str(node.target)
 
 
 def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
     for node in graph.placeholders:
-        if node.name != node.target:
+        if node.name != _parameter(node):
             yield f"{node.name} = {node.target}", ""
     yield from ((line, "") for line in _dim_lines(graph))
     shown: tuple[str, str] = ("", "")

@@ -1,7 +1,9 @@
-"""Samples: example arguments of ops, written as type text, from which tests, docs and fuzzing are made.
+"""Samples: example arguments of ops, written as type text, from which tests, docs and fuzzing are
+made.
 
-``S("f32[B,4]", axis=1, dims={"B": 3})`` is a call with one random float32 array of shape (3, 4); the
-oracle traces it with the named dim ``B`` and runs it with 3. ``Bad(...)`` is a call that must be refused.
+``S("f32[B,4]", axis=1, dims={"B": 3})`` is a call with one random float32 array of shape (3, 4);
+the oracle traces it with the named dim ``B`` and runs it with 3. ``Bad(...)`` is a call that must
+be refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Dims: sizes of axes, as Python ints or as sympy expressions in named dims (``B``, ``4*D``).
 
-In: dim text, ints, sympy expressions. Out: the same in one normal form (an int wherever the value is
-known), arithmetic on them that never calls ``sympy.simplify``, and :class:`NamedDim`, the object a
-traced program sees as ``x.shape[0]`` when that size is a name.
+In: dim text, ints, sympy expressions. Out: the same in one normal form (an int wherever the value
+is known), arithmetic on them that never calls ``sympy.simplify``, and :class:`NamedDim`, the object
+a traced program sees as ``x.shape[0]`` when that size is a name.
 
 Named dims are non-negative integers.
 """
@@ -64,7 +64,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
         return f"{a}//{b}"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def symbol(name: str) -> Any:
     """The named dim ``name``: a sympy symbol, integer and non-negative."""
     if not name.isidentifier():
@@ -143,6 +143,8 @@ def minimum(a: Dim, b: Dim) -> Dim:
     """The smaller of two dims; ``Min(a, b)`` where that is not known."""
     if type(a) is int and type(b) is int:
         return min(a, b)
+    if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # in a program that is being traced
+        return for_user(minimum(normalize(a), normalize(b)))
     if at_least(a, b):
         return b
     if at_least(b, a):
@@ -154,6 +156,8 @@ def maximum(a: Dim, b: Dim) -> Dim:
     """The larger of two dims; ``Max(a, b)`` where that is not known."""
     if type(a) is int and type(b) is int:
         return max(a, b)
+    if isinstance(a, NamedDim) or isinstance(b, NamedDim):
+        return for_user(maximum(normalize(a), normalize(b)))
     if at_least(a, b):
         return a
     if at_least(b, a):
@@ -201,7 +205,8 @@ _FUNCTIONS = {"Min": minimum, "Max": maximum, "min": minimum, "max": maximum}
 
 
 def from_ast(node: ast.expr, text: str) -> Dim:
-    """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and ``Max``."""
+    """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and
+    ``Max``."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.Name):

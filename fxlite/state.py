@@ -1,4 +1,5 @@
-"""Who is tracing in this thread: the one piece of ambient state, shared by ops, modules and proxies."""
+"""Who is tracing in this thread: the one piece of ambient state, shared by ops, modules and
+proxies."""
 
 from __future__ import annotations
 

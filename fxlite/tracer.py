@@ -226,7 +226,8 @@ class Tracer:
         self, problem: str, instead: str = "", origin: Node | None = None,
         kind: type[Exception] | None = None,
     ) -> TraceError:  # fmt: skip
-        """A TraceError that names the user's line, the expression, the value's origin and a way out."""
+        """A TraceError that names the user's line, the expression, the value's origin and a way
+        out."""
         location = here(2)
         lines = [problem]
         if location is not None:
@@ -253,7 +254,8 @@ class Tracer:
         inputs: Mapping[str, Any] | None = None,
         concrete_args: Mapping[str, Any] | None = None,
     ) -> Graph:
-        """Run the program on proxies; returns the graph. ``inputs`` maps parameter names to types."""
+        """Run the program on proxies; returns the graph. ``inputs`` maps parameter names to
+        types."""
         self._adopted = Module()
         if isinstance(root, Module):
             self.root, function = root, root.forward
@@ -370,8 +372,9 @@ def symbolic_trace(
     """Trace a module or function: ``symbolic_trace(model, x="f32[B,3,224,224]")``.
 
     Inputs are types, type text or example arrays, by position or by the names of ``forward``'s
-    parameters; one whose name is also an option goes into ``inputs={...}``. Without any, the graph has
-    no types. ``concrete_args`` are baked in; modules that match ``leaf`` (object, class, path) stay one node.
+    parameters; one whose name is also an option goes into ``inputs={...}``. Without any, the graph
+    has no types. ``concrete_args`` are baked in; modules that match ``leaf`` (object, class, path)
+    stay one node.
 
     Raises TraceError for what cannot be traced, ArgumentError for wrong input names, ShapeError and
     DTypeError for a program that does not fit the types, all naming file and line."""

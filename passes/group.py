@@ -1,20 +1,22 @@
 """Grouping: decide which nodes are computed together in one kernel.
 
-In: a GraphModule whose ops all have a body. Out: a list of :class:`Group`; each stores one value (its
-``root``) and computes its other members on the fly. A group is one of
+In: a GraphModule whose ops all have a body. Out: a list of :class:`Group`; each stores one value
+(its ``root``) and computes its other members on the fly. A group is one of
 
 - *loops*: pointwise chains, views, gathers and reductions with their producers and consumers
   (softmax and layer_norm are one group each);
-- *template*: a contraction (``anchor``) that the target claims, with a pointwise epilogue behind it and
+- *template*: a contraction (``anchor``) that the target claims, with a pointwise epilogue behind it
+and
   strided views in front of it.
 
-How: nodes are visited from the output to the inputs. A node is taken into the group of its readers when
-every reader is in that group and the *index* by which it is read says it costs nothing to compute it
-there: an elementwise producer read once per element, a reduction read by the loops outside it. The
-index is found by asking the op's body, so that no op needs a fusion rule of its own.
+How: nodes are visited from the output to the inputs. A node is taken into the group of its readers
+when every reader is in that group and the *index* by which it is read says it costs nothing to
+compute it there: an elementwise producer read once per element, a reduction read by the loops
+outside it. The index is found by asking the op's body, so that no op needs a fusion rule of its
+own.
 
-Example: ``relu(linear(x)) + y`` is one group, anchored at the linear; ``softmax`` (expanded to max, sub,
-exp, sum, div) is one group of loops.
+Example: ``relu(linear(x)) + y`` is one group, anchored at the linear; ``softmax`` (expanded to max,
+sub, exp, sum, div) is one group of loops.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from fxlite.index import Index, Quotient, Remainder, Var, flatten
 from fxlite.op import Op, as_multi_index
 from fxlite.types import TensorType
 
-#: Most different indices by which one producer may be read inside a group before it is stored instead.
+#: Most different indices by which one producer may be read inside a group before it is stored
+#: instead.
 MOST_READS = 3
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
@@ -44,8 +47,8 @@ EXPENSIVE = frozenset(
 
 @dataclass
 class Group:
-    """Nodes computed by one kernel. ``root`` is stored; ``members`` (root included) are in graph order;
-    ``anchor`` is the contraction a template computes, if any."""
+    """Nodes computed by one kernel. ``root`` is stored; ``members`` (root included) are in graph
+    order; ``anchor`` is the contraction a template computes, if any."""
 
     root: Node
     space: tuple[Var, ...]
@@ -96,7 +99,8 @@ def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiInde
 
 
 def group(module: GraphModule, claims: Callable[[Node], bool] = lambda node: False) -> list[Group]:
-    """Groups in execution order. ``claims(node)`` is true for contractions the target has a template for.
+    """Groups in execution order. ``claims(node)`` is true for contractions the target has a
+    template for.
 
     Raises GraphError through lint if a node's op has no body (run decompose first)."""
     return _Grouping(module.graph, claims).run()
@@ -220,8 +224,8 @@ class _Grouping:
         return known
 
     def _reduction_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
-        """A reduction is computed once per outer iteration: its index must be made of the group's outer
-        loops, whole, in any order, and leave the inner loops to its readers."""
+        """A reduction is computed once per outer iteration: its index must be made of the group's
+        outer loops, whole, in any order, and leave the inner loops to its readers."""
         if len(indices) != 1:
             return False
         (index,) = indices
@@ -285,8 +289,8 @@ def _overlaps(index: MultiIndex) -> bool:
 def invert(
     index: MultiIndex, space: tuple[Var, ...], type: TensorType
 ) -> tuple[tuple[Var, ...], dict[Var, Index]] | None:
-    """Coordinates of a value read at ``index`` (fresh variables), and the loop variables of ``space`` in
-    terms of them.
+    """Coordinates of a value read at ``index`` (fresh variables), and the loop variables of
+    ``space`` in terms of them.
 
     None unless reading is one-to-one: each variable is a coordinate, or split over two of them as
     quotient and remainder (a reshape that joins axes)."""

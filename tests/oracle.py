@@ -1,8 +1,8 @@
 """The one oracle (docs/design.md): every way to run a program must give the same answer.
 
-``agree(program, *inputs)`` runs eager NumPy, the traced graph interpreted, the regenerated Python, the
-kernels in NumPy, the compiled C and CUDA text on the CPU shim, and names the first rung that differs.
-It compares count, shape, dtype, finiteness and values.
+``agree(program, *inputs)`` runs eager NumPy, the traced graph interpreted, the regenerated Python,
+the kernels in NumPy, the compiled C and CUDA text on the CPU shim, and names the first rung that
+differs. It compares count, shape, dtype, finiteness and values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def flatten(result: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def compare(rung: str, actual: Any, expected: Any, rtol: float | None = None) -> float:
-    """Raise Disagreement where ``actual`` is not ``expected``; returns the largest relative error."""
+    """Raise Disagreement where ``actual`` is not ``expected``; returns the largest relative
+    error."""
     got, want = flatten(actual), flatten(expected)
     if len(got) != len(want):
         raise Disagreement(f"{rung}: {len(got)} results, expected {len(want)}")
@@ -84,8 +85,8 @@ def agree(
     rtol: float | None = None,
     rungs: Sequence[str] = ("graph", "python", "kernel", "c"),
 ) -> fx.GraphModule:
-    """Run all rungs on ``inputs``; ``types`` are the input types to trace with (default: the inputs').
-    Returns the traced GraphModule."""
+    """Run all rungs on ``inputs``; ``types`` are the input types to trace with (default: the
+    inputs'). Returns the traced GraphModule."""
     expected = program(*inputs)
     module = fx.symbolic_trace(program, *(types if types is not None else inputs))
     module.graph.lint()

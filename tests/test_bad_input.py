@@ -1,4 +1,5 @@
-"""Bad input, tried through the front door: each must be answered clearly, or handled as NumPy does."""
+"""Bad input, tried through the front door: each must be answered clearly, or handled as NumPy
+does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digits classifier on real images it was not trained on: every way to run it is equally right."""
+"""The digits classifier on images it was not trained on: every way to run it is equally right."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ PAIRS = [
         "What is a way to turn a trained deep learning model into C source code?",
     ),
     (
-        "After three days of heavy rain the river burst its banks, flooded the lower part of the old "
-        "town and forced several hundred families to spend the night in schools and sports halls on "
-        "the hill, where volunteers handed out blankets, soup and dry clothes.",
+        "After three days of heavy rain the river burst its banks, flooded the lower part of the "
+        "old town and forced several hundred families to spend the night in schools and sports "
+        "halls on the hill, where volunteers handed out blankets, soup and dry clothes.",
         "Hundreds of families had to leave their homes and sleep in school buildings when the "
         "river flooded part of the town following days of rain.",
     ),

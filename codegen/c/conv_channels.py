@@ -88,25 +88,23 @@ class Channels(Direct):
 
     def declare_panel(self, width: int, panels: int) -> None:
         """The weights of this panel."""
-        spec, out, line = self.spec, self.out, width // 2
+        spec, out = self.spec, self.out
         outputs, depth = spec.group_outputs, spec.group_inputs * self.taps
-        if outputs % width == 0:
-            out.put(f"const int columns = {width}, b_row = {width};")
-        elif panels == 1:
-            out.put(f"const int columns = {outputs}, b_row = {width if outputs > line else line};")
+        if outputs % width == 0 or panels == 1:
+            out.put(f"const int columns = {min(outputs, width)};")
         else:
             rest = f"{outputs} - panel * {width}"
             out.put(f"const int columns = {rest} < {width} ? {rest} : {width};")
-            out.put(f"const int b_row = columns > {line} ? {width} : {line};")
-        whole = -(-outputs // line) * line
-        group = multiply("group", str(depth * whole)) if self.grouped else "0"
-        weights = add(spec.weight, group, multiply("panel", str(depth * width)))
+        group = multiply("group", str(depth * panels * width)) if self.grouped else "0"
+        panel = multiply("panel", str(depth * width)) if panels > 1 else "0"
+        weights = add(spec.weight, group, panel)
         out.put(f"const {self.ctype} *const weights = {weights};")
 
     def segments(self, width: int, panels: int, plane: str) -> None:
         """64 pixels of a row at a time: the tiles, turned into rows of channels; the epilogue."""
         spec, out = self.spec, self.out
         start = "pixel_0" if self.joined else "ow_0"
+        turned_columns = width if spec.group_outputs > width // 2 else width // 2
         row = "0" if self.joined else multiply("oh", str(spec.stride[0]), self.pitch)
         with out.block(f"for (int64_t {start} = 0; {start} < {self.out_w}; {start} += {SEGMENT})"):
             self.declare_pixels(start)
@@ -116,8 +114,8 @@ class Channels(Direct):
                 out.put("const int count = (tile_index + 1) * pixels / tiles - first;")
                 pixel = add("image", row, multiply(f"({start} + first)", str(spec.stride[1])))
                 out.put(f"sum_tile_{self.ctype}(count, columns, {spec.group_inputs}, {self.taps},")
-                out.put(f"    {pixel}, {plane}, tap, {spec.stride[1]}, weights, b_row, tile);")
-                out.put(f"copy_transposed_{self.ctype}(16, b_row, tile, {width},")
+                out.put(f"    {pixel}, {plane}, tap, {spec.stride[1]}, weights, tile);")
+                out.put(f"copy_transposed_{self.ctype}(16, {turned_columns}, tile, {width},")
                 out.put(f"    turned + first, {TURNED});")
             if self.joined:
                 put_first(out, spec, start)

@@ -138,12 +138,10 @@ def weight_index(spec: ConvSpec) -> str:
         whole = -(-spec.group_outputs // step) * step
         return f"(group * {whole} + {output}) * {depth} + depth"
     width = panel_columns(spec.ctype)
-    line = width // 2
-    whole = -(-spec.group_outputs // line) * line
-    row = f"({spec.group_outputs} - {output} / {width} * {width} > {line} ? {width} : {line})"
+    whole = -(-spec.group_outputs // width) * width
     return (
         f"group * {depth * whole} + {output} / {width} * {depth * width}"
-        f" + depth * {row} + {output} % {width}"
+        f" + depth * {width} + {output} % {width}"
     )
 
 

@@ -37,7 +37,7 @@ __attribute__((unused)) static void pad_plane_T(
  * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
 static inline __attribute__((always_inline)) void sum_pixels_T(
     const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t pixel_step, const T *b, int64_t b_row, T *restrict tile)
+    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2], b_t[2];
     #pragma GCC unroll 16
@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
             sum[i][v] = (T_vec){0};
     }
     for (int c = 0; c < channels; c++, x += channel_step) {
-        for (int t = 0; t < taps; t++, b += b_row) {
+        for (int t = 0; t < taps; t++, b += T_panel) {
             const T *const x_t = x + tap[t];
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
 /* tile[pixels][PANEL]: 1 <= pixels <= TILE_ROWS pixels of one output row, `columns` channels. */
 TILE_FUNCTION static void sum_tile_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t pixel_step, const T *b, int64_t b_row, T *restrict tile)
+    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
@@ -129,7 +129,9 @@ TILE_FUNCTION static void sum_segment_T(
     const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
 {
     for (int i = 0; i < pixels; i += T_lanes, x += T_lanes, sums += T_lanes) {
-        if (outputs == 1)
+        if (outputs == 1 && channels == 1 && taps == 9) /* depthwise 3x3, unrolled */
+            sum_places_T(1, 1, 9, x, 0, tap, place_step, weight, sums, sums_step);
+        else if (outputs == 1)
             sum_places_T(1, channels, taps, x, channel_step, tap, place_step, weight, sums,
                          sums_step);
         else if (outputs == 2)
@@ -156,7 +158,7 @@ def _cases(vectors: int) -> str:
             f"            case {pixels}: sum_pixels_T({pixels}, {vectors}, channels, taps, x,"
             " channel_step, tap,"
         )
-        lines.append("                                   pixel_step, b, b_row, tile); break;")
+        lines.append("                                   pixel_step, b, tile); break;")
     return "\n".join([*lines, "#endif"])
 
 

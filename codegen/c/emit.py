@@ -48,7 +48,7 @@ class Call:
 class CProgram:
     """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function
     takes; ``program`` is what was emitted, ``calls`` its steps, ``outputs`` the C names of its
-    results."""
+    results, ``functions`` the source without what it includes."""
 
     name: str
     sources: Mapping[str, str]
@@ -57,6 +57,7 @@ class CProgram:
     program: Program
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
+    functions: str
 
 
 def c_name(name: str) -> str:
@@ -87,7 +88,9 @@ def emit(module: GraphModule, name: str | None = None) -> CProgram:
     math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
     outputs = tuple(printed.outputs)
-    return CProgram(prefix, sources, blob, entry, program, tuple(calls), outputs)
+    return CProgram(
+        prefix, sources, blob, entry, program, tuple(calls), outputs, printed.functions()
+    )
 
 
 def title_of(found: Group) -> str:
@@ -168,6 +171,7 @@ def _dim_python(dim: Dim) -> int | DimText:
 
 def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
     """What the wrapper must know of the emitted function: arguments, dims and results."""
+
     def spec(label: str, node: Node) -> ArgSpec:
         return ArgSpec(label, node.type.dtype.name, tuple(_dim_python(d) for d in node.type.shape))
 
@@ -209,7 +213,11 @@ class _Source:
             self.outputs.append(wish)
 
     def texts(self) -> tuple[str, str]:
-        return self._header(), self._source()
+        anchors = [c.group.anchor.target.name for c in self.calls if c.group.anchor is not None]
+        head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', ""]
+        conv = any(a.startswith("conv") for a in anchors)
+        source = [*head, prelude(gemm=bool(anchors), conv=conv), self.functions()]
+        return self._header(), "\n".join(source)
 
     # -- header --------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
@@ -241,16 +249,9 @@ class _Source:
         return f"int64_t {self.name}_workspace_bytes({dims}int n_threads)"
 
     # -- source --------------------------------------------------------------------------------
-    def _source(self) -> str:
-        text = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', "",
-                "#include <math.h>",
-                "#include <stdbool.h>", "#include <string.h>", "", '#include "fx_math.h"', "",
-                C_HELPERS]  # fmt: skip
-        anchors = [c.group.anchor for c in self.calls if c.group.anchor is not None]
-        if anchors:
-            text.append(PREAMBLE)
-        if any(a.target.name.startswith("conv") for a in anchors):
-            text.append(CONV_PREAMBLE)
+    def functions(self) -> str:
+        """The kernels, the memory layout and the run function."""
+        text: list[str] = []
         for call in self.calls:
             text += [call.text, ""]
         text += [*self._layout(), "", *self._workspace(), "", *self._run(), ""]
@@ -261,8 +262,8 @@ class _Source:
         slots = self.program.slots
         dims = "".join(f"int64_t {d}, " for d in self.program.dims)
         lines = [
-            comment("Byte offsets of the workspace's slots, in which values take turns; the last ones\n"
-                    "are the scratch space of the templates and the end."),
+            comment("Byte offsets of the workspace's slots, in which values take turns; the last\n"
+                    "ones are the scratch space of the templates and the end."),
             f"static void layout({dims}int n_threads, int64_t offset[{len(slots) + 2}]) {{",
             "    offset[0] = 0;",
         ]  # fmt: skip
@@ -343,6 +344,18 @@ class _Source:
             if name != buffer_name(node):
                 lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
         return lines
+
+
+def prelude(*, gemm: bool, conv: bool) -> str:
+    """What the functions of a program need before them: includes, helpers, tiles of the
+    templates."""
+    text = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
+            '#include "fx_math.h"', "", C_HELPERS]  # fmt: skip
+    if gemm or conv:
+        text.append(PREAMBLE)
+    if conv:
+        text.append(CONV_PREAMBLE)
+    return "\n".join(text)
 
 
 def len_text(weights: _Weights) -> str:

@@ -46,7 +46,7 @@ RESERVED = frozenset(
     name
     for line in (
         "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
-        "column i j k sum tile batch_index a_rows a_target b_panel b_panels b_row",
+        "column i j k sum tile batch_index a_rows a_target b_panel b_panels",
         "workspace n_threads",
     )
     for name in line.split()
@@ -146,13 +146,12 @@ def _copies_a(spec: GemmSpec) -> bool:
 
 
 def _packs_b(spec: GemmSpec) -> bool:
-    """Whether B's panels are packed first: not if they were when compiling, and not if B's rows are
-    contiguous whole cache lines and A is at most two tiles high, so that packing would not pay."""
+    """Whether B's panels are packed first: not if they were when compiling, and not if B is read
+    once or twice in all and its rows are contiguous whole cache lines."""
     if isinstance(spec.b, PackedOperand):
         return False
     whole_lines = spec.n.isdecimal() and int(spec.n) % (panel_columns(spec.ctype) // 2) == 0
-    low = spec.m.isdecimal() and int(spec.m) <= 22
-    return not (spec.b.col_stride == "1" and whole_lines and low)
+    return not (spec.b.col_stride == "1" and whole_lines and spec.m in ("1", "2"))
 
 
 class _Gemm:
@@ -163,7 +162,6 @@ class _Gemm:
         self.finish = finish or self.finish_tile
         self.out = Lines()
         self.width = panel_columns(spec.ctype)
-        self.line = self.width // 2
         self.extents = [extent for _, extent in spec.batch]
         self.copies_a = _copies_a(spec)
         self.packs_b = _packs_b(spec)
@@ -257,25 +255,22 @@ class _Gemm:
         item = multiply("batch_index", spec.m) if spec.batch else "0"
         return add("a_rows", multiply(add(item, "row_0"), self.a_pitch)), self.a_pitch
 
-    def declare_panel(self) -> str:
-        """The current panel of B, packed if need be; returns the distance of its rows."""
-        spec, out, width, line = self.spec, self.out, self.width, self.line
-        rest = int(spec.n) % width if spec.n.isdecimal() else 1
-        row = str(width) if rest == 0 or rest > line else f"columns > {line} ? {width} : {line}"
+    def declare_panel(self) -> None:
+        """The current panel of B, packed if need be."""
+        spec, out = self.spec, self.out
         if isinstance(spec.b, PackedOperand):
-            start = add(spec.b.pointer, multiply("panel", spec.k, str(width)))
+            start = add(spec.b.pointer, multiply("panel", spec.k, str(self.width)))
             out.put(f"const {spec.ctype} *const b_panel = {start};")
-            return row
+            return
         column = multiply("column_0", spec.b.col_stride)
         source = add(spec.b.pointer, spec.b.offset, column)
         if not self.packs_b:
             out.put(f"const {spec.ctype} *const b_panel = {source};")
-            return spec.b.row_stride
+            return
         thread = multiply("this_thread()", self.slice) if self.threads else "0"
         out.put(f"{spec.ctype} *const b_panel = {add('b_panels', thread)};")
         out.put(f"pack_panel_{spec.ctype}({spec.k}, columns, {source},")
         out.put(f"    {spec.b.row_stride}, {spec.b.col_stride}, b_panel);")
-        return row
 
     def copy_a(self) -> None:
         """Copy A's rows, where the tile cannot read them in place."""
@@ -317,15 +312,19 @@ class _Gemm:
             if self.copies_a:
                 self.declare_batch_index()
             self.declare_columns()
-            b_row = self.declare_panel()
+            self.declare_panel()
             out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
             out.put("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {")
             out.depth += 1
             self.declare_rows()
             a_start, a_row = self.a_start()
             out.put(f"{spec.ctype} tile[TILE_ROWS * {width}];")
-            out.put(f"multiply_tile_{spec.ctype}(rows, columns, {spec.k}, {a_start}, {a_row},")
-            out.put(f"    b_panel, {b_row}, tile);")
+            if isinstance(spec.b, Operand) and not self.packs_b:
+                low, b = "low_tile", f"b_panel, {spec.b.row_stride}"
+            else:
+                low, b = "tile", "b_panel"
+            out.put(f"multiply_{low}_{spec.ctype}(rows, columns, {spec.k}, {a_start}, {a_row},")
+            out.put(f"    {b}, tile);")
             self.finish(out, f"tile[i * {width} + j]")
             out.depth -= 1
             out.put("}")
@@ -379,12 +378,9 @@ def render_gemm_naive(spec: GemmSpec) -> Rendered:
         if isinstance(spec.b, Operand):
             b = spec.b.at("k", "column")
         else:
-            half = width // 2
             out.put(f"const int64_t panel = column / {width};")
-            rest = f"{atom(spec.n)} - panel * {width}"
-            out.put(f"const int64_t b_row = {rest} > {half} ? {width} : {half};")
             start = multiply("panel", spec.k, str(width))
-            b = f"{atom(spec.b.pointer)}[{add(start, f'k * b_row + column % {width}')}]"
+            b = f"{atom(spec.b.pointer)}[{add(start, f'k * {width} + column % {width}')}]"
         out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
         out.put(f"    sum += {atom(a)} * {b};")
         out.put(spec.epilogue("sum", "row", "column"))

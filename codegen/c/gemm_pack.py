@@ -40,18 +40,15 @@ def panel_columns(ctype: str) -> int:
 def pack_b(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Pack a [K, N] matrix of float32 or float64 into panels of 32 columns (16 for float64).
 
-    Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row. The last panel
-    has rows of 16 if that is enough for its columns, else of 32; missing columns are zero. So the
-    result has K * (N rounded up to a multiple of 16) elements. It should be 64-byte aligned in
-    memory.
+    Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row; columns that
+    the last panel lacks are zero. So the result has K * (N rounded up to a multiple of 32)
+    elements. It should be 64-byte aligned in memory.
     """
     depth, n = b.shape
     panel = PANEL_BYTES // b.dtype.itemsize
-    line = panel // 2
-    padded = np.zeros((depth, -(-n // line) * line), b.dtype)
+    padded = np.zeros((depth, -(-n // panel) * panel), b.dtype)
     padded[:, :n] = b
-    panels = [padded[:, j : j + panel].ravel() for j in range(0, padded.shape[1], panel)]
-    return np.concatenate(panels) if panels else np.zeros(0, b.dtype)
+    return np.ascontiguousarray(padded.reshape(depth, -1, panel).swapaxes(0, 1)).ravel()
 
 
 _TARGET = """\
@@ -168,11 +165,10 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
- * rows b_row apart), 1 <= rows <= TILE_ROWS. Reads and writes whole cache lines: columns rounded
- * up to a multiple of LINE; the columns beyond hold what the panel holds there. */
+ * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
+ * hold what the panel makes of them. */
 TILE_FUNCTION static void multiply_tile_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
-    T *restrict tile)
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
@@ -184,6 +180,19 @@ CASES_2
 CASES_1
             }
         }
+    }
+}
+
+/* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
+TILE_FUNCTION static void multiply_low_tile_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
+        if (rows == 1)
+            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, tile);
+        else
+            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, tile);
     }
 }
 
@@ -224,15 +233,13 @@ __attribute__((unused)) static void copy_transposed_T(
             target[j * target_row + i] = source[i * source_row + j];
 }
 
-/* One panel of B: panel[k][j] = b[k * row_stride + j * column_stride], padded with zeros to a whole
- * number of cache lines per row. */
+/* One panel of B: panel[k][j] = b[k * row_stride + j * column_stride], and 0 for j >= columns. */
 __attribute__((unused)) static void pack_panel_T(
     int64_t depth, int columns, const T *b, int64_t row_stride, int64_t column_stride,
     T *restrict panel)
 {
-    const int width = columns > LINE ? PANEL : LINE;
     if (row_stride == 1 && column_stride != 1) {
-        copy_transposed_T(columns, depth, b, column_stride, panel, width);
+        copy_transposed_T(columns, depth, b, column_stride, panel, PANEL);
     } else if (column_stride == 1 && columns == PANEL) {
         for (int64_t k = 0; k < depth; k++)
             for (int j = 0; j < PANEL; j++)
@@ -240,11 +247,11 @@ __attribute__((unused)) static void pack_panel_T(
     } else {
         for (int64_t k = 0; k < depth; k++)
             for (int j = 0; j < columns; j++)
-                panel[k * width + j] = b[k * row_stride + j * column_stride];
+                panel[k * PANEL + j] = b[k * row_stride + j * column_stride];
     }
-    for (int64_t k = 0; columns < width && k < depth; k++)
-        for (int j = columns; j < width; j++)
-            panel[k * width + j] = 0;
+    for (int64_t k = 0; columns < PANEL && k < depth; k++)
+        for (int j = columns; j < PANEL; j++)
+            panel[k * PANEL + j] = 0;
 }
 
 /* Rows of A one after the other: target[i][k] = a[i * row_stride + k * column_stride]. */
@@ -291,7 +298,7 @@ def _cases(ctype: str, vectors: int) -> str:
         split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, b_row, tile)"
+        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, tile)"
         lines.append(f"            case {rows}: {call}; break;")
     lines.append("#endif")
     return "\n".join(lines)
@@ -300,10 +307,17 @@ def _cases(ctype: str, vectors: int) -> str:
 def _preamble(ctype: str, index_type: str) -> str:
     panel = panel_columns(ctype)
     text = _TYPE.replace("CASES_1", _cases(ctype, 1)).replace("CASES_2", _cases(ctype, 2))
-    text = text.replace("PANEL", str(panel)).replace("LINE", str(panel // 2))
+    text = text.replace("PANEL", str(panel))
     words = {"T": ctype, **{f"T_{s}": f"{ctype}_{s}" for s in ("vec", "lanes", "panel")}}
     words |= {f"T_weave_{s}": f"{ctype}_weave_{s}" for s in ("low", "high")}
-    for stem in ("multiply_rows", "multiply_tile", "copy_transposed", "pack_panel", "pack_rows"):
+    for stem in (
+        "multiply_rows",
+        "multiply_tile",
+        "multiply_low_tile",
+        "copy_transposed",
+        "pack_panel",
+        "pack_rows",
+    ):
         words[f"{stem}_T"] = f"{stem}_{ctype}"
     text = re.sub(r"\b\w+\b", lambda match: words.get(match[0], match[0]), text)
     head, tail = text.split("\n/* tile[i][j]", 1)

@@ -27,7 +27,7 @@ from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
 
 _HINT = (
-    'without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and '
+    'Without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and '
     'device="shim" runs the same kernels on the CPU'
 )
 
@@ -87,7 +87,7 @@ class CudaFunction:
         try:
             return CudaModule(source, name=name, device=device or 0)
         except CudaDeviceNotFound as error:
-            raise CudaDeviceNotFound(f"{error}; {_HINT}") from None
+            raise CudaDeviceNotFound(f"{error}. {_HINT}") from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:

@@ -140,7 +140,8 @@ def checked_operands(
 
 
 def require_channels(x: TensorType, expected: Any, how: str) -> None:
-    """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains the number."""
+    """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains the
+    number."""
     if not shapes.equal(x.shape[1], expected):
         hint = f"x must have {expected} channels on axis 1"
         if shapes.equal(x.shape[-1], expected):

@@ -1,8 +1,8 @@
 """Elementwise ops: arithmetic, comparison, logic, rounding, exponentials, activations, casts.
 
 All of them broadcast as NumPy does and promote dtypes by NumPy's rules (Python scalars are weak).
-A record's body is the scalar function of :data:`fxlite.expr.FUNCTIONS` with its operands cast to the
-dtype NumPy computes in.
+A record's body is the scalar function of :data:`fxlite.expr.FUNCTIONS` with its operands cast to
+the dtype NumPy computes in.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ _DIVISION_SAMPLES = [
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings: division by zero and overflow are values here, as in compiled code."""
+    """Without NumPy's warnings: division by zero and overflow are values here, as in compiled
+    code."""
 
     def call(*operands: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -279,8 +280,8 @@ def erf_reference(x: Any) -> Any:
 
 
 def _vector_erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float64 erf, |error| < 2e-16 relative to 1: W. J. Cody, "Rational Chebyshev approximation for the
-    error function", Math. Comp. 23 (1969) 631-637, the coefficients of his published tables."""
+    """float64 erf, |error| < 2e-16 relative to 1: W. J. Cody, "Rational Chebyshev approximation for
+    the error function", Math. Comp. 23 (1969) 631-637, the coefficients of his published tables."""
     y = np.abs(x)
     out = np.empty_like(y)
     small, middle = y <= 0.46875, (y > 0.46875) & (y <= 4.0)
@@ -408,7 +409,8 @@ relu = _get("relu")
 _get("maximum").canonical(_relu_of_maximum)
 
 
-# -- with attributes ---------------------------------------------------------------------------------
+# -- with attributes
+# ---------------------------------------------------------------------------------
 @op("pointwise", samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
                           S("i32[4]", 1, "f32[4]"), S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
                           S("bool[4]", "bf16[4]", 1.0)],
@@ -425,7 +427,8 @@ def _(condition: Any, x: Any, y: Any) -> TensorType:
 
 
 def _choice(x: Any, y: Any) -> DType:
-    """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs give."""
+    """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs
+    give."""
     return dtypes.dtype(np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y))))
 
 

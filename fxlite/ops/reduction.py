@@ -1,7 +1,8 @@
 """Reductions: sum, mean, prod, max, min, any, all, argmax, argmin over axes, and the scan cumsum.
 
-``axis`` is None (all axes), an int or a tuple; ``keepdims`` keeps reduced axes with size 1. dtypes follow
-NumPy: sums and products of small integers are int64, a float16 sum is accumulated in float32.
+``axis`` is None (all axes), an int or a tuple; ``keepdims`` keeps reduced axes with size 1. dtypes
+follow NumPy: sums and products of small integers are int64, a float16 sum is accumulated in
+float32.
 """
 
 from __future__ import annotations

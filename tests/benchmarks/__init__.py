@@ -1,1 +1,1 @@
-"""Benchmarks: fxlite beside the run-times people use, on the same weights, in one interleaved run."""
+"""Benchmarks: fxlite beside the run-times people use: the same weights, one interleaved run."""

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """A model, the types its inputs are compiled for, and inputs. ``model``: digits, mlp, minilm."""
+    """A model (digits, mlp or minilm), the types its inputs are compiled for, and inputs."""
 
     name: str
     model: str
@@ -74,7 +74,10 @@ def workloads() -> list[Workload]:
     image, row, tokens = {"x": "f32[B,1,8,8]"}, {"x": "f32[B,784]"}, "i64[B,T]"
     text = {"x": tokens, "mask": tokens}
     return [
-        *(Workload(f"digits B={b}", "digits", image, lambda b=b: _images(b)) for b in (1, 64, 1797)),
+        *(
+            Workload(f"digits B={b}", "digits", image, lambda b=b: _images(b))
+            for b in (1, 64, 1797)
+        ),
         *(Workload(f"mlp B={b}", "mlp", row, lambda b=b: _normal(b)) for b in (1, 32, 256)),
         Workload("minilm B=1 T=128", "minilm", text, _tokens),
         Workload(f"minilm B={len(RAGGED)} ragged", "minilm", text, _sentences),
@@ -149,8 +152,8 @@ def torch_eager(workload: Workload, threads: int) -> Call:
 
 
 def onnx_runtime(workload: Workload, threads: int) -> Call:
-    """ONNX Runtime on the torch model exported to ONNX, all its graph optimizations on: NumPy arrays
-    in and out."""
+    """ONNX Runtime on the torch model exported to ONNX, with all its graph optimizations: NumPy
+    arrays in and out."""
     import onnxruntime
     import torch
 

@@ -76,7 +76,11 @@ def difference(outputs: dict[str, Array]) -> float:
 
 
 def measure(
-    names: list[str], engines: list[str], threads: int, options: argparse.Namespace, progress: Progress
+    names: list[str],
+    engines: list[str],
+    threads: int,
+    options: argparse.Namespace,
+    progress: Progress,
 ) -> list[Row]:
     """Rows of all workloads for one number of threads."""
     cores = choose_cores(threads)
@@ -136,7 +140,8 @@ def foreign_load(seconds: float = 1.0) -> float:
 # -- output ----------------------------------------------------------------------------------------
 def headings(engines: list[str]) -> list[str]:
     return [
-        "workload", "threads", *(f"{e} ms" for e in engines), "best peer / fxlite", "difference", "",
+        "workload", "threads", *(f"{e} ms" for e in engines),
+        "best peer / fxlite", "difference", "",
     ]  # fmt: skip
 
 
@@ -230,6 +235,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> Any:
     options = parse(arguments)
     console = Console()
+    console = console if console.is_terminal else Console(width=110)
     engines = [name for name in ENGINES if available(name)]
     for name in ENGINES:
         if name not in engines:

@@ -1,10 +1,10 @@
 """Fair timing on a machine that others use too.
 
-In: callables that run one block of repetitions, one per engine. Out: :class:`Timing` for each. The
-engines take turns (A B C, B C A, ...), so that a slow minute hits all of them. For every block the
-processor time that *other* programs used is read from ``/proc/stat``; rounds in which they took more
-than a fraction of a core are left out, or, where too few quiet ones remain, the noisiest half is.
-Speed-ups are medians of ratios within a round, never ratios of times measured minutes apart.
+In: callables that run one block of repetitions, one per engine. Out: :class:`Timing` for each.
+The engines take turns (A B C, B C A, ...), so that a slow minute hits all of them. For every block
+the processor time that *other* programs used is read from ``/proc/stat``; rounds in which they took
+more than a fraction of a core are left out, or, where too few quiet ones remain, the noisiest half
+is. Speed-ups are medians of ratios within a round, never ratios of times measured minutes apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENOUGH = 4
 
 @dataclass(frozen=True)
 class Block:
-    """Repetitions in a row: median seconds of one, how many, and the cores others used meanwhile."""
+    """Repetitions in a row: median seconds of one, how many, and the cores others used."""
 
     seconds: float
     repetitions: int
@@ -86,7 +86,7 @@ def busy_seconds() -> float:
 
 
 def block(call: Callable[[], Any], seconds: float, warm: float = 0.02) -> Block:
-    """Call for about ``seconds`` (at least three times), after ``warm`` seconds that do not count."""
+    """Call for about ``seconds``, at least three times, after ``warm`` seconds of warming up."""
     end = time.perf_counter() + warm
     call()
     while time.perf_counter() < end:
@@ -112,8 +112,9 @@ def compare(
     most: int,
     pause: float = 0.02,
 ) -> Comparison:
-    """Let the engines run block after block in turns: at least ``rounds`` rounds, and further ones, up
-    to ``most``, until enough are quiet. ``pause`` seconds between blocks let spinning threads sleep."""
+    """Let the engines run block after block in turns: at least ``rounds`` rounds, and further ones,
+    up to ``most``, until enough are quiet. In the ``pause`` between blocks, in seconds, threads
+    that spin for work fall asleep."""
     names = list(engines)
     result = Comparison({name: Timing() for name in names})
     for number in range(most):

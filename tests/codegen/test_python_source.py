@@ -1,4 +1,5 @@
-"""Regenerated Python: it imports in a fresh process, computes the same and traces to the same graph."""
+"""Regenerated Python: it imports in a fresh process, computes the same and traces to the same
+graph."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from fxlite.codegen.python import module_name, python_program, python_source, sa
 from fxlite.codegen.python_names import class_name
 from fxlite.errors import CodegenError
 from fxlite.nn.weights import Buffer, Weights
+from fxlite.op import REGISTRY
 from fxlite.passes import dce, decompose
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
@@ -72,7 +74,9 @@ def test_zoo_decomposed(program: Program, tmp_path: Path) -> None:
     round_trip(decompose(gm), tmp_path, *inputs)
 
 
-@pytest.mark.skipif(shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff")
+@pytest.mark.skipif(
+    shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff"
+)
 def test_formatted_and_clean(tmp_path: Path) -> None:
     """ruff would change nothing but unused values, which are the program's own."""
     for program in ZOO:
@@ -191,7 +195,7 @@ def test_attributes(tmp_path: Path) -> None:
     def program(x, n):  # type: ignore[no-untyped-def]
         a = np.clip(x, -math.inf, 3.5) + np.maximum(x, -np.inf) + ops.full((2,), np.nan)[0]
         b = ops.pad(x, ((1, 1),), value=math.inf)
-        c = (2 < x) & (x != 1e-30) | (-2.0 > x)
+        c = (x > 2) & (x != 1e-30) | (x < -2.0)
         d = (2.0**x) ** -1 - (-3.0) ** 2 + 7 // (n * n + 1) - 5 % (n + 10)
         return a, b, c, d, ops.cast(x, "bf16"), -x, x[::-1][:2], x[None, ..., None]
 
@@ -212,7 +216,9 @@ def test_names_of_values(tmp_path: Path) -> None:
     values = [np.full(3, i, np.float32) for i in range(7)] + [np.ones((2, 3), np.float32)]
     model = round_trip(gm, tmp_path, *values, np.ones(2, np.float32))
     given = dict(zip(["self_", *names[1:]], values))
-    compare("by name", model(**given, B_=np.ones(2, np.float32)), gm(*values, np.ones(2, np.float32)))
+    compare(
+        "by name", model(**given, B_=np.ones(2, np.float32)), gm(*values, np.ones(2, np.float32))
+    )
 
 
 def test_names_of_weights(tmp_path: Path) -> None:
@@ -345,3 +351,15 @@ def test_weights() -> None:
         Weights(w="f32[N]")
     with pytest.raises(fx.errors.ArgumentError, match="'w' must be a type text"):
         Weights(w=3)
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_every_op(name: str) -> None:
+    """Each sample of each op, written with nn.functional, an operator or ops, is the same call."""
+    for sample in REGISTRY[name].samples:
+        names = [f"x{i}" for i in range(len(sample.types()))]
+        space: dict[str, Any] = {"run": lambda *v, s=sample: s.call(REGISTRY[name], v)}
+        exec(f"def program({', '.join(names)}): return run({', '.join(names)})", space)
+        gm = fx.symbolic_trace(space["program"], *sample.types())
+        again = fx.symbolic_trace(python_program(gm), *sample.types())
+        fx.assert_same(gm, again)

@@ -1,4 +1,5 @@
-"""Check an op's body against its reference on its samples, element by element, without a compiler."""
+"""Check an op's body against its reference on its samples, element by element, without a
+compiler."""
 
 from __future__ import annotations
 

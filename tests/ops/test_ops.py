@@ -43,7 +43,7 @@ def test_sample(name: str, number: int) -> None:
     names = [f"x{i}" for i in range(len(arrays))]
     space: dict[str, Any] = {"program": program}
     exec(f"def {name}_program({', '.join(names)}): return program({', '.join(names)})", space)
-    rungs = [r for r in RUNGS if r != "cuda"]
+    rungs = [r for r in RUNGS if r not in ("c", "cuda")]  # these two: many samples in one build
     agree(space[f"{name}_program"], *arrays, types=sample.types(), rtol=max(sample.rtol, op.rtol),
           rungs=rungs)  # fmt: skip
 

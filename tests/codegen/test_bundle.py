@@ -1,0 +1,253 @@
+"""The C bundle: builds and passes its own test with nothing but a compiler and make."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+from fxlite.codegen import folder as folder_module
+from fxlite.codegen.c.header import result_paths
+from fxlite.codegen.examples import Case, make_cases
+from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
+from tests.zoo import by_name
+
+needs_tools = pytest.mark.skipif(
+    not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc"
+)
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """make in an environment that has nothing but the usual programs."""
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, env={"PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def small() -> Any:
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)).eval()
+
+
+@needs_tools
+def test_builds_and_passes(tmp_path: Path) -> None:
+    fn = fx.compile(small(), x="f32[B,4]")
+    fn.save(tmp_path / "out")
+    name = fn.program.name
+    files = {p.name for p in (tmp_path / "out").iterdir()}
+    assert files == {
+        f"{name}.c", f"{name}.h", "fx_math.h", f"{name}_weights.bin", f"{name}_selftest.c",
+        "Makefile", "README.txt", "selftest", MANIFEST,
+    }  # fmt: skip
+    done = make(tmp_path / "out", "test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OK: 2 of 2 cases agree with NumPy" in done.stdout
+    assert not done.stderr, "no warnings"
+    assert make(tmp_path / "out", "shared").returncode == 0
+    assert make(tmp_path / "out", "clean").returncode == 0
+    assert {p.name for p in (tmp_path / "out").iterdir()} == files
+
+
+@needs_tools
+@pytest.mark.parametrize(
+    "name", ["cnn", "nested_outputs", "half_precision", "integers_and_logic", "embedding_bag"]
+)
+def test_zoo_under_sanitizers(name: str, tmp_path: Path) -> None:
+    """Several inputs and outputs, integers, half types, lookups; no leaks, no undefined
+    behaviour."""
+    gm, _, inputs = by_name(name).trace()
+    fn = fx.compile(gm)
+    names = [str(n.target) for n in gm.graph.placeholders]
+    real = make_cases(gm, data=dict(zip(names, inputs)))[-1]
+    fn.save(tmp_path / "out", [real])
+    done = make(tmp_path / "out", "sanitize")
+    if "cannot find -lasan" in done.stderr:
+        pytest.skip("no sanitizers")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OK: 1 of 1 cases" in done.stdout
+
+
+@needs_tools
+def test_self_test_can_fail(tmp_path: Path) -> None:
+    """A wrong number, a NaN, a missing and a short file are found."""
+    fn = fx.compile(small(), x="f32[B,4]")
+    fn.save(tmp_path / "out")
+    out = tmp_path / "out"
+    assert make(out, "test").returncode == 0
+    (stored,) = (out / "selftest").glob("2_out_*.bin")
+    good = stored.read_bytes()
+    for index, value in ((3, 100.0), (0, np.nan), (5, np.inf)):
+        wrong = np.frombuffer(good, np.float32).copy()
+        wrong[index] = value
+        stored.write_bytes(wrong.tobytes())
+        done = make(out, "test")
+        assert done.returncode != 0 and "FAILED: 1 of 2 cases" in done.stdout, done.stdout
+    stored.write_bytes(good[:-4])
+    assert "it is too short" in make(out, "test").stderr
+    stored.write_bytes(good + b"more")
+    assert "it is too long" in make(out, "test").stderr
+    stored.unlink()
+    assert "cannot open it" in make(out, "test").stderr
+
+
+@needs_tools
+def test_index_error_is_reported(tmp_path: Path) -> None:
+    fn = fx.compile(nn.Embedding(5, 2), x="i64[N]")
+    bad = Case({"N": 2}, {"x": np.array([1, 7])}, expected=np.zeros((2, 2), np.float32))
+    fn.save(tmp_path / "out", [bad])
+    done = make(tmp_path / "out", "test")
+    assert done.returncode != 0
+    assert "error 1: value 7, limit 5, where 0" in done.stdout
+    assert "where 0: " in (tmp_path / "out" / f"{fn.program.name}.h").read_text()
+
+
+@needs_tools
+def test_header_compiles_as_c_and_cpp(tmp_path: Path) -> None:
+    fn = fx.compile(small(), x="f32[B,4]")
+    header = tmp_path / f"{fn.program.name}.h"
+    header.write_text(fn.sources[header.name])
+    text = header.read_text()
+    assert "x          in   f32[B,4]" in text and "B          sizes of the named dims" in text
+    assert max(map(len, text.splitlines())) <= 100
+    for compiler, suffix in (("cc", "c"), ("c++", "cpp")):
+        if shutil.which(compiler) is None:
+            continue
+        user = tmp_path / f"user.{suffix}"
+        user.write_text(f'#include "{header.name}"\n#include "{header.name}"\n')
+        flags = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]
+        done = subprocess.run([compiler, *flags, str(user)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_readme_says_what_is_needed(tmp_path: Path) -> None:
+    fn = fx.compile(small(), x="f32[B,4]", threads=1)
+    fn.save(tmp_path / "out", make_cases(fn.graph_module, {"B": 16}))
+    text = (tmp_path / "out" / "README.txt").read_text()
+    size = fn.workspace_bytes({"B": 16})
+    assert "make test" in text and "in   x" in text and "f32[B,4]" in text
+    assert f"workspace  {size:,} bytes for B=16 and 1 thread" in text
+    assert f"{len(fn.program.weights):,} bytes" in text
+    assert max(map(len, text.splitlines())) <= 100
+    facts = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    assert facts["inputs"] == {"x": "f32[B,4]"} and facts["dims"] == ["B"]
+
+
+def test_result_paths() -> None:
+    made = namedtuple("made", ["mean", "rest"])
+
+    def program(x):  # type: ignore[no-untyped-def]
+        return {"logits": x + 1, "more": made(x * 2, [x * 3, (x * 4,)])}
+
+    gm = fx.symbolic_trace(program, x="f32[2]")
+    assert result_paths(gm) == [
+        '["logits"]', '["more"].mean', '["more"].rest[0]', '["more"].rest[1][0]']  # fmt: skip
+    header = fx.compile(gm).sources["program.h"]
+    assert '(the program\'s ["more"].mean)' in header
+    assert result_paths(fx.symbolic_trace(lambda x: x + 1, x="f32[2]")) == [""]
+
+
+# -- folders -------------------------------------------------------------------------------------
+def test_files_of_others_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    fn = fx.compile(small(), x="f32[B,4]")
+    with pytest.raises(FolderError, match="not empty and not from an earlier run"):
+        fn.save(out)
+    assert [p.name for p in out.iterdir()] == ["notes.txt"]
+    fn.save(out, force=True)
+    assert (out / "notes.txt").read_text() == "mine" and (out / "Makefile").exists()
+    fx.compile(lambda x: x + 1, x="f32[3]").save(out)  # an earlier run's: replaced
+    assert (out / "notes.txt").read_text() == "mine"
+    assert not (out / f"{fn.program.name}.c").exists()
+    assert not list(tmp_path.glob(".out-*"))
+
+
+def test_nothing_is_half_written(tmp_path: Path) -> None:
+    """A full disk: the folder is not there, or as it was."""
+    out = tmp_path / "out"
+
+    def write(work: Path, fail: bool = True) -> None:
+        (work / "a.txt").write_text("new" if fail else "old")
+        if fail:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(FolderError, match="No space left on device; it was left as it was"):
+        write_folder(out, write)
+    assert not any(tmp_path.iterdir())
+    write_folder(out, lambda work: write(work, fail=False))
+    with pytest.raises(FolderError):
+        write_folder(out, write)
+    assert (out / "a.txt").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_folders_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="is a file"):
+        check_writable(tmp_path / "file")
+    with pytest.raises(FolderError, match="cannot write to"):
+        check_writable("/proc/nothing/here")
+    check_writable(tmp_path / "a" / "b")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_manifest_cannot_reach_outside(tmp_path: Path) -> None:
+    """A list of files that names others' is not believed."""
+    victim = tmp_path / "victim"
+    victim.write_text("keep")
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("../victim", str(victim)):
+        (out / MANIFEST).write_text(json.dumps({"made by": "fxlite", "files": [name]}))
+        with pytest.raises(FolderError):
+            write_folder(out, lambda work: None)
+    assert victim.read_text() == "keep" and folder_module.MANIFEST == "fxlite.json"
+
+
+# -- example inputs ------------------------------------------------------------------------------
+def test_cases() -> None:
+    gm = fx.symbolic_trace(lambda x, y: x + y, x="f32[B,T]", y="f32[T]")
+    sizes = [dict(c.dims) for c in make_cases(gm, {"T": 5})]
+    assert sizes == [{"B": 1, "T": 1}, {"B": 3, "T": 5}, {"B": 8, "T": 5}]
+    first, again = make_cases(gm)[0], make_cases(gm)[0]
+    np.testing.assert_array_equal(first.inputs["x"], again.inputs["x"])
+    data = make_cases(gm, data={"x": np.ones((2, 7), np.float32)})[-1]
+    assert dict(data.dims) == {"B": 2, "T": 7} and not data.is_random
+    assert data.inputs["y"].shape == (7,) and data.label == "B=2, T=7"
+    with pytest.raises(fx.errors.ArgumentError, match="no named dim 'C'; they are B, T"):
+        make_cases(gm, {"C": 5})
+    with pytest.raises(fx.errors.ArgumentError, match="no input 'xx'; did you mean x"):
+        make_cases(gm, data={"xx": np.ones(3)})
+    with pytest.raises(fx.errors.ArgumentError, match="the data given has T=7"):
+        make_cases(gm, {"T": 5}, {"x": np.ones((2, 7), np.float32)})
+    with pytest.raises(fx.errors.DTypeError, match=r"x must be f32\[B,T\]"):
+        make_cases(gm, data={"x": np.ones((2, 7))})
+
+
+def test_random_positions_exist() -> None:
+    """Integers are positions that there are, also through a reshape."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(50, 4)
+
+        def forward(self, x, mask, flag):  # type: ignore[no-untyped-def]
+            return self.table(x.reshape(-1)).sum() + (mask * 2).sum() + flag.sum()
+
+    gm = fx.symbolic_trace(Net(), x="i32[B,9]", mask="i64[B]", flag="bool[3]")
+    case = make_cases(gm, {"B": 64})[-1]
+    assert case.inputs["x"].dtype == np.int32 and 30 < case.inputs["x"].max() < 50
+    assert set(np.unique(case.inputs["mask"])) == {0, 1}
+    assert case.inputs["flag"].dtype == np.bool_

@@ -1,0 +1,59 @@
+"""Every op on its own samples as compiled C. The programs of many samples are one source, since
+starting a compiler costs more than compiling them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.backends import restructure
+from fxlite.codegen.c.emit import CProgram, emit, prelude
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.runtime.build import build
+from fxlite.codegen.runtime.load import CompiledFunction
+from fxlite.op import REGISTRY
+from tests.oracle import Disagreement, compare
+
+BUNDLES = 12
+
+
+def make_case(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, CProgram, float]:
+    """Trace and emit one sample: program, inputs, module, C, tolerance."""
+    op = REGISTRY[name]
+    sample = op.samples[number]
+    inputs = sample.arrays(seed=number)
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
+    space: dict[str, Any] = {"call": lambda *values: sample.call(op, values)}
+    exec(f"def program({names}): return call({names})", space)
+    module = fx.symbolic_trace(space["program"], *sample.types())
+    emitted = emit(optimize(module)[0], f"{name}_sample_{number}")
+    return space["program"], inputs, module, emitted, max(sample.rtol, op.rtol)
+
+
+def apart(emitted: CProgram) -> str:
+    """A program's functions, its static ones renamed so that many programs fit in one source."""
+    return re.sub(r"\b(k\d+_\w+|layout)\b", rf"{emitted.name}_\1", emitted.functions)
+
+
+@pytest.mark.parametrize("number", range(BUNDLES))
+def test_samples_agree_in_c(number: int) -> None:
+    names = sorted(REGISTRY)[number::BUNDLES]
+    cases = [make_case(name, i) for name in names for i in range(len(REGISTRY[name].samples))]
+    source = "\n".join([prelude(gemm=True, conv=True), *(apart(c[3]) for c in cases)])
+    files = {"samples.c": source, "fx_math.h": cases[0][3].sources["fx_math.h"]}
+    library = build(files, cases[0][3].entry, flags=["-O2", "-ftree-vectorize"])
+    problems = []
+    for program, inputs, module, emitted, rtol in cases:
+        run = CompiledFunction(emitted.entry, library, emitted.weights, use_extension=False)
+        rebuild = restructure(module) or (lambda flat: flat)
+        with np.errstate(all="ignore"):
+            expected = program(*inputs)
+        try:
+            compare("c", rebuild(run(*inputs)), expected, rtol)
+        except (Disagreement, RuntimeError, IndexError, ValueError) as error:
+            problems.append(f"{emitted.name}: {type(error).__name__}: {error}")
+    assert not problems, "\n".join(problems)

@@ -1,0 +1,89 @@
+"""Every op on its own samples as CUDA: through the CPU shim, in both orders of threads, and through
+NVRTC. The programs of many samples are one source, since building it costs more than running it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.codegen.backends import restructure
+from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.runtime.cuda_shim import ShimModule
+from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
+from fxlite.op import REGISTRY
+from tests.oracle import Disagreement, compare
+
+BUNDLES = 9
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of an op: the program, its inputs, and what is emitted for it."""
+
+    label: str
+    program: Any
+    inputs: list[np.ndarray[Any, Any]]
+    module: fx.GraphModule
+    emitted: CudaProgram
+    rtol: float
+
+
+def make_case(name: str, number: int) -> Case:
+    """Trace and emit one sample."""
+    op = REGISTRY[name]
+    sample = op.samples[number]
+    inputs = sample.arrays(seed=number)
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
+    space: dict[str, Any] = {"call": lambda *values: sample.call(op, values)}
+    exec(f"def program({names}): return call({names})", space)
+    module = fx.symbolic_trace(space["program"], *sample.types())
+    emitted = emit(optimize(module)[0], f"{name}_sample_{number}")
+    return Case(
+        f"{name}[{number}]", space["program"], inputs, module, emitted, max(sample.rtol, op.rtol)
+    )
+
+
+@functools.cache
+def bundle(number: int) -> tuple[list[Case], str]:
+    """Every ninth op's samples, and their source."""
+    names = sorted(REGISTRY)[number::BUNDLES]
+    cases = [make_case(name, i) for name in names for i in range(len(REGISTRY[name].samples))]
+    return cases, "\n".join(case.emitted.source for case in cases)
+
+
+@pytest.mark.parametrize("number", range(BUNDLES))
+def test_samples_agree_on_the_shim(number: int) -> None:
+    cases, source = bundle(number)
+    module = ShimModule(source, flags=["-O1"])
+    problems = []
+    for case in cases:
+        rebuild = restructure(case.module) or (lambda flat: flat)
+        with np.errstate(all="ignore"):
+            expected = case.program(*case.inputs)
+        for order in ("forward", "backward"):
+            module.order = order  # type: ignore[assignment]
+            try:
+                actual = rebuild(CudaRunner(case.emitted, module)(*case.inputs))
+                compare(f"cuda {order}", actual, expected, case.rtol)
+            except (Disagreement, RuntimeError, IndexError, ValueError) as error:
+                problems.append(f"{case.label}: {type(error).__name__}: {error}")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("number", range(BUNDLES))
+def test_samples_compile_for_devices(number: int, arch: str) -> None:
+    cases, source = bundle(number)
+    try:
+        cubin = compile_cubin(source, arch)
+    except CudaToolkitNotFound as error:
+        pytest.skip(str(error))
+    assert set(cubin.kernels) == {x.kernel for case in cases for x in case.emitted.launches}

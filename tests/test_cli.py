@@ -1,0 +1,366 @@
+"""The command line, from arguments to files, as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+from fxlite.cli import main
+from fxlite.program_file import ProgramError, load_program
+
+ROOT = Path(__file__).parents[1]
+NET = '''
+"""A small model."""
+import numpy as np
+
+import fxlite as fx
+from fxlite import nn
+from helper import scale
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+        self.bn = nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = np.maximum(self.bn(self.conv(x)), 0).mean(axis=(2, 3))
+        return {"logits": self.fc(y) * scale, "features": y}
+
+
+class NeedsArguments(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+class Lookup(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 4)
+
+    def forward(self, x):
+        return self.table(x).mean(axis=1)
+
+
+def make():
+    return Net()
+
+
+def fails():
+    raise ValueError("no such size")
+
+
+def function(x, y):
+    return np.exp(x) + y
+
+
+def at_least_four(x):
+    if len(x.shape) and isinstance(x, np.ndarray) and x.shape[0] < 4:
+        raise ValueError("needs 4 rows")
+    return x * 2
+
+
+instance = Net()
+number = 3
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program, as current folder."""
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "helper.py").write_text("scale = 2.0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("net", "helper"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    try:
+        status = main(arguments)
+    except SystemExit as error:
+        status = int(error.code or 0)
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+X = "x=f32[B,1,8,8]"
+
+
+# -- trace -----------------------------------------------------------------------------------------
+def test_trace_prints_what_parses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "trace", "net.py:Net", "--input", X)
+    assert (status, err) == (0, "")
+    graph = fx.symbolic_trace(load_program("net.py:Net"), x="f32[B,1,8,8]").graph
+    assert fx.parse(out) == graph
+    assert "conv (Conv2d), net.py:18" in out and "relu: f32[B,4,8,8]" in out
+
+
+def test_trace_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "trace", "net.py:Net", "-i", X, "--table")
+    lines = out.splitlines()
+    assert status == 0 and lines[0].split() == ["opcode", "name", "type", "value", "origin"]
+    assert max(map(len, lines)) <= 100
+    assert any("call_function" in t and "f32[B,4,8,8]" in t and "net.py:18" in t for t in lines)
+
+
+def test_trace_without_types(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "trace", "net.py:function")
+    assert status == 0 and "exp = ops.exp(x)" in out
+
+
+def test_sorts_of_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class, an instance, a factory and a saved graph are the same program."""
+    fx.save(fx.symbolic_trace(load_program("net.py:Net"), x="f32[B,1,8,8]"), "net.fxl")
+    texts = [run(capsys, "trace", f"net.py:{n}", "-i", X) for n in ("Net", "instance", "make")]
+    saved = run(capsys, "trace", "net.fxl")
+    assert {status for status, _, _ in (*texts, saved)} == {0}
+    assert len({out for _, out, _ in (*texts, saved)}) == 1
+
+
+# -- compile ---------------------------------------------------------------------------------------
+def test_compile_the_main_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = load_program("net.py:Net")
+    weights = {
+        k: np.random.default_rng(1).uniform(0.1, 1, v.shape).astype(v.dtype)
+        for k, v in model.state_dict().items()
+    }
+    fx.save_safetensors(weights, "w.safetensors")
+    images = np.random.default_rng(2).standard_normal((5, 1, 8, 8)).astype(np.float32)
+    np.save("images.npy", images)
+    arguments = ["compile", "net.py:Net", "-i", X, "-w", "w.safetensors", "-o", "out"]
+    status, out, err = run(capsys, *arguments, "--threads", "1", "--data", "x=images.npy")
+    assert (status, err) == (0, ""), out + err
+    assert "def forward(self, x: f32[B,1,8,8]):" in out
+    assert "relu: f32[B,4,8,8]" in out
+    for wanted in (
+        r"nodes    \d+ before optimization, \d+ after", r"kernels  \d: .*1 conv2d", r"FLOPs    .*B",
+        r"weights  \d", r"B=1 ", r"B=8 ", r"B=5 \(data\) ", "NumPy +C +faster +largest error",
+        r"C and Python agree with NumPy at B=1; B=3; B=8; B=5", "fuse_conv_bn",
+    ):  # fmt: skip
+        assert re.search(wanted, out), wanted
+    assert max(map(len, out.splitlines())) <= 100
+    assert not any(line != line.rstrip() for line in out.splitlines())
+    assert fx.parse((folder / "out" / "graph.txt").read_text()) is not None
+    stored = sorted(p.name for p in (folder / "out" / "selftest").glob("2_*"))
+    assert stored == ["2_out_add.bin", "2_out_mean.bin", "2_x.bin"] or len(stored) == 3
+    assert (folder / "out" / "selftest" / "2_x.bin").read_bytes() == images.tobytes()
+    _make_test(folder / "out")
+    _python_agrees(folder / "out" / "python", images, load_program("net.py:Net", "w.safetensors"))
+    assert run(capsys, *arguments, "--size", "B=2")[0] == 0, "a second time, over the first"
+
+
+def _make_test(folder: Path) -> None:
+    if not (shutil.which("make") and shutil.which("cc")):
+        return
+    done = subprocess.run(
+        ["make", "test"], cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OK: 2 of 2 cases agree with NumPy" in done.stdout
+
+
+def _python_agrees(folder: Path, images: np.ndarray, model: nn.Module) -> None:
+    script = (
+        "import numpy as np; from net import Net\n"
+        "result = Net.load()(np.load('../../images.npy'))\n"
+        "np.savez('result.npz', **result)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    expected = model(images)
+    with np.load(folder / "result.npz") as result:
+        assert list(result) == ["logits", "features"]
+        for name in result:
+            np.testing.assert_allclose(result[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_compile_to_python(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(
+        capsys, "compile", "net.py:function", "-i", "x=f32[B]", "-i", "y=f32[B]", "-o", "out",
+        "--backend", "python",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    assert sorted(p.name for p in (folder / "out").iterdir()) == [
+        "fxlite.json", "graph.txt", "python"]  # fmt: skip
+    assert "Python agrees with NumPy" in out
+
+
+def test_compile_looks_up_positions_that_exist(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(
+        capsys, "compile", "net.py:Lookup", "-i", "x=i64[B,T]", "-o", "out", "--size", "T=30"
+    )
+    assert status == 0 and re.search(r"B=8, T=30 .* \d", out)
+
+
+def test_sizes_that_numpy_refuses_are_left_out(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = run(
+        capsys, "compile", "net.py:at_least_four", "-i", "x=f32[B]", "-o", "out", "--backend", "c"
+    )
+    assert status == 0, out
+    assert "C and Python agree with NumPy at B=8" in " ".join(out.split())
+    assert "not tried, since NumPy fails: B=1: ValueError" in " ".join(out.split())
+
+
+def test_a_compiled_model_that_differs_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fxlite.codegen import backends
+
+    right = backends.CFunction.__call__
+    monkeypatch.setattr(
+        backends.CFunction, "__call__", lambda self, **kwargs: right(self, **kwargs) * 1.01
+    )
+    arguments = ["compile", "net.py:function", "-i", "x=f32[B]", "-i", "y=f32[B]", "-o", "out"]
+    status, _, err = run(capsys, *arguments)
+    assert status == 1 and "C at B=1, result 0: it differs from NumPy's by 1.0e-02" in err
+    assert not (folder / "out").exists()
+
+
+# -- errors ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["trace", "nett.py:Net"], "there is no file nett.py; did you mean net.py?"),
+    (["trace", "net.py:Nett"], "net.py has no 'Nett'; did you mean Net?"),
+    (["trace", "net.py:xyz"], "it defines Net, NeedsArguments, Branching"),
+    (["trace", "net.py"], "'net.py' does not name a program; write FILE.py:NAME or FILE.fxl"),
+    (["trace", "net.fxl"], "there is no file net.fxl"),
+    (["trace", "net.py:number"], "neither a model nor a function: int"),
+    (["trace", "net.py:NeedsArguments"], "name a function that makes one"),
+    (["trace", "net.py:fails"], r"net.py:fails() failed: ValueError: no such size (net.py:48)"),
+    (["trace", "broken.py:f"], "broken.py cannot be imported: SyntaxError"),
+    (["trace", "net.py:Branching", "-i", "x=f32[3]"], "net.py:29: x.sum() > 0"),
+    (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "z=f32[3]"], "no parameter 'z'"),
+    (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "x=f32[3]"], "--input x is given twice"),
+    (["trace", "net.py:Net", "-w", "none.safetensors"], "no file of weights none.safetensors"),
+    (["trace", "net.py:Net", "-w", "net.py"], "net.py is not a safetensors file"),
+    (["trace", "net.py:Net", "-w", "wrong.safetensors"],
+     "unexpected: fc.weigth (did you mean fc.weight?)"),
+    (["compile", "net.py:function", "-o", "out"], '--input "x=f32[...]" --input "y=f32[...]"'),
+    (["compile", "net.py:Net", "-i", X, "-o", "net.py"], "net.py is a file; choose a folder"),
+    (["compile", "net.py:Net", "-i", X, "-o", "."], "not empty and not from an earlier run"),
+    (["compile", "net.py:Net", "-i", X, "-o", "/proc/out"], "cannot write to /proc/out"),
+    (["compile", "net.py:Net", "-i", X, "-o", "o", "--size", "C=3"], "no named dim 'C'"),
+    (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=no.npy"], "no file no.npy"),
+    (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=net.py"], "not a .npy file"),
+    (["compile", "net.py:Net", "-i", X, "-o", "o", "--backend", "rust"],
+     "there is no back end 'rust'; choose one of c, cuda, python"),
+])  # fmt: skip
+def test_errors_of_the_user(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One message, no traceback, exit status 1."""
+    (folder / "broken.py").write_text("def f(:\n")
+    fx.save_safetensors({"fc.weigth": np.zeros((3, 4), np.float32)}, "wrong.safetensors")
+    status, _, err = run(capsys, *arguments)
+    assert status == 1
+    assert message in err, err
+    assert err.startswith("error: ") and "Traceback" not in err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["trace", "net.py:Net", "-i", "x"], "'x' is not of the form NAME=TYPE"),
+    (["trace", "net.py:Net", "-i", "x=f33[2]"], "'f33' is not a dtype"),
+    (["trace", "net.py:Net", "-i", "x=f32[2"], "is not a type"),
+    (["compile", "net.py:Net"], "the following arguments are required: -o/--output"),
+    (["compile", "net.py:Net", "-o", "o", "--size", "B"], "not of the form DIM=N"),
+    (["compile", "net.py:Net", "-o", "o", "--size", "B=-1"], "is not a size"),
+    (["compile", "net.py:Net", "-o", "o", "--threads", "0"], "not a number of threads"),
+    (["frob"], "invalid choice: 'frob'"),
+    ([], "COMMAND"),
+])  # fmt: skip
+def test_errors_of_usage(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, *arguments)
+    assert status == 2 and message in err, err
+
+
+def test_no_compiler(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    status, _, err = run(capsys, "compile", "net.py:Net", "-i", X, "-o", "out")
+    assert status == 1 and "CC='/nowhere/cc' does not run" in err and "install gcc" in err
+    status, out, _ = run(capsys, "info")
+    assert status == 0 and "no C compiler" in out
+
+
+def test_debug_shows_the_traceback(folder: Path) -> None:
+    with pytest.raises(ProgramError):
+        main(["trace", "net.py:fails", "--debug"])
+
+
+def test_weights_of_a_function(folder: Path) -> None:
+    fx.save_safetensors({"a": np.zeros(1)}, "a.safetensors")
+    with pytest.raises(ProgramError, match="the program is a function"):
+        load_program("net.py:function", "a.safetensors")
+
+
+# -- info ------------------------------------------------------------------------------------------
+def test_info_and_cache(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--clear-cache removes what fxlite made, and nothing else."""
+    cache = folder / "cache"
+    monkeypatch.setenv("FXLITE_CACHE", str(cache))
+    fx.compile(lambda x: x + 1, x="f32[3]")
+    (cache / "notes.txt").write_text("mine")
+    (cache / "my work").mkdir()
+    status, out, _ = run(capsys, "info")
+    assert status == 0
+    for wanted in (
+        f"fxlite      {fx.__version__}",
+        "C compiler",
+        "OpenMP",
+        "CPU",
+        "GPU",
+        "1 builds",
+    ):
+        assert wanted in out, wanted
+    status, out, _ = run(capsys, "info", "--clear-cache")
+    assert status == 0 and out.startswith("removed 1 builds")
+    assert sorted(p.name for p in cache.iterdir()) == ["my work", "notes.txt"]
+
+
+def test_as_a_module_and_piped(folder: Path) -> None:
+    """python -m fxlite; a reader that stops early is no error."""
+    command = [sys.executable, "-m", "fxlite", "trace", "net.py:Net", "-i", X]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+    done = subprocess.run([sys.executable, "-m", "fxlite", "--version"], env=environment,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.stdout.strip() == f"fxlite {fx.__version__}"

@@ -1,0 +1,106 @@
+"""The README's tour prints what the README shows, and its commands are the ones that CI runs.
+
+After a change of what is printed, ``python -m tests.test_readme`` writes the real outputs into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fxlite import passes
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.S
+)
+
+
+def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
+    """Run the blocks of Python in one namespace, in the current folder, as one file ``tour.py``.
+
+    Yields each block with what it printed."""
+    blocks = list(BLOCK.finditer(text))
+    whole = "\n".join(block["code"] for block in blocks)
+    linecache.cache["tour.py"] = (len(whole), None, whole.splitlines(True), "tour.py")
+    namespace = {"__name__": "tour", "__file__": "tour.py"}
+    line = 0
+    for block in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * line + block["code"], "tour.py", "exec"), namespace)
+        line += block["code"].count("\n") + 1
+        yield block, printed.getvalue()
+
+
+def test_the_tour_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    checked = 0
+    registered = dict(passes.PASSES)
+    try:
+        for block, printed in outputs(README.read_text()):
+            assert printed == (block["shown"] or ""), block["code"]
+            checked += bool(printed)
+    finally:  # the tour registers a pass
+        passes.PASSES.clear()
+        passes.PASSES.update(registered)
+    assert checked >= 8
+    assert (tmp_path / "block.svg").read_text().startswith("<svg")
+
+
+def commands() -> list[str]:
+    """The README's shell commands."""
+    return re.findall(r"^```sh\n(.*?)\n```", README.read_text(), re.M | re.S)
+
+
+def test_two_commands_do_everything() -> None:
+    main_job, tests = commands()
+    assert "\n" not in main_job and "\n" not in tests
+    for command in (main_job, tests):
+        assert command.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+    for word in shlex.split(main_job):
+        if word.startswith("tutorials/"):
+            assert (ROOT / word.partition(":")[0]).is_file(), word
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    tests = commands()[1].split(" && ")[-1].removeprefix(".venv/bin/python ")
+    assert tests == "-m pytest -n 2"
+    assert re.search(rf'^step tests "\$venv/bin/python" {re.escape(tests)}$',
+                     (ROOT / ".ci" / "run").read_text(), re.M)  # fmt: skip
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r'\]\(([^)#]+)\)|src="([^"]+)"', page.read_text()):
+            target = next(filter(None, target))
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def update() -> None:
+    """Write what the tour prints into the README."""
+    text = README.read_text()
+    made, position = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for block, printed in outputs(text):
+            shown = f"\n```text\n{printed}```\n" if printed else ""
+            made += [text[position : block.start()], f"```python\n{block['code']}```\n{shown}"]
+            position = block.end()
+    README.write_text("".join([*made, text[position:]]))
+
+
+if __name__ == "__main__":
+    sys.exit(update())
