@@ -150,7 +150,8 @@ class Evaluator:
         for axis, i in enumerate(index):
             if i.size and (i.min() < 0 or i.max() >= array.shape[axis]):
                 raise IndexOutOfRange(
-                    f"kernel reads {node.buffer}{list(node.index)} outside {array.shape}, axis {axis}: "
+                    f"kernel reads {node.buffer}{list(node.index)} outside {array.shape}, axis "
+                    f"{axis}: "
                     f"{i.min()}..{i.max()}"
                 )
         value = array[tuple(index)] if index else array[()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from fxlite import expr
 from fxlite.dtypes import DType
@@ -85,7 +85,7 @@ class Comment:
     text: str
 
 
-Stmt: TypeAlias = Union[For, Let, Alloc, Assign, If, Store, Comment]
+Stmt: TypeAlias = For | Let | Alloc | Assign | If | Store | Comment
 
 
 @dataclass(frozen=True)

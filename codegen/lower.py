@@ -19,10 +19,14 @@ from fxlite.index import Index, Var, flatten
 from fxlite.passes.group import Group, element_of, invert
 
 _RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline "
-    "int long register restrict return short signed sizeof static struct switch typedef union unsigned "
-    "void volatile while bool true false main weights workspace error n_threads new delete class this "
-    "template typename namespace operator private public protected using virtual friend export".split()
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline "
+    "int long register restrict return short signed sizeof static struct switch typedef union "
+    "unsigned "
+    "void volatile while bool true false main weights workspace error n_threads new delete class "
+    "this "
+    "template typename namespace operator private public protected using virtual friend "
+    "export".split()
 )
 
 

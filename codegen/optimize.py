@@ -12,6 +12,7 @@ def optimize(module: GraphModule) -> tuple[GraphModule, PassManager]:
     """The optimized module (the input is left as it was) and the manager with its report."""
     manager = PassManager(
         [
+            passes.remove_dropout,
             passes.simplify,
             passes.fuse_conv_bn,
             passes.decompose,

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-
 from fxlite.codegen.kernel_ir import (
     Alloc,
     Assign,
@@ -149,7 +148,10 @@ class CPrinter:
         source, target = e.operand.dtype, e.dtype
         inner = self.value(e.operand)
         if target.name in ("f16", "bf16"):
-            return f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))", _ATOM
+            return (
+                f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))",
+                _ATOM,
+            )
         if target.compute is source.compute:
             return self._text(e.operand)
         if source.is_float and target.is_integer:
@@ -230,8 +232,8 @@ class CPrinter:
             value = self.narrow(self.value(s.value), self.dtypes[s.buffer])
             target = self.address(s.buffer, s.index)
             if s.accumulate and self.dtypes[s.buffer].name in ("f16", "bf16"):
-                value = self.narrow(f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}",
-                                    self.dtypes[s.buffer])  # fmt: skip
+                total = f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}"
+                value = self.narrow(total, self.dtypes[s.buffer])
                 return [f"{pad}{target} = {value};"]
             return [f"{pad}{target} {'+=' if s.accumulate else '='} {value};"]
         if isinstance(s, If):
@@ -266,7 +268,8 @@ class CPrinter:
         """A loop with its pragma."""
         pad = "    " * depth
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
-        head = f"{pad}for (int64_t {s.var.name} = 0; {s.var.name} < {self.index(s.var.extent)}; {step})"
+        end = f"{s.var.name} < {self.index(s.var.extent)}"
+        head = f"{pad}for (int64_t {s.var.name} = 0; {end}; {step})"
         lines = [pad + p for p in self.pragma(s)]
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
 

@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,7 +41,6 @@ class Checked:
     error: float
     numpy_ms: float = 0.0
     compiled_ms: dict[int, float] = field(default_factory=dict)
-    repeats: int = 0
     spread: float = 1.0  # largest median of the compiled model by its least time
 
 
@@ -104,30 +103,38 @@ def _name(function: Any) -> str:
     return {"CFunction": "C", "CudaFunction": "CUDA"}.get(type(function).__name__, "Python")
 
 
-def measure(
-    program: Callable[..., Any], function: Any, checked: Checked, budget: float = 0.6
-) -> None:
-    """Fill in the times: medians of calls in turns, for ``budget`` seconds, 3 calls each at least.
+#: Seconds of each turn: longer than the threads of NumPy's BLAS stay busy after their last call.
+TURN = 0.06
+
+
+def measure(program: Callable[..., Any], function: Any, checked: Checked, turns: int = 5) -> None:
+    """Fill in the times: medians of all calls; both run in turns, so that both meet the same load.
 
     A function with threads is measured with one and with all of them."""
     compiled = getattr(function, "function", None)
     most = getattr(compiled, "n_threads", 1)
-    inputs = checked.case.inputs
     taken: dict[int, list[float]] = {n: [] for n in sorted({0, 1, most})}  # 0: NumPy
-    end = time.perf_counter() + budget
     with np.errstate(all="ignore"):
-        while len(taken[0]) < 3 or (time.perf_counter() < end and len(taken[0]) < 1000):
+        for _ in range(turns):
             for threads, times in taken.items():
                 if threads and most > 1:
                     compiled.n_threads = threads  # type: ignore[union-attr]
-                start = time.perf_counter()
-                (function if threads else program)(**inputs)
-                times.append((time.perf_counter() - start) * 1e3)
+                times += _turn(function if threads else program, checked.case.inputs)
     medians = {n: statistics.median(times) for n, times in taken.items()}
-    checked.repeats = len(taken[0])
     checked.spread = max(medians[n] / min(taken[n]) for n in medians)
     checked.numpy_ms = medians.pop(0)
     checked.compiled_ms = medians
+
+
+def _turn(function: Callable[..., Any], inputs: Mapping[str, Any]) -> list[float]:
+    """Milliseconds of the calls of one turn."""
+    times: list[float] = []
+    end = time.perf_counter() + TURN
+    while not times or (time.perf_counter() < end and len(times) < 1000):
+        start = time.perf_counter()
+        function(**inputs)
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -197,10 +204,8 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
 
 def notes(function: Any, checked: Sequence[Checked]) -> Text:
     """What the numbers of the table mean."""
-    repeats = sorted({c.repeats for c in checked})
-    runs = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
     lines = [
-        f"times: medians of {runs} runs in turns",
+        "times: medians of calls in turns",
         "error: the largest difference from NumPy, as part of the largest value",
     ]
     if hasattr(function, "workspace_bytes"):

@@ -115,7 +115,7 @@ class _Runner:
         grids = np.broadcast_arrays(*index, value, *(() if mask is None else (mask,)))
         if mask is not None:
             inside = grids[-1].astype(bool)
-            grids = [g[inside] for g in grids[:-1]]
+            grids = tuple(g[inside] for g in grids[:-1])
         target = tuple(grids[: len(index)])
         if s.accumulate:
             np.add.at(array, target, grids[len(index)])

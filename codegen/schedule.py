@@ -26,7 +26,7 @@ from fxlite.codegen.kernel_ir import (
     expressions,
     statements,
 )
-from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
+from fxlite.codegen.lower import buffer_name, buffer_of, lower
 from fxlite.dtypes import DType
 from fxlite.errors import CodegenError
 from fxlite.expr import (
@@ -191,8 +191,7 @@ def is_flat(value: Expr, variable: Var, shapes: dict[str, MultiIndex]) -> bool:
     return True
 
 
-# -- placing computations at loop depths
-# -------------------------------------------------------------
+# -- placing computations at loop depths ---------------------------------------------------------
 class Nest:
     """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d
     loops."""
@@ -254,7 +253,8 @@ class Nest:
         variables = list(node.variables)
         inner = Nest(
             [*self.order[:level], *variables],
-            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep, self.lanes,
+            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
+            self.lanes,
         )  # fmt: skip
         body = inner.bind(node.body)
         computed = node.body.dtype.compute
@@ -333,8 +333,7 @@ def _use_counts(value: Expr) -> dict[int, int]:
     return counts
 
 
-# -- reductions
-# --------------------------------------------------------------------------------------
+# -- reductions ----------------------------------------------------------------------------------
 def neutral(kind: str, dtype: DType) -> Const:
     """The value a reduction starts from."""
     if kind in ("sum", "prod", "any", "all"):
@@ -442,8 +441,7 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     return [*start, *inner.loops(level, "serial")], where
 
 
-# -- scans and scatters
-# --------------------------------------------------------------------------------
+# -- scans and scatters --------------------------------------------------------------------------
 def _reader(buffers: dict[str, Buffer]) -> object:
     from fxlite.graph import Node
 

@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fxlite import dtypes, nn, ops
-from fxlite.shapes import dims
 from fxlite.dtypes import (
     bfloat16,
     bool_,
@@ -29,6 +28,7 @@ from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter, Transformer
 from fxlite.proxy import Proxy
+from fxlite.shapes import dims
 from fxlite.tracer import Tracer, symbolic_trace
 from fxlite.types import TensorType, parse_type
 
@@ -58,7 +58,8 @@ _LAZY = {
 
 __all__ = [
     "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer", "Transformer",
-    "bfloat16", "bool_", "dims", "dtypes", "float16", "float32", "float64", "int8", "int16", "int32",
+    "bfloat16", "bool_", "dims", "dtypes", "float16", "float32", "float64", "int8", "int16",
+    "int32",
     "int64", "nn", "ops", "parse_type", "symbolic_trace", "uint8", *_LAZY,
 ]  # fmt: skip
 

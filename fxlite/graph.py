@@ -58,7 +58,8 @@ class Node:
     tuple of them for several outputs, None in a trace without types); ``users`` are the nodes that
     read it; ``scope`` and ``loc`` say where in the module tree and in the program it was made."""
 
-    __slots__ = ("_args", "_erased", "_kwargs", "_next", "_prev", "graph", "loc", "meta", "name", "op", "scope",
+    __slots__ = ("_args", "_erased", "_kwargs", "_next", "_prev", "graph", "loc", "meta", "name",
+                 "op", "scope",
                  "target", "type", "users")  # fmt: skip
 
     def __init__(self, graph: Graph, name: str, op: str, target: Any) -> None:
@@ -303,7 +304,7 @@ class Graph:
             self._namer.taken |= shapes.names(type.shape)  # a dim and a value never share a name
         node = Node(self, self._namer.unique(wish), op, target)
         node.type = type
-        node._args, node._kwargs = args, kwargs
+        node._args, node._kwargs = tuple(args), dict(kwargs)
         if self.current_origin is not None:
             node.scope, node.loc = self.current_origin
         else:

@@ -7,8 +7,8 @@ is regenerated from the graph by ``recompile()``.
 from __future__ import annotations
 
 import inspect
-import linecache
 import itertools
+import linecache
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,7 +29,16 @@ class Container(Module):
     "0"."""
 
     def __getitem__(self, index: int | str) -> Any:
-        return getattr(self, str(index))
+        return child_or_array(self, str(index))
+
+
+def child_or_array(module: Module, name: str) -> Any:
+    """A child, parameter or buffer, whatever its name; KeyError where there is none."""
+    if name in module._modules:
+        return module._modules[name]
+    if name in module._parameters or name in module._buffers:
+        return module.__getattr__(name)
+    raise KeyError(f"{type(module).__name__} has neither a child nor an array {name!r}")
 
 
 class GraphModule(Module):
@@ -51,8 +60,8 @@ class GraphModule(Module):
         self.graph = graph
 
     def __getitem__(self, index: int | str) -> Any:
-        """``gm[0]``: the child named "0", as in the code of a traced Sequential."""
-        return getattr(self, str(index))
+        """``gm[0]``: the child or array named "0", as in the code of a traced Sequential."""
+        return child_or_array(self, str(index))
 
     # -- attributes by path ----------------------------------------------------------------------
     def _parent(self, target: str) -> tuple[Module, str]:
@@ -257,7 +266,8 @@ def check_inputs(name: str, placeholders: Iterable[Node], values: dict[str, Any]
         if value.dtype != declared.dtype.numpy:
             raise DTypeError(
                 f"{name}: {node.target} must be {declared}, got "
-                f"{value.dtype}{list(value.shape)}; use {node.target}.astype({declared.dtype.long_name!r})"
+                f"{value.dtype}{list(value.shape)}; use "
+                f"{node.target}.astype({declared.dtype.long_name!r})"
             )
         pairs.append((f"{name}: {node.target}", declared, value.shape))
     return bind_dims(pairs)

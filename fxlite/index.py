@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias
 
 import sympy
 
@@ -68,7 +68,7 @@ class Value:
     expr: Any
 
 
-Atom: TypeAlias = Union[Var, DimVar, Quotient, Remainder, Extremum, Value]
+Atom: TypeAlias = Var | DimVar | Quotient | Remainder | Extremum | Value
 Monomial: TypeAlias = tuple[Atom, ...]  # sorted; () is the constant
 
 
@@ -132,16 +132,16 @@ class Index:
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: Any) -> Index:
-        divisor = Index.of(divisor)
-        exact, rest = _split(self, divisor)
-        if rest.constant == 0 or _lies_within(rest, divisor):
+        by = Index.of(divisor)
+        exact, rest = _split(self, by)
+        if rest.constant == 0 or _lies_within(rest, by):
             return exact
-        if rest.constant is not None and divisor.constant is not None:
-            return exact + rest.constant // divisor.constant
+        if rest.constant is not None and by.constant is not None:
+            return exact + rest.constant // by.constant
         inner = rest.single_atom
         if isinstance(inner, Quotient):  # (a // b) // c == a // (b*c)
-            return exact + inner.a // (inner.b * divisor)
-        return exact + Index({(Quotient(rest, divisor),): 1})
+            return exact + inner.a // (inner.b * by)
+        return exact + Index({(Quotient(rest, by),): 1})
 
     def __mod__(self, divisor: Any) -> Index:
         divisor = Index.of(divisor)
@@ -398,12 +398,12 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, Any], value_of: Any) -> Any:
 
 def extremum(kind: str, a: Any, b: Any) -> Index:
     """``min`` or ``max`` of two indices, folded where one is provably smaller."""
-    a, b = Index.of(a), Index.of(b)
-    if a <= b:
-        return a if kind == "min" else b
-    if b <= a:
-        return b if kind == "min" else a
-    return Index({(Extremum(kind, a, b),): 1})
+    first, second = Index.of(a), Index.of(b)
+    if first <= second:
+        return first if kind == "min" else second
+    if second <= first:
+        return second if kind == "min" else first
+    return Index({(Extremum(kind, first, second),): 1})
 
 
 @functools.lru_cache(maxsize=8192)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from fxlite import shapes
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule, check_inputs
@@ -72,6 +71,8 @@ class Interpreter:
         return self.module.get_attribute(target)
 
     def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target.is_random:
+            kwargs.setdefault("training", self.module.training)
         return target(*args, **kwargs)
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ In: a call on proxies as NumPy dispatches it. Out: calls of ops, so that ``np.ma
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,10 @@ def value_type(x: Any) -> TensorType:
 _UFUNCS: dict[Any, str] = {
     getattr(np, name): name
     for name in (
-        "add subtract multiply divide floor_divide remainder power maximum minimum arctan2 negative "
-        "absolute fabs sign square reciprocal exp expm1 log log1p log2 sqrt sin cos tan sinh cosh tanh "
+        "add subtract multiply divide floor_divide remainder power maximum minimum arctan2 "
+        "negative "
+        "absolute fabs sign square reciprocal exp expm1 log log1p log2 sqrt sin cos tan sinh cosh "
+        "tanh "
         "arcsin arccos arctan floor ceil trunc rint equal not_equal less less_equal greater "
         "greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or "
         "bitwise_xor invert left_shift right_shift isnan isinf isfinite matmul"
@@ -81,8 +84,7 @@ def call_ufunc(
     return result if dtype is None else lookup("cast")(result, dtype)
 
 
-# -- helpers that need more than one op or a shape
-# ----------------------------------------------------
+# -- helpers that need more than one op or a shape -----------------------------------------------
 def subscript(x: Any, index: Any) -> Any:
     """``x[index]``."""
     from fxlite.ops.indexing import subscript as implementation
@@ -165,7 +167,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         sizes = (part,) * indices_or_sections
     else:
         cuts = [0, *indices_or_sections, size]
-        sizes = tuple(shapes.normalize(b - a) for a, b in zip(cuts, cuts[1:]))
+        sizes = tuple(shapes.normalize(b - a) for a, b in itertools.pairwise(cuts))
     return list(lookup("split")(x, sizes, axis=axis))
 
 
@@ -380,7 +382,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.take_along_axis: lambda x, indices, axis=-1: lookup("gather")(x, indices, axis=axis),
     np.zeros_like: _like(0), np.ones_like: _like(1), np.full_like: full_like,
     np.linalg.norm: norm, np.round: round_, np.copy: copy, np.shape: _shape_function,
-    np.ndim: lambda x: x.ndim, np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
+    np.ndim: lambda x: x.ndim, np.size: lambda x,
+    axis=None: x.size if axis is None else x.shape[axis],
 }  # fmt: skip
 
 

@@ -45,7 +45,8 @@ Axis: TypeAlias = int | tuple[int, ...] | None
 #: What a record may be. ``pointwise`` and ``view`` can be fused into any consumer; ``composite``
 #: ops have an expansion instead of a body; ``random`` ops are never merged, moved or removed.
 KINDS = (
-    "pointwise view reduction contraction window gather scatter scan creation composite opaque random"
+    "pointwise view reduction contraction window gather scatter scan creation composite opaque "
+    "random"
 ).split()
 
 _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a": "x"}
@@ -478,7 +479,7 @@ def pair(value: Any, what: str) -> tuple[int, int]:
     raise ArgumentError(f"{what} must be an int or two ints, not {value!r}")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def float_dtype(dtype: DType) -> DType:
     """Dtype of exp, sqrt, ... for an operand dtype, as NumPy's ufuncs resolve it."""
     if dtype.is_float:

@@ -314,7 +314,11 @@ class _Parser:
         if len(call.args) > len(parameters):
             raise self.error(call, f"ops.{op.name} takes {len(parameters)} arguments")
         args = tuple(self._argument(op, p, a) for p, a in zip(parameters, call.args))
-        kwargs = {str(k.arg): self._argument(op, str(k.arg), k.value) for k in call.keywords}
+        kwargs = {
+            str(k.arg): self._argument(op, str(k.arg), k.value)
+            for k in call.keywords
+            if not (op.is_random and ast.unparse(k.value) == "self.training")
+        }
         return self._new(call, "call_function", op, args, kwargs, name)
 
     def _argument(self, op: Op, parameter: str, value: ast.expr) -> Any:

@@ -6,6 +6,8 @@ the same text as a Python function that runs.
 
 from __future__ import annotations
 
+import functools
+import keyword
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -25,10 +27,19 @@ if TYPE_CHECKING:
 
 
 def attribute_text(target: str) -> str:
-    """``layers.0.weight`` -> ``self.layers[0].weight``"""
-    return "self" + "".join(
-        f"[{part}]" if part.isdigit() else f".{part}" for part in target.split(".")
-    )
+    """``layers.0.weight`` -> ``self.layers[0].weight``; names that cannot be attributes are keys,
+    ``self.heads["class"].weight``."""
+    return "self" + "".join(map(_part_text, target.split(".")))
+
+
+@functools.cache
+def _part_text(part: str) -> str:
+    from fxlite.graph_module import GraphModule
+
+    if part.isdigit() and str(int(part)) == part:
+        return f"[{part}]"
+    plain = part.isidentifier() and not keyword.iskeyword(part) and part != "name"
+    return f".{part}" if plain and not hasattr(GraphModule, part) else f'["{part}"]'
 
 
 def value_text(value: Any) -> str:
@@ -71,6 +82,8 @@ def call_text(node: Node) -> str:
         head = attribute_text(node.target)
     parts = [value_text(a) for a in node.args]
     parts += [f"{k}={value_text(v)}" for k, v in node.kwargs.items()]
+    if isinstance(node.target, Op) and node.target.is_random and "training" not in node.kwargs:
+        parts.append("training=self.training")  # follows gm.train() and gm.eval()
     return f"{head}({', '.join(parts)})"
 
 

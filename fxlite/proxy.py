@@ -82,7 +82,7 @@ class Proxy:
 
     def __iter__(self) -> Iterator[Any]:
         if not isinstance(self.node.type, TensorType):
-            return self.tracer.iter(self)
+            return self.tracer.iter(self)  # type: ignore[no-any-return]
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
@@ -150,7 +150,8 @@ class Proxy:
         result = operation(self, other)
         if isinstance(node.type, TensorType) and result.node.type != node.type:
             raise self.tracer.error(
-                f"'{symbol}=' would change {node.name} from {node.type} to {result.node.type}, which "
+                f"'{symbol}=' would change {node.name} from {node.type} to {result.node.type}, "
+                "which "
                 f"an in-place operation cannot",
                 f"write y = y {symbol} ...",
                 node,
@@ -224,4 +225,4 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: _api().ops_by_name(_target)(self))
-Proxy.__pos__ = lambda self: self  # type: ignore[attr-defined]
+setattr(Proxy, "__pos__", lambda self: self)

@@ -37,7 +37,8 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
             return sympy.Integer(int(a) // int(b))
         if b.is_Integer and int(b) > 0:
             # (k*b*x + r) // b  ==  k*x + r // b  for any integer x
-            exact, rest = [], []
+            exact: list[Any] = []
+            rest: list[Any] = []
             for term in sympy.Add.make_args(sympy.expand(a)):
                 coeff, _ = term.as_coeff_Mul()
                 (exact if coeff.is_Integer and int(coeff) % int(b) == 0 else rest).append(term)
@@ -249,8 +250,10 @@ class NamedDim:
 
     def _refuse(self, what: str) -> TraceError:
         return TraceError(
-            f"{what} needs a number, but the size {self.expr} is a named dim: it has no value while "
-            f"tracing. Use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a number "
+            f"{what} needs a number, but the size {self.expr} is a named dim: it has no value "
+            "while "
+            f"tracing. Use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a "
+            "number "
             f"in place of {', '.join(sorted(names(self.expr)))}"
         )
 

@@ -7,7 +7,6 @@ In: a module or a function over NumPy arrays, and (optionally) input types. Out:
 from __future__ import annotations
 
 import inspect
-import os
 import types as python_types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from fxlite.nn.module import Module, Parameter
 from fxlite.op import Op
 from fxlite.proxy import Proxy
 from fxlite.state import active_tracer
-from fxlite.types import TensorType, type_of
+from fxlite.types import type_of
 
 
 class Tracer:
@@ -357,8 +356,12 @@ def _leaf_type(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     infer = getattr(module, "infer", None)
     if infer is None:
         return None
-    get = lambda v: v.type if isinstance(v, Node) else v  # noqa: E731
-    return infer(*(get(a) for a in args), **{k: get(v) for k, v in kwargs.items()})
+
+    def type_or_value(value: Any) -> Any:
+        return value.type if isinstance(value, Node) else value
+
+    types = [type_or_value(a) for a in args]
+    return infer(*types, **{k: type_or_value(v) for k, v in kwargs.items()})
 
 
 def symbolic_trace(

@@ -16,9 +16,9 @@ import numpy as np
 import sympy
 
 from fxlite import dtypes, shapes
-from fxlite.shapes import Dim, Shape
 from fxlite.dtypes import DType
 from fxlite.errors import DTypeError, ParseError, ShapeError
+from fxlite.shapes import Dim, Shape
 
 
 @dataclass(frozen=True)

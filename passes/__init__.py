@@ -22,6 +22,7 @@ from fxlite.passes.dce import dce
 from fxlite.passes.decompose import decompose
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.match import Match, find_matches, replace_pattern
+from fxlite.passes.remove_dropout import remove_dropout
 from fxlite.passes.simplify import simplify
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "graph_pass",
     "ledger",
     "refuse",
+    "remove_dropout",
     "replace_pattern",
     "simplify",
 ]

@@ -40,7 +40,8 @@ MOST_READS = 3
 MOST_MEMBERS = 48
 #: Scalar functions that cost many instructions: not worth computing twice.
 EXPENSIVE = frozenset(
-    "exp expm1 log log1p sqrt rsqrt sin cos tan sinh cosh asin acos atan atan2 tanh erf sigmoid pow div "
+    "exp expm1 log log1p sqrt rsqrt sin cos tan sinh cosh asin acos atan atan2 tanh erf sigmoid "
+    "pow div "
     "floordiv mod".split()
 )
 

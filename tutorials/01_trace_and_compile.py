@@ -90,8 +90,8 @@ fx.assert_same(again, moved)
 # # 4. Run passes
 # A `PassManager` runs passes in order, checks the graph after each and says what they did. Here
 # batch norm disappears into the weights of the convolution in front of it. Our own pass is left
-# out, because the next stop is C, where `relu` costs nothing in its old place: the loop that stores
-# the result of the convolution does it on the way.
+# out, because the next stop is C, where `relu` is no loop of its own anyway: its neighbour does it
+# on the way, as the pooling kernel below shows.
 
 # %%
 manager = passes.PassManager([passes.fuse_conv_bn, passes.cse, passes.dce])

@@ -48,7 +48,8 @@ def pack_b(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     panel = PANEL_BYTES // b.dtype.itemsize
     padded = np.zeros((depth, -(-n // panel) * panel), b.dtype)
     padded[:, :n] = b
-    return np.ascontiguousarray(padded.reshape(depth, -1, panel).swapaxes(0, 1)).ravel()
+    panels = padded.reshape(depth, padded.shape[1] // panel, panel)
+    return np.ascontiguousarray(panels.swapaxes(0, 1)).ravel()
 
 
 _TARGET = """\

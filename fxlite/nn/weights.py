@@ -44,7 +44,8 @@ class Weights(Module):
 
     def __getitem__(self, name: int | str) -> Any:
         name = str(name)
-        return self._modules[name] if name in self._modules else self.__getattr__(name)
+        found = self._modules.get(name)
+        return self.__getattr__(name) if found is None else found
 
     def extra_repr(self) -> str:
         arrays = {**self._parameters, **self._buffers}

@@ -7,6 +7,7 @@ the dtype NumPy computes in.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -204,11 +205,14 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-binary("floor_divide", _quiet(np.floor_divide), numeric, "Floored quotient; integer ``x // 0`` is 0.",
+binary("floor_divide", _quiet(np.floor_divide), numeric,
+       "Floored quotient; integer ``x // 0`` is 0.",
        symbol="//", scalar="floordiv", samples=_DIVISION_SAMPLES)  # fmt: skip
-binary("remainder", _quiet(np.remainder), numeric, "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
+binary("remainder", _quiet(np.remainder), numeric,
+       "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
        symbol="%", scalar="mod", aliases=("mod",), samples=_DIVISION_SAMPLES)  # fmt: skip
-binary("pow", _quiet(np.power), numeric, "``x`` to the power ``y``.", symbol="**", aliases=("power",),
+binary("pow", _quiet(np.power), numeric, "``x`` to the power ``y``.", symbol="**",
+       aliases=("power",),
        samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
                 S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
                 S("f64[5]", -1.0), S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))],
@@ -258,14 +262,16 @@ unary(
     samples=_float_samples(-0.9, 9),
 )
 unary("log2", _quiet(np.log2), floating, "Logarithm to base 2.", samples=_float_samples(0.01, 100),
-      scalar=lambda x: expr.apply("mul", expr.apply("log", x), expr.const(1 / math.log(2), x.dtype)))  # fmt: skip
+      scalar=lambda x: expr.apply(
+          "mul", expr.apply("log", x), expr.const(1 / math.log(2), x.dtype)))  # fmt: skip
 unary("sqrt", _quiet(np.sqrt), floating, "Square root.", samples=_float_samples(0, 100))
 unary("rsqrt", _quiet(lambda x: 1 / np.sqrt(x)), floating, "``1 / sqrt(x)``.",
       samples=_float_samples(0.01, 100))  # fmt: skip
 for _name, _low, _high in (("sin", -9, 9), ("cos", -9, 9), ("tan", -1.4, 1.4), ("sinh", -5, 5),
                            ("cosh", -5, 5), ("tanh", -6, 6)):  # fmt: skip
     unary(_name, _quiet(getattr(np, _name)), floating, f"{_name}(x), x in radians."
-          if len(_name) == 3 else f"Hyperbolic {_name[:-1]}e.", samples=_float_samples(_low, _high))  # fmt: skip
+          if len(_name) == 3 else f"Hyperbolic {_name[:-1]}e.",
+          samples=_float_samples(_low, _high))  # fmt: skip
 for _name, _numpy in (("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan)):
     unary(_name, _quiet(_numpy), floating, f"Inverse of {_name[1:]}, in radians.",
           aliases=(_numpy.__name__,), samples=_float_samples(-0.95, 0.95))  # fmt: skip
@@ -296,7 +302,7 @@ def _vector_erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         r = w * _ratio(_CODY_P, _CODY_Q, w, lead=_CODY_P[5])
         tail = np.exp(-t * t) * (0.5641895835477562869 - r) / t
     out[large] = np.where(np.isnan(y[large]), np.nan, 1 - np.where(np.isfinite(tail), tail, 0.0))
-    return np.copysign(out, x)
+    return np.copysign(out, x)  # type: ignore[no-any-return]
 
 
 def _ratio(p: tuple[float, ...], q: tuple[float, ...], x: Any, lead: float) -> Any:
@@ -340,41 +346,53 @@ unary("sigmoid", sigmoid_reference, floating, "Logistic function ``1 / (1 + exp(
       samples=_float_samples(-9, 9))  # fmt: skip
 
 # -- rounding --------------------------------------------------------------------------------------
-for _name, _numpy in (
-    ("floor", np.floor),
-    ("ceil", np.ceil),
-    ("trunc", np.trunc),
-    ("round", np.rint),
-):
-    unary(_name, _numpy, floating if _name == "round" else promoted,
+def _round_floats(name: str, x: Expr) -> Expr:
+    """The scalar function ``name`` on floats; integers are whole already."""
+    return expr.apply(name, x) if x.dtype.is_float else x
+
+
+_ROUNDINGS: dict[str, np.ufunc] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+}
+for _name, _rounding in _ROUNDINGS.items():
+    unary(_name, _rounding, floating if _name == "round" else promoted,
           {"round": "Nearest integer, halves to even.", "floor": "Largest integer <= x.",
            "ceil": "Smallest integer >= x.", "trunc": "Integer part."}[_name],
           aliases=("rint",) if _name == "round" else ("fix",) if _name == "trunc" else (),
-          scalar=(lambda x, _name=_name: expr.apply(_name, x) if x.dtype.is_float else x),
+          scalar=functools.partial(_round_floats, _name),
           samples=_float_samples(-5, 5))  # fmt: skip
 
 # -- comparison and logic --------------------------------------------------------------------------
-for _name, _symbol, _numpy in (
-    ("eq", "==", np.equal), ("ne", "!=", np.not_equal), ("lt", "<", np.less),
-    ("le", "<=", np.less_equal), ("gt", ">", np.greater), ("ge", ">=", np.greater_equal),
-):  # fmt: skip
-    binary(_name, _numpy, promoted, f"``x {_symbol} y``, a bool.", symbol=_symbol, result=dtypes.bool_,
-           commutative=_name in ("eq", "ne"), aliases=(_numpy.__name__,),
-           samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1), S(special("f32[6]"), 0.0),
+_COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
+    "eq": ("==", np.equal), "ne": ("!=", np.not_equal), "lt": ("<", np.less),
+    "le": ("<=", np.less_equal), "gt": (">", np.greater), "ge": (">=", np.greater_equal),
+}  # fmt: skip
+for _name, (_symbol, _comparison) in _COMPARISONS.items():
+    binary(_name, _comparison, promoted, f"``x {_symbol} y``, a bool.", symbol=_symbol,
+           result=dtypes.bool_,
+           commutative=_name in ("eq", "ne"), aliases=(_comparison.__name__,),
+           samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1),
+                    S(special("f32[6]"), 0.0),
                     S("bool[4]", "bool[4]"), S("i64[5]", "f32[5]"), S("bf16[5]", 0.0)])  # fmt: skip
 _LOGIC = [S("bool[3,4]", "bool[4]"), S("f32[5]", "i32[5]"), S("bool[4]", True)]
 _BITS = [S("bool[3,4]", "bool[4]"), S("i32[5]", "i32[5]"), S("u8[5]", 3), S("i64[5]", "i8[5]")]
 for _name in ("and", "or", "xor"):
     _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
-    binary(f"logical_{_name}", getattr(np, f"logical_{_name}"), truth, f"Logical {_name} of truth values.",
+    binary(f"logical_{_name}", getattr(np, f"logical_{_name}"), truth,
+           f"Logical {_name} of truth values.",
            scalar=_name, result=dtypes.bool_, commutative=True, samples=_LOGIC)  # fmt: skip
-    binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"), integral, f"``x {_symbol} y``, bit by bit.",
+    binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"), integral,
+           f"``x {_symbol} y``, bit by bit.",
            scalar=_name, symbol=_symbol, commutative=True, samples=_BITS)  # fmt: skip
 _SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2)]
 binary(
     "left_shift", np.left_shift, integral, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS
 )
-binary("right_shift", np.right_shift, integral, "``x >> y``, arithmetic.", scalar="shr", symbol=">>",
+binary("right_shift", np.right_shift, integral, "``x >> y``, arithmetic.", scalar="shr",
+       symbol=">>",
        samples=_SHIFTS)  # fmt: skip
 unary("logical_not", np.logical_not, truth, "True where x is zero or False.", result=dtypes.bool_,
       scalar="logical_not", samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
@@ -384,8 +402,10 @@ unary("bitwise_not", np.invert, integral, "All bits flipped.", aliases=("invert"
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
 unary("isnan", np.isnan, floating, "True where NaN.", result=dtypes.bool_, samples=_SPECIALS)
 unary("isinf", np.isinf, floating, "True where infinite.", result=dtypes.bool_, samples=_SPECIALS)
-unary("isfinite", np.isfinite, floating, "True where neither NaN nor infinite.", result=dtypes.bool_,
-      scalar=lambda x: expr.apply("logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
+unary("isfinite", np.isfinite, floating, "True where neither NaN nor infinite.",
+      result=dtypes.bool_,
+      scalar=lambda x: expr.apply(
+          "logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
       samples=_SPECIALS)  # fmt: skip
 
 unary("relu", lambda x: np.maximum(x, 0), promoted, "``maximum(x, 0)``; NaN stays NaN.",
@@ -409,10 +429,10 @@ relu = _get("relu")
 _get("maximum").canonical(_relu_of_maximum)
 
 
-# -- with attributes
-# ---------------------------------------------------------------------------------
+# -- with attributes -----------------------------------------------------------------------------
 @op("pointwise", samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
-                          S("i32[4]", 1, "f32[4]"), S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
+                          S("i32[4]", 1, "f32[4]"),
+                          S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
                           S("bool[4]", "bf16[4]", 1.0)],
     bad=[Bad("bool[3]", "f32[4]", 0.0, match="do not broadcast")])  # fmt: skip
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -472,7 +492,8 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
 
 
 @op("pointwise", aliases=("astype",),
-    samples=[S("f32[B,3]", "f64", dims={"B": 2}), S(uniform("f32[6]", -5, 5), "i32"), S("i32[5]", "f32"),
+    samples=[S("f32[B,3]", "f64", dims={"B": 2}), S(uniform("f32[6]", -5, 5), "i32"),
+             S("i32[5]", "f32"),
              S("f32[4]", "bool"), S("bool[4]", "f32"), S("f64[5]", "f16"), S("f32[5]", "bf16"),
              S("bf16[5]", "f32"), S(uniform("i64[5]", -300, 300), "i8"), S("f16[4]", "f64"),
              S(uniform("f64[6]", 0, 200), "u8"), S("i8[4]", "i16")])  # fmt: skip

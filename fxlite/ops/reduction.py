@@ -121,7 +121,8 @@ prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axi
 _EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
 max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``; NaN wins.", "max",
                 _EXTREMES, ("amax",))  # fmt: skip
-min = _register("min", _numpy(np.min, False), same, "Smallest value over ``axis``; NaN wins.", "min",
+min = _register("min", _numpy(np.min, False), same, "Smallest value over ``axis``; NaN wins.",
+                "min",
                 _EXTREMES, ("amin",))  # fmt: skip
 _TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True)]
 any = _register("any", lambda x, a, k: np.any(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
@@ -182,7 +183,8 @@ argmax = _register_arg("argmax", np.argmax)
 argmin = _register_arg("argmin", np.argmin)
 
 
-@op("scan", samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0), S("i32[3,4]", axis=0),
+@op("scan", samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
+                     S("i32[3,4]", axis=0),
                      S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1)],
     bad=[Bad("f32[3]", axis=1, match="out of range")])  # fmt: skip
 def cumsum(x: Tensor, axis: int = 0) -> Tensor:

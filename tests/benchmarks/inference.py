@@ -56,6 +56,7 @@ class Row:
             ratio = f"{self.comparison.speedup(OURS, self.best_peer):.2f}×"
         difference = "–" if np.isnan(self.difference) else f"{self.difference:.0e}"
         noisy = "noisy" if self.comparison.is_noisy else ""
+        noisy += ", processor time" if self.comparison.uses_processor_time else ""
         return [self.workload, str(self.threads), *times, ratio, difference, noisy]
 
 
@@ -98,7 +99,7 @@ def measure(
                 errors[engine] = str(error)
         blocks = {e: (lambda w=workers[e]: w.run(options.block)) for e in outputs}
         if blocks:
-            found = compare(blocks, options.rounds, options.most)
+            found = compare(blocks, threads, options.rounds, options.most)
             rows.append(Row(name, threads, found, difference(outputs), errors))
         for engine, message in errors.items():
             progress.console.print(f"[red]{engine} cannot run {name}:[/] {message}")
@@ -178,8 +179,8 @@ def markdown(rows: list[Row], engines: list[str], options: argparse.Namespace, l
         f"- Every engine in its own process, pinned to as many cores as threads; blocks of "
         f"{options.block:g} s in turns, {options.rounds} to {options.most} rounds.",
         f"- Rounds in which other programs used more than 0.15 cores are left out; where too few "
-        f"are quiet, the noisiest half is, and the row says *noisy*. Before the start they used "
-        f"{load:.2f} cores.",
+        f"are quiet, the noisiest half is, and the row says *noisy* (one thread: the times are then "
+        f"processor times). Before the start they used {load:.2f} cores.",
         "- fxlite and ONNX Runtime take and give NumPy arrays, torch takes and gives tensors "
         "(inference mode, eager). ONNX Runtime runs torch's export (opset 17), all graph "
         "optimizations on.",

@@ -4,7 +4,9 @@ In: callables that run one block of repetitions, one per engine. Out: :class:`Ti
 The engines take turns (A B C, B C A, ...), so that a slow minute hits all of them. For every block
 the processor time that *other* programs used is read from ``/proc/stat``; rounds in which they took
 more than a fraction of a core are left out, or, where too few quiet ones remain, the noisiest half
-is. Speed-ups are medians of ratios within a round, never ratios of times measured minutes apart.
+is. Noisy times of engines with one thread are processor times, which do not count the time others
+have the core. Speed-ups are medians of ratios within a round, never ratios of times measured
+minutes apart.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,11 @@ ENOUGH = 4
 
 @dataclass(frozen=True)
 class Block:
-    """Repetitions in a row: median seconds of one, how many, and the cores others used."""
+    """Repetitions in a row: median seconds of one, processor seconds of one, how many there were,
+    and the cores others used."""
 
     seconds: float
+    processor: float
     repetitions: int
     foreign: float
 
@@ -39,16 +43,13 @@ class Timing:
 
     blocks: list[Block] = field(default_factory=list)
 
-    def median(self, rounds: Sequence[int]) -> float:
-        """Seconds of one call: median over the rounds."""
-        return statistics.median(self.blocks[r].seconds for r in rounds)
-
 
 @dataclass
 class Comparison:
-    """Timings of engines that took turns."""
+    """Timings of engines that took turns, each with ``threads`` threads."""
 
     engines: dict[str, Timing]
+    threads: int
 
     @property
     def rounds(self) -> list[int]:
@@ -65,14 +66,23 @@ class Comparison:
         """Whether other programs ran during the rounds that count."""
         return any(t.blocks[r].foreign >= QUIET for t in self.engines.values() for r in self.rounds)
 
+    @property
+    def uses_processor_time(self) -> bool:
+        """Whether times are processor times: noise, and one thread."""
+        return self.threads == 1 and self.is_noisy
+
+    def _times(self, engine: str) -> list[float]:
+        blocks = [self.engines[engine].blocks[r] for r in self.rounds]
+        return [b.processor if self.uses_processor_time else b.seconds for b in blocks]
+
     def seconds(self, engine: str) -> float:
         """Median seconds of one call."""
-        return self.engines[engine].median(self.rounds)
+        return statistics.median(self._times(engine))
 
     def speedup(self, engine: str, over: str) -> float:
         """How many times faster ``engine`` is than ``over``: median of the ratios within rounds."""
-        mine, other = self.engines[engine].blocks, self.engines[over].blocks
-        return statistics.median(other[r].seconds / mine[r].seconds for r in self.rounds)
+        pairs = zip(self._times(engine), self._times(over), strict=True)
+        return statistics.median(theirs / mine for mine, theirs in pairs)
 
 
 def busy_seconds() -> float:
@@ -101,13 +111,16 @@ def block(call: Callable[[], Any], seconds: float, warm: float = 0.02) -> Block:
         after = time.perf_counter()
         durations.append(after - now)
         now = after
-    foreign = (busy_seconds() - busy - (time.process_time() - own)) / (now - start)
+    used = time.process_time() - own
+    foreign = max(0.0, (busy_seconds() - busy - used) / (now - start))
     gc.enable()
-    return Block(statistics.median(durations), len(durations), max(0.0, foreign))
+    count = len(durations)
+    return Block(statistics.median(durations), used / count, count, foreign)
 
 
 def compare(
     engines: Mapping[str, Callable[[], Block]],
+    threads: int,
     rounds: int,
     most: int,
     pause: float = 0.02,
@@ -116,7 +129,7 @@ def compare(
     up to ``most``, until enough are quiet. In the ``pause`` between blocks, in seconds, threads
     that spin for work fall asleep."""
     names = list(engines)
-    result = Comparison({name: Timing() for name in names})
+    result = Comparison({name: Timing() for name in names}, threads)
     for number in range(most):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
