@@ -303,7 +303,7 @@ def info_table() -> Table:
     count, size = _cache_size(folder)
     table.add_row("cache", f"{folder}: {count} builds, {report.quantity(size, 'B')}")
     for name, value in _cuda().items():
-        table.add_row(name, value)
+        table.add_row(name, Text(value) if isinstance(value, str) else value)
     return table
 
 

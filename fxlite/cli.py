@@ -181,7 +181,7 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
     _, module = trace_program(options.program, options.weights, options.input)
     if options.draw:
         module.graph.draw(options.draw)
-        console.print(f"{options.draw} written", soft_wrap=True)
+        console.print(f"{options.draw} written", soft_wrap=True, markup=False)
     elif options.table:
         show(console, node_table(module.graph))
     else:

@@ -178,8 +178,9 @@ class Op:
                 raise ArgumentError(f"{self.name}: argument {name!r} must be a tensor, not None")
             if name in self._defaults and value is self._defaults[name]:
                 continue
-            if name in self._defaults and kind is None and value == self._defaults[name]:
-                if type(value) is type(self._defaults[name]):
+            if name in self._defaults and kind is None:
+                default = self._defaults[name]
+                if value == default and type(value) is type(default):
                     continue
             bound[name] = value
         return bound

@@ -29,7 +29,7 @@ from fxlite.location import Location, Scope
 from fxlite.op import REGISTRY, Op, lookup
 from fxlite.types import TensorType, parse_type
 
-_WEIGHT = re.compile(r"([\w.]+) (\w+(?:\[[^\]]*\])?)")
+_WEIGHT = re.compile(r"([^\s,]+) (\w+(?:\[[^\]]*\])?)")
 _SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
 _PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
 _SYMBOLS: dict[type, str] = {

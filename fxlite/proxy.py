@@ -80,6 +80,9 @@ class Proxy:
             raise TypeError("len() of a rank-0 value")
         return int(shapes.for_user(self.type.shape[0]))  # a named dim raises its own TraceError
 
+    def __pos__(self) -> Proxy:
+        return self
+
     def __iter__(self) -> Iterator[Any]:
         if not isinstance(self.node.type, TensorType):
             return self.tracer.iter(self)  # type: ignore[no-any-return]
@@ -225,4 +228,3 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: _api().ops_by_name(_target)(self))
-setattr(Proxy, "__pos__", lambda self: self)

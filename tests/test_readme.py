@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from fxlite import passes
+from fxlite.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -87,6 +88,18 @@ def test_links_lead_somewhere() -> None:
             target = next(filter(None, target))
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_picture_is_what_its_command_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (command,) = re.findall(r"`fxlite (trace [^`]*--draw [^`]*)`", README.read_text())
+    arguments = shlex.split(command)
+    picture = ROOT / arguments[-1]
+    monkeypatch.chdir(ROOT)
+    assert main([*arguments[:-1], str(tmp_path / "new.svg")]) == 0
+    assert "new.svg written" in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "new.svg").read_text() == picture.read_text(), f"run fxlite {command}"
 
 
 def update() -> None:

@@ -345,6 +345,7 @@ def sigmoid_reference(x: Any) -> Any:
 unary("sigmoid", sigmoid_reference, floating, "Logistic function ``1 / (1 + exp(-x))``.",
       samples=_float_samples(-9, 9))  # fmt: skip
 
+
 # -- rounding --------------------------------------------------------------------------------------
 def _round_floats(name: str, x: Expr) -> Expr:
     """The scalar function ``name`` on floats; integers are whole already."""

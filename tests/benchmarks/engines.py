@@ -116,9 +116,9 @@ def fxlite_c(workload: Workload, threads: int) -> Call:
     else:
         model = digits.Digits() if workload.model == "digits" else minilm.MiniLM()
     model.load_state_dict(weights(workload.model))
-    inputs = workload.inputs()
     function = fx.compile(model.eval(), inputs=workload.types, backend="c", threads=threads)
-    return lambda: function(**inputs)
+    inputs = tuple(workload.inputs().values())
+    return lambda: function(*inputs)
 
 
 def _torch_model(workload: Workload) -> Any:

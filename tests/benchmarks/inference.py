@@ -179,8 +179,8 @@ def markdown(rows: list[Row], engines: list[str], options: argparse.Namespace, l
         f"- Every engine in its own process, pinned to as many cores as threads; blocks of "
         f"{options.block:g} s in turns, {options.rounds} to {options.most} rounds.",
         f"- Rounds in which other programs used more than 0.15 cores are left out; where too few "
-        f"are quiet, the noisiest half is, and the row says *noisy* (one thread: the times are then "
-        f"processor times). Before the start they used {load:.2f} cores.",
+        f"are quiet, the noisiest half is, and the row says *noisy*; with one thread its times are "
+        f"processor times. Before the start other programs used {load:.2f} cores.",
         "- fxlite and ONNX Runtime take and give NumPy arrays, torch takes and gives tensors "
         "(inference mode, eager). ONNX Runtime runs torch's export (opset 17), all graph "
         "optimizations on.",
