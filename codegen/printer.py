@@ -30,7 +30,7 @@ from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load
 from fxlite.index import Index, flatten, to_text
 
 #: Scalar operations from which a second thread pays for its fork and join (about 1 microsecond).
-WORTH_THREADS = 16384
+WORTH_THREADS = 65536
 
 _COMPUTE = {"f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "bool",
             "u8": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t",

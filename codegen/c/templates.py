@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import expr
+from fxlite.codegen.c import conv
 from fxlite.codegen.c.conv import ConvSpec, pack_conv_weight, render_conv
 from fxlite.codegen.c.gemm import RESERVED, GemmSpec, Operand, PackedOperand, pack_b, render_gemm
 from fxlite.codegen.contraction import (
@@ -29,11 +30,11 @@ from fxlite.codegen.evaluate import Evaluator
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
 from fxlite.codegen.printer import CPrinter, compute_type
-from fxlite.codegen.schedule import document
+from fxlite.codegen.schedule import divides, document, is_flat
 from fxlite.errors import CodegenError
 from fxlite.expr import Expr, Load, MultiIndex
 from fxlite.graph import Node
-from fxlite.index import Index, Var
+from fxlite.index import Index, Var, flatten
 from fxlite.passes.group import Group
 
 
@@ -157,7 +158,7 @@ def _render_conv(
     padding = _padding(attributes.get("padding", 0), one_d)
     if one_d:
         array = array[:, :, None, :]
-    c, output, old = avoid(c, RESERVED)
+    c, output, old = avoid(c, conv.RESERVED)
     data = c.a.buffer
     emitter = _epilogue(c, output, c.value, c.store, locations, old)
     shape = [emitter.text(extent) for extent in c.buffer(data).shape]
@@ -175,7 +176,7 @@ def _render_conv(
         n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
         s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
         padding=padding, dilation=dilation, groups=attributes.get("groups", 1),
-        comment=document(group),
+        joinable=one_d or _joinable(c, output), comment=document(group),
     )  # fmt: skip
     rendered = render_conv(spec)
     packed = {packed_name: pack_conv_weight(np.ascontiguousarray(array), spec)}
@@ -183,6 +184,17 @@ def _render_conv(
     return TemplateFunction(
         name, rendered.text, arguments, packed, _outside(rendered.workspace, old)
     )
+
+
+def _joinable(c: Contraction, output: Buffer) -> bool:
+    """True if the epilogue uses the output's row and column only to address arrays of that size, so
+    that one loop may run over both."""
+    row, column = c.coordinates[2:]
+    joined = expr.fresh_var(row.extent * column.extent, "c")
+    env = {row: Index.of(joined) // column.extent, column: Index.of(joined) % column.extent}
+    shapes = {b.name: b.shape for b in c.buffers}
+    store = flatten((i.substitute(env) for i in c.store), output.shape)
+    return is_flat(expr.substitute_index(c.value, env), joined, shapes) and not divides(store, joined)
 
 
 def _pair(value: Any, one_d: bool) -> tuple[int, int]:

@@ -227,7 +227,6 @@ def test_containers_trace() -> None:
     np.testing.assert_allclose(gm(x), model(x), rtol=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="graph_module.Container[0] finds modules, not parameters")
 def test_parameter_list_traces() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
