@@ -14,7 +14,7 @@ from fxlite.codegen.examples import Case
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
-from fxlite.compile import register_backend
+from fxlite.compiler import register_backend
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 

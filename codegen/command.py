@@ -35,8 +35,8 @@ from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.python import module_name, python_program, save_python
 from fxlite.codegen.runtime import toolchain
-from fxlite.compile import check_backend
-from fxlite.compile import compile as compile_program
+from fxlite.compiler import check_backend
+from fxlite.compiler import compile as compile_program
 from fxlite.console import print_code, show
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule

@@ -7,8 +7,6 @@ type on every value; passes rewrite it; code generation turns it into Python, C 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fxlite import dtypes, nn, ops
@@ -35,16 +33,16 @@ from fxlite.types import TensorType, parse_type
 if TYPE_CHECKING:
     from fxlite import codegen, passes
     from fxlite.compare import assert_same, diff
-    from fxlite.compile import compile
-    from fxlite.parse import parse
+    from fxlite.compiler import compile
+    from fxlite.parser import parse
     from fxlite.serialize import load, load_safetensors, save, save_safetensors
 
 __version__ = "0.1.0"
 
 #: Names that need passes or code generation (or are seldom needed): imported when first used.
 _LAZY = {
-    "compile": "fxlite.compile",
-    "parse": "fxlite.parse",
+    "compile": "fxlite.compiler",
+    "parse": "fxlite.parser",
     "save": "fxlite.serialize",
     "load": "fxlite.serialize",
     "load_safetensors": "fxlite.serialize",
@@ -73,16 +71,3 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
-
-
-class _Package(ModuleType):
-    """Keeps ``fxlite.compile`` and ``fxlite.parse`` the functions: importing the modules of the
-    same names would enter those in their place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and _LAZY.get(name) == value.__name__:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -238,7 +238,7 @@ class GraphModule(Module):
 
     def to_folder(self, folder: str, module_name: str | None = None) -> None:
         """Write the model as a Python package: source and a weights file."""
-        from fxlite.compile import python_folder
+        from fxlite.compiler import python_folder
 
         python_folder(self, folder, module_name or self.name)
 

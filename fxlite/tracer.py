@@ -34,6 +34,7 @@ class Tracer:
         self.root: Module = Module()
         self._paths: dict[int, str] = {}
         self._scopes: list[Scope] = []
+        self._definition: Location | None = None  # where the program's inputs are declared
         self._attributes: dict[int, tuple[Node, Any]] = {}
 
     # -- to override ---------------------------------------------------------------------------
@@ -71,7 +72,7 @@ class Tracer:
     ) -> Proxy:  # fmt: skip
         """Make a node and its proxy."""
         scope = self._scopes[-1] if self._scopes else None
-        location = here(2)
+        location = self._definition if op == "placeholder" else here(2)
         self.graph.current_origin = (scope, location)
         try:
             node = self.graph.create_node(op, target, args, kwargs, name, type)
@@ -262,6 +263,10 @@ class Tracer:
         else:
             self.root, function = Module(), root
         self.graph = Graph(self.root)
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            place = (code.co_filename, code.co_firstlineno, code.co_name, "")
+            self._definition = Location(resolved=place)
         arguments, keywords = self._make_inputs(
             function, dict(inputs or {}), dict(concrete_args or {})
         )
@@ -273,7 +278,10 @@ class Tracer:
                 result = function(*arguments, **keywords)
         finally:
             active_tracer.reset(token)
-        self.graph.output(self.create_arg(_plain(result, self)))
+        value = self.create_arg(_plain(result, self))
+        self.graph.current_origin = (None, None)  # a result belongs to the whole program
+        self.graph.output(value)
+        self.graph.current_origin = None
         self._remove_unused_attributes()
         return self.graph
 

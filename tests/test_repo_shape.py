@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The front door: what may reach upwards.
-FRONT_DOOR = {"fxlite/__init__.py", "fxlite/__main__.py", "fxlite/cli.py", "fxlite/compile.py"}
+FRONT_DOOR = {"fxlite/__init__.py", "fxlite/__main__.py", "fxlite/cli.py", "fxlite/compiler.py"}
 
 
 def sources(*tops: str) -> list[Path]:
@@ -101,7 +101,7 @@ def test_an_upward_import_is_found(file: str, text: str) -> None:
 
 def test_downward_imports_pass() -> None:
     assert not upward(ROOT / "codegen/lower.py", "from fxlite.passes.group import Group")
-    assert not upward(ROOT / "fxlite/compile.py", "from fxlite.codegen import backends")
+    assert not upward(ROOT / "fxlite/compiler.py", "from fxlite.codegen import backends")
 
 
 # -- documentation ---------------------------------------------------------------------------------

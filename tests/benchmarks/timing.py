@@ -52,19 +52,25 @@ class Comparison:
     threads: int
 
     @property
+    def noise(self) -> list[float]:
+        """The cores others used in each round, at most."""
+        blocks = zip(*(timing.blocks for timing in self.engines.values()), strict=True)
+        return [max(b.foreign for b in one_round) for one_round in blocks]
+
+    @property
     def rounds(self) -> list[int]:
         """The rounds that count."""
-        count = len(next(iter(self.engines.values())).blocks)
-        noise = [max(t.blocks[r].foreign for t in self.engines.values()) for r in range(count)]
-        quiet = [r for r in range(count) if noise[r] < QUIET]
-        if len(quiet) >= min(ENOUGH, count):
+        noise = self.noise
+        quiet = [r for r, cores in enumerate(noise) if cores < QUIET]
+        if len(quiet) >= min(ENOUGH, len(noise)):
             return quiet
-        return sorted(range(count), key=noise.__getitem__)[: max(1, (count + 1) // 2)]
+        return sorted(range(len(noise)), key=noise.__getitem__)[: (len(noise) + 1) // 2]
 
     @property
     def is_noisy(self) -> bool:
         """Whether other programs ran during the rounds that count."""
-        return any(t.blocks[r].foreign >= QUIET for t in self.engines.values() for r in self.rounds)
+        noise = self.noise
+        return any(noise[r] >= QUIET for r in self.rounds)
 
     @property
     def uses_processor_time(self) -> bool:
@@ -135,6 +141,7 @@ def compare(
         for name in names[turn:] + names[:turn]:
             time.sleep(pause)
             result.engines[name].blocks.append(engines[name]())
-        if number + 1 >= rounds and not result.is_noisy:
+        quiet = sum(cores < QUIET for cores in result.noise)
+        if number + 1 >= rounds and quiet >= min(ENOUGH, rounds):
             break
     return result
