@@ -194,7 +194,9 @@ def _joinable(c: Contraction, output: Buffer) -> bool:
     env = {row: Index.of(joined) // column.extent, column: Index.of(joined) % column.extent}
     shapes = {b.name: b.shape for b in c.buffers}
     store = flatten((i.substitute(env) for i in c.store), output.shape)
-    return is_flat(expr.substitute_index(c.value, env), joined, shapes) and not divides(store, joined)
+    return is_flat(expr.substitute_index(c.value, env), joined, shapes) and not divides(
+        store, joined
+    )
 
 
 def _pair(value: Any, one_d: bool) -> tuple[int, int]:
