@@ -73,11 +73,20 @@ class _Lowering:
             elif node in self.group.members:
                 found = element_of(node, index, self.read)
                 expr.with_label(found, buffer_name(node))
+            elif _is_number(node):
+                owner = node.graph.owning_module
+                assert owner is not None
+                found = expr.const(owner.get_attribute(node.target).item(), node.type.dtype)
             else:
                 self.buffers[node] = buffer_of(node)
                 found = Load(node.type.dtype, buffer_name(node), index)
             self.memo[key] = found
         return found
+
+
+def _is_number(node: Node) -> bool:
+    """True for a constant of rank 0: written into the source as a literal."""
+    return node.op == "get_attr" and node.type.rank == 0 and node.graph.owning_module is not None
 
 
 def lower(group: Group) -> Lowered:

@@ -285,7 +285,9 @@ class CPrinter:
             condition = (
                 "" if constant is not None else f" if ({self.index(self.work)} >= {WORTH_THREADS})"
             )
-            return [f"#pragma omp parallel for{simd} num_threads(n_threads){condition}"]
+            depth = _perfect_depth(s)
+            joined = f" collapse({depth})" if depth > 1 else ""
+            return [f"#pragma omp parallel for{simd}{joined} num_threads(n_threads){condition}"]
         return []
 
     # -- functions -------------------------------------------------------------------------------
@@ -315,6 +317,18 @@ class CPrinter:
 def _wide(dtype: DType) -> str:
     """The float a value of another dtype is narrowed to 16 bits from."""
     return "f64" if dtype.name in ("f64", "i32", "i64") else "f32"
+
+
+def _perfect_depth(s: For) -> int:
+    """How many loops stand directly inside each other, all with independent iterations and known
+    extents: OpenMP shares out all their iterations."""
+    depth = 1
+    while len(s.body) == 1 and isinstance(s.body[0], For) and s.body[0].kind == "independent":
+        s = s.body[0]
+        if s.var.extent.variables():
+            break
+        depth += 1
+    return depth
 
 
 def _same(e: Expr, name: str) -> bool:

@@ -215,19 +215,19 @@ class Nest:
         """The value over locals: reductions, shared and invariant parts are computed at the
         outermost depth their variables allow, and replaced by what was computed."""
         uses = _use_counts(value)
-        levels: dict[int, int] = {}
+        chosen = _loads_in_choices(value)
         rewritten: dict[int, Expr] = {}
         here = len(self.order)
         for node in _outside_reductions(value):
             if id(node) in self.bound:
                 rewritten[id(node)] = self.bound[id(node)]
                 continue
-            levels[id(node)] = level = self.level(node)
+            level = self.level(node)
             if isinstance(node, Reduction):
                 rewritten[id(node)] = self._reduce(node, level)
                 continue
             new = expr.with_label(_rebuild(node, rewritten), node.label)
-            if self._deserves_name(node, uses[id(node)], level, here):
+            if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
                 local = Local(node.dtype, f"_t{next(_locals)}")
                 self.levels[level].append(Let(local.name, new))
                 self._remember(node, local)
@@ -331,6 +331,18 @@ def _use_counts(value: Expr) -> dict[int, int]:
             for child in node.children:
                 counts[id(child)] = counts.get(id(child), 0) + 1
     return counts
+
+
+def _loads_in_choices(value: Expr) -> frozenset[int]:
+    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case, or
+    they had a guard, so they are done before the choice: then it is a blend in a SIMD register."""
+    found: set[int] = set()
+    for node in _outside_reductions(value):
+        if isinstance(node, Apply) and node.function == "where":
+            for side in node.args[1:]:
+                inner = (n for n in _outside_reductions(side) if isinstance(n, Load))
+                found.update(id(n) for n in inner if n.guard is None)
+    return frozenset(found)
 
 
 # -- reductions ----------------------------------------------------------------------------------

@@ -199,8 +199,7 @@ def _svg_node(leaf: Box) -> str:
     name, attributes, type_ = _texts(node)
     more = f' <tspan class="more">{escape(attributes)}</tspan>' if attributes else ""
     texts = [("title", escape(leaf.title)), ("name", escape(name) + more), ("type", escape(type_))]
-    # an input comes from where the model was traced: not a place in the model
-    origin = f"\n{node.origin}" if node.origin and node.op != "placeholder" else ""
+    origin = f"\n{node.origin}" if node.origin else ""
     parts = [
         f"<g><title>{escape(node_line(node) + origin)}</title>",
         f'<rect x="{leaf.x:.1f}" y="{leaf.y:.1f}" width="{leaf.width:.1f}" '
