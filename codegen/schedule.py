@@ -334,8 +334,9 @@ def _use_counts(value: Expr) -> dict[int, int]:
 
 
 def _loads_in_choices(value: Expr) -> frozenset[int]:
-    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case, or
-    they had a guard, so they are done before the choice: then it is a blend in a SIMD register."""
+    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case,
+    or they had a guard, so they are done before the choice: then it is a blend in a SIMD
+    register."""
     found: set[int] = set()
     for node in _outside_reductions(value):
         if isinstance(node, Apply) and node.function == "where":
