@@ -184,6 +184,8 @@ class _Grouping:
         if kind == "contraction" and self.claims(node):
             return self._as_anchor(node, found, indices)
         if kind in ("pointwise", "gather"):
+            if not _only_elementwise(found) and self._follows_contraction(node):
+                return False  # it is that contraction's epilogue
             return self._pointwise_fits(node, found, indices)
         if kind in ("reduction", "window", "contraction"):
             return found.anchor is None and self._reduction_fits(node, found, indices)
@@ -212,6 +214,19 @@ class _Grouping:
             if broadcast and not cheap:
                 return False
         return True
+
+    def _follows_contraction(self, node: Node) -> bool:
+        """True if a contraction with a template, read by nobody else, leads here through
+        elementwise ops (not more of them than a group may have)."""
+        chain = [node]
+        for reader in chain:
+            for read in reader.all_input_nodes:
+                if read.op == "call_function" and len(read.users) == 1:
+                    if self.claims(read):
+                        return True
+                    if read.target.kind == "pointwise" and len(chain) < MOST_MEMBERS:
+                        chain.append(read)
+        return False
 
     def _is_expensive(self, node: Node) -> bool:
         """True if one element costs more than a few instructions."""
@@ -250,7 +265,7 @@ class _Grouping:
         """Become the group's contraction: everything in the group is then its epilogue."""
         if found.anchor is not None or len(indices) != 1:
             return False
-        if any(m.target.kind not in ("pointwise", "view", "gather") for m in found.members):
+        if not _only_elementwise(found):
             return False
         if invert(indices[0], found.space, node.type) is None:
             return False
@@ -276,6 +291,11 @@ class _Grouping:
             if not isinstance(value, Load):
                 return False  # padding or several inputs: not one strided access
         return all(flatten(index, read.type.shape).is_polynomial for read, index in sources)
+
+
+def _only_elementwise(found: Group) -> bool:
+    """True if the group could be the epilogue of a contraction."""
+    return all(m.target.kind in ("pointwise", "view", "gather") for m in found.members)
 
 
 def _is_gemm(node: Node) -> bool:

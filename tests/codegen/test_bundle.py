@@ -20,7 +20,6 @@ from fxlite.codegen import folder as folder_module
 from fxlite.codegen.c.header import result_paths
 from fxlite.codegen.examples import Case, make_cases
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
-from tests.zoo import by_name
 
 needs_tools = pytest.mark.skipif(
     not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc"
@@ -56,25 +55,6 @@ def test_builds_and_passes(tmp_path: Path) -> None:
     assert make(tmp_path / "out", "shared").returncode == 0
     assert make(tmp_path / "out", "clean").returncode == 0
     assert {p.name for p in (tmp_path / "out").iterdir()} == files
-
-
-@needs_tools
-@pytest.mark.parametrize(
-    "name", ["cnn", "nested_outputs", "half_precision", "integers_and_logic", "embedding_bag"]
-)
-def test_zoo_under_sanitizers(name: str, tmp_path: Path) -> None:
-    """Several inputs and outputs, integers, half types, lookups; no leaks, no undefined
-    behaviour."""
-    gm, _, inputs = by_name(name).trace()
-    fn = fx.compile(gm)
-    names = [str(n.target) for n in gm.graph.placeholders]
-    real = make_cases(gm, data=dict(zip(names, inputs)))[-1]
-    fn.save(tmp_path / "out", [real])
-    done = make(tmp_path / "out", "sanitize")
-    if "cannot find -lasan" in done.stderr:
-        pytest.skip("no sanitizers")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "OK: 1 of 1 cases" in done.stdout
 
 
 @needs_tools

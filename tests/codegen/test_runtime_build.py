@@ -181,7 +181,12 @@ def test_two_processes_build_the_same_at_once(folder):
 
 
 def test_a_killed_build_leaves_nothing_that_counts(folder, tmp_path):
-    kill = 'case "$KILL $*" in "yes "*kernel.c*) kill -9 $PPID; exit 1;; esac'
+    # the other file's compiler must not outlive the build and write into its folder later on
+    kill = """
+        case "$KILL $*" in
+        "yes "*" -c kernel.c "*) kill -9 $PPID; exit 1;;
+        "yes "*" -c "*".c -o "*) exit 1;;
+        esac"""
     script = compiler_script(tmp_path, kill)
     killed = start(CC=script, KILL="yes")
     killed.communicate("go\n")
