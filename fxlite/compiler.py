@@ -42,7 +42,8 @@ def compile(
     ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default
     OMP_NUM_THREADS, else the usable processors. ``device``, for "cuda": the number of a GPU
     (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to compile
-    without running.
+    without running. ``matmul_precision`` has torch's meaning; "high" and "medium" only permit less
+    accurate products, and all back ends compute "highest" so far.
 
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
     where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
