@@ -397,12 +397,6 @@ def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
     return where(guard, inner, fill)
 
 
-def read_padded(x: Reader, index: MultiIndex, fill: Any = 0) -> Expr:
-    """``x[index]`` inside the array, ``fill`` outside."""
-    guard = both(*(within(i, s) for i, s in zip(index, x.shape, strict=True)))
-    return read_guarded(x, index, guard, fill)
-
-
 def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex,
                   where_text: str) -> Expr:  # fmt: skip
     """``x[before, position, after]`` with a run-time position on ``axis``, bounds-checked."""

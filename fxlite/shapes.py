@@ -100,11 +100,6 @@ def _floor_as_division(argument: Any) -> Any:
     return FloorDiv(*sympy.fraction(sympy.together(argument)))
 
 
-def is_known(value: Dim) -> bool:
-    """True for a number, False for an expression in named dims."""
-    return type(value) is int
-
-
 def equal(a: Dim, b: Dim) -> bool:
     """True if provably equal for all values of the named dims."""
     if a is b or (type(a) is int and type(b) is int):

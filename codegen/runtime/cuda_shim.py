@@ -3,7 +3,7 @@
 In: CUDA C source and launches. Out: the results, or :class:`ShimError` where the kernel misuses
 barriers, shuffles or memory in a way that a GPU would answer with a hang or with garbage. The
 source is compiled unchanged by g++ with ``codegen/cuda/shim.h``, which says how it works, and the
-shared objects are cached under :func:`~fxlite.codegen.runtime.launcher.cache_folder`.
+shared objects are cached under :func:`~fxlite.codegen.runtime.toolchain.cache_folder`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fxlite.codegen.runtime.launcher import (
     Argument,
     DeviceBuffer,
     KernelSignature,
-    cache_folder,
     included_headers,
     parse_kernels,
     three,
 )
+from fxlite.codegen.runtime.toolchain import cache_folder
 
 __all__ = ["Order", "ShimBuffer", "ShimError", "ShimModule"]
 

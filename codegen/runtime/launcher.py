@@ -27,7 +27,6 @@ __all__ = [
     "KernelSignature",
     "Launcher",
     "Parameter",
-    "cache_folder",
     "parse_kernels",
     "write_atomically",
 ]
@@ -230,14 +229,6 @@ def three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
         raise ValueError(f"{what} {tuple(sizes)} is not one to three sizes of 0 to 2^31-1")
     values += [1] * (3 - len(values))
     return values[0], values[1], values[2]
-
-
-def cache_folder() -> Path:
-    """Where builds are kept: $FXLITE_CACHE, else $XDG_CACHE_HOME/fxlite, else ~/.cache/fxlite."""
-    own = os.environ.get("FXLITE_CACHE")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fxlite"
 
 
 def write_atomically(path: Path, data: bytes) -> None:

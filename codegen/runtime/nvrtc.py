@@ -20,10 +20,10 @@ from typing import Any
 
 from fxlite.codegen.runtime.launcher import (
     INCLUDE_FOLDERS,
-    cache_folder,
     included_headers,
     write_atomically,
 )
+from fxlite.codegen.runtime.toolchain import cache_folder
 
 __all__ = [
     "Cubin",
