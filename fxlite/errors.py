@@ -7,9 +7,29 @@ NumPy user would expect, so ``except ValueError`` keeps working.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fxlite.location import Location
+
+
+@dataclass(frozen=True)
+class Details:
+    """The parts of an error's message: what is wrong and where, where the value came from ("" if
+    that says nothing new), and what to write instead ("" if not known)."""
+
+    problem: str
+    location: Location | None = None
+    origin: str = ""
+    instead: str = ""
+
 
 class FxliteError(Exception):
     """Base of all errors raised by fxlite."""
+
+    #: Given to errors that are raised while a program is traced.
+    details: Details | None = None
 
 
 class ShapeError(FxliteError, ValueError):
@@ -29,12 +49,20 @@ class TraceError(FxliteError, TypeError):
     time that only exists at run time. The message names the line and what to write instead."""
 
 
+class TraceAttributeError(TraceError, AttributeError):
+    """A traced value lacks an attribute; also an AttributeError, so that ``hasattr`` works."""
+
+
 class GraphError(FxliteError, RuntimeError):
     """A graph breaks an invariant (see ``Graph.lint``) or an edit would break one."""
 
 
 class ParseError(FxliteError, ValueError):
     """Text is not a type, a dim or a graph."""
+
+
+class QueryError(FxliteError, ValueError):
+    """A graph query is not one, or cannot be decided without types or sizes."""
 
 
 class CodegenError(FxliteError, RuntimeError):

@@ -6,22 +6,22 @@ is regenerated from the graph by ``recompile()``.
 
 from __future__ import annotations
 
+import copy
 import inspect
-import itertools
-import linecache
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
+from fxlite import pytree
 from fxlite.errors import ArgumentError, DTypeError
 from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
 from fxlite.state import active_tracer
 from fxlite.types import TensorType, bind_dims
 
-_numbers = itertools.count()
+_GROUPS = ("_parameters", "_buffers", "_modules")
 
 
 class Container(Module):
@@ -45,16 +45,24 @@ class GraphModule(Module):
     """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
 
     def __init__(
-        self, root: Module | dict[str, Any], graph: Graph, name: str = "GraphModule"
+        self,
+        root: Module | Callable[..., Any] | dict[str, Any],
+        graph: Graph,
+        name: str = "GraphModule",
     ) -> None:
         """``root`` owns the weights the graph reads: a module, or a dict from path to array or
-        module."""
+        module. For a graph from :meth:`Tracer.trace` it is what was traced, module or function;
+        constants that the trace found are taken from the graph's owner."""
         super().__init__()
         self.name = name
-        if isinstance(root, Module):
-            self.training = root.training
+        if not isinstance(root, dict):
+            owner = graph.owning_module
+            program = root if isinstance(root, Module) else owner
+            if program is None:
+                raise ArgumentError("the graph has no owner; give a module, or a dict of weights")
+            self.training = program.training
             paths = [n.target for n in graph.nodes if n.op in ("get_attr", "call_module")]
-            root = {path: root.get_attribute(path) for path in paths}
+            root = {path: _find_attribute(program, owner, path) for path in paths}
         for path, value in root.items():
             self.set_attribute(path, value)
         self.graph = graph
@@ -69,19 +77,59 @@ class GraphModule(Module):
         module: Module = self
         for part in path.split(".") if path else ():
             if part not in module._modules:
+                self._note_entry(module, part)
                 module._modules[part] = Container()
             module = module._modules[part]
         return module, name
+
+    def _note_entry(self, parent: Module, name: str) -> None:
+        """Let the journal know what ``parent.name`` is before it is replaced."""
+        graph = self.__dict__.get("_graph")
+        if graph is not None:
+            entry = next(
+                ((g, vars(parent)[g][name]) for g in _GROUPS if name in vars(parent)[g]), None
+            )
+            graph._record((GraphModule._restore_entry, self, parent, name, entry))
+
+    def _restore_entry(self, parent: Module, name: str, entry: tuple[str, Any] | None) -> None:
+        """The inverse of replacing ``parent.name``."""
+        self._note_entry(parent, name)
+        for group in _GROUPS:
+            if entry is None or entry[0] != group:
+                vars(parent)[group].pop(name, None)
+        if entry is not None:
+            vars(parent)[entry[0]][name] = entry[1]
+
+    def _note_groups(self, module: Module) -> None:
+        """Let the journal know all that ``module`` holds before some of it is deleted."""
+        groups = tuple(dict(vars(module)[group]) for group in _GROUPS)
+        self.graph._record((GraphModule._restore_groups, self, module, groups))
+
+    def _restore_groups(self, module: Module, groups: tuple[dict[str, Any], ...]) -> None:
+        self._note_groups(module)
+        for name, group in zip(_GROUPS, groups, strict=True):
+            vars(module)[name] = group
 
     def add_submodule(self, target: str, module: Module) -> bool:
         """Put a module at a dotted path, making the containers on the way."""
         self.set_attribute(target, module)
         return True
 
+    def delete_submodule(self, target: str) -> bool:
+        """Drop the module at a dotted path; False where there is none."""
+        path, _, name = target.rpartition(".")
+        try:
+            parent = self.get_submodule(path)
+        except AttributeError:
+            return False
+        self._note_entry(parent, name)
+        return parent._modules.pop(name, None) is not None
+
     def set_attribute(self, target: str, value: Any) -> None:
         """Put a weight or module at a dotted path: a Parameter stays one, other arrays become
         buffers."""
         parent, name = self._parent(target)
+        self._note_entry(parent, name)
         if isinstance(value, Module):
             parent._modules[name] = value
         elif isinstance(value, Parameter) and value.is_parameter:
@@ -93,25 +141,42 @@ class GraphModule(Module):
         """Drop weights and modules that no node reads. Leaf modules, which belong to the program,
         are dropped whole or left as they are."""
         used = {n.target for n in self.graph.nodes if n.op in ("get_attr", "call_module")}
-        containers = {"": self} | {
-            path: module
-            for path, module in self.named_modules(remove_duplicate=False)
-            if type(module) is Container
-        }
-        for path, module in reversed(containers.items()):
+        for path, module in reversed(list(self._own_modules())):
             dot = f"{path}." if path else ""
-            for group in (module._parameters, module._buffers):
-                for name in [n for n in group if dot + n not in used]:
-                    del group[name]
-            for name, child in list(module._modules.items()):
-                child_path = dot + name
+            arrays = [
+                (group, name)
+                for group in (module._parameters, module._buffers)
+                for name in group
+                if dot + name not in used
+            ]
+            children = [
+                name
+                for name, child in module._modules.items()
+                if self._is_unused(child, dot + name, used)
+            ]
+            if arrays or children:
+                self._note_groups(module)
+            for group, name in arrays:
+                del group[name]
+            for name in children:
+                del module._modules[name]
+
+    def _own_modules(self) -> Iterator[tuple[str, Module]]:
+        """(path, module): this module and its containers, outer ones first; not what is inside a
+        leaf module, which may be a GraphModule with containers of its own."""
+        work: list[tuple[str, Module]] = [("", self)]
+        while work:
+            path, module = work.pop()
+            yield path, module
+            for name, child in module._modules.items():
                 if type(child) is Container:
-                    empty = not (child._parameters or child._buffers or child._modules)
-                else:
-                    inner = f"{child_path}."
-                    empty = child_path not in used and not any(u.startswith(inner) for u in used)
-                if empty:
-                    del module._modules[name]
+                    work.append((f"{path}.{name}" if path else name, child))
+
+    @staticmethod
+    def _is_unused(child: Module, path: str, used: set[str]) -> bool:
+        if type(child) is Container:
+            return not (child._parameters or child._buffers or child._modules)
+        return path not in used and not any(u.startswith(f"{path}.") for u in used)
 
     # -- graph and code --------------------------------------------------------------------------
     @property
@@ -123,68 +188,120 @@ class GraphModule(Module):
     def graph(self, graph: Graph) -> None:
         self.__dict__["_graph"] = graph
         graph.owning_module = self
+        graph.journal.forget()  # what can be undone begins with the graph as it is now
         self._prepare()
 
     @property
     def code(self) -> str:
-        """Source of ``forward``, as last compiled."""
+        """Source of ``forward``, for the graph as it is now."""
+        self._follow_edits()
         if self.__dict__["_code"] is None:
-            self.recompile()
+            from fxlite.pretty import forward_code
+
+            self.__dict__["_code"] = forward_code(self.graph)
         return self.__dict__["_code"]  # type: ignore[no-any-return]
 
     def _prepare(self) -> None:
         """Forget the code; it is made again when somebody calls the module or reads ``code``."""
+        self.__dict__["_prepared"] = self.graph.journal.version
         self.__dict__["_code"] = None
         self.__dict__["_forward"] = self._first_call
         placeholders = self.graph.placeholders
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self.__dict__["_signature"] = inspect.Signature(
-            [inspect.Parameter(p.target, kind, default=_default(p)) for p in placeholders]
+        interface = self.graph.interface
+        if interface is not None and not interface.covers(p.target for p in placeholders):
+            interface = None  # an edit added inputs: they are given one by one
+        self.__dict__["_interface"] = interface
+        self.__dict__["_signature"] = (
+            inspect.Signature(
+                [inspect.Parameter(p.target, kind, default=_default(p)) for p in placeholders]
+            )
+            if interface is None
+            else interface.signature()
         )
+
+    def _follow_edits(self) -> None:
+        """Forget the code if the graph was edited since it was made."""
+        if self.__dict__["_prepared"] != self.graph.journal.version:
+            self._prepare()
 
     @staticmethod
     def _first_call(module: GraphModule, *args: Any, **kwargs: Any) -> Any:
         module.recompile()
         return module.__dict__["_forward"](module, *args, **kwargs)
 
-    def recompile(self) -> str:
-        """Regenerate ``code`` and ``forward`` from the graph. Returns the code."""
-        from fxlite import ops, pretty
+    def recompile(self) -> None:
+        """Make ``forward`` again from the graph. (Calling an edited module does it by itself.)"""
+        from fxlite.forward import compile_forward
 
         self._prepare()
-
-        code = pretty.forward_code(self.graph)
-        filename = f"<fxlite {self.name} {next(_numbers)}>"
-        linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
-        namespace: dict[str, Any] = {"ops": ops, "Min": shapes.minimum, "Max": shapes.maximum,
-                                     "inf": float("inf"), "nan": float("nan")}  # fmt: skip
-        namespace["Mod"] = lambda a, b: a % b
-        exec(compile(code, filename, "exec"), namespace)
-        self.__dict__["_code"] = code
-        self.__dict__["_forward"] = namespace["forward"]
-        return code
+        self.__dict__["_forward"] = compile_forward(self.graph, self.name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["_forward"](self, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._follow_edits()
         if active_tracer.get() is not None:
             return super().__call__(*args, **kwargs)
+        values = self.flatten_inputs(self.bind(args, kwargs).arguments)
+        interface = self.__dict__["_interface"]
+        labels = {} if interface is None else interface.labels()
+        placeholders = self.graph.placeholders
+        check_inputs(self.name, placeholders, values, labels)
+        result = self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
+        return result if interface is None else self.rebuild_result(result)
+
+    # -- nested inputs and results -----------------------------------------------------------------
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Arguments by parameter name, defaults filled in. Raises ArgumentError."""
+        self._follow_edits()
+        signature = self.__dict__["_signature"]
         try:
-            bound = self.__dict__["_signature"].bind(*args, **kwargs)
+            bound: inspect.BoundArguments = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(f"{self.name}{self.__dict__['_signature']}: {error}") from None
+            raise ArgumentError(f"{self.name}{signature}: {error}") from None
         bound.apply_defaults()
-        check_inputs(self.name, self.graph.placeholders, bound.arguments)
-        return self.__dict__["_forward"](self, *bound.args)
+        return bound
+
+    def flatten_inputs(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
+        """Placeholder's target -> value, from arguments by parameter name (``partial``: from some
+        of them). Raises ArgumentError naming the path of what does not fit."""
+        interface = self.__dict__["_interface"]
+        if interface is None:
+            return dict(arguments)
+        try:
+            return interface.flatten(arguments, partial)  # type: ignore[no-any-return]
+        except ArgumentError as error:
+            raise ArgumentError(f"{self.name}: {error}") from None
+
+    def run_flat(self, values: Mapping[str, Any]) -> Any:
+        """Run on arrays by placeholder's target, whatever the program's structure. The result is
+        as the output node has it. Raises what a call raises."""
+        self._follow_edits()
+        placeholders = self.graph.placeholders
+        check_inputs(self.name, placeholders, values)
+        return self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
+
+    def rebuild_result(self, result: Any) -> Any:
+        """The program's result, with its dataclasses and named tuples, from the graph's."""
+        interface = self.graph.interface
+        if interface is None or interface.result is None:
+            return result
+        if not pytree.fits(interface.result, self.graph.output_node().args[0]):
+            return result  # an edit changed it
+        return pytree.rebuild(interface.result, result)
 
     def __getattribute__(self, name: str) -> Any:
         if name == "forward":
             # a retrace must see the parameters by name
+            self._follow_edits()
             function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
 
             def forward(*args: Any, **kwargs: Any) -> Any:
-                return function(self, *args, **kwargs)
+                values = self.flatten_inputs(self.bind(args, kwargs).arguments)
+                flat = [values[p.target] for p in self.graph.placeholders]
+                return self.rebuild_result(function(self, *flat))
 
             forward.__signature__ = signature  # type: ignore[attr-defined]
             return forward
@@ -192,7 +309,19 @@ class GraphModule(Module):
 
     @property
     def __signature__(self) -> inspect.Signature:
+        self._follow_edits()
         return self.__dict__["_signature"]  # type: ignore[no-any-return]
+
+    # -- history ---------------------------------------------------------------------------------
+    def undo(self) -> str:
+        """Take back the last pass, ``replace_pattern`` or transaction (or the edits since it),
+        weights included; returns its name. Raises GraphError where there is nothing to take
+        back."""
+        return self.graph.undo()
+
+    def redo(self) -> str:
+        """Do again what the last :meth:`undo` took back; returns its name. Raises GraphError."""
+        return self.graph.redo()
 
     # -- copies ----------------------------------------------------------------------------------
     def copy(self) -> GraphModule:
@@ -205,20 +334,21 @@ class GraphModule(Module):
         for node in self.graph.find_nodes(op="call_module"):
             holder[node.target] = self.get_submodule(node.target)
         made = type(self)(holder, self.graph.copy(), self.name)
+        for path, module in self._own_modules():
+            if module._non_persistent:
+                made.get_submodule(path)._non_persistent.update(module._non_persistent)
         made.training = self.training
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
         made = self.copy()
         memo[id(self)] = made
-        for module in made.modules():
-            if module is made or type(module) is Container:
-                for group in (module._parameters, module._buffers):
-                    for name, value in group.items():
-                        if value is not None:
-                            new = np.array(value)
-                            is_parameter = isinstance(value, Parameter)
-                            group[name] = Parameter(new) if is_parameter else new
+        for _, module in list(made._own_modules()):
+            for group in (module._parameters, module._buffers):
+                group.update({name: copy.deepcopy(value, memo) for name, value in group.items()})
+            for name, child in module._modules.items():
+                if type(child) is not Container:  # a leaf module
+                    module._modules[name] = copy.deepcopy(child, memo)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,12 +376,27 @@ class GraphModule(Module):
         return f"{self.name}()\n\n{self.graph}"
 
 
+def _find_attribute(program: Module, owner: Module | None, path: str) -> Any:
+    try:
+        return program.get_attribute(path)
+    except AttributeError:
+        if owner is None or owner is program:
+            raise
+        return owner.get_attribute(path)
+
+
 def _default(placeholder: Node) -> Any:
     return placeholder.args[0] if placeholder.args else inspect.Parameter.empty
 
 
-def check_inputs(name: str, placeholders: Iterable[Node], values: dict[str, Any]) -> dict[str, int]:
+def check_inputs(
+    name: str,
+    placeholders: Iterable[Node],
+    values: Mapping[str, Any],
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, int]:
     """Check arrays against the declared types before anything runs; returns the named dims' values.
+    ``labels`` are what the caller calls the inputs, where that is not their target.
 
     Raises DTypeError (dtype, not an array) or ShapeError (rank, dims), naming the input."""
     pairs: list[tuple[str, TensorType, tuple[int, ...]]] = []
@@ -259,15 +404,16 @@ def check_inputs(name: str, placeholders: Iterable[Node], values: dict[str, Any]
         declared, value = node.type, values[node.target]
         if not isinstance(declared, TensorType):
             continue
+        label = labels.get(node.target, node.target)
         if not isinstance(value, (np.ndarray, np.generic)):
             raise DTypeError(
-                f"{name}: {node.target} must be an array {declared}, not {type(value).__name__}"
+                f"{name}: {label} must be an array {declared}, not {type(value).__name__}"
             )
         if value.dtype != declared.dtype.numpy:
             raise DTypeError(
-                f"{name}: {node.target} must be {declared}, got "
+                f"{name}: {label} must be {declared}, got "
                 f"{value.dtype}{list(value.shape)}; use "
-                f"{node.target}.astype({declared.dtype.long_name!r})"
+                f"{label}.astype({declared.dtype.long_name!r})"
             )
-        pairs.append((f"{name}: {node.target}", declared, value.shape))
+        pairs.append((f"{name}: {label}", declared, value.shape))
     return bind_dims(pairs)

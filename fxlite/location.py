@@ -11,12 +11,17 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
+
+import numpy as np
+
+from fxlite.errors import Details, FxliteError, TraceError
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep)
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # never the user's program
+_OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep, _NUMPY)
 _IS_OWN: dict[str, bool] = {}
 
 
@@ -53,10 +58,9 @@ class Location:
             if code is None:
                 self._resolved = ("<unknown>", 0, "", "")
             else:
-                positions = list(code.co_positions())[self._offset // 2]
+                positions = _positions(code)[self._offset // 2]
                 line = positions[0] or code.co_firstlineno
                 self._resolved = (code.co_filename, line, code.co_name, _segment(code, positions))
-            self._code = None
         return self._resolved
 
     @property
@@ -77,6 +81,19 @@ class Location:
         return self._resolve()[3]
 
     @property
+    def columns(self) -> tuple[int, int] | None:
+        """First and last column of the expression in its first line, counted from 0, the last one
+        excluded; None where they are unknown (in a graph that was loaded)."""
+        if self._code is None:
+            return None
+        first, last, start, stop = _positions(self._code)[self._offset // 2]
+        if first is None or start is None or stop is None:
+            return None
+        line = linecache.getline(self._code.co_filename, first).rstrip("\n").encode()
+        end = stop if last == first else len(line)
+        return len(line[:start].decode()), len(line[:end].decode())
+
+    @property
     def short(self) -> str:
         """``model.py:31``"""
         return f"{os.path.basename(self.file)}:{self.line}"
@@ -88,6 +105,8 @@ class Location:
         return f"Location({self})"
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, Location) and self._resolve() == other._resolve()
 
     def __hash__(self) -> int:
@@ -98,6 +117,18 @@ class Location:
 
     def __deepcopy__(self, memo: Any) -> Location:
         return self
+
+
+#: The code object looked at last, with the positions of all its instructions: a graph's nodes
+#: mostly come from a few long functions.
+_last_code: tuple[CodeType | None, list[Any]] = (None, [])
+
+
+def _positions(code: CodeType) -> list[Any]:
+    global _last_code
+    if _last_code[0] is not code:
+        _last_code = (code, list(code.co_positions()))
+    return _last_code[1]
 
 
 def _segment(code: CodeType, positions: Any) -> str:
@@ -124,11 +155,39 @@ def is_own_file(filename: str) -> bool:
     return known
 
 
-def here(depth: int = 1) -> Location | None:
-    """Location of the innermost caller outside fxlite."""
-    frame = sys._getframe(depth)
+def here(depth: int = 1, known: dict[tuple[int, int], Location] | None = None) -> Location | None:
+    """Location of the innermost caller outside fxlite. ``known`` keeps the locations made so far,
+    so that the rounds of a loop share one."""
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
-        if not is_own_file(frame.f_code.co_filename):
-            return Location(frame.f_code, frame.f_lasti)
-        frame = frame.f_back  # type: ignore[assignment]
+        code = frame.f_code
+        own = _IS_OWN.get(code.co_filename)
+        if own is None:
+            own = is_own_file(code.co_filename)
+        if not own:
+            if known is None:
+                return Location(code, frame.f_lasti)
+            key = (id(code), frame.f_lasti)  # the location holds on to the code object
+            found = known.get(key)
+            if found is None:
+                found = known[key] = Location(code, frame.f_lasti)
+            return found
+        frame = frame.f_back
     return None
+
+
+def definition_of(function: Any) -> Location | None:
+    """Where a function begins; None for one that is not written in Python."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    return Location(resolved=(code.co_filename, code.co_firstlineno, code.co_name, ""))
+
+
+def with_place(error: FxliteError, location: Location | None) -> FxliteError:
+    """The error with the line of the program that caused it; a TraceError names it already."""
+    if location is None or isinstance(error, TraceError):
+        return error
+    made = type(error)(f"{error}\n  at {location}: {location.expression}")
+    made.details = Details(str(error), location)
+    return made

@@ -30,7 +30,7 @@ import sympy
 
 from fxlite import dtypes, expr, shapes
 from fxlite.dtypes import DType
-from fxlite.errors import ArgumentError, DTypeError, FxliteError, ShapeError
+from fxlite.errors import ArgumentError, DTypeError, FxliteError, GraphError, ShapeError
 from fxlite.expr import ConstReader, Expr, MultiIndex, Reader
 from fxlite.index import Index
 from fxlite.samples import BadSample, Sample
@@ -51,6 +51,22 @@ KINDS = (
 
 _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a": "x"}
 
+#: Arrays that programs write into: nodes also where their sizes are known, so that the writes are
+#: traced.
+_ALWAYS_RECORDED = frozenset(("full", "zeros", "ones"))
+
+_SHARING = frozenset(
+    "reshape permute expand squeeze unsqueeze flip slice select flatten split take einsum dropout "
+    "dropout1d dropout2d".split()
+)
+
+
+def parameter_name(key: str) -> str:
+    """The parameter that torch's or NumPy's name of it stands for (``dim``: ``axis``); other names
+    as they are."""
+    return _ALIASES.get(key, key)
+
+
 REGISTRY: dict[str, Op] = {}
 #: Other names of ops (NumPy's, torch's): alias -> op
 ALIASES: dict[str, Op] = {}
@@ -58,6 +74,9 @@ ALIASES: dict[str, Op] = {}
 
 class Op:
     """One operation. See the module's text for how records are written."""
+
+    #: What traced calls are called; None: the op's name.
+    node_name: str | None = None
 
     def __init__(self, kind: str, reference: Callable[..., Any], **facts: Any) -> None:
         assert kind in KINDS, kind
@@ -68,6 +87,9 @@ class Op:
         self.samples: list[Sample] = list(facts.pop("samples", ()))
         self.bad_samples: list[BadSample] = list(facts.pop("bad", ()))
         self.commutative: bool = facts.pop("commutative", False)
+        self.associative: bool = facts.pop("associative", False)
+        #: True if NumPy may return a view of the input: writing into one changes the other.
+        self.shares_memory = self.name in _SHARING
         self.symbol: str | None = facts.pop("symbol", None)  # Python operator, for printing
         self.rtol: float = facts.pop("rtol", 1e-5)
         assert not facts, f"unknown facts {facts}"
@@ -88,6 +110,14 @@ class Op:
             for p in self.signature.parameters.values()
             if p.default is not inspect.Parameter.empty
         }
+        #: Parameters, if all are tensors that must be given: binding them is a zip.
+        self._plain_names = (
+            tuple(self._names)
+            if not self._defaults and set(self.tensor_kinds.values()) == {"Tensor"}
+            and len(self.tensor_kinds) == len(self._names) else None
+        )  # fmt: skip
+        self._tensor_names = tuple(self.tensor_kinds)
+        self._types: dict[Any, Any] = {}  # results of type rules already asked
 
     # -- attaching rules ---------------------------------------------------------------------
     def infer(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,11 +142,6 @@ class Op:
         return function
 
     # -- facts -------------------------------------------------------------------------------
-    @property
-    def shares_memory(self) -> bool:
-        """True if NumPy may return a view of the input: writing into one changes the other."""
-        return self.kind == "view" and self.name not in ("pad", "roll", "tril", "triu")
-
     @property
     def is_random(self) -> bool:
         return self.kind == "random"
@@ -143,6 +168,13 @@ class Op:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name, in signature order, attributes in their stored form and
         defaults left out. Raises ArgumentError naming the parameter."""
+        plain = self._plain_names
+        if plain is not None and not kwargs and len(args) == len(plain):
+            for value in args:
+                if value is None:
+                    break
+            else:
+                return dict(zip(plain, args))
         if len(args) > len(self._names):
             raise ArgumentError(
                 f"{self.name}{self.signature_text()} takes {len(self._names)} arguments, "
@@ -150,11 +182,7 @@ class Op:
             )
         given = dict(zip(self._names, args))
         for key, value in kwargs.items():
-            name = key
-            if name not in self.signature.parameters:
-                name = _ALIASES.get(key, key)
-            if name not in self.signature.parameters:
-                raise ArgumentError(f"{self.name}{self.signature_text()} has no argument {key!r}")
+            name = self.parameter_name(key)
             if name in given:
                 raise ArgumentError(f"{self.name}: argument {name!r} given twice")
             given[name] = value
@@ -173,6 +201,11 @@ class Op:
                 if name == "dtype" and value is not None:
                     value = dtypes.dtype(value)
             elif kind == "Tensors":
+                if not isinstance(value, (tuple, list)):
+                    raise ArgumentError(
+                        f"{self.name}: argument {name!r} must be a tuple or list of tensors, not "
+                        f"{value!r}"
+                    )
                 value = tuple(value)
             elif value is None and kind == "Tensor":
                 raise ArgumentError(f"{self.name}: argument {name!r} must be a tensor, not None")
@@ -184,6 +217,16 @@ class Op:
                     continue
             bound[name] = value
         return bound
+
+    def parameter_name(self, key: str) -> str:
+        """The parameter that a keyword names: itself or its alias (``dim`` for ``axis``). Raises
+        ArgumentError."""
+        if key in self.signature.parameters:
+            return key
+        name = parameter_name(key)
+        if name not in self.signature.parameters:
+            raise ArgumentError(f"{self.name}{self.signature_text()} has no argument {key!r}")
+        return name
 
     def signature_text(self) -> str:
         """``(x, axis=None, keepdims=False)``: the signature without annotations."""
@@ -247,6 +290,46 @@ class Op:
             shown = ", ".join(str(t) for t in self.tensors(bound))
             raise type(error)(f"{self.name}({shown}): {error}") from None
 
+    def type_of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Type of a call whose arguments are nodes (and numbers) in stored form; None where an
+        input has no type and the rule needs it. A graph asks for few different calls again and
+        again, so the answers are kept. Raises as :meth:`result_type` does."""
+        key = (*[_type_key(a) for a in args], *[_attribute_key(i) for i in kwargs.items()])
+        found = self._types.get(key, self)
+        if found is not self:
+            return found
+        bound = self.named_arguments(args, kwargs)
+        types = self.map_tensors(_type_or_value, bound)
+        if self.name != "getitem" and tuple in map(type, self.tensors(types)):
+            raise ArgumentError(f"{self.name}: an operand is several values; take one by getitem")
+        if any(t is None for t in self.tensors(types)) and _reads_untyped(args):
+            return None
+        found = self.result_type(types)
+        if len(self._types) >= 10_000:
+            self._types.clear()
+        self._types[key] = found
+        return found
+
+    def check_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise ArgumentError unless the arguments of a node are a call of this op in stored form:
+        no operand too many or missing, only known attributes."""
+        if len(args) > len(self._tensor_names):
+            raise ArgumentError(
+                f"{self.name}{self.signature_text()} takes {len(self._tensor_names)} tensors, got "
+                f"{len(args)}"
+            )
+        if self._plain_names is not None:
+            if kwargs or len(args) < len(self._plain_names) or any(a is None for a in args):
+                self.bind(args, kwargs)  # says what is wrong
+            return
+        self.bind(args, kwargs)
+
+    def named_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments in stored form (:meth:`split_arguments`) by parameter name."""
+        named = {n: a for n, a in zip(self._tensor_names, args) if a is not None}
+        named.update(kwargs)
+        return named
+
     def split_arguments(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """How a node stores a call: tensors by position, attributes by name."""
         args: list[Any] = []
@@ -280,6 +363,37 @@ class Op:
 
     def __deepcopy__(self, memo: Any) -> Op:
         return self
+
+
+def _type_key(value: Any) -> Any:
+    """What the type rule of a call sees of a tensor operand, hashable: 1, 1.0 and True differ."""
+    kind = value.__class__
+    if kind is tuple:
+        return tuple([_type_key(v) for v in value])
+    if kind is int or kind is float or kind is bool:
+        return kind, value
+    return getattr(value, "type", value)
+
+
+def _attribute_key(item: tuple[str, Any]) -> Any:
+    name, value = item
+    if value.__class__ is tuple:
+        return name, value, tuple([v.__class__ for v in value])
+    return name, value, value.__class__
+
+
+def _type_or_value(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return value
+    if not hasattr(value, "type"):
+        raise ArgumentError(f"a tensor is expected where {value!r} stands")
+    return value.type
+
+
+def _reads_untyped(args: tuple[Any, ...]) -> bool:
+    """True if an operand has no type. (None stands for an operand left out.)"""
+    values = [v for a in args for v in (a if isinstance(a, tuple) else (a,))]
+    return any(v is not None and getattr(v, "type", v) is None for v in values)
 
 
 class _TypeReader:
@@ -375,7 +489,7 @@ def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, A
     tracer = active_tracer.get()
     if tracer is not None:
         named = any(shapes.names(v) for n, v in bound.items() if n not in op.tensor_kinds)
-        if named or op.is_random:
+        if named or op.is_random or op.name in _ALWAYS_RECORDED:
             return tracer.record
     return None
 
@@ -403,6 +517,10 @@ def op(
 def lookup(name: str) -> Op:
     """The op of that name (an alias works too). Raises ArgumentError with the nearest names."""
     found = REGISTRY.get(name) or ALIASES.get(name)
+    if found is None and name.startswith("wrapped."):
+        from fxlite.wrapped import wrapped_op
+
+        return wrapped_op(name)
     if found is None:
         import difflib
 
@@ -410,6 +528,19 @@ def lookup(name: str) -> Op:
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ArgumentError(f"there is no op {name!r}{hint}")
     return found
+
+
+def as_op(target: Any) -> Op:
+    """The op that a call_function is to have as its target: an Op or the name of one. Raises
+    GraphError for anything else, ArgumentError for an unknown name."""
+    if isinstance(target, Op):
+        return target
+    if isinstance(target, str):
+        return lookup(target)
+    name = getattr(target, "__name__", "")
+    near = REGISTRY.get(name) or ALIASES.get(name)
+    hint = f"; did you mean {near!r}?" if near is not None else ""
+    raise GraphError(f"the target of a call_function is an op (fx.ops.…), not {target!r}{hint}")
 
 
 # -- helpers for type rules --------------------------------------------------------------------

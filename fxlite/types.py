@@ -9,8 +9,7 @@ import ast
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import sympy
@@ -21,12 +20,37 @@ from fxlite.errors import DTypeError, ParseError, ShapeError
 from fxlite.shapes import Dim, Shape
 
 
-@dataclass(frozen=True)
 class TensorType:
-    """Shape (ints or sympy expressions in named dims) and dtype of a value."""
+    """Shape (ints or sympy expressions in named dims) and dtype of a value. Immutable; equal types
+    are one object, so that comparing and hashing them, which graphs do all the time, is free."""
+
+    __slots__ = ("dtype", "shape")
+    _known: ClassVar[dict[tuple[Shape, DType], TensorType]] = {}
 
     shape: Shape
     dtype: DType
+
+    def __new__(cls, shape: Shape, dtype: DType) -> TensorType:
+        shape = tuple(shape)
+        known = cls._known.get((shape, dtype))
+        if known is None:
+            known = object.__new__(cls)
+            object.__setattr__(known, "shape", shape)
+            object.__setattr__(known, "dtype", dtype)
+            cls._known[shape, dtype] = known
+        return known
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError("a TensorType is immutable; use with_shape or with_dtype")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (TensorType, (self.shape, self.dtype))
+
+    def __copy__(self) -> TensorType:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TensorType:
+        return self
 
     @property
     def rank(self) -> int:
