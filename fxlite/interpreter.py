@@ -4,12 +4,16 @@ Transformer: the same walk that builds a new graph instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fxlite import shapes
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule, check_inputs
 from fxlite.op import Op
+from fxlite.proxy import Proxy
+from fxlite.state import active_tracer
+from fxlite.tracer import Tracer
 
 
 class Interpreter:
@@ -22,19 +26,31 @@ class Interpreter:
         self.garbage_collect_values = garbage_collect_values
         self.env: dict[Node, Any] = {}
         self.dims: dict[str, int] = {}
+        self.inputs: dict[str, Any] = {}
+        self.args_iter: Iterator[Any] = iter(())
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays given as to the module; returns the graph's result."""
-        bound = self.module.__signature__.bind(*args, **kwargs)
-        bound.apply_defaults()
-        self.inputs = bound.arguments
-        self.dims = check_inputs(self.module.name, self.graph.placeholders, bound.arguments)
-        self.env = {}
+    def run(self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any) -> Any:
+        """Run on arrays given as to the module; returns the program's result. Nodes in
+        ``initial_env`` have the value given there and are not run; with inputs among them, no
+        arguments are needed for these.
+
+        Raises what the module raises for wrong arguments; an error of a node has a note that names
+        the node and its place."""
+        self.env = dict(initial_env or {})
+        known = {n.target: v for n, v in self.env.items() if n.op == "placeholder"}
+        if known and not args and not kwargs:
+            self.inputs = known
+        else:
+            self.inputs = self.module.flatten_inputs(self.module.bind(args, kwargs).arguments)
+        given = [p for p in self.graph.placeholders if p.target in self.inputs]
+        self.dims = check_inputs(self.module.name, given, self.inputs)
+        self.args_iter = iter([self.inputs[p.target] for p in given])
         last_users = self._last_users() if self.garbage_collect_values else {}
         for node in self.graph.nodes:
-            self.env[node] = self.run_node(node)
+            if node not in self.env:
+                self.env[node] = self.run_node(node)
             if node.op == "output":
-                return self.env[node]
+                return self.module.rebuild_result(self.env[node])
             for dead in last_users.get(node, ()):
                 self.env.pop(dead, None)
         return None
@@ -60,15 +76,31 @@ class Interpreter:
 
     def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with nodes replaced by values and named dims by numbers."""
-        args = map_nodes(node.args, lambda n: self.env[n])
-        kwargs = map_nodes(node.kwargs, lambda n: self.env[n])
+        args = self.map_nodes_to_values(node.args, node)
+        kwargs = self.map_nodes_to_values(node.kwargs, node)
         return args, {k: shapes.substitute(v, self.dims) for k, v in kwargs.items()}
 
+    def map_nodes_to_values(self, args: Any, node: Node) -> Any:
+        """``args`` of ``node`` with the nodes in it replaced by their values. Raises RuntimeError
+        for a node that has not run."""
+
+        def value(used: Node) -> Any:
+            if used not in self.env:
+                raise RuntimeError(f"{node.name} reads {used.name}, which has no value (yet)")
+            return self.env[used]
+
+        return map_nodes(args, value)
+
+    def fetch_attr(self, target: str) -> Any:
+        """The weight or module at a path. Raises AttributeError naming the step that fails."""
+        return self.module.get_attribute(target)
+
     def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.inputs[target]
+        """The next input."""
+        return next(self.args_iter)
 
     def get_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.module.get_attribute(target)
+        return self.fetch_attr(target)
 
     def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target.is_random:
@@ -76,47 +108,81 @@ class Interpreter:
         return target(*args, **kwargs)
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.module.get_submodule(target)(*args, **kwargs)
+        return self.fetch_attr(target)(*args, **kwargs)
 
     def output(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0]
 
 
 class Transformer(Interpreter):
-    """Builds a new graph by walking the old one; override ``call_function`` and friends, which get
-    and return nodes. New nodes keep the scope and location of the node they come from."""
+    """Builds a new graph by walking the old one. Overrides of ``call_function`` and friends get and
+    return proxies, on which NumPy, operators and ``fx.ops`` work::
+
+        class NegToSigmoid(fx.Transformer):
+            def call_function(self, target, args, kwargs):
+                if target is fx.ops.neg:
+                    return 1 / (1 + np.exp(-args[0]))
+                return super().call_function(target, args, kwargs)
+
+        gm = NegToSigmoid(gm).transform()
+
+    What comes from a node keeps its scope and location, and its name and meta where the
+    method of this class recorded it."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.new_graph = Graph(module)
+        self.tracer = Tracer()
+        self._current: Node | None = None
 
     def transform(self) -> GraphModule:
         """The new GraphModule; the old one is left as it was."""
         made = self.module.copy()
-        self.new_graph = Graph(made)
+        self.tracer.attach(made, Graph(made))
+        self.new_graph = self.tracer.graph
         self.env = {}
-        for node in self.graph.nodes:
-            self._current = node
-            with self.new_graph.with_origin(node):
-                self.env[node] = self.run_node(node)
+        token = active_tracer.set(self.tracer)
+        try:
+            for node in self.graph.nodes:
+                self._current = node
+                self.tracer.origin = (node.scope, node.loc)
+                result = self.run_node(node)
+                self.env[node] = self.tracer.proxy(result) if isinstance(result, Node) else result
+        finally:
+            active_tracer.reset(token)
+            self.tracer.origin = self._current = None
+        self.new_graph.interface = self.graph.interface
         made.graph = self.new_graph
         return made
 
     def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (map_nodes(node.args, lambda n: self.env[n]),
-                map_nodes(node.kwargs, lambda n: self.env[n]))  # fmt: skip
+        """Arguments with nodes replaced by proxies."""
+        return (
+            self.map_nodes_to_values(node.args, node),
+            dict(self.map_nodes_to_values(node.kwargs, node)),
+        )
+
+    def _make(self, op: str, target: Any, args: Any, kwargs: Any, type: Any = None) -> Proxy:
+        current = self._current
+        assert current is not None, "transform() is not running"
+        made = self.tracer.create_proxy(op, target, args, kwargs, current.name, type)
+        if current.meta and made.node.name == current.name:
+            made.node.meta = dict(current.meta)
+        return made
 
     def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.new_graph.create_node("placeholder", target, args, {}, None, self._current.type)
+        assert self._current is not None
+        return self._make("placeholder", target, args, kwargs, self._current.type)
 
     def get_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.new_graph.get_attr(target, self._current.type)
+        return self._make("get_attr", target, args, kwargs)
 
     def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.new_graph.call_function(target, args, kwargs)
+        return self._make("call_function", target, args, kwargs)
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.new_graph.call_module(target, args, kwargs, self._current.type)
+        assert self._current is not None
+        return self._make("call_module", target, args, kwargs, self._current.type)
 
     def output(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.new_graph.output(args[0])
+        return self._make("output", "output", args, kwargs)

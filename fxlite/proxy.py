@@ -7,13 +7,12 @@ Operators, ndarray methods, ufuncs and NumPy functions all end in the same ops
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite import shapes
+from fxlite import aliasing, memory, shapes
 from fxlite.errors import TraceError
 from fxlite.types import TensorType
 
@@ -26,14 +25,24 @@ if TYPE_CHECKING:
 class Proxy:
     """Stands for the value of ``node`` while a program is traced."""
 
-    __slots__ = ("__weakref__", "base", "node", "tracer", "views")
+    __slots__ = ("__weakref__", "_node", "_view", "tracer")
     __array_priority__ = 1000.0
 
     def __init__(self, node: Node, tracer: Tracer) -> None:
-        self.node = node
+        self._node = node
         self.tracer = tracer
-        self.base: Proxy | None = None  # the proxy this one may share memory with, in eager NumPy
-        self.views: list[weakref.ref[Proxy]] = []
+        #: Which memory the value has in eager NumPy; None: its own, that nobody writes to.
+        self._view: memory.View | None = None
+
+    @property
+    def node(self) -> Node:
+        """The node of the present value: another one after each write into its memory."""
+        view = self._view
+        if view is None:
+            return self._node
+        if view.seen == self.tracer.writes.count:
+            return view.node
+        return aliasing.current_node(view, self.tracer)
 
     # Called by ops: record a call that has this proxy among its arguments.
     def __fx_record__(self, op: Op, bound: dict[str, Any]) -> Any:
@@ -43,12 +52,19 @@ class Proxy:
     @property
     def type(self) -> TensorType:
         """The value's type. Raises TraceError in a trace without types."""
-        if not isinstance(self.node.type, TensorType):
+        kind = self._node.type  # writes do not change it
+        if not isinstance(kind, TensorType):
             raise self.tracer.error(
-                f"the shape or dtype of {self.node.name} is needed, but this trace has no types; "
-                f'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")'
+                f"the shape or dtype of {self._node.name} is needed, but this trace has no types",
+                'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
+                self._node,
             )
-        return self.node.type
+        return kind
+
+    @property
+    def is_typed(self) -> bool:
+        """False in a trace without types, as patterns are traced."""
+        return isinstance(self._node.type, TensorType)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -69,11 +85,11 @@ class Proxy:
 
     @property
     def T(self) -> Any:
-        return _api().transpose(self)
+        return _functions().transpose(self)
 
     @property
     def mT(self) -> Any:
-        return _api().swapaxes(self, -1, -2)
+        return _functions().swapaxes(self, -1, -2)
 
     def __len__(self) -> int:
         if not self.type.shape:
@@ -81,15 +97,17 @@ class Proxy:
         return int(shapes.for_user(self.type.shape[0]))  # a named dim raises its own TraceError
 
     def __pos__(self) -> Proxy:
-        return self
+        return memory.fresh(self, number=True)
 
     def __iter__(self) -> Iterator[Any]:
-        if not isinstance(self.node.type, TensorType):
-            return self.tracer.iter(self)  # type: ignore[no-any-return]
-        return (self[i] for i in range(len(self)))
+        return self.tracer.iter(self)
+
+    def keys(self) -> Any:
+        """For ``**value``: the tracer says."""
+        return self.tracer.keys(self)
 
     def __getitem__(self, index: Any) -> Any:
-        return _api().subscript(self, index)
+        return _functions().subscript(self, index)
 
     # -- what needs a value ------------------------------------------------------------------
     def __bool__(self) -> bool:
@@ -97,9 +115,9 @@ class Proxy:
 
     def _no_value(self, what: str, instead: str) -> TraceError:
         return self.tracer.error(
-            f"{what} needs the value of {self.node.name}, which does not exist while tracing",
+            f"{what} needs the value of {self._node.name}, which does not exist while tracing",
             instead,
-            self.node,
+            self._node,
         )
 
     def __float__(self) -> float:
@@ -131,41 +149,13 @@ class Proxy:
 
     # -- writes ------------------------------------------------------------------------------
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise self.tracer.error(
-            f"writing into {self.node.name} in place cannot be traced",
-            "build the new value: np.where(mask, value, x), np.concatenate([...]) or "
-            "fx.ops.scatter_add",
-            self.node,
-        )
+        from fxlite.in_place import set_item
 
-    def _in_place(self, symbol: str, operation: Callable[[Any, Any], Any], other: Any) -> Any:
-        """``y += other``: NumPy writes into y's memory. Traced as a new value for this very proxy,
-        which is the same thing as long as nobody else sees that memory; refused otherwise."""
-        node = self.node
-        alias = self.base is not None or any(view() is not None for view in self.views)
-        if node.op != "call_function" or alias:
-            whose = "shares memory with another value" if alias else "belongs to the caller"
-            raise self.tracer.error(
-                f"'{symbol}=' writes into {node.name}, which {whose}",
-                f"write y = y {symbol} ..., which makes a new value",
-                node,
-            )
-        result = operation(self, other)
-        if isinstance(node.type, TensorType) and result.node.type != node.type:
-            raise self.tracer.error(
-                f"'{symbol}=' would change {node.name} from {node.type} to {result.node.type}, "
-                "which "
-                f"an in-place operation cannot",
-                f"write y = y {symbol} ...",
-                node,
-            )
-        self.node = result.node
-        return self
+        set_item(self, index, value)
 
     def made_view_of(self, base: Proxy) -> None:
-        """Note that this value shares memory with ``base`` when the program runs on arrays."""
-        self.base = base
-        base.views.append(weakref.ref(self))
+        """Note that this value of rank 0, an element of ``base``, is not a number but a view."""
+        memory.attach(self, base, self._node.target, self._node.kwargs)
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -188,13 +178,19 @@ class Proxy:
         return lambda *args, **kwargs: method(self, *args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"Proxy({self.node.name}: {self.node.type})"
+        return f"Proxy({self._node.name}: {self._node.type})"
 
 
 def _api() -> Any:
     from fxlite import numpy_api
 
     return numpy_api
+
+
+def _functions() -> Any:
+    from fxlite import numpy_functions
+
+    return numpy_functions
 
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -209,7 +205,9 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
 
 def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        return self._in_place(symbol, _api().ops_by_name(name), other)
+        from fxlite.in_place import in_place_operator
+
+        return in_place_operator(self, symbol, _api().ops_by_name(name), other)
 
     return method
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import sympy
 
 from fxlite.errors import ParseError, ShapeError, TraceError
+from fxlite.state import active_tracer
 
 Dim: TypeAlias = Any  # int | sympy.Expr; sympy has no types to check against
 Shape: TypeAlias = tuple[Dim, ...]
@@ -230,6 +233,15 @@ def parse(text: str) -> Dim:
     return from_ast(tree, text)
 
 
+_UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "equal": operator.eq,
+    "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "maximum": lambda a, b: maximum(a, b),
+    "minimum": lambda a, b: minimum(a, b),
+}  # fmt: skip
+
+
 class NamedDim:
     """What a traced program gets from ``x.shape[0]`` when that size is a named dim.
 
@@ -238,31 +250,54 @@ class NamedDim:
     """
 
     __slots__ = ("expr",)
-    __array_ufunc__ = None  # np.float32(2) * B must come here, not make an object array
 
     def __init__(self, expr: Any) -> None:
         self.expr = expr
 
-    def _refuse(self, what: str) -> TraceError:
-        return TraceError(
-            f"{what} needs a number, but the size {self.expr} is a named dim: it has no value "
-            "while "
-            f"tracing. Use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a "
-            "number "
-            f"in place of {', '.join(sorted(names(self.expr)))}"
+    def _number(self, what: str) -> Any:
+        """Python needs a number: refused, unless the tracer has one to go on with."""
+        problem = (
+            f"{what} needs a number, but the size {self.expr} is a named dim, which has no value "
+            "while tracing"
         )
+        instead = (
+            "use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a number in place "
+            f"of {', '.join(sorted(names(self.expr)))}"
+        )
+        tracer = active_tracer.get()
+        if tracer is None:
+            raise TraceError(f"{problem}\n  instead: {instead}")
+        return tracer.size_needed(problem, instead)
 
     def __index__(self) -> int:
-        raise self._refuse("range(), len(), indexing or np.zeros")
+        return int(self._number("range(), len(), indexing or np.zeros"))
 
     def __int__(self) -> int:
-        raise self._refuse("int()")
+        return int(self._number("int()"))
 
     def __float__(self) -> float:
-        raise self._refuse("float()")
+        return float(self._number("float()"))
 
     def __bool__(self) -> bool:
-        raise self._refuse("if, while, and, or")
+        return bool(self._number("if, while, and, or"))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: with NumPy's ints a size
+        stays a size, else it is a traced number; never an array of objects."""
+        if any(hasattr(type(v), "__fx_record__") for v in inputs):
+            return NotImplemented  # the traced value's own method takes over
+        function = _UFUNC_OPERATORS.get(ufunc.__name__)
+        plain = [int(v) if isinstance(v, np.integer) else v for v in inputs]
+        known = all(isinstance(v, (int, NamedDim)) for v in plain)
+        if function is not None and known and method == "__call__" and not kwargs:
+            return function(*plain)
+        tracer = active_tracer.get()
+        if tracer is None:
+            self._number(f"np.{ufunc.__name__}")
+        from fxlite.numpy_api import call_ufunc
+
+        traced = [tracer.size(v) if isinstance(v, NamedDim) else v for v in inputs]  # type: ignore[union-attr]
+        return call_ufunc(tracer, ufunc, method, tuple(traced), kwargs)  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NamedDim):
@@ -274,7 +309,7 @@ class NamedDim:
             return True
         if type(difference) is int or difference.is_positive or difference.is_negative:
             return False
-        raise self._refuse(f"the comparison {self.expr} == {other}")
+        return bool(self._number(f"the comparison {self.expr} == {other}"))
 
     def __hash__(self) -> int:
         return hash(self.expr)
@@ -287,7 +322,7 @@ class NamedDim:
             return True
         if at_least(low, high if strict else high + 1):
             return False
-        raise self._refuse(f"the comparison {self.expr} {sign} {other_expr}")
+        return bool(self._number(f"the comparison {self.expr} {sign} {other_expr}"))
 
     def __lt__(self, other: Any) -> bool:
         return self._compare(other, "<")

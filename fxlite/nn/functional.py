@@ -179,29 +179,38 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return ops.glu(x, axis=dim)
 
 
-def _axis(dim: int | None, name: str) -> int:
-    if dim is None:
+def _axis(dim: int | None, axis: int | None, name: str) -> int:
+    if dim is not None and axis is not None:
+        raise ArgumentError(f"{name}: dim= and axis= are two names of one argument; give one")
+    found = axis if dim is None else dim
+    if found is None:
         raise ArgumentError(f"{name} needs dim=, the axis that sums to 1 (torch guesses one)")
-    return dim
+    return found
 
 
 def _cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None else ops.cast(x, dtype)
 
 
-def softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+def softmax(
+    x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``dim``. Raises ArgumentError without ``dim``."""
-    return ops.softmax(_cast(x, dtype), axis=_axis(dim, "softmax"))
+    return ops.softmax(_cast(x, dtype), axis=_axis(dim, axis, "softmax"))
 
 
-def softmin(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+def softmin(
+    x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
     """``softmax(-x)``."""
-    return ops.softmax(-_cast(x, dtype), axis=_axis(dim, "softmin"))
+    return ops.softmax(-_cast(x, dtype), axis=_axis(dim, axis, "softmin"))
 
 
-def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+def log_softmax(
+    x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
+) -> Tensor:
     """``log(softmax(x))`` along ``dim``. Raises ArgumentError without ``dim``."""
-    return ops.log_softmax(_cast(x, dtype), axis=_axis(dim, "log_softmax"))
+    return ops.log_softmax(_cast(x, dtype), axis=_axis(dim, axis, "log_softmax"))
 
 
 # -- linear and convolution ------------------------------------------------------------------------

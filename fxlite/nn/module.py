@@ -6,6 +6,7 @@ as graph inputs while a tracer is active, with torch's names in ``state_dict``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -62,6 +63,22 @@ class Parameter(np.ndarray[Any, Any]):
         return self.view(np.ndarray)
 
 
+def _outside_of_tracing(init: Callable[..., None]) -> Callable[..., None]:
+    """A module made by a traced program fills its parameters as arrays, not as traced values."""
+
+    @functools.wraps(init)
+    def construct(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        if active_tracer.get() is None:
+            return init(self, *args, **kwargs)
+        token = active_tracer.set(None)
+        try:
+            return init(self, *args, **kwargs)
+        finally:
+            active_tracer.reset(token)
+
+    return construct
+
+
 class Module:
     """Base of all layers and models; the manners of torch.nn.Module, without hooks.
 
@@ -69,6 +86,11 @@ class Module:
     :meth:`register_buffer`; modules become children; anything else is a plain attribute."""
 
     training: bool
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _outside_of_tracing(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         self.__dict__.update(

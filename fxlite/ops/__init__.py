@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fxlite.op import ALIASES, REGISTRY, Op, lookup
+from fxlite.op import ALIASES, REGISTRY, lookup
 
 FAMILIES = (
     "elementwise",
@@ -35,7 +35,11 @@ for _family in FAMILIES:
     importlib.import_module(f"fxlite.ops.{_family}")
 
 
-def __getattr__(name: str) -> Op:
+def __getattr__(name: str) -> Any:
+    if name == "wrapped":  # functions given to fx.wrap
+        from fxlite.wrapped import Names
+
+        return Names()
     found = REGISTRY.get(name) or ALIASES.get(name)
     if found is None:
         raise AttributeError(str(_unknown(name)))

@@ -59,6 +59,23 @@ def integral(*operands: Any) -> DType:
     return common
 
 
+def counted(*operands: Any) -> DType:
+    """NumPy's common dtype where it computes with bools as int8."""
+    common = dtypes.result_type(*operands)
+    return dtypes.int8 if common.is_bool else common
+
+
+def shifted(*operands: Any) -> DType:
+    """The common dtype of integers; bools are shifted as int8."""
+    return counted(integral(*operands))
+
+
+def beside_zero(x: Any) -> DType:
+    """The dtype of ``np.maximum(x, 0)``: bools become int64."""
+    common = dtypes.result_type(x)
+    return dtypes.int64 if common.is_bool else common
+
+
 def truth(*operands: Any) -> DType:
     """Operands are taken as true or false."""
     return dtypes.bool_
@@ -117,6 +134,7 @@ def unary(
     call.__doc__ = doc
     base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
     base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]")]
+    base += [S("bool[4]")] if rule in (counted, beside_zero) else []
     facts.setdefault("samples", base if samples is None else samples)
     record = op("pointwise", name=name, aliases=aliases, **facts)(call)
     function = scalar or name
@@ -177,9 +195,11 @@ def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> l
 
 # -- arithmetic ------------------------------------------------------------------------------------
 binary("add", np.add, promoted, "Sum ``x + y``.", symbol="+", commutative=True,
+       associative=True,
        scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "add", x, y))  # fmt: skip
 binary("sub", np.subtract, numeric, "Difference ``x - y``.", symbol="-", aliases=("subtract",))
 binary("mul", np.multiply, promoted, "Product ``x * y``.", symbol="*", commutative=True,
+       associative=True,
        aliases=("multiply",),
        scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "mul", x, y))  # fmt: skip
 binary("div", np.true_divide, true_division, "Quotient ``x / y``; integers give float64.",
@@ -218,8 +238,10 @@ binary("pow", _quiet(np.power), numeric, "``x`` to the power ``y``.", symbol="**
                 S("f64[5]", -1.0), S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))],
        rtol=2e-5)  # fmt: skip
 binary("maximum", np.maximum, promoted, "Larger of the two; NaN wins.", commutative=True,
+       associative=True,
        scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "maximum", x, y))  # fmt: skip
 binary("minimum", np.minimum, promoted, "Smaller of the two; NaN wins.", commutative=True,
+       associative=True,
        scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "minimum", x, y))  # fmt: skip
 binary(
     "atan2",
@@ -233,8 +255,8 @@ unary("neg", np.negative, numeric, "``-x``.", aliases=("negative",), symbol="-")
 unary("abs", np.abs, promoted, "Absolute value.", aliases=("absolute", "fabs"),
       scalar=lambda x: x if x.dtype.is_bool else expr.apply("abs", x))  # fmt: skip
 unary("sign", np.sign, numeric, "-1, 0 or 1; NaN stays NaN.")
-unary("square", np.square, promoted, "``x * x``.",
-      scalar=lambda x: x if x.dtype.is_bool else expr.apply("mul", x, x))  # fmt: skip
+unary("square", np.square, counted, "``x * x``; of bools int8.",
+      scalar=lambda x: expr.apply("mul", x, x))  # fmt: skip
 unary("reciprocal", lambda x: np.true_divide(1, x) if x.dtype.kind in "biu" else _reciprocal(x),
       true_division, "``1 / x``; integers give float64.")  # fmt: skip
 
@@ -384,15 +406,18 @@ for _name in ("and", "or", "xor"):
     _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
     binary(f"logical_{_name}", getattr(np, f"logical_{_name}"), truth,
            f"Logical {_name} of truth values.",
-           scalar=_name, result=dtypes.bool_, commutative=True, samples=_LOGIC)  # fmt: skip
+           scalar=_name, result=dtypes.bool_, commutative=True, associative=True,
+           samples=_LOGIC)  # fmt: skip
     binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"), integral,
            f"``x {_symbol} y``, bit by bit.",
-           scalar=_name, symbol=_symbol, commutative=True, samples=_BITS)  # fmt: skip
-_SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2)]
+           scalar=_name, symbol=_symbol, commutative=True, associative=True,
+           samples=_BITS)  # fmt: skip
+_SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2),
+           S("bool[4]", "bool[4]")]  # fmt: skip
 binary(
-    "left_shift", np.left_shift, integral, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS
+    "left_shift", np.left_shift, shifted, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS
 )
-binary("right_shift", np.right_shift, integral, "``x >> y``, arithmetic.", scalar="shr",
+binary("right_shift", np.right_shift, shifted, "``x >> y``, arithmetic.", scalar="shr",
        symbol=">>",
        samples=_SHIFTS)  # fmt: skip
 unary("logical_not", np.logical_not, truth, "True where x is zero or False.", result=dtypes.bool_,
@@ -409,7 +434,7 @@ unary("isfinite", np.isfinite, floating, "True where neither NaN nor infinite.",
           "logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
       samples=_SPECIALS)  # fmt: skip
 
-unary("relu", lambda x: np.maximum(x, 0), promoted, "``maximum(x, 0)``; NaN stays NaN.",
+unary("relu", lambda x: np.maximum(x, 0), beside_zero, "``maximum(x, 0)``; NaN stays NaN.",
       scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)))  # fmt: skip
 
 
@@ -450,7 +475,12 @@ def _(condition: Any, x: Any, y: Any) -> TensorType:
 def _choice(x: Any, y: Any) -> DType:
     """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs
     give."""
-    return dtypes.dtype(np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y))))
+    try:
+        return dtypes.dtype(
+            np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y)))
+        )
+    except np.exceptions.DTypePromotionError:
+        raise DTypeError(f"no common dtype for {x}, {y}; cast one of them first") from None
 
 
 @where.body

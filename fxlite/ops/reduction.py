@@ -28,6 +28,7 @@ _SAMPLES = [
     S("f32[3,40]"),
     S("f64[2,3]", axis=-1),
     S("f16[4,9]", axis=1),
+    S("u8[3,4]", axis=1),
     S("bf16[3,8]", axis=1, rtol=1e-5),
     S("i32[4,5]", axis=0),
     S("f32[2,100]", axis=1),
@@ -111,7 +112,9 @@ def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
             if widen and dtype.compute is not dtype:
                 wide = function(array.astype(np.float32), axis=axis, keepdims=keepdims)
                 return np.asarray(wide).astype(dtype.numpy)[()]
-            return function(array, axis=axis, keepdims=keepdims)
+            result = function(array, axis=axis, keepdims=keepdims)
+            # NumPy widens uint8 to uint64, a dtype that fxlite does not have
+            return result.astype(np.int64) if result.dtype == np.uint64 else result
 
     return call
 

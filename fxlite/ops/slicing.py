@@ -1,28 +1,30 @@
-"""Parts of an axis: slice and select, and what can be proved about the dims they make.
+"""Parts of an axis: slice and select, slice_update that writes one, and what can be proved about
+the dims they make.
 
-In: one tensor, an axis, bounds in dims (ints or named). Out: views. :func:`slice_bounds` is the one
-place where Python's slice rules meet named dims: a bound written as an int clips as in NumPy
-(``x[:4]`` has size ``Min(4, T)``); a bound written with named dims is taken as it is and checked
-when the program runs; a named axis that is sliced is taken to be not empty, so that ``x[1:]`` has
-the size ``T - 1`` and not ``Max(T - 1, 0)``.
+In: one tensor, an axis, bounds in dims (ints or named). Out: views; from slice_update a new value.
+:func:`slice_bounds` is the one place where Python's slice rules meet named dims: a bound written as
+an int clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound written with named dims is
+taken as it is and checked when the program runs; a named axis that is sliced is taken to be not
+empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import sympy
 
 from fxlite import dtypes, expr, shapes
-from fxlite.errors import ArgumentError, ShapeError
+from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index
-from fxlite.op import Tensor, normalize_axis, op
-from fxlite.ops.view import dims_of, known_type
-from fxlite.samples import Bad, S
+from fxlite.op import Tensor, broadcast_shapes, normalize_axis, op
+from fxlite.ops.view import dims_of, fill_value, known_type
+from fxlite.samples import Bad, S, special
 from fxlite.shapes import Dim
 from fxlite.types import TensorType
 
@@ -223,3 +225,120 @@ def _(i: MultiIndex, x: Reader, axis: int, index: Any) -> Expr:
         at = (*i[:axis], position, *i[axis:])
         return _read_checked(x, at, axis, expr.index_value(index), text)
     return expr.read_at_value(x, axis, i[:axis], expr.index_value(index), i[axis:], text)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+def _parts(at: Any, shape: Sequence[Any]) -> list[Any]:
+    """``at`` for each axis of ``shape``: an int, or (start, stop, length, step) as dims."""
+    if not isinstance(at, tuple) or len(at) > len(shape):
+        raise ArgumentError(f"at must hold at most {len(shape)} ints and slices, not {at!r}")
+    result: list[Any] = []
+    for axis, size in enumerate(shape):
+        part = at[axis] if axis < len(at) else (0, None, 1)
+        if isinstance(part, tuple):
+            if len(part) != 3:
+                raise ArgumentError(f"a slice is (start, stop, step), not {part!r}")
+            _check_bounds(*part[:2])
+            first, last, length = slice_bounds(size, *part)
+            result.append((first, last, length, part[2]))
+            continue
+        if not (type(part) is int or isinstance(part, sympy.Expr)):
+            raise ArgumentError(f"at holds ints and (start, stop, step), not {part!r}")
+        if type(part) is int and type(size) is int and not -size <= part < size:
+            raise ShapeError(f"index {part} is out of range for axis {axis} of size {size}")
+        result.append(part % size if type(part) is int and type(size) is int else part)
+    return result
+
+
+@op("gather",
+    samples=[S("f32[B,6]", "f32[B,3]", ((0, None, 1), (2, 5, 1)), dims={"B": 3}),
+             S("f32[4,3]", "f32[3]", (1,)), S("f32[4,3]", "f32[4]", ((0, None, 1), -1)),
+             S("f32[7]", "f32[3]", ((1, None, 2),)), S("f32[7,2]", 1.5, ((2, 7, 3), 0)),
+             S("f32[T,2]", "f32[T-1,2]", ((1, None, 1),), dims={"T": 4}),
+             S("f32[T]", "f32[]", (2,), dims={"T": 3}), S("f32[T]", 7, (-1,), dims={"T": 3}),
+             S("i32[3,4]", "i32[1,2]", ((0, 2, 1), (1, 3, 1))), S("bool[4]", True, ((0, 2, 1),)),
+             S("f64[0,3]", 1.0, ((0, None, 1), 1)), S("bf16[4]", "bf16[2]", ((0, None, 2),)),
+             S("f16[2,2]", "f16[2,2]", ()), S("f32[3]", "f32[0]", ((1, 1, 1),)),
+             S(special("f32[3,2]"), "f32[2]", (0,))],
+    bad=[Bad("f32[3]", "f32[2]", ((0, None, 1),), match="do not broadcast"),
+         Bad("f32[3]", "f64[3]", ((0, None, 1),), match="dtype of x"),
+         Bad("f32[3]", "f32[]", (3,), match="out of range"),
+         Bad("f32[3]", "f32[]", (1, 1), match="at most 1"),
+         Bad("f32[3]", "f32[3]", ((2, None, -1),), match="flip")])  # fmt: skip
+def slice_update(x: Tensor, values: Tensor, at: tuple[Any, ...]) -> Tensor:
+    """A copy of ``x`` with ``out[at] = values``: ``at`` holds an int or (start, stop, step) for
+    each of the leading axes, ``values`` are broadcast to that part. In-place writes are traced as
+    this op.
+
+    Raises ShapeError where ``values`` do not fit, DTypeError unless they have the dtype of ``x``;
+    IndexError at run time for an int out of range on a named axis."""
+    out = np.array(x)
+    out[tuple(builtins.slice(*part) if isinstance(part, tuple) else part for part in at)] = values
+    return out
+
+
+@slice_update.canonical
+def _(x: Any, values: Any, at: Any) -> Any:
+    known = known_type(x)
+    if known is None:
+        return None
+    plain: list[Any] = []
+    for part, size in zip(_parts(at, known.shape), known.shape):
+        if isinstance(part, tuple):
+            first, last, _, step = part
+            part = (first, None if shapes.equal(last, size) else last, step)
+        plain.append(part)
+    while plain and plain[-1] == (0, None, 1):
+        plain.pop()
+    new = tuple(plain)
+    return None if new == at else (slice_update, {"x": x, "values": values, "at": new})
+
+
+@slice_update.infer
+def _(x: TensorType, values: Any, at: Any) -> TensorType:
+    part = tuple(p[2] for p in _parts(at, x.shape) if isinstance(p, tuple))
+    if not isinstance(values, TensorType):
+        fill_value(values, x.dtype)
+        return x
+    if values.dtype is not x.dtype:
+        raise DTypeError(f"values must have the dtype of x, {x.dtype}; cast them with .astype")
+    if not shapes.shapes_equal(broadcast_shapes(part, values.shape), part):
+        text = f"({', '.join(map(str, part))})"
+        raise ShapeError(f"values {values} do not broadcast to the part that is written, {text}")
+    return x
+
+
+@slice_update.body
+def _(i: MultiIndex, x: Reader, values: Reader, at: Any) -> Expr:
+    conditions: list[Expr] = []
+    position: list[Index] = []  # in the part that is written
+    for axis, part in enumerate(_parts(at, dims_of(x))):
+        if not isinstance(part, tuple):
+            if type(part) is int and x.shape[axis].constant is not None:
+                conditions.append(expr.equals(i[axis], part))
+                continue
+            text = f"slice_update on axis {axis}"
+            index = expr.index_value(Index.of(part))
+            checked = expr.CheckedIndex(dtypes.int64, index, x.shape[axis], text)
+            conditions.append(expr.apply("eq", checked, expr.index_value(i[axis])))
+            continue
+        first, _, length, step = part
+        shift = -first % step if type(first) is int else first * (step - 1)  # divide no negatives
+        moved = i[axis] + Index.of(shift)
+        k = moved // step - Index.of(shapes.floordiv(first + shift, step))
+        if step > 1:
+            conditions.append(expr.equals(moved % step, 0))
+        if not (shapes.equal(first, 0) and step == 1 and shapes.equal(length, dims_of(x)[axis])):
+            conditions.append(expr.within(k, length))
+        position.append(k)
+    inside = expr.both(*conditions)
+    if isinstance(values, expr.ConstReader):
+        new: Expr = expr.const(fill_value(values.value, x.dtype), x.dtype)
+    else:
+        offset = len(position) - len(values.shape)
+        place = tuple(
+            Index.of(0) if size.constant == 1 else position[offset + axis]
+            for axis, size in enumerate(values.shape)
+        )
+        new = expr.read_guarded(values, place, inside, 0)
+    return new if inside is expr.TRUE else expr.where(inside, new, x[i])

@@ -22,6 +22,7 @@ import sympy
 from fxlite import dtypes, shapes
 from fxlite.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.location import here
+from fxlite.memory import fresh, is_number
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
@@ -32,15 +33,15 @@ from fxlite.types import TensorType
 
 @dataclass(frozen=True)
 class _Entry:
-    """One piece of a subscript: kind is "slice", "new", "int" (number or rank-0 value) or
-    "array"."""
+    """One piece of a subscript: kind is "slice", "new", "int", "array" (rank-0 values, too) or
+    "mask"."""
 
     kind: str
     value: Any = None
 
     @property
     def is_advanced(self) -> bool:
-        return self.kind in ("int", "array")
+        return self.kind in ("int", "array", "mask")
 
 
 def subscript(x: Any, index: Any) -> Any:
@@ -48,14 +49,54 @@ def subscript(x: Any, index: Any) -> Any:
 
     Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or
     does not fit the rank."""
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = items_of(index)
     found = next((v for v in (x, *items) if isinstance(v, Proxy)), None)
     if found is None:
         return x[index]
-    entries = _entries(x, items, found)
+    if isinstance(x, Proxy) and not x.type.shape and items in ([], [Ellipsis]):
+        if not items:
+            return fresh(x, number=True)
+        return fresh(x) if is_number(x) else x
+    part = basic_part(x, items, found)
+    if part.arrays and not any(_rank(a) for a in part.arrays):
+        x = part.x  # traced numbers: each drops its axis, as an int does
+        for axis, array in sorted(zip(part.axes, part.arrays), key=lambda p: p[0], reverse=True):
+            x = take(x, array, axis)
+        return x
+    return _take(part.x, part.axes, part.arrays, part.target) if part.arrays else part.x
+
+
+def items_of(index: Any) -> list[Any]:
+    """What stands between the brackets, one by one."""
+    return list(index) if isinstance(index, tuple) else [index]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subscript taken apart: its slices, ints and new axes are applied, and give the view ``x``;
+    ``arrays`` index its ``axes``, and the axes they make stand at ``target`` in the result. A
+    boolean ``mask`` covers the axes ``axes[0]``, ... instead."""
+
+    x: Any
+    axes: list[int]
+    arrays: list[Any]
+    target: int
+    mask: Any = None
+
+
+def basic_part(x: Any, items: list[Any], proxy: Proxy, masks: bool = False) -> Part:
+    """See :class:`Part`. Boolean masks are refused unless ``masks``."""
+    entries = _entries(x, items, proxy, masks)
+    scalar = all(e.kind == "int" for e in entries)  # y[0] is a number, y[0, ...] a view of rank 0
+    scalar = scalar and not any(item is Ellipsis for item in items)
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
-    arrays = [e for e in entries if e.kind == "array"]
-    has_arrays = any(_rank(e.value) for e in arrays)
+    arrays = [e.value for e in entries if e.kind == "array"]
+    masks_found = [e.value for e in entries if e.kind == "mask"]
+    if masks_found and (arrays or len(masks_found) > 1):
+        raise proxy.tracer.error(
+            "a boolean mask beside other index arrays cannot be traced",
+            "use one mask for all axes: np.where(mask, new, y)",
+        )
     together = not advanced or advanced[-1] - advanced[0] == len(advanced) - 1
     axis, target = 0, 0
     places: list[int] = []  # axes that arrays index
@@ -69,13 +110,14 @@ def subscript(x: Any, index: Any) -> Any:
             x = unsqueeze(x, axis)
             axis += 1
         elif entry.kind == "int":
-            x = select(x, axis, entry.value)
-        elif not has_arrays:  # a traced number: drops its axis, as an int does
-            x = take(x, entry.value, axis)
+            whole, x = x, select(x, axis, entry.value)
+            if not scalar and not _type(x).shape and isinstance(whole, Proxy):
+                x.made_view_of(whole)
         else:
-            places.append(axis)
-            axis += 1
-    return _take(x, places, [e.value for e in arrays], target) if has_arrays else x
+            covered = _rank(entry.value) if entry.kind == "mask" else 1
+            places += range(axis, axis + covered)
+            axis += covered
+    return Part(x, places, arrays, target, masks_found[0] if masks_found else None)
 
 
 def _rank(value: Any) -> int:
@@ -92,13 +134,16 @@ def _located(error: FxliteError, proxy: Proxy) -> FxliteError:
     return proxy.tracer._located(error, here(2))
 
 
-def _entries(x: Any, items: list[Any], proxy: Proxy) -> list[_Entry]:
+def _entries(x: Any, items: list[Any], proxy: Proxy, masks: bool) -> list[_Entry]:
     """The subscript piece by piece, the Ellipsis written out, one piece for each axis of ``x`` and
-    each None."""
+    each None; a mask is one piece for all its axes."""
     rank = _type(x).rank
     if sum(item is Ellipsis for item in items) > 1:
         raise _located(ArgumentError("a subscript holds at most one '...'"), proxy)
-    used = sum(item is not None and item is not Ellipsis for item in items)
+    used = sum(
+        _rank(item) if masks and _is_mask(item) else item is not None and item is not Ellipsis
+        for item in items
+    )
     if used > rank:
         raise _located(ShapeError(f"{used} indices for {_type(x)}, which has rank {rank}"), proxy)
     full = [_Entry("slice", slice(None))] * (rank - used)
@@ -106,8 +151,22 @@ def _entries(x: Any, items: list[Any], proxy: Proxy) -> list[_Entry]:
         items = [*items, Ellipsis]
     result: list[_Entry] = []
     for item in items:
-        result += full if item is Ellipsis else [_entry(item, proxy)]
+        if masks and _is_mask(item) and _rank(item):
+            result.append(_Entry("mask", np.asarray(item) if isinstance(item, list) else item))
+        else:
+            result += full if item is Ellipsis else [_entry(item, proxy)]
     return result
+
+
+def _is_mask(item: Any) -> bool:
+    """True for booleans and arrays of them."""
+    if isinstance(item, Proxy):
+        return isinstance(item._node.type, TensorType) and item.type.dtype.is_bool
+    if isinstance(item, list):
+        item = np.asarray(item) if item else 0
+    return isinstance(item, (bool, np.bool_)) or (
+        isinstance(item, np.ndarray) and item.dtype == np.bool_
+    )
 
 
 def _entry(item: Any, proxy: Proxy) -> _Entry:
@@ -124,9 +183,7 @@ def _entry(item: Any, proxy: Proxy) -> _Entry:
         return _Entry("slice", item)
     if isinstance(item, (list, tuple)):
         item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
-    if isinstance(item, (bool, np.bool_)) or (
-        isinstance(item, (Proxy, np.ndarray)) and item.dtype == np.bool_
-    ):
+    if _is_mask(item):
         raise proxy.tracer.error(
             "a boolean mask selects a number of elements that is not known before the program runs",
             "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.backends import restructure
 from fxlite.codegen.c.emit import CProgram, emit, prelude
+from fxlite.codegen.nested import restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction

@@ -13,9 +13,9 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.codegen.backends import restructure
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.nested import restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, find_device
 from fxlite.codegen.runtime.cuda_shim import ShimModule

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.backends import restructure
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.nested import restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin

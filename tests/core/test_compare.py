@@ -9,8 +9,8 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import nn, ops, passes
-from fxlite.compare import diff, first_difference
+from fxlite import nn
+from fxlite.compare import first_difference
 from tests.zoo import ZOO, Program
 
 
@@ -24,7 +24,6 @@ def test_every_program_equals_its_copy_and_its_retrace(program: Program) -> None
     assert first_difference(gm, gm.copy()) is None
     assert gm.graph == gm.graph.copy()
     fx.assert_same(gm, fx.symbolic_trace(program.make()[0], *program.make()[1]))
-    assert not diff(gm, gm.copy()) and str(diff(gm, gm.copy())) == "no difference"
 
 
 def test_all_programs_differ() -> None:
@@ -53,7 +52,7 @@ def test_names_and_order_do_not_count() -> None:
 
 PAIRS: list[tuple[Any, Any, str]] = [
     (lambda x: x.sum(axis=1), lambda x: x.sum(axis=0), "axis=1 against 0"),
-    (lambda x: x.sum(axis=1), lambda x: x.sum(), "axis=1 against axis=the default"),
+    (lambda x: x.sum(axis=1), lambda x: x.sum(), "axis=1 against the default"),
     (np.exp, np.log, "exp against log"),
     (lambda x: x + 1, lambda x: x + 1.0, "argument 1: 1 against 1.0"),
     (lambda x: x * 0.0, lambda x: x * -0.0, "0.0 against -0.0"),
@@ -129,33 +128,66 @@ def test_random_ops_are_compared_in_order() -> None:
     assert first_difference(trace(one), trace(other)) is not None
 
 
-def test_diff_shows_added_removed_and_changed() -> None:
-    a = trace(lambda x: F.softmax(np.negative(-F.relu(x)), dim=1))
-    b = passes.simplify(a)
-    text = str(diff(a, b))
-    assert "- neg: f32[3,4] = -relu" in text and "2 removed, 0 added, 1 changed" in text
-    assert "- softmax: f32[3,4] = ops.softmax(neg_1, axis=1)" in text
-    assert "+ softmax: f32[3,4] = ops.softmax(relu, axis=1)" in text
-    back = diff(b, a)
-    assert len(back.added) == 2 and len(back.removed) == 0 and len(back.changed) == 1
+def message(a: Any, b: Any, **options: Any) -> str:
+    """What assert_same says of two graphs that differ."""
+    with pytest.raises(AssertionError) as caught:
+        fx.assert_same(a, b, **options)
+    return str(caught.value)
 
 
-def test_diff_pairs_renamed_nodes() -> None:
-    a = trace(lambda x: np.exp(np.sin(x)))
-    b = a.copy()
-    for node in b.graph.find_nodes(op="call_function"):
-        b.graph.rename_node(node, f"new_{node.name}")
-    assert not diff(a, b)
+def test_both_nodes_their_places_and_the_way_are_shown() -> None:
+    class Net(nn.Module):
+        def __init__(self, layer: nn.Module) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            return np.exp(F.relu(self.layer(x)))
+
+    a, b = (fx.symbolic_trace(Net(m)) for m in (nn.Linear(4, 4), nn.Conv2d(4, 4, 1)))
+    headline, *lines = message(a, b).splitlines()
+    assert headline.startswith("the graphs differ: linear against conv2d (layer (Linear), test_")
+    assert lines[0].startswith("  a: linear = ops.linear(x, ")
+    assert lines[0].endswith("# layer (Linear)")
+    assert lines[2].startswith("  b: conv2d = ops.conv2d(x, ")
+    assert lines[2].endswith("# layer (Conv2d)")
+    for place in (lines[1], lines[3]):
+        assert __file__ in place and place.endswith(": self.layer(x)")
+    assert lines[4:] == ["  reached from output <- exp <- relu <- linear"]
 
 
-def test_diff_renders() -> None:
-    from rich.console import Console
+def test_a_long_way_is_shortened() -> None:
+    def make(changed: int) -> fx.GraphModule:
+        def program(x: Any) -> Any:
+            for step in range(40):
+                x = np.sin(x) if step == changed else np.exp(x)
+            return x
 
-    a, b = trace(lambda x: ops.exp(x)), trace(lambda x: ops.log(x))
-    console = Console(width=80, no_color=True)
-    with console.capture() as captured:
-        console.print(diff(a, b))
-    assert "- exp: f32[3,4] = ops.exp(x)" in captured.get()
+        return fx.symbolic_trace(program)
+
+    way = message(make(-1), make(2)).splitlines()[-1]
+    assert way == "  reached from output <- exp_39 <- … 34 more … <- exp_4 <- exp_3 <- exp_2"
+
+
+def test_weights_may_differ_by_a_tolerance_or_altogether() -> None:
+    def make(*values: float, dtype: str = "float32") -> fx.GraphModule:
+        graph = fx.Graph()
+        type = fx.parse_type("f32[3]" if dtype == "float32" else "f64[3]")
+        x = graph.placeholder("x", type)
+        graph.output(graph.call_function("mul", (x, graph.get_attr("w", type))))
+        return fx.GraphModule({"w": np.array(values, dtype)}, graph)
+
+    a, b = make(1, 100, np.nan), make(1, 101, np.nan)
+    assert "self.w[1]: 100.0 against 101.0" in message(a, b)
+    assert "self.w[1]" in message(a, b, rtol=0.009)
+    fx.assert_same(a, b, rtol=0.011)
+    fx.assert_same(a, b, atol=1.0)
+    fx.assert_same(a, b, check_weights=False)
+    assert "self.w[0]" in message(make(1, 2, np.nan), make(np.nan, 2, np.nan), atol=1e9)
+    wider = make(1, 100, np.nan, dtype="float64")
+    for options in ({"check_weights": False}, {"rtol": 1.0}):
+        assert "type f32[3] against f64[3]" in message(a, wider, **options)
+    assert "self.w[0]" in message(make(0, 1, 1), make(-0.0, 1, 1))  # bits count without tolerance
 
 
 def test_only_graphs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import subprocess
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import nn, ops
@@ -192,6 +195,15 @@ def test_what_cannot_be_saved_is_said(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"not saved: meta\['array'\] of exp \(ndarray\)"):
         fx.save(gm, tmp_path / "f.fxl")
 
+    gm = fx.symbolic_trace(lambda x: np.exp(-x), x="f32[B]")
+    exp, neg = (gm.graph.find_nodes(op="call_function", target=t)[0] for t in ("exp", "neg"))
+    exp.meta["was"] = {"read": neg}
+    neg.replace_all_uses_with(gm.graph.placeholders[0])
+    gm.graph.erase_node(neg)
+    with pytest.warns(UserWarning, match=r"not saved: meta\['was'\] of exp \(dict\)"):
+        fx.save(gm, tmp_path / "f.fxl")
+    assert fx.load(tmp_path / "f.fxl").graph == gm.graph
+
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -206,22 +218,23 @@ def test_what_cannot_be_saved_is_said(tmp_path: Path) -> None:
 
 
 # -- files that are not right ----------------------------------------------------------------------
-def _rewritten(change: Any) -> bytes:
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(np.ones(3, np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return np.exp(x * self.w).sum(axis=0)
+
+
+def _rewritten(change: Any, version_1: bool = False) -> bytes:
     """A saved file with its JSON changed by ``change``."""
-    import io
-
-    class Small(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = nn.Parameter(np.ones(3, np.float32))
-
-        def forward(self, x: Any) -> Any:
-            return np.exp(x * self.w).sum(axis=0)
-
     data = to_bytes(fx.symbolic_trace(Small(), x="f32[B,3]"))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         content = json.loads(archive.read("graph.json"))
         weights = archive.read("weights.safetensors")
+    if version_1:
+        content = json.loads(VERSION_1)
     change(content)
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
@@ -230,17 +243,56 @@ def _rewritten(change: Any) -> bytes:
     return target.getvalue()
 
 
+#: What the first version of the format wrote for Small.
+VERSION_1 = """
+{"format": "fxlite", "version": 1, "name": "Small", "training": true, "scopes": [["", "Small"]],
+ "locations": [["/home/me/small.py", 10, "forward", ""],
+  ["/home/me/small.py", 11, "forward", "self.w"],
+  ["/home/me/small.py", 11, "forward", "x * self.w"],
+  ["/home/me/small.py", 11, "forward", "np.exp(x * self.w)"],
+  ["/home/me/small.py", 11, "forward", "np.exp(x * self.w).sum(axis=0)"]],
+ "nodes": [
+  {"name": "x", "op": "placeholder", "target": "x", "args": [], "type": {"type": "f32[B,3]"},
+   "loc": 0},
+  {"name": "w", "op": "get_attr", "target": "w", "args": [], "type": {"type": "f32[3]"},
+   "scope": 0, "loc": 1},
+  {"name": "mul", "op": "call_function", "target": "mul", "args": [{"node": "x"}, {"node": "w"}],
+   "type": {"type": "f32[B,3]"}, "scope": 0, "loc": 2},
+  {"name": "exp", "op": "call_function", "target": "exp", "args": [{"node": "mul"}],
+   "type": {"type": "f32[B,3]"}, "scope": 0, "loc": 3, "meta": {"of": {"node": "mul"}}},
+  {"name": "sum", "op": "call_function", "target": "sum", "args": [{"node": "exp"}],
+   "kwargs": {"axis": 0}, "type": {"type": "f32[3]"}, "scope": 0, "loc": 4},
+  {"name": "output", "op": "output", "target": "output", "args": [{"node": "sum"}],
+   "type": {"type": "f32[3]"}}],
+ "weights": {"w": {"kind": "parameter"}}}
+"""
+
+
+def test_version_1_is_read() -> None:
+    old = from_bytes(_rewritten(lambda content: None, version_1=True))
+    new = fx.symbolic_trace(Small(), x="f32[B,3]")
+    fx.assert_same(old, new)
+    assert [(n.name, n.type, n.scope) for n in old.graph.nodes if n.op != "placeholder"] == [
+        (n.name, n.type, n.scope) for n in new.graph.nodes if n.op != "placeholder"
+    ]
+    exp = old.graph.find_nodes(target=ops.exp)[0]
+    assert exp.loc is not None and str(exp.loc) == "/home/me/small.py:11"
+    assert exp.loc.expression == "np.exp(x * self.w)" and exp.meta == {"of": exp.args[0]}
+    assert facts(from_bytes(to_bytes(old))) == facts(old)
+
+
 def _set(content: dict[str, Any], node: int, **fields: Any) -> None:
     content["nodes"][node].update(fields)
 
 
 EVIL = "w\n    import os; os.system('touch evil')  #"
-DAMAGE: dict[str, tuple[Any, str]] = {
-    "foreign": (lambda c: c.update(format="other"), "not one of fxlite"),
-    "newer": (lambda c: c.update(version=99), "format version 99"),
+DAMAGE_1: dict[str, tuple[Any, str]] = {
     "unknown op": (lambda c: _set(c, 2, target="no_such_op"), "no op 'no_such_op'"),
     "unknown opcode": (lambda c: _set(c, 2, op="call_method"), "unknown opcode"),
-    "leaf": (lambda c: _set(c, 2, op="call_module", target="w"), "unknown opcode"),
+    "leaf": (
+        lambda c: _set(c, 2, op="call_module", target="w"),
+        "calls self.w, which is not a module of the file",
+    ),
     "wrong type": (lambda c: _set(c, 2, type={"type": "f32[7]"}), "rule gives f32"),
     "wrong weight": (
         lambda c: _set(c, 1, type={"type": "f32[4]"}),
@@ -248,16 +300,79 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     ),
     "order": (lambda c: c["nodes"].insert(0, c["nodes"].pop(3)), "before it is computed"),
     "no output": (lambda c: c["nodes"].pop(), "no output"),
-    "missing weight": (lambda c: c["weights"].clear(), "no attribute 'w'"),
     "missing key": (lambda c: c.pop("nodes"), "damaged"),
-    "bad attribute": (lambda c: _set(c, 4, kwargs={"axis": 9}), "out of range"),
-    "name": (lambda c: _set(c, 2, name=EVIL), "cannot be the name of a value"),
-    "target": (lambda c: _set(c, 1, target=EVIL), "cannot be the path"),
-    "input": (lambda c: _set(c, 0, target=EVIL), "cannot be the name of an input"),
+    "name": (lambda c: _set(c, 5, name=EVIL), "cannot be the name of a value"),
     "dim": (lambda c: _set(c, 4, kwargs={"axis": {"dim": "__import__('os')"}}), "not a dim"),
-    "reserved": (lambda c: _set(c, 1, target="_modules"), "cannot be the path"),
-    "kind": (lambda c: _set(c, 4, kwargs={"axis": {"eval": "1"}}), "unknown kind"),
-    "twice": (lambda c: _set(c, 3, name=c["nodes"][2]["name"]), "used twice"),
+    "twice": (lambda c: _set(c, 5, name=c["nodes"][2]["name"]), "used twice"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE_1)
+def test_damaged_file_of_version_1(name: str) -> None:
+    change, message = DAMAGE_1[name]
+    with pytest.raises(FileFormatError, match=message):
+        from_bytes(_rewritten(change, version_1=True), "file.fxl")
+
+
+def _put(content: dict[str, Any], path: str, value: Any) -> None:
+    """``_put(content, "calls.2.1", "exp")``"""
+    *steps, last = [int(p) if p.lstrip("-").isdigit() else p for p in path.split(".")]
+    place: Any = content["graph"]
+    for step in steps:
+        place = place[step]
+    place[last] = value
+
+
+def _at(path: str, value: Any) -> Any:
+    return lambda content: _put(content, path, value)
+
+
+# in the order of the program: x, w, mul, exp, sum, output
+DAMAGE: dict[str, tuple[Any, str]] = {
+    "foreign": (lambda c: c.update(format="other"), "not one of fxlite"),
+    "newer": (lambda c: c.update(version=99), "format version 99"),
+    "missing weight": (lambda c: c["weights"].clear(), "no attribute 'w'"),
+    "missing key": (lambda c: c.pop("graph"), "damaged"),
+    "missing column": (lambda c: c["graph"].pop("inputs"), "damaged"),
+    "short column": (lambda c: c["graph"]["type"].pop(), "damaged"),
+    "unknown op": (_at("calls.2.1", "no_such_op"), "no op 'no_such_op'"),
+    "unknown opcode": (_at("calls.2.0", "call_method"), "unknown opcode"),
+    "leaf": (
+        _at("calls.2", ["call_module", "w", [{"input": 0}, {"input": 1}], {}]),
+        "not a module of the",
+    ),
+    "wrong type": (_at("types.1", {"type": "f32[7]"}), "rule gives|broadcast|the weight"),
+    "no type": (_at("types.1", "f32[3]"), "is not a type"),
+    "type of another": (_at("type.3", 1), "exp has type f32.3., but the op's rule gives f32.B,3."),
+    "no entry": (_at("type.3", 99), "an entry that is not there"),
+    "negative": (_at("inputs.0", -1), "an entry that is not there"),
+    "order": (_at("inputs.0", 3), "mul reads a value before it is computed"),
+    "itself": (_at("inputs.0", 2), "mul reads a value before it is computed"),
+    "too many operands": (lambda c: c["graph"]["inputs"].append(0), "more operands"),
+    "arity": (_at("calls.3.2", [{"input": 0}, {"input": 1}]), "takes 1 argument"),
+    "numbers": (_at("calls.2.2", [{"input": 1}, {"input": 0}]), "numbered in order"),
+    "operand": (_at("calls.3.2", ["x"]), "neither a value nor a number"),
+    "node": (_at("calls.3.2", [{"node": "x"}]), "expected {'input': number}"),
+    "value as attribute": (_at("calls.4.3", {"axis": {"input": 1}}), "cannot be a value"),
+    "bad attribute": (_at("calls.4.3", {"axis": 9}), "out of range"),
+    "kind": (_at("calls.4.3", {"axis": {"eval": "1"}}), "expected {'input': number}"),
+    "dim": (_at("calls.4.3", {"axis": {"dim": "__import__('os')"}}), "not a dim"),
+    "name": (_at("name.2", EVIL), "cannot be the name of a value"),
+    "keyword": (_at("name.2", "class"), "used twice or not allowed"),
+    "name of the code": (_at("name.2", "self"), "used twice or not allowed"),
+    "name of a dim": (_at("name.2", "B"), "used twice or not allowed"),
+    "twice": (_at("name.3", "mul"), "used twice"),
+    "weight": (_at("calls.1.1", EVIL), "cannot be the path"),
+    "reserved": (_at("calls.1.1", "_modules"), "cannot be the path"),
+    "reserved of graphs": (_at("calls.1.1", "_graph"), "cannot be the path"),
+    "input": (_at("calls.0.1", EVIL), "cannot be the name of an input"),
+    "input keyword": (_at("calls.0.1", "class"), "cannot be the name of an input"),
+    "input twice": (_at("calls.1", ["placeholder", "x", [], {}]), "two inputs are called 'x'"),
+    "default": (_at("calls.0.2", [1, 2]), "do not fit a placeholder"),
+    "no output": (_at("calls.5", ["call_function", "exp", [{"input": 0}], {}]), "no output"),
+    "output first": (_at("calls.3.0", "output"), "the output must be the last|do not fit|output"),
+    "outputs": (_at("calls.5.2", [{"input": 0}, 1]), "do not fit a output"),
+    "meta": (_at("meta", {"exp": {"of": {"node": "nobody"}}}), "damaged"),
 }
 
 
@@ -270,19 +385,40 @@ def test_damaged_file(name: str) -> None:
 
 def test_comments_cannot_carry_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(content: dict[str, Any]) -> None:
-        content["scopes"] = [[EVIL, EVIL]]
-        content["locations"] = [[EVIL, 1, EVIL, EVIL]]
-        for entry in content["nodes"]:
-            entry.update(scope=0, loc=0)
+        graph = content["graph"]
+        graph["scopes"] = [[EVIL, EVIL]]
+        graph["locations"] = [[EVIL, 1, EVIL, EVIL]]
+        graph["scope"] = graph["loc"] = [0] * len(graph["name"])
 
     monkeypatch.chdir(tmp_path)
     gm = from_bytes(_rewritten(change))
     gm(np.ones((2, 3), np.float32))
+    assert "evil" in gm.code
+    exec(compile(gm.code, "code", "exec"), {})
     for node in gm.graph.nodes:  # and not through a hand-made graph either
         node.scope, node.loc = Scope(EVIL, EVIL), Location(resolved=(EVIL, 1, "", ""))
     gm.recompile()
     gm(np.ones((2, 3), np.float32))
     assert not (tmp_path / "evil").exists()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_changed_file_is_refused_or_a_valid_graph(data: st.DataObject) -> None:
+    """What loading accepts passes the full lint, whatever was put into the file."""
+
+    def change(content: dict[str, Any]) -> None:
+        graph = content["graph"]
+        column = data.draw(st.sampled_from(["call", "type", "scope", "loc", "inputs"]))
+        place = data.draw(st.integers(0, len(graph[column]) - 1))
+        graph[column][place] = data.draw(st.integers(-1, 6))
+
+    try:
+        gm = from_bytes(_rewritten(change))
+    except FileFormatError:
+        return
+    gm.graph.lint(full=True)
+    assert facts(from_bytes(to_bytes(gm))) == facts(gm)
 
 
 def test_not_an_archive(tmp_path: Path) -> None:

@@ -221,3 +221,26 @@ def scalars_and_empty() -> Made:
         )
 
     return scalars_and_empty, ("f32[]", "f32[N,3]"), (np.float32(1.5), np.zeros((0, 3), np.float32))
+
+
+@program
+def in_place() -> Made:
+    """Writes through views of several values, traced as new values."""
+
+    def in_place(x: Any, mask: Any) -> Any:
+        padded = ops.zeros((*x.shape[:-1], 6))
+        padded[:, 1:-1] = x
+        edges = padded[:, ::5]
+        edges += 2
+        y = np.exp(padded)
+        np.multiply(y, 0.5, out=y)
+        y.T[0] = y[:, -1]
+        y[:, [1, 3]] *= -1
+        z = y[1:].reshape(-1)
+        z[0] = 7
+        x = x.copy()
+        x[mask] = 0
+        return padded, y, z, x
+
+    keep = np.array([[True, False, False, True], [False] * 4, [True] * 4])
+    return in_place, ("f32[B,4]", "bool[B,4]"), (normal(3, 4), keep)

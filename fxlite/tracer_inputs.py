@@ -1,0 +1,192 @@
+"""What a traced program is called with: placeholders for its inputs, constants for what is baked
+in, and the interface that remembers how nested inputs were taken apart.
+
+In: the program's signature, declared types and ``concrete_args`` by parameter name. Out:
+:class:`Inputs`. A parameter with a type is an input; one in ``concrete_args``, or not given but
+with a default, is baked in and no parameter of the GraphModule; one with neither is an untyped
+input where no types are given at all, else an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxlite import pytree
+from fxlite.errors import ArgumentError
+from fxlite.pytree import PH, Interface, Structure
+from fxlite.types import type_of
+
+#: Makes a placeholder: (wished target, type or None) -> (target, proxy).
+MakePlaceholder = Callable[[str, Any], tuple[str, Any]]
+
+
+@dataclass
+class Inputs:
+    """Arguments to run the program with, and the form of each of its parameters."""
+
+    arguments: list[Any] = field(default_factory=list)
+    keywords: dict[str, Any] = field(default_factory=dict)
+    parameters: list[tuple[str, str, Structure]] = field(default_factory=list)
+
+    @property
+    def is_flat(self) -> bool:
+        """True if the parameters are arrays, one each."""
+        return all(s.kind == "leaf" and not k.startswith("VAR") for _, k, s in self.parameters)
+
+    def interface(self, result: Structure | None) -> Interface | None:
+        """The interface; None where it says nothing that the placeholders do not."""
+        if self.is_flat and result is None:
+            return None
+        return Interface(tuple(self.parameters), result)
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def declare(
+    function: Any, types: tuple[Any, ...], named: Mapping[str, Any], baked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Types by parameter name: those given by position, with ``*args`` as a tuple and ``**kwargs``
+    as a dict. Raises ArgumentError for too many, unknown or doubled ones."""
+    signature = inspect.signature(function)
+    declared: dict[str, Any] = {}
+    rest = list(types)
+    for parameter in signature.parameters.values():
+        name = parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            if rest:
+                declared[name], rest = tuple(rest), []
+        elif parameter.kind in _BY_POSITION and name not in baked and rest:
+            declared[name] = rest.pop(0)
+    if rest:
+        accepted = len(types) - len(rest)
+        raise ArgumentError(f"{len(types)} input types for {accepted} parameters")
+    extra: dict[str, Any] = {}
+    catch_all = next(
+        (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None
+    )
+    for name, value in named.items():
+        if name in declared:
+            raise ArgumentError(f"input {name!r} is given twice")
+        if name in signature.parameters and name != catch_all:
+            declared[name] = value
+        elif name == catch_all and isinstance(value, dict):
+            extra.update(value)
+        elif catch_all is not None:
+            extra[name] = value
+        else:
+            raise ArgumentError(f"{title(function)} has no parameter {name!r}")
+    if extra and catch_all is not None:
+        declared[catch_all] = extra
+    return declared
+
+
+def title(function: Any) -> str:
+    """``Net.forward(x, mask)``, for messages."""
+    return f"{getattr(function, '__qualname__', function)}{inspect.signature(function)}"
+
+
+def make_inputs(
+    function: Any, declared: dict[str, Any], concrete: dict[str, Any], placeholder: MakePlaceholder
+) -> Inputs:
+    """Call ``placeholder`` for every input, in order of the signature. Raises ArgumentError for an
+    input without a type among typed ones, and for names the program does not have."""
+    signature = inspect.signature(function)
+    for name in (*declared, *concrete):
+        if name not in signature.parameters:
+            raise ArgumentError(f"{title(function)} has no parameter {name!r}")
+    made = Inputs()
+    for parameter in signature.parameters.values():
+        name, kind = parameter.name, parameter.kind
+        is_open = kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if name in concrete and not _has_inputs(concrete[name]):
+            value = concrete[name]
+        elif name in concrete:
+            types = declared.get(name, _UNTYPED if not declared else _MISSING)
+            value = _nested(made, name, kind, concrete[name], types, placeholder)
+        elif name in declared and declared[name] is not None:
+            value = _nested(made, name, kind, declared[name], None, placeholder)
+        elif name in declared:
+            value = None
+        elif is_open:
+            continue
+        elif parameter.default is not parameter.empty:
+            value = parameter.default  # not given: the program's own default, a constant
+        elif declared:
+            raise ArgumentError(
+                f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"'
+            )
+        else:
+            value = _nested(made, name, kind, PH, _UNTYPED, placeholder)
+        if kind is parameter.VAR_POSITIONAL:
+            made.arguments.extend(value)
+        elif kind is parameter.VAR_KEYWORD:
+            made.keywords.update(value)
+        elif kind is parameter.KEYWORD_ONLY:
+            made.keywords[name] = value
+        else:
+            made.arguments.append(value)
+    return made
+
+
+_UNTYPED = object()  # no types are given at all
+_MISSING = object()  # types are given, but none for this one
+
+
+def _has_inputs(value: Any) -> bool:
+    found = False
+
+    def leaf(v: Any, path: str, keys: tuple[Any, ...]) -> Structure:
+        nonlocal found
+        found = found or v is PH
+        return pytree.LEAF
+
+    pytree.structure_of(value, "", leaf)
+    return found
+
+
+def _nested(
+    made: Inputs, name: str, kind: Any, value: Any, types: Any, placeholder: MakePlaceholder
+) -> Any:
+    """The program's argument for one parameter, made of placeholders and constants. ``types`` is
+    None where ``value`` itself holds the types, else where the types of its ``PH`` leaves are."""
+    proxies: dict[str, Any] = {}
+
+    def leaf(v: Any, path: str, keys: tuple[Any, ...]) -> Structure:
+        if types is not None and v is not PH:
+            if not isinstance(v, pytree.CONSTANTS):
+                raise ArgumentError(
+                    f"{path}: a {type(v).__name__} cannot be baked into a nested input; use a "
+                    f"number, text or None, or let the program hold it"
+                )
+            return Structure("constant", "", v)
+        if types is None and v is None:
+            return Structure("constant")
+        declared = v if types is None else _follow(types, keys, path)
+        found = None if declared is PH else type_of(declared)
+        # a keyword of **kwargs is a parameter of its own
+        steps = keys if kind is inspect.Parameter.VAR_KEYWORD and keys else (name, *keys)
+        wish = re.sub(r"\W", "_", "_".join(map(str, steps)))
+        target, proxy = placeholder(wish, found)
+        proxies[target] = proxy
+        return Structure("leaf", target)
+
+    structure = pytree.structure_of(value, name, leaf)
+    made.parameters.append((name, kind.name, structure))
+    return pytree.build(structure, lambda s: proxies[s.name])
+
+
+def _follow(types: Any, keys: tuple[Any, ...], path: str) -> Any:
+    """The type at the same place as a ``PH``; PH itself in a trace without types."""
+    if types is _UNTYPED:
+        return PH
+    for key in keys:
+        found = pytree.children_of(types)
+        types = _MISSING if found is None else dict(zip(found[1], found[2])).get(key, _MISSING)
+    if types is _MISSING or types is None:
+        raise ArgumentError(f"{path} has no type; give one, or a value in concrete_args")
+    return types

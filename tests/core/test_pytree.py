@@ -1,0 +1,246 @@
+"""Nested inputs and results: taken apart, checked and put together, everywhere a graph goes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import passes, pytree
+from fxlite.errors import ArgumentError, DTypeError, FileFormatError, ShapeError, TraceError
+
+
+@dataclass
+class Result:
+    total: Any
+    parts: Any
+    double: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.double = self.total * 2
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclass
+class Batch:
+    ids: Any
+    masks: Any
+
+
+def program(batch: Any, scale: Any = None) -> Any:
+    x = batch["ids"] * batch["mask"]
+    if scale is not None:
+        x = x * scale
+    return Result(x.sum(), Pair(x, [x + 1, {"name": None, 3: (x,)}]))
+
+
+TYPES = {"ids": "f32[B,T]", "mask": "f32[B,T]"}
+ARRAYS = {
+    "ids": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "mask": np.float32([[1, 1, 0], [1, 0, 0]]),
+}
+
+
+def check(result: Any, expected: Any = None) -> None:
+    """The result has the program's structure and values."""
+    expected = program(ARRAYS) if expected is None else expected
+    assert type(result) is Result
+    assert type(result.parts) is Pair
+    assert type(result.parts.right) is list
+    assert list(result.parts.right[1]) == ["name", 3]
+    assert result.parts.right[1]["name"] is None
+    np.testing.assert_allclose(result.total, expected.total)
+    np.testing.assert_allclose(result.double, expected.double)
+    np.testing.assert_allclose(result.parts.left, expected.parts.left)
+    np.testing.assert_allclose(result.parts.right[1][3][0], expected.parts.right[1][3][0])
+
+
+def test_inputs_are_flat_and_results_nested(tmp_path: Path) -> None:
+    gm = fx.symbolic_trace(program, batch=TYPES)
+    assert [(n.name, str(n.type)) for n in gm.graph.placeholders] == [
+        ("batch_ids", "f32[B,T]"), ("batch_mask", "f32[B,T]")
+    ]  # fmt: skip
+    check(gm(ARRAYS))
+    check(gm(batch=ARRAYS))
+    check(gm.forward(ARRAYS))
+    check(fx.Interpreter(gm).run(ARRAYS))
+    fx.save(gm, tmp_path / "nested.fxl")
+    for other in (
+        gm.copy(), copy.deepcopy(gm), pickle.loads(pickle.dumps(gm)),
+        fx.load(tmp_path / "nested.fxl"), fx.symbolic_trace(gm), passes.dce(passes.cse(gm)),
+        fx.Transformer(gm).transform(), fx.GraphModule(gm, fx.Tracer().trace(gm)),
+        fx.GraphModule({}, gm.graph.copy()),
+    ):  # fmt: skip
+        assert other.graph.interface == gm.graph.interface
+        check(other(ARRAYS))
+    assert fx.parse(str(gm.graph)) == gm.graph
+
+
+@pytest.mark.parametrize("options", [{"backend": "c"}, {"backend": "python"},
+                                     {"backend": "cuda", "device": "shim"}])  # fmt: skip
+def test_compiled_functions_take_and_give_the_same(options: dict[str, Any], tmp_path: Path) -> None:
+    def with_one_part(batch: Any) -> Any:
+        x = batch["ids"] * batch["mask"]
+        return Result(x.sum(), Pair(x, [x + 1]))
+
+    fn = fx.compile(with_one_part, batch=TYPES, **options)
+    result, expected = fn(ARRAYS), with_one_part(ARRAYS)
+    assert type(result) is Result
+    assert type(result.parts) is Pair
+    np.testing.assert_allclose(result.double, expected.double)
+    np.testing.assert_allclose(result.parts.right[0], expected.parts.right[0])
+    with pytest.raises(ArgumentError, match=r"batch\['mask'\] is missing"):
+        fn({"ids": ARRAYS["ids"]})
+    fn.save(tmp_path / "saved")
+    assert any((tmp_path / "saved").iterdir())
+
+
+def test_wrong_inputs_name_the_path() -> None:
+    gm = fx.symbolic_trace(program, batch=TYPES)
+    with pytest.raises(ArgumentError, match=r"batch\['mask'\] is missing: batch has 'ids'"):
+        gm({"ids": ARRAYS["ids"]})
+    with pytest.raises(ArgumentError, match=r"batch\['extra'\] is unexpected"):
+        gm({**ARRAYS, "extra": 1})
+    with pytest.raises(ArgumentError, match="batch must be a dict, not a ndarray"):
+        gm(ARRAYS["ids"])
+    with pytest.raises(DTypeError, match=r"batch\['mask'\] must be f32\[B,T\], got int64"):
+        gm({**ARRAYS, "mask": np.ones((2, 3), np.int64)})
+    with pytest.raises(ShapeError, match=r"batch\['mask'\]"):
+        gm({**ARRAYS, "mask": np.ones((2, 4), np.float32)})
+
+
+def test_every_container_as_input() -> None:
+    def nested(a: Any, b: Any, c: Any) -> Any:
+        return a.ids + a.masks[0] * b[0] + b[1].left - c[1][0]
+
+    a = Batch("f32[4]", ["f32[4]", None])
+    gm = fx.symbolic_trace(nested, a, ("f32[4]", Pair("f32[4]", "f32[4]")), {1: ["f32[4]"]})
+    assert [n.name for n in gm.graph.placeholders] == [
+        "a_ids", "a_masks_0", "b_0", "b_1_left", "b_1_right", "c_1_0"
+    ]  # fmt: skip
+    x = np.float32([1, 2, 3, 4])
+    given = Batch(x, [x, None]), (x, Pair(x * 2, x)), {1: [x]}
+    np.testing.assert_allclose(gm(*given), nested(*given))
+    with pytest.raises(ArgumentError, match="a must be a Batch, not a dict"):
+        gm({"ids": x, "masks": [x, None]}, *given[1:])
+    with pytest.raises(ArgumentError, match=r"a.masks\[1\] was None .* baked in"):
+        gm(Batch(x, [x, x]), *given[1:])
+    with pytest.raises(ArgumentError, match=r"a.masks must have 2 items, not 1"):
+        gm(Batch(x, [x]), *given[1:])
+
+
+def test_example_arrays_in_a_structure() -> None:
+    gm = fx.symbolic_trace(program, ARRAYS)
+    assert str(gm.graph.placeholders[0].type) == "f32[2,3]"
+    check(gm(ARRAYS))
+
+
+def test_some_leaves_concrete() -> None:
+    def scaled(batch: Any) -> Any:
+        return batch["x"] * batch["scale"] if batch["mode"] == "mul" else batch["x"]
+
+    concrete = {"batch": {"x": fx.PH, "scale": 2.0, "mode": "mul"}}
+    gm = fx.symbolic_trace(scaled, batch={"x": "f32[3]"}, concrete_args=concrete)
+    assert [n.name for n in gm.graph.placeholders] == ["batch_x"]
+    x = np.float32([1, 2, 3])
+    np.testing.assert_array_equal(gm({"x": x, "scale": 2.0, "mode": "mul"}), x * 2)
+    with pytest.raises(ArgumentError, match=r"batch\['scale'\] was 2.0 .* cannot be 3.0"):
+        gm({"x": x, "scale": 3.0, "mode": "mul"})
+    untyped = fx.symbolic_trace(scaled, concrete_args=concrete)
+    np.testing.assert_array_equal(untyped({"x": x, "scale": 2.0, "mode": "mul"}), x * 2)
+    with pytest.raises(ArgumentError, match=r"batch\['x'\] has no type"):
+        fx.symbolic_trace(scaled, batch={"y": "f32[3]"}, concrete_args=concrete)
+    with pytest.raises(ArgumentError, match="a ndarray cannot be baked into a nested input"):
+        fx.symbolic_trace(scaled, concrete_args={"batch": {"x": fx.PH, "scale": x, "mode": ""}})
+
+
+def test_retyped_by_structure() -> None:
+    gm = fx.symbolic_trace(program, batch=TYPES)
+    typed = fx.symbolic_trace(gm, batch={"ids": "f32[2,3]", "mask": "f32[2,3]"})
+    assert str(typed.graph.placeholders[1].type) == "f32[2,3]"
+    check(typed(ARRAYS))
+
+
+def test_nested_graph_module_inside_a_program() -> None:
+    gm = fx.symbolic_trace(program, batch=TYPES)
+
+    def outer(ids: Any, mask: Any) -> Any:
+        result = gm({"ids": ids, "mask": mask})
+        return result.parts.left + result.total
+
+    traced = fx.symbolic_trace(outer, "f32[N,T]", "f32[N,T]")
+    np.testing.assert_allclose(traced(*ARRAYS.values()), outer(*ARRAYS.values()), rtol=1e-6)
+
+
+def test_edits_of_inputs_and_results() -> None:
+    gm = fx.symbolic_trace(lambda b: Pair(b["x"] + 1, b["y"]), b={"x": "f32[3]", "y": "f32[3]"})
+    x = np.float32([1, 2, 3])
+    output = gm.graph.output_node()
+    output.args = (output.args[0][0],)  # no pair any more
+    gm.recompile()
+    np.testing.assert_array_equal(gm({"x": x, "y": x}), x + 1)
+    with gm.graph.inserting_before():
+        gm.graph.placeholder("z", fx.parse_type("f32[3]"))
+    gm.recompile()
+    assert list(gm.__signature__.parameters) == ["z", "b_x", "b_y"]
+    np.testing.assert_array_equal(gm(x, x, x), x + 1)
+
+
+def test_names_that_collide() -> None:
+    gm = fx.symbolic_trace(lambda a, a_b: a["b"] - a_b, {"b": "f32[3]"}, "f32[3]")
+    assert [n.target for n in gm.graph.placeholders] == ["a_b", "a_b_1"]
+    x = np.float32([1, 2, 3])
+    np.testing.assert_array_equal(gm({"b": x * 2}, x), x)
+
+
+def test_loading_imports_no_classes(tmp_path: Path) -> None:
+    gm = fx.symbolic_trace(program, batch=TYPES)
+    fx.save(gm, tmp_path / "nested.fxl")
+    code = f"""
+import sys, numpy as np, fxlite as fx
+gm = fx.load({str(tmp_path / "nested.fxl")!r})
+x = np.ones((2, 3), np.float32)
+result = gm({{"ids": x, "mask": x}})
+assert type(result) is dict and type(result["parts"]) is tuple, result
+assert "tests.core.test_pytree" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_class_may_be_given_for_a_file() -> None:
+    gm = fx.symbolic_trace(lambda x: Pair(x, x), "f32[3]")
+    data = pytree.to_data(gm.graph.interface)  # type: ignore[arg-type]
+    assert pytree.from_data(data) == gm.graph.interface
+    assert pytree.register_class(Pair) is Pair
+    with pytest.raises(ArgumentError, match="neither a dataclass nor a named tuple"):
+        pytree.register_class(dict)
+    with pytest.raises(FileFormatError, match="'code' is not a kind of structure"):
+        pytree.from_data(((), ("code", "", None, (), (), "")))
+    with pytest.raises(FileFormatError, match="is not a parameter"):
+        pytree.from_data(((("x y", "KEYWORD_ONLY", None),), None))
+
+
+def test_what_a_program_may_return() -> None:
+    with pytest.raises(TraceError, match="the program returns None"):
+        fx.symbolic_trace(lambda x: None, "f32[3]")
+    with pytest.raises(TraceError, match="a str cannot be used"):
+        fx.symbolic_trace(lambda x: (x, "y"), "f32[3]")
+    gm = fx.symbolic_trace(lambda x: (x, None, 2.0), "f32[3]")
+    first, nothing, two = gm(np.ones(3, np.float32))
+    assert nothing is None
+    assert two == 2.0
+    assert first.shape == (3,)
+    with pytest.raises(ArgumentError, match="must be text or a number"):
+        fx.symbolic_trace(lambda x: {(1, 2): x}, "f32[3]")
