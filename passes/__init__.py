@@ -6,42 +6,89 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 
 from __future__ import annotations
 
-from fxlite.passes.base import (
-    PASSES,
-    Pass,
-    PassError,
-    PassManager,
-    Refusal,
-    graph_pass,
-    ledger,
-    refuse,
-)
+from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
 from fxlite.passes.const_fold import const_fold
 from fxlite.passes.cse import cse
 from fxlite.passes.dce import dce
 from fxlite.passes.decompose import decompose
+from fxlite.passes.exactness import Exactness, allclose, exact, sqnr
+from fxlite.passes.examples import ExampleError, check_examples
+from fxlite.passes.explain import Explanation, explain
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
+from fxlite.passes.inline_modules import inline, inline_modules
+from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
+from fxlite.passes.manager import PassManager
 from fxlite.passes.match import Match, find_matches, replace_pattern
+from fxlite.passes.memory import peak_memory
+from fxlite.passes.minimize import Minimized, minimize
+from fxlite.passes.node_rule import Call, NodeRule, node_rule
+from fxlite.passes.partition import Partition, fuse_partitions, partition
+from fxlite.passes.pattern import Pattern
 from fxlite.passes.remove_dropout import remove_dropout
+from fxlite.passes.repro import write_repro
+from fxlite.passes.rule import Rule, rule
+from fxlite.passes.rule_analysis import analyze_rules
+from fxlite.passes.rule_set import RuleSet
 from fxlite.passes.simplify import simplify
+from fxlite.passes.source_partitions import SourcePartition, source_partitions
+from fxlite.passes.split_module import split_module
+from fxlite.passes.subgraph import extract_subgraph
+from fxlite.passes.verification_report import VerificationReport
+from fxlite.passes.verify import verify, verify_edits
+from fxlite.passes.wrong_rewrite import VerificationError
 
 __all__ = [
     "PASSES",
+    "Call",
+    "Exactness",
+    "Example",
+    "ExampleError",
+    "Explanation",
+    "Ledger",
     "Match",
+    "Minimized",
+    "NodeRule",
+    "Partition",
     "Pass",
     "PassError",
     "PassManager",
+    "Pattern",
     "Refusal",
+    "Rule",
+    "RuleSet",
+    "SourcePartition",
+    "VerificationError",
+    "VerificationReport",
+    "allclose",
+    "analyze_rules",
+    "check_examples",
     "const_fold",
     "cse",
     "dce",
     "decompose",
+    "exact",
+    "explain",
+    "extract_subgraph",
     "find_matches",
     "fuse_conv_bn",
+    "fuse_partitions",
     "graph_pass",
+    "inline",
+    "inline_modules",
     "ledger",
+    "minimize",
+    "node_rule",
+    "partition",
+    "peak_memory",
     "refuse",
     "remove_dropout",
     "replace_pattern",
+    "rule",
     "simplify",
+    "source_partitions",
+    "split_module",
+    "sqnr",
+    "verify",
+    "verify_edits",
+    "write_repro",
 ]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
+from fxlite import nn, shapes
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
@@ -58,6 +58,24 @@ def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
             graph.erase_node(node)
 
 
+class _Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(np.ones((8, 4), np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return x @ (self.weight.T * 0.5)
+
+
+const_fold.example(_Transposed, "the weight is transposed and scaled once", x="f32[B,4]")
+const_fold.counterexample(
+    _Transposed, "the result is larger than the limit", options={"limit": 64}, x="f32[B,4]"
+)
+const_fold.counterexample(
+    lambda x: x + np.zeros((1000, 4), np.float32), "nothing is computed", x="f32[1000,4]"
+)
+
+
 def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: int) -> bool:
     if node.op != "call_function" or node.is_impure():
         return False
@@ -70,7 +88,8 @@ def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: 
         return False
     size = sum(t.nbytes for t in types)
     if size > limit and not _repeats(node):
-        refuse(gm, "const_fold", node, f"the result has {size} bytes, more than {limit}")
+        reason = f"the result has {size} bytes, more than {limit}"
+        refuse(gm, "const_fold", node, reason, [node])
     return bool(size <= limit)
 
 

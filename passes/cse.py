@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+import fxlite.nn.functional as F
 from fxlite.dtypes import DType
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -49,6 +50,14 @@ def cse(gm: GraphModule) -> None:
         if known is not node:
             rewiring.replace(node, known)
     rewiring.finish()
+
+
+cse.example(lambda x: np.exp(x) + np.exp(x), "the same call twice", x="f32[4]")
+cse.example(lambda x, y: (x + y) * (y + x), "operands in either order", x="f32[4]", y="f32[4]")
+cse.counterexample(lambda x: (x - 1) * (1 - x), "the order counts", x="f32[4]")
+cse.counterexample(
+    lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5), "each draws its own numbers", x="f32[4]"
+)
 
 
 def _key(gm: GraphModule, node: Node, numbers: dict[Node, int]) -> Any:

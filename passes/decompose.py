@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
+
+import fxlite.nn.functional as F
 from fxlite.errors import GraphError, TraceError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -66,6 +69,15 @@ def decompose(gm: GraphModule, keep: Keep = frozenset()) -> None:
             gm.graph.rename_node(new, name)
 
 
+decompose.example(lambda x: F.silu(x), "two primitive ops", x="f32[4]")
+decompose.example(
+    lambda x: F.silu(F.softplus(x)), "all but the ops to keep",
+    options={"keep": frozenset({"silu"})}, x="f32[4]",
+)  # fmt: skip
+decompose.counterexample(lambda x: np.tanh(x @ x), "all ops are primitive", x="f32[4,4]")
+decompose.counterexample(lambda x: F.group_norm(x, 2), "it needs x.shape, and x has no type")
+
+
 def _elements(node: Node, rewiring: Rewiring) -> Any:
     """What a ``getitem`` reads from, if that is a call that was expanded into several nodes."""
     if node.op != "call_function" or node.target.name != "getitem":
@@ -79,6 +91,8 @@ def _expands(node: Node) -> bool:
         return False
     target: Op = node.target
     if target.name == "getitem":  # goes when what it reads is expanded
+        return False
+    if target.is_random:  # drawing has no expansion, and what draws nothing is for remove_dropout
         return False
     return target.has_expansion and not target.has_body
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite import nn
 from fxlite.graph import Node
 from fxlite.graph_module import Container, GraphModule
 from fxlite.nn.module import Parameter
@@ -43,7 +44,42 @@ def fuse_conv_bn(gm: GraphModule) -> None:
         if reason is None:
             _fold(gm, norm, readers)
         elif reason:
-            refuse(gm, "fuse_conv_bn", norm, reason)
+            refuse(gm, "fuse_conv_bn", norm, reason, [norm.arguments["x"], norm])
+
+
+class _ConvNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x: Any) -> Any:
+        return np.maximum(self.norm(self.conv(x)), 0)
+
+
+class _ReadTwice(_ConvNorm):
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x)
+        return self.norm(y) + y
+
+
+class _NormFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        return self.conv(self.norm(x))
+
+
+fuse_conv_bn.example(_ConvNorm, "scale and shift go into weight and bias", x="f32[B,3,8,8]")
+fuse_conv_bn.counterexample(
+    _ReadTwice, "the convolution's own result is read too", x="f32[B,3,8,8]"
+)
+fuse_conv_bn.counterexample(
+    _NormFirst, "the shift would be missing in the padding", x="f32[B,3,8,8]"
+)
 
 
 def why_not(norm: Node) -> str | None:

@@ -1,4 +1,4 @@
-"""Pattern rewriting: find a traced function in a graph and put another one in its place.
+"""Pattern rewriting: find a function in a graph and put another one in its place.
 
 In: a GraphModule, a pattern and a replacement written as plain functions in any spelling::
 
@@ -7,353 +7,313 @@ In: a GraphModule, a pattern and a replacement written as plain functions in any
 
     matches = fx.replace_pattern(gm, pattern, replacement)
 
-Out: the list of matches; the graph is edited in place. Both functions are traced without types, so
-they must not ask for shapes. Matching starts from the pattern's result (the *anchor*);
-each node of the graph is tried once as an anchor, so the time is linear in the graph's size.
+Out: the list of matches; the graph is edited in place. What the parameters of a pattern may stand
+for is described in :mod:`fxlite.passes.pattern`. Matching starts from the pattern's result (the
+*anchor*); each node of the graph is tried once as an anchor, so the time is linear in the graph's
+size.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from fxlite.errors import ArgumentError
-from fxlite.graph import Graph, Node, map_nodes
+from fxlite.graph import Node, nodes_in
 from fxlite.graph_module import GraphModule
-from fxlite.op import Op
-from fxlite.passes.base import unique_attribute
-from fxlite.passes.rewire import Rewiring
-from fxlite.passes.same_arguments import same_attributes, same_number
+from fxlite.passes.matcher import Slots, Steps, Surroundings
+from fxlite.passes.pattern import Pattern, Program
+from fxlite.passes.replacement import Inserter, Replacement
+from fxlite.passes.rewire import Rewiring, erase_dead
+from fxlite.passes.wildcard import UNBOUND
+from fxlite.paused_gc import paused_gc
 
-Program = Callable[..., Any]
+_END = float("inf")  # of a position: what is inserted before a node sorts before it
 _UNDONE = "nothing was replaced, the graph is as it was"
 
 
-@dataclass
 class Match:
     """One place where a pattern was found.
 
-    ``anchor`` is the node that computed the pattern's result, ``bindings`` what the pattern's
-    parameters stand for (nodes, or numbers), ``nodes`` the graph's node for each node of the
-    pattern, ``replacements`` the nodes put in. Replaced nodes are no longer in the graph."""
+    ``anchor`` is the node that computed the pattern's (last) result, ``anchors`` all results,
+    ``bindings`` what the pattern's parameters stand for (nodes, numbers, attributes, None for an
+    operand left out, a tuple for ``*xs``), ``replacements`` the nodes put in. Replaced nodes are
+    no longer in the graph."""
 
-    anchor: Node
-    bindings: dict[str, Any]
-    nodes: dict[Node, Node]
-    replacements: list[Node] = field(default_factory=list)
+    __slots__ = ("_slots", "_steps", "bindings", "replacements")
+
+    def __init__(self, steps: Steps, slots: Slots) -> None:
+        self._steps = steps
+        self._slots = slots
+        self.bindings: dict[str, Any] = {
+            name: None if slot is None or slots[slot] is UNBOUND else slots[slot]
+            for name, slot in steps.parameters.items()
+        }
+        self.replacements: list[Node] = []
+
+    @property
+    def anchor(self) -> Node:
+        return self._slots[0]  # type: ignore[no-any-return]
+
+    @property
+    def anchors(self) -> list[Node]:
+        return [self._slots[slot] for slot in self._steps.outputs]
+
+    @property
+    def calls(self) -> list[Node]:
+        """The calls of the graph that the match covers."""
+        return list(dict.fromkeys(self._slots[slot] for slot in self._steps.calls))
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The nodes that the pattern's parameters stand for."""
+        return [n for value in self.bindings.values() for n in nodes_in(value)]
+
+    @property
+    def nodes(self) -> dict[Node, Node]:
+        """The graph's node for each call and weight of the pattern."""
+        slots = self._steps.slots.items()
+        return {n: self._slots[slot] for n, slot in slots if n.op != "placeholder"}
 
     def __repr__(self) -> str:
         bound = ", ".join(f"{name}={value!r}" for name, value in self.bindings.items())
         return f"Match({self.anchor.name}: {bound})"
 
 
-class Pattern:
-    """A traced pattern: its graph, the weights it reads, and its result node."""
-
-    def __init__(self, program: Program | GraphModule | Graph) -> None:
-        self.module, self.graph = _trace(program)
-        result = self.graph.output_node().args[0]
-        if not isinstance(result, Node):
-            raise ArgumentError("a pattern returns one value, not several")
-        if result.op not in ("call_function", "call_module"):
-            raise ArgumentError("the pattern computes nothing: it returns one of its inputs")
-        self.result = result
-        self.parameters = [n.target for n in self.graph.placeholders]
-
-    def match(
-        self,
-        anchor: Node,
-        usable: Callable[[Node], bool] = lambda node: True,
-        gone: Callable[[Node], bool] = lambda node: False,
-    ) -> Match | None:
-        """The match whose result is ``anchor``, or None. Nodes for which ``usable`` is false stand
-        only for parameters; those for which ``gone`` is true do not count as readers."""
-        if anchor.op != self.result.op or anchor.target != self.result.target:
-            return None
-        # Depth first, with the second order of commutative operands kept for later: no recursion.
-        open_states: list[tuple[Any, dict[Node, Any]]] = [(((self.result, anchor), None), {})]
-        while open_states:
-            agenda, bound = open_states.pop()
-            found = self._solve(agenda, bound, open_states, anchor.graph.owning_module, usable)
-            if found is not None and _closed(found, anchor, gone):
-                names = {n: found.get(n) for n in self.graph.placeholders}
-                inside = {p: g for p, g in found.items() if p.op != "placeholder"}
-                return Match(anchor, {n.target: v for n, v in names.items()}, inside)
-        return None
-
-    def _solve(
-        self, agenda: Any, bound: dict[Node, Any], later: list[Any], module: Any,
-        usable: Callable[[Node], bool],
-    ) -> dict[Node, Any] | None:  # fmt: skip
-        """Work off ``agenda``, a linked list of (pattern value, graph value) pairs."""
-        while agenda is not None:
-            (wanted, value), agenda = agenda
-            if not isinstance(wanted, Node):
-                if not same_number(wanted, value, None):
-                    return None
-                continue
-            if wanted in bound:
-                if not _same_value(bound[wanted], value):
-                    return None
-                continue
-            if wanted.op == "placeholder":
-                if value is None or isinstance(value, (tuple, list)):
-                    return None
-                bound[wanted] = value
-                continue
-            if not isinstance(value, Node) or wanted.op != value.op:
-                return None
-            if wanted.op == "get_attr":
-                if not _same_weight(self.module, wanted, module, value):
-                    return None
-                bound[wanted] = value
-                continue
-            if wanted.target != value.target or not usable(value):
-                return None
-            pairs = _pairs(wanted, value)
-            if pairs is None:
-                return None
-            bound[wanted] = value
-            if isinstance(wanted.target, Op) and wanted.target.commutative and len(pairs) == 2:
-                (p, g), (q, h) = pairs
-                later.append((((p, h), ((q, g), agenda)), dict(bound)))
-            for pair in reversed(pairs):
-                agenda = (pair, agenda)
-        return bound
+def find_match(
+    pattern: Pattern,
+    node: Node,
+    around: Surroundings,
+    accept: Callable[[Match], bool] | None = None,
+) -> Match | None:
+    """The match whose anchor is ``node``, or None. Ways to match that ``accept`` turns down
+    are passed over."""
+    for steps in pattern.variants_for(node):
+        found = steps.match(node, around, accept and _on_slots(accept, steps))
+        if found is not None:
+            return Match(steps, found)
+    return None
 
 
-def _closed(bound: dict[Node, Any], anchor: Node, gone: Callable[[Node], bool]) -> bool:
-    """True if nobody outside reads what is computed inside, the result excepted."""
-    inside = {g for p, g in bound.items() if p.op in ("call_function", "call_module")}
-    return all(
-        user in inside or gone(user) for node in inside if node is not anchor for user in node.users
-    )
+def _on_slots(accept: Callable[[Match], bool], steps: Steps) -> Callable[[Slots], bool]:
+    return lambda slots: accept(Match(steps, slots))
 
 
-def _trace(program: Program | GraphModule | Graph) -> tuple[GraphModule, Graph]:
-    if isinstance(program, Graph):
-        program = GraphModule(program.owning_module or {}, program.copy())
-    if isinstance(program, GraphModule):
-        return program, program.graph
-    from fxlite.tracer import symbolic_trace
-
-    if isinstance(program, Op):
-        program = _with_parameters(program, _required_tensors(program))
-    elif isinstance(program, np.ufunc):
-        program = _with_parameters(program, ["x", "y", "z"][: program.nin])
-    module = symbolic_trace(program)
-    return module, module.graph
-
-
-def _required_tensors(op: Op) -> list[str]:
-    return [n for n, kind in op.tensor_kinds.items() if kind == "Tensor" and n not in op._defaults]
-
-
-def _with_parameters(program: Program, names: list[str]) -> Program:
-    """A function with these parameters, as tracing needs it: for ``np.exp`` or ``ops.exp``."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return program(*args, **kwargs)
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
-
-
-def _pairs(wanted: Node, value: Node) -> list[tuple[Any, Any]] | None:
-    """Operands to match; None where the attributes or the number of operands differ."""
-    if wanted.op == "call_module":
-        same = len(wanted.args) == len(value.args) and not wanted.kwargs and not value.kwargs
-        return list(zip(wanted.args, value.args)) if same else None
-    if not same_attributes(wanted, value):
-        return None
-    pairs: list[tuple[Any, Any]] = []
-    for name, kind in wanted.target.tensor_kinds.items():
-        a: Any = wanted.arguments.get(name)
-        b: Any = value.arguments.get(name)
-        if kind == "Tensors":
-            if len(a) != len(b):
-                return None
-            pairs.extend(zip(a, b))
-        elif a is None or b is None:
-            if a is not b:
-                return None
-        elif not isinstance(a, Node):
-            if isinstance(b, Node) or not same_number(a, b, value):
-                return None
-        else:
-            pairs.append((a, b))
-    return pairs
-
-
-def _same_value(a: Any, b: Any) -> bool:
-    return a is b or (
-        not isinstance(a, Node) and not isinstance(b, Node) and same_number(a, b, None)
-    )
-
-
-def _same_weight(mine: GraphModule, wanted: Node, theirs: Any, value: Node) -> bool:
-    """Weights and constants of a pattern match arrays with the same contents."""
-    a, b = mine.get_attribute(wanted.target), theirs.get_attribute(value.target)
-    if a is b:
-        return True
-    a, b = np.asarray(a), np.asarray(b)
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def find_matches(gm: GraphModule, pattern: Program | GraphModule | Graph) -> list[Match]:
+def find_matches(
+    gm: GraphModule,
+    pattern: Program | Pattern,
+    match_filter: Callable[[Match], bool] | None = None,
+    *,
+    associative: bool = False,
+) -> list[Match]:
     """Where ``pattern`` occurs, in order; overlapping matches included."""
-    compiled = Pattern(pattern)
-    return [m for m in map(compiled.match, gm.graph.nodes) if m is not None]
+    compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
+    around = Surroundings()
+    found = (find_match(compiled, node, around, match_filter) for node in gm.graph.nodes)
+    return [m for m in found if m is not None]
 
 
 def replace_pattern(
     gm: GraphModule,
-    pattern: Program | GraphModule | Graph,
-    replacement: Program | GraphModule | Graph,
-    match_filter: Callable[[Match], bool] = lambda match: True,
+    pattern: Program | Pattern,
+    replacement: Program,
+    match_filter: Callable[[Match], bool] | None = None,
+    *,
+    associative: bool = False,
 ) -> list[Match]:
-    """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; recompiles
-    and returns the matches.
+    """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; returns the
+    matches. The code is generated again when the module is next called.
 
-    Operands of commutative ops match in either order, axes modulo the rank, two parameters may
-    stand for one value, and a parameter may stand for a number. Values computed inside the pattern
-    must not be read outside it. Matches do not overlap: the first in order wins, and what was put
-    in is not matched again. Parameters of the replacement are those of the pattern with the same
-    name, or, where the names differ, in the same order. ``match_filter`` may turn a match down.
+    Operands of commutative ops match in either order, associative ops in any grouping (sums and
+    products of floats, which then round differently, only with ``associative``), axes modulo the
+    rank; two parameters may stand for one value, and a parameter may stand for a number. Values
+    computed inside the pattern must not be read outside it. Matches do not overlap: the first in
+    order wins, and what was put in is not matched again. Parameters of the replacement are those
+    of the pattern with the same name, or, where the names differ, in the same order; it is traced
+    with the types it gets. ``match_filter`` may turn a match down. A pattern that returns several
+    values has them all replaced; a place where no order of the nodes allows that is passed over.
 
     Raises ArgumentError for parameters that do not fit. If the replacement does not fit a place
     (its types do not agree), the graph is left as it was and the error names the place."""
-    compiled = Pattern(pattern)
-    rewriter = _Rewriter(gm, compiled, replacement)
-    try:
+    compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
+    new = Replacement(replacement, compiled, "replace_pattern")
+    matches: list[Match] = []
+    with paused_gc(), gm.graph.transaction("replace_pattern"):
+        rewriter = Rewriter(gm)
+        around = rewriter.around
         for node in list(gm.graph.nodes):
             rewriter.refresh(node)
-            if rewriter.usable(node):
-                found = compiled.match(node, rewriter.usable, rewriter.dead.__contains__)
-                if found is not None and match_filter(found):
-                    rewriter.replace(found)
-    except Exception:
-        rewriter.undo()
-        raise
-    rewriter.finish()
-    gm.recompile()
-    return rewriter.matches
+            if node not in around.barred and compiled.variants_for(node):
+                found = find_match(compiled, node, around, rewriter.settled(match_filter))
+                if found is not None and rewriter.replace(found, new) is None:
+                    matches.append(found)
+        rewriter.finish()
+    gm._prepare()
+    return matches
 
 
-class _Rewriter:
-    """Replaces matches one by one; nothing is erased before the end, so that all can be undone."""
+class Rewriter:
+    """Replaces matches one by one while a loop visits the nodes in order. Replaced nodes stay in
+    the graph, and readers are rewritten when the loop reaches them, until :meth:`finish`."""
 
-    def __init__(
-        self, gm: GraphModule, pattern: Pattern, program: Program | GraphModule | Graph
-    ) -> None:
+    def __init__(self, gm: GraphModule, bar_new: bool = True) -> None:
+        """``bar_new``: nodes that are put in are not matched again."""
         self.gm = gm
-        self.pattern = pattern
-        self.module, self.graph = _trace(program)
-        self.matches: list[Match] = []
-        self.created: dict[Node, None] = {}
-        self.dead: dict[Node, None] = {}  # in the order they are replaced
-        self.edits: list[tuple[Node, tuple[Any, ...], dict[str, Any]]] = []
-        self.rewiring = Rewiring(gm.graph)
-        self.types = {n: n.type for n in gm.graph.nodes}
-        self.weights: dict[str, str] = {}  # the replacement's weights, by their path in gm
-        self.order = self._parameter_order()
-
-    def _parameter_order(self) -> list[str]:
-        mine, theirs = [n.target for n in self.graph.placeholders], self.pattern.parameters
-        if set(mine) <= set(theirs):
-            return mine
-        if len(mine) == len(theirs):
-            return theirs
-        raise ArgumentError(
-            f"the replacement takes ({', '.join(mine)}), the pattern ({', '.join(theirs)}): give "
-            f"its parameters the same names"
-        )
-
-    def usable(self, node: Node) -> bool:
-        """True for nodes of the original graph that are still there."""
-        return node not in self.dead and node not in self.created and not node._erased
+        self.graph = gm.graph
+        self.bar_new = bar_new
+        self.around = Surroundings()
+        self._dead = self.around.dead
+        self._rewiring = Rewiring(self.graph)
+        self.around.waiting = self._rewiring.waiting
+        self._inserter: Inserter | None = None
+        self._unread: list[Node] = []  # inputs of single nodes that were replaced
+        self._positions: dict[Node, tuple[float, ...]] = {}
+        self._created = 0
 
     def refresh(self, node: Node) -> None:
-        """Let a node read what was put in so far; nodes are visited in order, each once."""
-        before = (node, node.args, node.kwargs)
-        if self.rewiring.new and any(n in self.rewiring for n in node.all_input_nodes):
-            self.edits.append(before)
-            try:
-                self.rewiring.refresh(node)
-            except Exception as error:
-                error.add_note(f"at {node.describe()}, which reads a replacement; {_UNDONE}")
-                raise
+        """Let a node read what was put in so far; the loop calls this on every node."""
+        try:
+            self._rewiring.refresh(node)
+        except Exception as error:
+            error.add_note(f"at {node.describe()}, which reads a replacement; {_UNDONE}")
+            raise
 
-    def replace(self, match: Match) -> None:
-        """Compute the replacement just before the match's result and let its users read it."""
-        anchor, graph = match.anchor, self.gm.graph
-        values: dict[Node, Any] = {}
-        with graph.inserting_before(anchor), graph.with_origin(anchor):
-            for name, node in zip(self.order, self.graph.placeholders):
-                values[node] = match.bindings[name]
-            try:
-                for node in self.graph.nodes:
-                    if node.op not in ("placeholder", "output"):
-                        values[node] = self._copy(node, values)
-                        match.replacements.append(values[node])
-            except Exception as error:
-                error.add_note(f"while replacing {match} at {anchor.describe()}; {_UNDONE}")
-                raise
-        new = map_nodes(self.graph.output_node().args[0], lambda n: values[n])
-        if not isinstance(new, Node):
-            raise ArgumentError(f"the replacement gives {new!r} for {match}, not a tensor")
-        self.rewiring.replace(anchor, new)
-        self.dead[anchor] = None
-        inside = (g for g in match.nodes.values() if g is not anchor and g.op != "get_attr")
-        needed = set(_all_inputs(match.replacements)) | {new}
-        self.dead.update((g, None) for g in inside if g not in needed)
-        self.matches.append(match)
+    def settled(self, accept: Callable[[Match], bool] | None) -> Callable[[Match], bool] | None:
+        """``accept`` made to see the true readers of what a match binds."""
+        if accept is None or not self._rewiring.waiting:
+            return accept
 
-    def _copy(self, node: Node, values: dict[Node, Any]) -> Node:
-        graph = self.gm.graph
-        if node.op == "get_attr":
-            made = graph.get_attr(self._weight(node.target))
-        else:
-            args = map_nodes(node.args, lambda n: values[n])
-            kwargs = map_nodes(node.kwargs, lambda n: values[n])
-            made = graph.create_node(node.op, node.target, args, kwargs)
-        self.created[made] = None
-        return made
+        def check(match: Match) -> bool:
+            for value in (*match.bindings.values(), *match.anchors):
+                if value.__class__ is Node:
+                    for reader in list(self._rewiring.waiting.get(value, ())):
+                        self.refresh(reader)
+            return accept(match)
 
-    def _weight(self, target: str) -> str:
-        if target not in self.weights:
-            path = unique_attribute(self.gm, target)
-            self.gm.set_attribute(path, self.module.get_attribute(target))
-            self.weights[target] = path
-        return self.weights[target]
+        return check
 
-    def undo(self) -> None:
-        """Take everything back. Types are put back too: a half undone graph has none to infer."""
-        for node, args, kwargs in reversed(self.edits):
-            for used in node.all_input_nodes:
-                used.users.pop(node, None)
-            node._args, node._kwargs = args, kwargs
-            for used in node.all_input_nodes:
-                used.users[node] = None
-        for node in reversed(self.created):
-            self.gm.graph.erase_node(node)
-        for node, known in self.types.items():
-            node.type = known
+    def replace(self, match: Match, new: Replacement, keep_types: bool = False) -> str | None:
+        """Compute the replacement and let the readers of the match's results read it. Returns None,
+        or why that is not possible here (with ``keep_types`` also where types would change); then
+        nothing was edited."""
+        anchors = match.anchors
+        before: Node | None = anchors[0]
+        if len(anchors) > 1:
+            before = self._place(match)
+            if before is None:
+                return (
+                    "no place in the order of the nodes is after its inputs and before its readers"
+                )
+        assert before is not None
+        if keep_types:
+            reason = new.why_not(match)
+            if reason is not None:
+                return reason
+        try:
+            traced = new.at(match.bindings)
+        except Exception as error:
+            raise self._at(match, error) from None
+        if self._inserter is None:
+            self._inserter = Inserter(self.gm)
+        if len(anchors) > 1:
+            self._move_weights(match, before)
+        try:
+            results, made = self._inserter.insert(traced, match.bindings, match.anchor, before)
+        except Exception as error:
+            raise self._at(match, error) from None
+        for old, result in zip(anchors, results):
+            if not isinstance(result, Node):
+                raise ArgumentError(f"the replacement gives {result!r} for {match}, not a tensor")
+            self._rewiring.replace(old, result)
+        match.replacements = made
+        self._bar(match, anchors, results, made)
+        if self._positions:
+            self._enter_positions(made, before)
+        return None
 
-    def finish(self) -> None:
-        """Erase what was replaced; a node that a replacement reads stays."""
-        position = {n: i for i, n in enumerate(self.gm.graph.nodes) if n in self.dead}
-        for node in sorted(position, key=position.__getitem__, reverse=True):
-            if not node.users:
-                self.gm.graph.erase_node(node)
+    def replace_node(self, node: Node, new: Node, made: list[Node]) -> None:
+        """Let the readers of one node read ``new``, which is computed before it; ``made`` are the
+        nodes put in. What only the node read goes too."""
+        self._rewiring.replace(node, self._rewiring.current(new))
+        self._dead[node] = None
+        self.around.barred.add(node)
+        if self.bar_new:
+            self.around.barred.update(made)
+        self._unread.extend(node.all_input_nodes)
+        if self._positions:
+            self._enter_positions(made, node)
 
+    def _at(self, match: Match, error: Exception) -> Exception:
+        error.add_note(f"while replacing {match} at {match.anchor.describe()}; {_UNDONE}")
+        return error
 
-def _all_inputs(nodes: list[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield from node.all_input_nodes
+    def _bar(
+        self, match: Match, anchors: list[Node], results: list[Node], made: list[Node]
+    ) -> None:
+        """What was put in and what it replaces takes no part in further matches."""
+        dead, barred = self._dead, self.around.barred
+        if self.bar_new:
+            barred.update(made)
+        calls = match.calls
+        if len(calls) > len(anchors):  # values inside that the replacement reads stay
+            needed = {n for new in made for n in new.all_input_nodes}
+            needed.update(results)
+            calls = [n for n in calls if n in anchors or n not in needed]
+        for node in calls:
+            dead[node] = None
+        barred.update(calls)
+
+    # -- several results -----------------------------------------------------------------------
+    def _place(self, match: Match) -> Node | None:
+        """The first node with all inputs of the match before it that is a result or a reader of
+        one; None if a reader comes before an input. Weights can be read anywhere."""
+        positions = self._positions
+        if not positions:
+            positions.update((n, (i, _END)) for i, n in enumerate(self.graph.nodes))
+        inputs = (positions[n] for n in match.inputs if n.op != "get_attr")
+        last = max(inputs, default=(-1,))
+        calls = set(match.calls)
+        readers = [
+            user
+            for anchor in match.anchors
+            for user in (*anchor.users, *self._rewiring.waiting.get(anchor, ()))
+            if user not in calls and user not in self._dead
+        ]
+        if any(positions[reader] <= last for reader in readers):
+            return None
+        found: Node = min(
+            (n for n in (*match.anchors, *readers) if positions[n] > last),
+            key=positions.__getitem__,
+        )
+        return found
+
+    def _move_weights(self, match: Match, before: Node) -> None:
+        """Let the weights among the inputs be read in front of ``before``."""
+        for node in dict.fromkeys(match.inputs):
+            if node.op == "get_attr" and self._positions[node] > self._positions[before]:
+                before.prepend(node)
+                self._created += 1
+                self._positions[node] = (*self._positions[before][:-1], self._created, _END)
+
+    def _enter_positions(self, made: list[Node], before: Node) -> None:
+        for node in made:
+            start = self._positions[before][:-1] if node.op != "get_attr" else (-1,)
+            self._created += 1
+            self._positions[node] = (*start, self._created, _END)
+
+    # -- the end -------------------------------------------------------------------------------
+    def finish(self) -> list[Node]:
+        """Let all readers read what was put in, and erase what was replaced; a node that is still
+        read stays. Returns what nodes read that went because only replaced ones read them."""
+        try:
+            self._rewiring.refresh_all()
+        except Exception as error:
+            error.add_note(_UNDONE)
+            raise
+        work = list(self._dead)
+        while work:
+            node = work.pop()
+            if not node._erased and not node.users:
+                work.extend(n for n in node.all_input_nodes if n in self._dead)
+                self.graph.erase_node(node)
+        return erase_dead(self._unread)

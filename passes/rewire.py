@@ -1,8 +1,9 @@
 """Replacing many nodes at once, in time linear in the graph.
 
 ``node.replace_all_uses_with`` rewrites a reader once for each input that changes: quadratic for a
-concat of thousands of values. A :class:`Rewiring` collects replacements; a pass walks the nodes
-in order and refreshes each one before it looks at it, so every reader is rewritten once.
+concat of thousands of values. A :class:`Rewiring` collects replacements and remembers who reads
+them; a pass walks the nodes in order and refreshes each one before it looks at it, so every reader
+is rewritten once.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from fxlite.graph import Graph, Node, map_nodes
 
 
 class Rewiring:
-    """Replacements of nodes by nodes (or, for a node with several results, by a tuple of nodes)."""
+    """Replacements of nodes by nodes (or, for a node with several results, by a tuple of nodes).
+
+    ``waiting`` says for a node which readers it gets when they are refreshed."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.new: dict[Node, Any] = {}
+        self.waiting: dict[Node, dict[Node, None]] = {}
+        self._stale: dict[Node, None] = {}  # readers of replaced nodes
 
     def __contains__(self, node: object) -> bool:
         return node in self.new
@@ -26,9 +31,20 @@ class Rewiring:
     def replace(self, old: Node, new: Any) -> None:
         """From now on ``old`` stands for ``new``, which is computed before it."""
         self.new[old] = new
+        readers = self.waiting.pop(old, None) or {}
+        for user in old.users:
+            readers[user] = None
+            self._stale[user] = None
+        if readers and isinstance(new, Node):
+            if new in self.waiting:
+                self.waiting[new].update(readers)
+            else:
+                self.waiting[new] = readers
 
     def current(self, node: Node) -> Any:
         """What a node stands for now; follows chains of replacements."""
+        if node not in self.new:
+            return node
         path: list[Node] = []
         value: Any = node
         while isinstance(value, Node) and value in self.new:
@@ -40,33 +56,55 @@ class Rewiring:
 
     def refresh(self, node: Node) -> bool:
         """Let ``node`` read the replacements. True if anything changed."""
-        if not self.new or not any(used in self.new for used in node.all_input_nodes):
+        if node not in self._stale:
             return False
-        args, kwargs = map_nodes(node.args, self.current), map_nodes(node.kwargs, self.current)
+        del self._stale[node]
+        if node._erased:
+            return False
+        args, kwargs = map_nodes(node.args, self.current), node.kwargs
+        if node.op != "call_function":  # the attributes of an op hold no nodes
+            kwargs = map_nodes(kwargs, self.current)
         node._set_arguments(args, kwargs)
+        if self.waiting:
+            for used in node.all_input_nodes:
+                readers = self.waiting.get(used)
+                if readers is not None:
+                    readers.pop(node, None)
+                    if not readers:
+                        del self.waiting[used]
         return True
 
     def finish(self, also_dead: Iterable[Node] = ()) -> None:
         """Refresh what was not looked at since, then erase the replaced nodes, and those of
         ``also_dead`` that nobody reads, with the nodes only they read."""
-        replaced: list[Node] = []
-        for node in self.graph.nodes:
-            if node in self.new:
-                replaced.append(node)
-            else:
-                self.refresh(node)
+        self.refresh_all()
+        replaced = [node for node in self.graph.nodes if node in self.new]
         inputs = [*also_dead]
         for node in reversed(replaced):
             inputs.extend(node.all_input_nodes)
             self.graph.erase_node(node)
         erase_dead(inputs)
 
+    def refresh_all(self) -> None:
+        """Refresh every reader of a replaced node that is not replaced itself."""
+        for old in self.new:
+            for user in old.users:
+                if user not in self.new:
+                    self._stale[user] = None
+        for node in list(self._stale):
+            if node not in self.new:
+                self.refresh(node)
 
-def erase_dead(nodes: list[Node]) -> None:
-    """Erase those of ``nodes`` that nobody reads, and then what only they read. Weights stay."""
+
+def erase_dead(nodes: list[Node]) -> list[Node]:
+    """Erase those of ``nodes`` that nobody reads, and then what only they read. Weights stay.
+    Returns what the erased nodes read."""
+    lost: list[Node] = []
     while nodes:
         node = nodes.pop()
         if node._erased or node.users or node.is_impure() or node.op == "get_attr":
             continue
         nodes.extend(node.all_input_nodes)
+        lost.extend(node.all_input_nodes)
         node.graph.erase_node(node)
+    return lost

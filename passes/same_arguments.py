@@ -5,12 +5,15 @@ In: nodes. Out: a truth value; used by pattern matching.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Container
 from typing import Any
 
 import sympy
 
 from fxlite import shapes
 from fxlite.graph import Node
+from fxlite.op import Op
 from fxlite.types import TensorType
 
 #: Attributes that name axes: compared modulo the rank.
@@ -37,22 +40,31 @@ def _is_float(node: Node) -> bool:
     return bool(types) and all(t.dtype.is_float for t in types)
 
 
-def same_attributes(a: Node, b: Node) -> bool:
-    """True if two calls of the same op have equal attributes; defaults are filled in, axes are
-    compared modulo the rank of whichever node has a type."""
+@functools.cache
+def attribute_names(op: Op) -> tuple[str, ...]:
+    """The parameters of an op that are no tensors."""
+    return tuple(name for name in op.signature.parameters if name not in op.tensor_kinds)
+
+
+def same_attributes(a: Node, b: Node, but: Container[str] = ()) -> bool:
+    """True if two calls of the same op have equal attributes, those in ``but`` left aside; defaults
+    are filled in, axes are compared modulo the rank of whichever node has a type."""
+    mine, theirs = a.kwargs, b.kwargs
+    if not mine and not theirs:
+        return True
+    return all(name in but or same_attribute(a, b, name) for name in attribute_names(a.target))
+
+
+def same_attribute(a: Node, b: Node, name: str) -> bool:
+    """True if two calls of the same op agree in one attribute."""
     op = a.target
-    mine, theirs = a.arguments, b.arguments
-    rank = _rank(b) if _rank(b) is not None else _rank(a)
-    for name in op.signature.parameters:
-        if name in op.tensor_kinds:
-            continue
-        x = mine.get(name, op._defaults.get(name))
-        y = theirs.get(name, op._defaults.get(name))
-        if name in _AXES and rank is not None:
-            x, y = _normal_axis(op, x, rank), _normal_axis(op, y, rank)
-        if not same_value(x, y):
-            return False
-    return True
+    x, y = (n.kwargs.get(name, op._defaults.get(name)) for n in (a, b))
+    if same_value(x, y):
+        return True
+    rank = (_rank(b) if _rank(b) is not None else _rank(a)) if name in _AXES else None
+    if rank is None:
+        return False
+    return same_value(_normal_axis(op, x, rank), _normal_axis(op, y, rank))
 
 
 def _rank(node: Node) -> int | None:

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
-from fxlite.compare import diff, first_difference
+from fxlite.compare import first_difference
+from fxlite.graph_diff import diff
 from fxlite.serialize import from_bytes, to_bytes
 
 SMALL, FACTOR, ALLOWED = 5_000, 4, 8
@@ -38,8 +40,6 @@ def chain(length: int) -> fx.GraphModule:
         value = graph.call_function("silu" if step % 4 == 0 else "relu", (value,))
         value = graph.call_function("neg", (graph.call_function("neg", (value,)),))
     graph.output(value)
-    import numpy as np
-
     return fx.GraphModule({"weight": np.ones(4, np.float32)}, graph)
 
 
@@ -62,11 +62,41 @@ def _replace(gm: fx.GraphModule) -> None:
     fx.replace_pattern(gm, pattern, lambda x: x * 2)
 
 
+def _diff_of_edited(gm: fx.GraphModule) -> None:
+    """Every name is another, and every tenth node is followed by a new one."""
+    edited = gm.copy()
+    for number, node in enumerate(list(edited.graph.find_nodes(op="call_function"))):
+        edited.graph.rename_node(node, f"value_{number}")
+        if number % 10 == 0:
+            with edited.graph.inserting_after(node):
+                new = edited.graph.call_function("tanh", (node,))
+            node.replace_all_uses_with(new, lambda user, new=new: user is not new)  # type: ignore[misc]
+    found = diff(gm, edited)
+    assert len(found.added) >= len(gm.graph) // 11 and len(found.changed) == 0
+
+
+def _replace_pairs(gm: fx.GraphModule) -> None:
+    def pairs(x: Any) -> Any:
+        return -F.silu(x), -F.silu(x)
+
+    fx.replace_pattern(gm, pairs, lambda x: (x * 2, x * 3))
+
+
+def _rule_set(gm: fx.GraphModule) -> None:
+    made = passes.Rule(pattern, "made", "exact")
+    made.replacement(lambda x: F.silu(-x))
+    passes.RuleSet([made])(gm)
+
+
 WORK: dict[str, Callable[[fx.GraphModule], Any]] = {
     **passes.PASSES,
     "replace_pattern": _replace,
+    "replace_pattern of pairs": _replace_pairs,
+    "rule set": _rule_set,
+    "explain": lambda gm: passes.explain(gm, lambda x: np.tanh(F.silu(x))),
     "first_difference": lambda gm: first_difference(gm, gm.copy()),
     "diff": lambda gm: diff(gm, passes.dce(gm)),
+    "diff of edited": _diff_of_edited,
     "parse": lambda gm: fx.parse(str(gm.graph)),
     "save and load": lambda gm: from_bytes(to_bytes(gm)),
     "lint": lambda gm: gm.graph.lint(),
@@ -98,7 +128,20 @@ def test_time_is_linear(name: str) -> None:
     pytest.fail(f"{name}: {FACTOR} times the nodes take {min(ratios):.1f} times as long")
 
 
-@pytest.mark.parametrize("name", ["cse", "dce", "simplify", "decompose", "replace_pattern"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cse",
+        "dce",
+        "simplify",
+        "decompose",
+        "replace_pattern",
+        "replace_pattern of pairs",
+        "rule set",
+        "explain",
+        "diff",
+    ],
+)
 def test_many_readers(name: str) -> None:
     ratios = []
     for _ in range(3):

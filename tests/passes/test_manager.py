@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+import fxlite.errors
 from fxlite import passes
-from fxlite.passes.base import PassError, changes
+from fxlite.passes.base import PassError
+from fxlite.passes.manager import changes_text, edited_ops
 from tests.passes.helpers import calls, trace
 
 
@@ -28,7 +30,7 @@ def test_manager_takes_names_passes_and_functions() -> None:
 
     gm = trace(lambda x: -np.exp(x) + np.exp(x))
     before = str(gm.graph)
-    manager = passes.PassManager(["cse", drop_neg, passes.dce])
+    manager = passes.PassManager(["cse", drop_neg, passes.dce], check="lint")
     done = manager(gm)
     assert calls(done) == ["exp", "add"] and str(gm.graph) == before
     assert [s.name for s in manager.report] == ["cse", "drop_neg", "dce"]
@@ -78,8 +80,49 @@ def test_pass_that_leaves_an_invalid_graph_is_named() -> None:
         passes.PassManager([lambda gm: 3])(trace(lambda x: x + 1))
 
 
-def test_changes() -> None:
-    assert changes(trace(lambda x: -x).graph, trace(lambda x: -x).graph) == "-"
-    assert changes(trace(lambda x: -x).graph, trace(lambda x: np.exp(x)).graph) == (
-        "exp +1, neg -1"
-    )
+def test_changes_of_ops_are_counted_from_the_edits_alone() -> None:
+    gm = trace(lambda x: -np.exp(x))
+    graph = gm.graph
+    start = len(graph.journal.records)
+    (neg,) = graph.find_nodes(op="call_function", target="neg")
+    neg.target = fx.ops.relu
+    with graph.inserting_before(neg):
+        graph.call_function("sin", (neg.args[0],))
+        graph.erase_node(graph.call_function("cos", (neg.args[0],)))
+    assert changes_text(edited_ops(graph, start)) == "neg -1, relu +1, sin +1"
+    assert changes_text(edited_ops(graph, len(graph.journal.records))) == "-"
+
+
+def test_steps_give_the_module_after_each_pass() -> None:
+    gm = trace(lambda x: (np.exp(x) + np.exp(x)) * 1)
+    manager = passes.PassManager(["cse", "simplify", "dce"])
+    done = manager(gm)
+    assert [calls(s.module) for s in manager.report] == [
+        ["exp", "add", "mul"], ["exp", "add"], ["exp", "add"]
+    ]  # fmt: skip
+    texts = [str(s.module.graph) for s in manager.report]
+    assert str(done.graph) == texts[-1]
+    assert done.undo() == "simplify" and str(done.graph) == texts[0]
+    assert done.undo() == "cse" and str(done.graph) == str(gm.graph)
+    assert done.redo() == "cse" and done.redo() == "simplify" and str(done.graph) == texts[-1]
+    with pytest.raises(fx.errors.GraphError, match="nothing to redo"):
+        done.redo()
+
+
+def test_a_step_that_was_undone_says_so() -> None:
+    manager = passes.PassManager(["cse", "simplify"])
+    done = manager(trace(lambda x: (np.exp(x) + np.exp(x)) * 1))
+    done.undo()
+    with pytest.raises(fx.errors.GraphError, match="was undone since"):
+        _ = manager.report[1].module
+
+
+def test_a_pass_that_returns_another_module_is_reported_and_followed() -> None:
+    def retrace(gm: fx.GraphModule) -> fx.GraphModule:
+        (relu,) = gm.graph.find_nodes(op="call_function", target="relu")
+        relu.target = fx.ops.exp
+        return fx.symbolic_trace(lambda x: -x, "f32[3,4]")
+
+    manager = passes.PassManager([retrace, "dce"], check="lint")
+    done = manager(trace(lambda x: np.maximum(x, 0)))
+    assert calls(done) == ["neg"] and manager.report[0].changes == "neg +1, relu -1"

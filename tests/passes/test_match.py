@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.errors import ArgumentError, ShapeError
+from fxlite.errors import ArgumentError, ShapeError, TraceError
 from fxlite.passes.match import find_matches
 from tests.oracle import compare
 
@@ -245,7 +245,7 @@ def test_bad_patterns() -> None:
     gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
     with pytest.raises(ArgumentError, match="computes nothing"):
         fx.replace_pattern(gm, lambda x: x, lambda x: x)
-    with pytest.raises(ArgumentError, match="several"):
+    with pytest.raises(ArgumentError, match="returns one of its inputs"):
         fx.replace_pattern(gm, lambda x: (x + 1, x), lambda x: x)
     with pytest.raises(ArgumentError, match="same names"):
         fx.replace_pattern(gm, lambda x: np.exp(x), lambda y, z: y)
@@ -261,3 +261,325 @@ def test_deep_pattern_and_backtracking() -> None:
 
     gm = fx.symbolic_trace(lambda x, y: y * 1 + sums(x, y * 3), x="f32[3]", y="f32[3]")
     assert len(find_matches(gm, sums)) == 1
+
+
+# -- wildcards, optional and variadic operands -----------------------------------------------------
+def test_keyword_only_parameters_stand_for_attributes() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return F.conv2d(x, w, stride=2), F.conv2d(x, w), F.conv2d(x, w, stride=(1, 2), padding=1)
+
+    def pattern(x: Any, w: Any, *, stride: Any) -> Any:
+        return F.conv2d(x, w, stride=stride)
+
+    gm, found = rewrite(
+        program, pattern, lambda x, w, *, stride: F.conv2d(F.relu(x), w, stride=stride),
+        x="f32[1,3,8,8]", w="f32[4,3,3,3]",
+    )  # fmt: skip
+    assert [m.bindings["stride"] for m in found] == [2, 1]
+    assert targets(gm).count("relu") == 2, "another padding is no match"
+    x = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    w = np.ones((4, 3, 3, 3), np.float32)
+    compare("strides", gm(x, w)[0], F.conv2d(np.maximum(x, 0), w, stride=2))
+
+
+def test_one_wildcard_twice_is_one_value() -> None:
+    def pattern(x: Any, *, axis: Any) -> Any:
+        return x.sum(axis=axis, keepdims=True).max(axis=axis)
+
+    def program(x: Any) -> Any:
+        same = x.sum(axis=1, keepdims=True).max(axis=1)
+        return same + x.sum(axis=1, keepdims=True).max(axis=0)
+
+    gm = fx.symbolic_trace(program, x="f32[3,3]")
+    assert [m.bindings["axis"] for m in find_matches(gm, pattern)] == [1]
+
+
+def test_wildcard_for_a_number_can_be_computed_with() -> None:
+    def pattern(x: Any, *, c: Any, d: Any) -> Any:
+        return x * c * d
+
+    gm, found = rewrite(
+        lambda x, y: 2 * x * 3.5 + x * y * 2, pattern, lambda x, *, c, d: x * (c * d),
+        x="f32[3]", y="f32[3]",
+    )  # fmt: skip
+    assert len(found) == 1 and found[0].bindings == {
+        "x": gm.graph.placeholders[0],
+        "c": 2,
+        "d": 3.5,
+    }
+    assert any(n.args[1:] == (7.0,) for n in gm.graph.nodes), gm.graph
+
+
+def test_wildcard_cannot_be_computed_with_in_a_pattern() -> None:
+    with pytest.raises(ArgumentError, match="c stands for any number"):
+        find_matches(fx.symbolic_trace(lambda x: x + 1), lambda x, *, c: x * (c + 1))
+
+
+def test_reshape_to_any_shape() -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x).reshape(2, 6), x="f32[3,4]")
+    (found,) = fx.replace_pattern(
+        gm, lambda x, *, s: np.exp(x).reshape(s), lambda x, *, s: np.exp(x.reshape(s))
+    )
+    assert found.bindings["s"] == (2, 6) and targets(gm) == ["reshape", "exp"]
+
+
+def test_optional_operand() -> None:
+    def pattern(x: Any, w: Any, bias: Any = None) -> Any:
+        return F.relu(F.linear(x, w, bias))
+
+    def replacement(x: Any, w: Any, bias: Any = None) -> Any:
+        return x @ w.T if bias is None else x @ w.T + bias
+
+    gm, found = rewrite(
+        lambda x, w, b: (F.relu(F.linear(x, w, b)), F.relu(F.linear(x, w))), pattern, replacement,
+        x="f32[2,3]", w="f32[4,3]", b="f32[4]",
+    )  # fmt: skip
+    assert [m.bindings["bias"] is None for m in found] == [False, True]
+    assert targets(gm) == ["permute", "matmul", "add", "permute", "matmul"]
+
+
+def test_pattern_branches_on_an_optional_operand() -> None:
+    def pattern(x: Any, scale: Any = None) -> Any:
+        return np.exp(x) if scale is None else np.exp(x * scale)
+
+    gm = fx.symbolic_trace(lambda x, y: np.exp(x * y) + np.exp(y + x), x="f32[3]", y="f32[3]")
+    found = find_matches(gm, pattern)
+    assert [m.bindings["scale"] is None for m in found] == [False, True]
+
+
+def test_variadic_operand() -> None:
+    def pattern(x: Any, *xs: Any, axis: Any) -> Any:
+        return F.relu(np.concatenate((x, *xs), axis))
+
+    def replacement(x: Any, *xs: Any, axis: Any) -> Any:
+        return np.concatenate([F.relu(v) for v in (x, *xs)], axis)
+
+    gm, found = rewrite(
+        lambda a, b, c: (F.relu(np.concatenate((a, b, c), 1)), F.relu(np.concatenate((a, b)))),
+        pattern, replacement, a="f32[2,3]", b="f32[2,3]", c="f32[2,1]",
+    )  # fmt: skip
+    assert [len(m.bindings["xs"]) for m in found] == [2, 1]
+    assert targets(gm) == ["relu"] * 3 + ["concat"] + ["relu"] * 2 + ["concat"]
+    with pytest.raises(ArgumentError, match="stands for several values"):
+        find_matches(gm, lambda *xs: F.relu(*xs))
+
+
+# -- associativity ---------------------------------------------------------------------------------
+def test_grouping_of_exact_ops_does_not_matter() -> None:
+    def pattern(a: Any, b: Any, c: Any) -> Any:
+        return np.maximum(np.maximum(b, c), np.exp(a))
+
+    def program(x: Any, y: Any, z: Any) -> Any:
+        return np.maximum(x, np.maximum(y, np.exp(z)))
+
+    gm = fx.symbolic_trace(program, x="f32[3]", y="f32[3]", z="f32[3]")
+    (found,) = find_matches(gm, pattern)
+    assert found.bindings["a"].name == "z"
+    assert len(found.nodes) == 3
+
+
+@pytest.mark.parametrize(("dtype", "allowed", "count"),
+                         [("f32", False, 0), ("f32", True, 1), ("i32", False, 1)])  # fmt: skip
+def test_sums_of_floats_are_regrouped_only_where_allowed(
+    dtype: str, allowed: bool, count: int
+) -> None:
+    gm = fx.symbolic_trace(
+        lambda x, y, z: x + (y + F.relu(z)), x=f"{dtype}[3]", y=f"{dtype}[3]", z=f"{dtype}[3]"
+    )
+    found = find_matches(gm, lambda a, b, c: a + b + F.relu(c), associative=allowed)
+    assert len(found) == count
+
+
+def test_regrouping_keeps_to_one_dtype() -> None:
+    """(i8 + i8) + i32 wraps around where i8 + (i8 + i32) does not."""
+    gm = fx.symbolic_trace(lambda x, y, z: x + (y + abs(z)), x="i8[3]", y="i8[3]", z="i32[3]")
+    assert not find_matches(gm, lambda a, b, c: (a + b) + abs(c), associative=True)
+
+
+# -- several results -------------------------------------------------------------------------------
+def two_results(x: Any) -> Any:
+    e = np.exp(x)
+    return e + 1, e * 2
+
+
+def test_several_results_are_all_replaced() -> None:
+    def program(x: Any) -> Any:
+        e = np.exp(x)
+        return np.log(e * 2), e + 1
+
+    gm, found = rewrite(program, two_results, lambda x: (x - 1, x / 2), x="f32[3]")
+    assert [n.name for n in found[0].anchors] == ["add", "mul"]
+    x = np.float32([1, 2, 3])
+    compare("two results", gm(x), (np.log(x / 2), x - 1))
+
+
+def test_several_results_with_a_reader_of_a_value_inside() -> None:
+    def program(x: Any) -> Any:
+        e = np.exp(x)
+        return e * 2, e + 1, -e
+
+    assert not rewrite(program, two_results, lambda x: (x, x), x="f32[3]")[1]
+
+
+def test_no_place_for_a_replacement() -> None:
+    """y is computed from one result and goes into the other: nothing can compute both at once."""
+
+    def pattern(x: Any, y: Any) -> Any:
+        return x + 1, x * y
+
+    def program(x: Any) -> Any:
+        a = x + 1
+        return x * np.exp(a)
+
+    gm, found = rewrite(program, pattern, lambda x, y: (x - y, x), x="f32[3]")
+    assert not found and targets(gm) == ["add", "exp", "mul"]
+
+
+def test_results_in_the_other_order_and_many_pairs() -> None:
+    def pattern(x: Any) -> Any:
+        return np.exp(x), np.sin(x)
+
+    def program(x: Any) -> Any:
+        results = []
+        for _ in range(5):
+            results += [np.sin(x), np.exp(x)]
+        return tuple(results)
+
+    gm, found = rewrite(program, pattern, lambda x: (x * 2, x * 3), x="f32[3]")
+    assert len(found) == 5 and targets(gm) == ["mul"] * 10
+    x = np.float32([1, 2, 3])
+    compare("pairs", gm(x), (x * 3, x * 2) * 5)
+
+
+def test_results_must_hang_together() -> None:
+    gm = fx.symbolic_trace(lambda x, y: (np.exp(x), np.sin(y)), x="f32[3]", y="f32[3]")
+    with pytest.raises(ArgumentError, match="share no value"):
+        find_matches(gm, lambda x, y: (np.exp(x), np.sin(y)))
+    with pytest.raises(ArgumentError, match="returns 1 values, the pattern 2"):
+        fx.replace_pattern(
+            fx.symbolic_trace(two_results, x="f32[3]"), two_results, lambda x: np.exp(x)
+        )
+
+
+# -- rewrites that meet ----------------------------------------------------------------------------
+def test_identity_rewrite_keeps_the_graph() -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(np.exp(x)) + np.exp(x), x="f32[3]")
+    before = gm.copy()
+    assert len(fx.replace_pattern(gm, np.exp, np.exp)) == 3
+    fx.assert_same(gm, before)
+
+
+def test_reader_that_is_yet_to_come_counts() -> None:
+    """-(-x) -> x gives x a second reader, so exp(x) + 1 is no longer the only one."""
+
+    def program(x: Any) -> Any:
+        e = np.exp(x)
+        again = np.negative(-e)
+        return e + 1, again * 3
+
+    def pattern(a: Any) -> Any:
+        return np.negative(-a)
+
+    gm = fx.symbolic_trace(program, x="f32[3]")
+    seen: list[int] = []
+
+    def count(match: Any) -> bool:
+        seen.append(len(match.bindings["a"].users))
+        return True
+
+    fx.replace_pattern(gm, pattern, lambda a: a)
+    fx.replace_pattern(gm, lambda a: a * 3, lambda a: a, match_filter=count)
+    assert seen == [2]
+
+
+def test_condition_picks_among_ways_to_match() -> None:
+    gm = fx.symbolic_trace(lambda x, w: np.exp(x) * np.exp(w), x="f32[3]", w="f64[3]")
+    for dtype in ("f32", "f64"):
+        (found,) = find_matches(
+            gm,
+            lambda a, b: np.exp(a) * np.exp(b),
+            lambda match, dtype=dtype: match.bindings["b"].type.dtype.name == dtype,
+        )
+        assert found.bindings["b"].type.dtype.name == dtype
+
+
+def test_replacement_may_ask_for_shapes() -> None:
+    gm, _ = rewrite(
+        lambda x: x.reshape(-1), lambda x: x.reshape(-1),
+        lambda x: x.reshape(x.shape[0] * x.shape[1]), x="f32[B,4]",
+    )  # fmt: skip
+    assert str(gm.graph.output_node().type) == "f32[4*B]"
+
+
+def test_from_chain_and_undo() -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
+    before = str(gm.graph)
+    fx.replace_pattern(gm, np.exp, lambda x: F.relu(x))
+    (found,) = fx.replace_pattern(gm, F.relu, lambda x: np.abs(x))
+    (new,) = found.replacements
+    assert new.meta["from"] == (("replace_pattern", "relu"), ("replace_pattern", "exp"))
+    gm.undo()
+    gm.undo()
+    assert str(gm.graph) == before
+
+
+def test_shared_weight_is_entered_once() -> None:
+    weight = np.float32([1, 2, 3])
+    gm = fx.symbolic_trace(lambda x, y: (np.exp(np.exp(x)), np.exp(y)), x="f32[3]", y="f32[2,3]")
+    fx.replace_pattern(gm, np.exp, lambda x: x * weight)  # traced once for each type of x
+    assert len(gm.graph.find_nodes(op="get_attr")) == len(dict(gm.named_buffers())) == 1
+    assert np.array_equal(gm(np.float32([1, 1, 1]), np.ones((2, 3), np.float32))[0], weight**2)
+
+
+def test_leaf_modules_match_by_class_weights_and_configuration() -> None:
+    class Scale(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x: Any) -> Any:
+            return x * self.factor
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = Scale(2.0), Scale(3.0)
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) + self.b(x)
+
+    class One(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.b = Scale(2.0)
+
+        def forward(self, x: Any) -> Any:
+            return self.b(x)
+
+    gm = fx.symbolic_trace(Model(), x="f32[3]", leaf=[Scale])
+    (found,) = find_matches(gm, fx.symbolic_trace(One(), leaf=[Scale]))
+    assert found.anchor.target == "a"
+
+
+def test_pattern_that_asks_for_a_shape() -> None:
+    with pytest.raises(TraceError) as caught:
+        find_matches(fx.symbolic_trace(lambda x: x.T, x="f32[3,4]"), lambda x: x.T)
+    assert "traced without types" in caught.value.__notes__[0]
+    gm = fx.symbolic_trace(lambda x: x.T, x="f32[3,4]")
+    assert len(find_matches(gm, lambda x: ops.permute(x, axes=(1, 0)))) == 1
+
+
+def test_search_among_orders_ends() -> None:
+    """Twenty sums of products that differ in the last number alone: 2**19 orders."""
+
+    def build(last: float) -> Any:
+        def program(x: Any) -> Any:
+            terms = [x * float(i + 2) for i in range(19)] + [x * last]
+            while len(terms) > 1:
+                terms = [a + b for a, b in zip(terms[::2], terms[1::2])] + terms[len(terms) & ~1 :]
+            return terms[0]
+
+        return program
+
+    gm = fx.symbolic_trace(build(50.0), x="f32[3]")
+    assert not find_matches(gm, build(51.0)) and len(find_matches(gm, build(50.0))) == 1

@@ -1,0 +1,129 @@
+"""The ledger: what passes refused to do, why, and what that leaves on the table.
+
+In: refusals as passes meet them. Out: a list on the module they made, carried from pass to pass,
+which prints as a table, the dearest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite import shapes
+from fxlite.cost import node_cost, total
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+from fxlite.shapes import Dim
+from fxlite.types import TensorType
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One place where a pass did not fire, and why.
+
+    ``nodes`` are the names of the nodes it would have replaced, ``bytes`` the size of the values
+    between them, which would not be stored, ``flops`` their arithmetic: estimates, 0 where types
+    are missing."""
+
+    pass_name: str
+    node: str
+    reason: str
+    origin: str = ""
+    nodes: tuple[str, ...] = ()
+    bytes: Dim = 0
+    flops: Dim = 0
+
+    @property
+    def cost(self) -> tuple[float, float]:
+        """Bytes and FLOPs as numbers, every named size counting as 1: what the ledger is sorted
+        by."""
+        return _number(self.bytes), _number(self.flops)
+
+    def __str__(self) -> str:
+        where = f" ({self.origin})" if self.origin else ""
+        return f"{self.pass_name}: {self.node}{where}: {self.reason}"
+
+
+class Ledger(list[Refusal]):
+    """Refusals, those that cost most first; prints as a table."""
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        if not self:
+            return "nothing was refused"
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for heading in ("pass", "node", "why not"):
+            table.add_column(heading, overflow="fold")
+        for heading in ("bytes", "FLOPs"):
+            table.add_column(heading, justify="right")
+        for entry in self:
+            node = f"{entry.node} ({entry.origin})" if entry.origin else entry.node
+            table.add_row(
+                entry.pass_name, node, entry.reason, _shown(entry.bytes), _shown(entry.flops)
+            )
+        return table
+
+    def __str__(self) -> str:
+        return plain_text(self)
+
+    __repr__ = __str__
+
+
+def ledger(module: GraphModule) -> Ledger:
+    """Everything the passes that made this module refused to do, the dearest first."""
+    entries = Ledger(refusals(module))
+    entries.sort(key=lambda entry: entry.cost, reverse=True)
+    return entries
+
+
+def refusals(module: GraphModule) -> list[Refusal]:
+    """The same in the order in which it was refused."""
+    return list(module.__dict__.get("_ledger", ()))
+
+
+def refuse(
+    module: GraphModule, pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()
+) -> None:
+    """Note in the module's ledger that the pass left ``node`` alone; ``nodes`` are all those it
+    would have replaced."""
+    add_refusals(module, [refusal(pass_name, node, reason, nodes)])
+
+
+def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> Refusal:
+    """An entry of the ledger, with its cost."""
+    between = [n.type.nbytes for n in nodes if n is not node and isinstance(n.type, TensorType)]
+    counts = [(node_cost(n).flops or 0, 1) for n in nodes]
+    return Refusal(
+        pass_name, node.name, reason, node.origin, tuple(n.name for n in nodes),
+        total((b, 1) for b in between) or 0, total(counts) or 0,
+    )  # fmt: skip
+
+
+def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:
+    """Enter refusals in the module's ledger."""
+    module.__dict__.setdefault("_ledger", []).extend(entries)
+
+
+def set_ledger(module: GraphModule, entries: list[Refusal]) -> None:
+    """Give a module the ledger of the one it was made from."""
+    module.__dict__["_ledger"] = list(entries)
+
+
+def plain_text(thing: Any, width: int = 100) -> str:
+    """What rich prints of something, without colours."""
+    from rich.console import Console
+
+    console = Console(width=width, no_color=True, color_system=None)
+    with console.capture() as captured:
+        console.print(thing)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+
+
+def _number(dim: Dim) -> float:
+    return float(shapes.substitute(dim, dict.fromkeys(shapes.names(dim), 1)))
+
+
+def _shown(dim: Dim) -> str:
+    return f"{dim:,}" if isinstance(dim, int) else shapes.to_text(dim)

@@ -1,0 +1,231 @@
+"""The pass manager: runs passes in order, checks each one and reports what it did.
+
+In: passes and a program. Out: a module, and a :class:`Report` with one :class:`Step` for each pass.
+The passes run one after another on one copy of the program; each is a transaction, so the state
+after any of them can be had back, at a cost of the edits in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fxlite.errors import FxliteError, GraphError
+from fxlite.graph import Graph, Node
+from fxlite.graph_module import GraphModule
+from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
+from fxlite.passes.ledger import Refusal, refusals, set_ledger
+from fxlite.passes.verify import VerificationReport, verify, verify_edits
+
+
+@dataclass
+class Snapshot:
+    """A module as it was at a position of its journal; made again when somebody asks."""
+
+    live: GraphModule
+    position: int
+    undone: int  # how often the journal had been undone
+    _made: GraphModule | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, module: GraphModule) -> Snapshot:
+        journal = module.graph.journal
+        return cls(module, len(journal.records), len(journal.undone))
+
+    def get(self) -> GraphModule:
+        """A copy of the module of then. Raises GraphError if that state was undone since."""
+        if self._made is None:
+            journal = self.live.graph.journal
+            if any(start < self.position for start in journal.undone[self.undone :]):
+                raise GraphError("the module after this pass is gone: it was undone since")
+            again = journal.take_back(self.position)
+            try:
+                self._made = self.live.copy()
+            finally:
+                journal.replay(again)
+        return self._made
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one pass did: node counts, counts of ops that changed, milliseconds, refusals, and the
+    report of its check (None if it was not checked)."""
+
+    name: str
+    before: int
+    after: int
+    changes: str
+    milliseconds: float
+    refusals: tuple[Refusal, ...]
+    verification: VerificationReport | None
+    _snapshot: Snapshot
+
+    @property
+    def module(self) -> GraphModule:
+        """The module after the pass."""
+        return self._snapshot.get()
+
+
+class Report:
+    """What each pass of a run did; prints as a table. Item ``i`` is the i-th :class:`Step`."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self.steps = steps
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, index: int) -> Step:
+        return self.steps[index]
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for heading in ("pass", "nodes", "what changed", "refused", "checked", "ms"):
+            right = heading in ("refused", "ms")
+            table.add_column(heading, justify="right" if right else "left")
+        for step in self.steps:
+            count = (
+                f"{step.before} → {step.after}" if step.before != step.after else str(step.after)
+            )
+            refused = str(len(step.refusals)) if step.refusals else ""
+            checked = "" if step.verification is None else step.verification.summary
+            took = f"{step.milliseconds:.1f}"
+            table.add_row(step.name, count, step.changes, refused, checked, took)
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=100, no_color=True)
+        with console.capture() as captured:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+
+    __repr__ = __str__
+
+
+class PassManager:
+    """Runs passes in order: ``PassManager([passes.cse, "dce"])(gm)``.
+
+    Passes are :class:`Pass` objects, their names, or plain functions. With ``check`` the graph is
+    linted after each one, and what the pass changed is run before and after on drawn inputs and
+    compared as closely as the pass promises (see :mod:`fxlite.passes.verify`); "lint" does the
+    first alone. ``report`` says what each pass of the last run did; ``report[i].module`` is the
+    module after pass i."""
+
+    def __init__(
+        self,
+        passes: Iterable[Pass | str | Callable[..., Any]] = (),
+        check: bool | Literal["lint"] = True,
+    ) -> None:
+        self.passes: list[Pass] = [as_pass(p) for p in passes]
+        self.check = check
+        self.report = Report([])
+
+    def add(self, item: Pass | str | Callable[..., Any]) -> None:
+        """Append a pass."""
+        self.passes.append(as_pass(item))
+
+    def __call__(self, program: Any) -> GraphModule:
+        """Run all passes; the input is left as it was. Raises PassError naming pass, node, line;
+        ``report`` then holds the passes before the one that failed."""
+        given = as_module(program)
+        module = given.copy()
+        set_ledger(module, refusals(given))
+        self.report = Report([])
+        for item in self.passes:
+            module = self._step(item, module)
+        return module
+
+    def _step(self, item: Pass, module: GraphModule) -> GraphModule:
+        begin = time.perf_counter()
+        graph, known = module.graph, len(refusals(module))
+        before, start = len(graph), len(graph.journal.records)
+        verification: list[VerificationReport] = []
+
+        def check(made: GraphModule) -> None:
+            try:
+                made.graph.lint()
+            except FxliteError as error:
+                raise PassError(f"pass {item.name} left an invalid graph: {error}") from error
+            if self.check is True and made.graph is graph:
+                verification.append(verify_edits(made, start, item.name, item.exactness))
+            elif self.check is True:
+                was = _as_it_was(module, graph, start)
+                verification.append(verify(was, made, item.exactness, item.name))
+
+        made = run_in_place(item, module, {}, check if self.check else None)
+        changed = edited_ops(graph, start)
+        if made.graph is not graph:  # the pass made a graph of its own
+            new = count_ops(made.graph)
+            new.subtract(count_ops(graph))
+            new.update(changed)
+            changed = new
+        self.report.steps.append(
+            Step(
+                item.name, before, len(made.graph), changes_text(changed),
+                (time.perf_counter() - begin) * 1e3, tuple(refusals(made)[known:]),
+                verification[0] if verification else None, Snapshot.of(made),
+            )
+        )  # fmt: skip
+        return made
+
+    def __repr__(self) -> str:
+        return f"PassManager([{', '.join(p.name for p in self.passes)}])"
+
+
+def _as_it_was(module: GraphModule, graph: Graph, start: int) -> GraphModule:
+    """A copy of ``module`` as it was before a pass that gave it, or returned, another graph."""
+    made = module.graph
+    module.__dict__["_graph"] = graph
+    try:
+        return Snapshot(module, start, len(graph.journal.undone)).get()
+    finally:
+        module.__dict__["_graph"] = made
+
+
+def op_name(node: Node) -> str:
+    """Name of the op a node calls; for other nodes the opcode."""
+    return node.target.name if node.op == "call_function" else node.op
+
+
+def count_ops(graph: Graph) -> Counter[str]:
+    """How many nodes there are of each op."""
+    return Counter(map(op_name, graph.nodes))
+
+
+def edited_ops(graph: Graph, start: int) -> Counter[str]:
+    """Changes of the counts of ops by the edits since a position of the journal."""
+    existed: dict[Node, str | None] = {}  # op before the edits; None: made by them
+    for record in graph.journal.records[start:]:
+        if not isinstance(record, tuple):
+            existed.setdefault(record, None)
+        elif isinstance(record[1], Node):
+            node = record[1]
+            if node not in existed:
+                was_target = len(record) == 4 and record[2] == "target"
+                existed[node] = record[3].name if was_target else op_name(node)
+    changed = Counter[str]()
+    for node, name in existed.items():
+        if name is not None:
+            changed[name] -= 1
+        if not node._erased:
+            changed[op_name(node)] += 1
+    return changed
+
+
+def changes_text(changed: Counter[str]) -> str:
+    """``batch_norm -3, mul +1``: counts of ops that differ."""
+    shown = sorted((op, n) for op, n in changed.items() if n and op not in _NOT_COMPUTED)
+    return ", ".join(f"{op} {count:+d}" for op, count in shown) or "-"
+
+
+_NOT_COMPUTED = ("placeholder", "output")
