@@ -11,11 +11,11 @@ from typing import Any
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.cuda.function import CudaFunction
 from fxlite.codegen.examples import Case
+from fxlite.codegen.nested import flat_arguments, restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.compiler import register_backend
-from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 
 #: Called with the name of a step of the work; the step runs inside the context it returns.
@@ -46,6 +46,7 @@ class CFunction:
         self._restructure = restructure(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = flat_arguments(self.graph_module, args, kwargs)
         result = self.function(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)
 
@@ -79,21 +80,6 @@ class CFunction:
         save_bundle(self, folder, cases, force)
 
 
-def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
-    """How flat results become the program's nested result; None where they are the same."""
-    structure = module.graph.output_node().args[0]
-    if isinstance(structure, Node):
-        return None
-    if type(structure) is tuple and all(isinstance(s, Node) for s in structure):
-        return None
-
-    def rebuild(flat: Any) -> Any:
-        values = iter(flat if isinstance(flat, tuple) else (flat,))
-        return map_nodes(structure, lambda node: next(values))
-
-    return rebuild
-
-
 class PythonFunction:
     """A model as regenerated Python; needs no compiler."""
 
@@ -120,7 +106,7 @@ class PythonFunction:
         save_python(self.graph_module, folder, force=force)
 
 
-__all__ = ["CFunction", "CudaFunction", "PythonFunction", "restructure"]
+__all__ = ["CFunction", "CudaFunction", "PythonFunction"]
 
 register_backend("c")(CFunction)
 register_backend("cuda")(CudaFunction)

@@ -1,11 +1,12 @@
-"""The standard pipeline before code generation: clean up, fuse, expand composites, clean up
-again."""
+"""The standard pipeline before code generation: flatten, clean up, fuse, expand composites, clean
+up again."""
 
 from __future__ import annotations
 
 from fxlite import passes
 from fxlite.graph_module import GraphModule
-from fxlite.passes.base import PassManager
+from fxlite.passes.inline_modules import flattened
+from fxlite.passes.manager import PassManager
 
 
 def optimize(module: GraphModule) -> tuple[GraphModule, PassManager]:
@@ -20,6 +21,7 @@ def optimize(module: GraphModule) -> tuple[GraphModule, PassManager]:
             passes.const_fold,
             passes.cse,
             passes.dce,
-        ]
+        ],
+        check="lint",  # these passes are tested; checks of each use would double the time
     )
-    return manager(module), manager
+    return manager(flattened(module)), manager

@@ -19,6 +19,7 @@ from fxlite.graph_module import GraphModule
 from fxlite.index import Index, flatten
 from fxlite.passes.group import Group, group
 from fxlite.shapes import Dim
+from fxlite.wrapped import WrappedOp
 
 ALIGNMENT = 64
 
@@ -101,6 +102,12 @@ def _check(node: Node) -> None:
         if node.target.is_random:
             raise CodegenError(
                 f"{node.describe()}: random ops are not compiled; call model.eval() before tracing"
+            )
+        if isinstance(node.target, WrappedOp):
+            raise CodegenError(
+                f"{node.describe()}: {node.target.title} is a Python function (fx.wrap), which "
+                f'compiled code cannot call; use backend="python", or write it with NumPy and '
+                f"leave fx.wrap out"
             )
         if not node.target.has_body:
             raise CodegenError(f"{node.describe()}: the op has no body; run passes.decompose first")

@@ -35,9 +35,12 @@ from fxlite.errors import CodegenError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.nn.module import Module, Parameter
-from fxlite.pretty import type_text, wrap_code
+from fxlite.passes.inline_modules import flattened
+from fxlite.pretty import type_text
 from fxlite.serialize import save_safetensors
 from fxlite.types import TensorType, type_of
+from fxlite.wrap import wrap_code
+from fxlite.wrapped import WrappedOp
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
@@ -53,6 +56,7 @@ def save_python(
     Raises CodegenError for leaf modules, FolderError where the folder cannot be written or a file
     of that name is not from fxlite (unless ``force``)."""
     file = module_name(name or gm.name)
+    gm = flattened(gm)
     source = python_source(gm, name)
     target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}.safetensors")
     if target.exists() and not force and _MARK not in target.read_text(errors="replace"):
@@ -75,6 +79,7 @@ def save_python(
 
 def python_program(gm: GraphModule) -> Module:
     """The regenerated Python as a module that runs, with gm's weights; nothing is written."""
+    gm = flattened(gm)
     source = python_source(gm)
     filename = f"<fxlite python {gm.name}>"
     namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
@@ -94,13 +99,22 @@ def _weight_paths(graph: Graph) -> list[str]:
 
 
 def python_source(gm: GraphModule, name: str | None = None) -> str:
-    """The text of the module file. Raises CodegenError for a graph that calls leaf modules, whose
-    source fxlite does not have."""
+    """The text of the module file. It imports the functions given to fx.wrap from their modules;
+    GraphModules that are called are written inline.
+
+    Raises CodegenError for a graph that calls other leaf modules, whose source fxlite does not
+    have, and for wrapped functions that are local to another one."""
+    gm = flattened(gm)
     for node in gm.graph.nodes:
         if node.op == "call_module":
             raise CodegenError(
                 f"{node.describe()}: the source of the leaf module self.{node.target} cannot be "
                 f"regenerated; trace without leaf="
+            )
+        if isinstance(node.target, WrappedOp) and not node.target.is_importable:
+            raise CodegenError(
+                f"{node.describe()}: {node.target.title} cannot be imported by other files; define "
+                f"it at the level of a module"
             )
     return _Source(gm, name or gm.name).text()
 
@@ -177,7 +191,14 @@ class _Source:
         helpers = [n for n in ("Buffer", "Weights") if used(n)]
         if helpers:
             own.append(f"from fxlite.nn.weights import {', '.join(helpers)}")
-        return [*sorted(standard, key=_import_order), *([""] if standard else []), *own]
+        by_module: dict[str, list[str]] = {}
+        for op, name in self.names.functions.items():
+            own_name = op.function.__name__
+            listed = own_name if own_name == name else f"{own_name} as {name}"
+            by_module.setdefault(op.function.__module__, []).append(listed)
+        program = [f"from {m} import {', '.join(sorted(n))}" for m, n in by_module.items()]
+        groups = (sorted(standard, key=_import_order), own, sorted(program))
+        return [line for g in groups if g for line in (*g, "")][:-1]
 
     def _result_classes(self) -> list[str]:
         """A NamedTuple class for each sort of named tuple in the result."""

@@ -16,6 +16,7 @@ from fxlite import shapes
 from fxlite.graph import Graph, Node, nodes_in
 from fxlite.nn.weights import Weights
 from fxlite.types import TensorType
+from fxlite.wrapped import WrappedOp
 
 _SOFT = frozenset(("match", "case", "type", "_"))
 #: Modules that the text uses, by the names it prefers.
@@ -65,8 +66,9 @@ def attribute_text(path: str) -> str:
 
 class Names:
     """Names of values by node. ``parameters`` are those of forward's parameters, ``imports`` those
-    of modules, ``tuples`` those of named-tuple classes; ``parts`` maps a node with several results
-    to the names of the parts, whose own nodes are ``unpacked``."""
+    of modules, ``functions`` those of wrapped functions, ``tuples`` those of named-tuple classes;
+    ``parts`` maps a node with several results to the names of the parts, whose own nodes are
+    ``unpacked``."""
 
     def __init__(self, graph: Graph, class_name: str) -> None:
         self._names: dict[Node, str] = {}
@@ -81,6 +83,11 @@ class Names:
             for name in shapes.names(node.type.shape if isinstance(node.type, TensorType) else ()):
                 self._taken.add(name)
         self.imports = {name: self._unique(name) for name in _IMPORTS}
+        #: Wrapped functions, which are imported from the program.
+        self.functions: dict[WrappedOp, str] = {}
+        for node in graph.nodes:
+            if isinstance(node.target, WrappedOp) and node.target not in self.functions:
+                self.functions[node.target] = self._unique(node.target.function.__name__)
         self.tuples: dict[Any, str] = {}
         for found in _named_tuples(graph.output_node().args[0]):
             if found not in self.tuples:

@@ -23,6 +23,7 @@ from fxlite.graph import Graph, Node
 from fxlite.index import Index, to_text
 from fxlite.op import Op
 from fxlite.types import TensorType
+from fxlite.wrapped import WrappedOp
 
 #: Functions of nn.functional that mean something else than the op of that name.
 _OTHER_MEANING = frozenset(("flatten", "pad", "interpolate", "dropout", "dropout1d", "dropout2d"))
@@ -86,7 +87,11 @@ class Text:
             if text is not None:
                 return text
         parts = [self.value(a) for a in node.args]
+        if isinstance(target, WrappedOp) and not target.keeps_order:
+            parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
         parts += [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
+        if isinstance(target, WrappedOp):
+            return f"{self.names.functions[target]}({', '.join(parts)})"
         return f"{self.names.imports['ops']}.{target.name}({', '.join(parts)})"
 
     def _operator(self, node: Node) -> str | None:
@@ -113,8 +118,12 @@ class Text:
         given = dict(node.arguments)
         parts: list[str] = []
         by_position = True
+        said: set[str] = set()
         for parameter in parameters:
             own = _RENAMED.get(parameter.name, parameter.name)
+            if own in said:
+                continue  # axis beside dim: another name of it
+            said.add(own)
             required = parameter.default is parameter.empty
             if own in given:
                 value = given.pop(own)

@@ -204,6 +204,7 @@ class Nest:
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
         self.bound = bound if bound is not None else {}
         self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
+        self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
         self.lanes = lanes
 
     def level(self, value: Expr) -> int:
@@ -230,14 +231,21 @@ class Nest:
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
                 local = Local(node.dtype, f"_t{next(_locals)}")
                 self.levels[level].append(Let(local.name, new))
-                self._remember(node, local)
+                self._remember(node, local, level)
                 new = local
             rewritten[id(node)] = new
         return rewritten[id(value)]
 
-    def _remember(self, node: Expr, local: Expr) -> None:
+    def _remember(self, node: Expr, local: Expr, level: int) -> None:
         self.bound[id(node)] = local
+        self.depths[id(node)] = level
         self.keep.append(node)
+
+    def _forget_inside(self, level: int) -> None:
+        """Locals of loops that have ended do not exist any more; another reduction over the same
+        variables has loops of its own."""
+        for key in [k for k, depth in self.depths.items() if depth > level]:
+            del self.depths[key], self.bound[key]
 
     def _deserves_name(self, node: Expr, uses: int, level: int, here: int) -> bool:
         if isinstance(node, CheckedIndex):
@@ -269,7 +277,9 @@ class Nest:
             statements = [Alloc(total.name, computed, neutral(node.kind, computed)), *loops]
             result = total
         self.levels[level].extend(statements)
-        self._remember(node, result)
+        inner._forget_inside(level)
+        self.depths.update(inner.depths)
+        self._remember(node, result, level)
         return result
 
     def loops(self, start: int, kind: str) -> list[Stmt]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fxlite import dtypes, nn, ops
+# pretty first: it imports the module fxlite.wrap, whose name the function wrap takes below
+from fxlite import dtypes, nn, ops, pretty
 from fxlite.dtypes import (
     bfloat16,
     bool_,
@@ -26,14 +27,19 @@ from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter, Transformer
 from fxlite.proxy import Proxy
+from fxlite.pytree import PH
 from fxlite.shapes import dims
-from fxlite.tracer import Tracer, symbolic_trace
+from fxlite.tracer import Tracer
+from fxlite.tracing import symbolic_trace
 from fxlite.types import TensorType, parse_type
+from fxlite.wrapped import wrap
 
 if TYPE_CHECKING:
     from fxlite import codegen, passes
-    from fxlite.compare import assert_same, diff
+    from fxlite.appending_tracer import GraphAppendingTracer
+    from fxlite.compare import assert_same
     from fxlite.compiler import compile
+    from fxlite.graph_diff import diff
     from fxlite.parser import parse
     from fxlite.serialize import load, load_safetensors, save, save_safetensors
 
@@ -47,18 +53,21 @@ _LAZY = {
     "load": "fxlite.serialize",
     "load_safetensors": "fxlite.serialize",
     "save_safetensors": "fxlite.serialize",
-    "diff": "fxlite.compare",
+    "diff": "fxlite.graph_diff",
     "assert_same": "fxlite.compare",
+    "GraphAppendingTracer": "fxlite.appending_tracer",
     "replace_pattern": "fxlite.passes.match",
+    "trace_doctor": "fxlite.doctor",
     "passes": None,
     "codegen": None,
 }
 
 __all__ = [
-    "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer", "Transformer",
+    "PH", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer",
+    "Transformer",
     "bfloat16", "bool_", "dims", "dtypes", "float16", "float32", "float64", "int8", "int16",
     "int32",
-    "int64", "nn", "ops", "parse_type", "symbolic_trace", "uint8", *_LAZY,
+    "int64", "nn", "ops", "parse_type", "symbolic_trace", "uint8", "wrap", *_LAZY,
 ]  # fmt: skip
 
 

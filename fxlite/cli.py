@@ -1,7 +1,8 @@
-"""The command line: ``fxlite trace``, ``fxlite compile`` and ``fxlite info``.
+"""The command line: ``fxlite trace``, ``compile``, ``diff``, ``check``, ``new-pass`` and ``info``.
 
 In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program
 or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are.
+``fxlite diff`` answers as diff(1) does: 0 the same, 1 different, 2 something is at fault.
 """
 
 from __future__ import annotations
@@ -17,15 +18,36 @@ from fxlite.errors import FxliteError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fxlite.graph import Graph
+
 _EXAMPLES = """\
 examples:
   fxlite trace model.py:Net --input "x=f32[B,3,224,224]"
   fxlite compile model.py:Net --input "x=f32[B,3,224,224]" --weights net.safetensors -o out/
+  fxlite check model.py:Net --input "x=f32[8,3,224,224]" --no-match dropout --max-peak 200MB
+  fxlite diff model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,cse --html diff.html
+  fxlite new-pass my_pass
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
 runs. dtypes: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64. A program is FILE.py:NAME (a Module class,
 an instance, a function, or a function without arguments that makes a model), or a FILE.fxl.
+"""
+
+_QUERIES = """\
+queries:
+  conv2d                        calls of an op; placeholder, get_attr, output; * for any node
+  conv2d > relu                 a relu that reads a conv2d; >> through any number of nodes
+  (conv1d|conv2d)               one or the other
+  batch_norm[training=True]     by an attribute or operand: = != < <= > >=, or [bias] alone
+  [dtype=f64] [shape=f32[B,3,*,*]] [rank=4] [bytes>1MB]     by the type of the result
+  :users(>1) :constant :random :dead :first :last :not(...)
+  :in("layers.*.attn") :at("model.py:31")                   by module, by line
+  module("encoder.*") a > b     a chain inside a module
+  a > b, c                      several queries
+  pydoc fxlite.query            the whole language
+
+Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the arguments are.
 """
 
 
@@ -49,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         _complain(_message(error))
-        return 1
+        return int(options.trouble)
 
 
 def _message(error: Exception) -> str:
@@ -89,6 +111,18 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument(
         "--draw", metavar="FILE", help="write a picture instead: .svg, .dot, .png or .pdf"
     )
+    trace.add_argument(
+        "--query", metavar="QUERY", type=_query,
+        help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
+    )  # fmt: skip
+    trace.add_argument(
+        "--doctor", action="store_true",
+        help="find all that keeps the program from being traced, with fixes; status 1 if anything",
+    )  # fmt: skip
+    trace.add_argument(
+        "--passes", metavar="NAME,NAME", default="",
+        help="run these passes first; one of your own is FILE.py:NAME",
+    )  # fmt: skip
     trace.set_defaults(run=_trace)
 
     compile = commands.add_parser(
@@ -107,10 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         "--device", metavar="DEVICE",
         help="for cuda: number of a GPU, sm_90 (compile only), or shim (run on the CPU, slowly)",
     )  # fmt: skip
-    compile.add_argument(
-        "--size", action="append", default=[], metavar="DIM=N", type=_size,
-        help="size of a named dim to check and time with; repeat for each",
-    )  # fmt: skip
+    _size_option(compile, "to check and time with")
     compile.add_argument(
         "--data", action="append", default=[], metavar="NAME=FILE.npy", type=_pair("NAME=FILE.npy"),
         help="a real input to check with and to store in the self-test; default random numbers",
@@ -120,11 +151,56 @@ def _parser() -> argparse.ArgumentParser:
     )
     compile.set_defaults(run=_compile)
 
+    diff = commands.add_parser(
+        "diff", help="what changed from one program to another, or by running passes",
+        epilog="Status, as of diff(1): 0 the same, 1 different, 2 something is wrong.",
+    )  # fmt: skip
+    _program_options(diff)
+    _diff_options(diff)
+    diff.set_defaults(run=_diff)
+
+    check = commands.add_parser(
+        "check", help="fail where a graph holds what it must not, or is larger than a limit",
+        epilog=_QUERIES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _program_options(check)
+    _check_options(check)
+    check.set_defaults(run=_check)
+
+    new_pass = commands.add_parser(
+        "new-pass", help="write a pass (or a rule) that works, with examples and a test, to edit"
+    )
+    new_pass.add_argument("name", metavar="NAME", help="name of the pass, and of its file")
+    new_pass.add_argument(
+        "--rule", action="store_true", help="a rule: a pattern and what to put in its place"
+    )
+    new_pass.add_argument(
+        "-o", "--output", default=".", metavar="FOLDER", help="where to write; default here"
+    )
+    new_pass.set_defaults(run=_new_pass)
+
+    bisect = commands.add_parser(
+        "bisect", help="run passes one by one, checked; name the first that is wrong, and where",
+        epilog="Status: 0 all passes are right, 1 one is wrong (or does not run).",
+    )  # fmt: skip
+    _program_options(bisect)
+    bisect.add_argument(
+        "--passes", required=True, metavar="NAME,NAME",
+        help="passes in order, by name or as FILE.py:NAME",
+    )  # fmt: skip
+    bisect.add_argument(
+        "--backend", metavar="NAME",
+        help="compile the program after each pass, too, and compare: c, python or cuda",
+    )  # fmt: skip
+    _size_option(bisect, "to run compiled code with")
+    bisect.set_defaults(run=_bisect)
+
     info = commands.add_parser("info", help="version, compiler, CPU, cache and devices")
     info.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
     info.set_defaults(run=_info)
-    for command in (trace, compile, info):
+    for command in (trace, compile, diff, check, new_pass, bisect, info):
         command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+        command.set_defaults(trouble=2 if command is diff else 1)
     return parser
 
 
@@ -135,6 +211,50 @@ def _program_options(parser: argparse.ArgumentParser) -> None:
         help='an input and its type, "x=f32[B,3,224,224]"; repeat for each',
     )  # fmt: skip
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
+
+
+def _size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="DIM=N", type=_size,
+        help=f"size of a named dim {purpose}; repeat for each",
+    )  # fmt: skip
+
+
+def _diff_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "other", metavar="OTHER", nargs="?", help="the program to compare with, after the first"
+    )
+    parser.add_argument(
+        "--passes", metavar="NAME,NAME",
+        help="in place of OTHER: compare before and after these passes; your own: FILE.py:NAME",
+    )  # fmt: skip
+    parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing else, too")
+    parser.add_argument("--json", metavar="FILE", help="write the diff as data, too; - prints it")
+    parser.add_argument(
+        "--context", type=_count, default=3, metavar="N",
+        help="unchanged lines shown around a change; default 3",
+    )  # fmt: skip
+
+
+def _check_options(parser: argparse.ArgumentParser) -> None:
+    for option, text in (
+        ("--match", "fail unless this finds something; repeat for each"),
+        ("--no-match", "fail if this finds something; repeat for each"),
+    ):
+        parser.add_argument(
+            option, action="append", default=[], metavar="QUERY", type=_query, help=text
+        )
+    for option, metavar, text in (
+        ("--max-peak", "BYTES", "memory of computed values, when it is largest: 200MB, 64MiB"),
+        ("--max-flops", "FLOPS", "arithmetic operations of one run: 5G"),
+        ("--max-weights", "BYTES", "bytes of the weights that are read"),
+        ("--max-nodes", "N", "nodes of the graph"),
+    ):
+        parser.add_argument(option, metavar=metavar, type=_quantity, help=text)
+    parser.add_argument(
+        "--lint", action="store_true", help="fail if the graph breaks its own rules"
+    )
+    _size_option(parser, "that a limit depends on")
 
 
 # -- values of options -----------------------------------------------------------------------------
@@ -166,6 +286,33 @@ def _size(text: str) -> tuple[str, int]:
     return name, int(value)
 
 
+def _query(text: str) -> str:
+    from fxlite.errors import QueryError
+    from fxlite.query_parser import parse_query
+
+    try:
+        parse_query(text)
+    except QueryError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _quantity(text: str) -> int:
+    from fxlite.errors import QueryError
+    from fxlite.query_values import parse_quantity
+
+    try:
+        return parse_quantity(text)
+    except QueryError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads")
@@ -178,12 +325,21 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
     from fxlite.pretty import fitted_text, node_table
     from fxlite.program_file import trace_program
 
+    if options.doctor:
+        return _doctor(options, console)
     _, module = trace_program(options.program, options.weights, options.input)
-    if options.draw:
+    if options.passes:
+        from fxlite.passes.manager import PassManager
+        from fxlite.passes.pass_names import find_passes
+
+        module = PassManager(find_passes(options.passes))(module)
+    if options.query:
+        _print_matches(module.graph, options.query, console)
+    elif options.draw:
         module.graph.draw(options.draw)
         console.print(f"{options.draw} written", soft_wrap=True, markup=False)
     elif options.table:
-        show(console, node_table(module.graph))
+        show(console, node_table(module.graph, console.width))
     else:
         text = str(module.graph)
         if console.is_terminal:
@@ -192,10 +348,64 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _print_matches(graph: Graph, query: str, console: Console) -> None:
+    """The nodes of each match with their places, matches of several nodes apart; then how many."""
+    from fxlite.pretty import node_line
+    from fxlite.query import unknown_places
+
+    matches = graph.find(query)
+    apart = any(len(match.nodes) > 1 for match in matches)
+    for match in matches:
+        for node in match.nodes:
+            place = f"  # {node.origin}" if node.origin and node.op != "output" else ""
+            console.print(node_line(node) + place, soft_wrap=True, markup=False)
+        if apart:
+            console.print()
+    for said in [] if matches else unknown_places(graph, query):
+        console.print(f"# {said}", soft_wrap=True, markup=False)
+    console.print(f"# {len(matches)} match{'' if len(matches) == 1 else 'es'}")
+
+
+def _doctor(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.doctor import trace_doctor
+    from fxlite.program_file import load_program, unique
+
+    program = load_program(options.program, options.weights)
+    diagnosis = trace_doctor(program, inputs=unique(options.input, "--input"))
+    console.print(diagnosis, soft_wrap=True)
+    return 0 if diagnosis else 1
+
+
 def _compile(options: argparse.Namespace, console: Console) -> int:
     from fxlite.codegen.command import compile_command
 
     return compile_command(options, console)
+
+
+def _diff(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.codegen.diff_command import diff_command
+
+    return diff_command(options, console)
+
+
+def _check(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.codegen.check_command import check_command
+
+    return check_command(options, console)
+
+
+def _new_pass(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.passes.new_pass import new_pass, next_steps
+
+    files = new_pass(options.name, options.output, options.rule)
+    console.print(next_steps(options.name, *files), soft_wrap=True, markup=False)
+    return 0
+
+
+def _bisect(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.codegen.bisect_command import bisect_command
+
+    return bisect_command(options, console)
 
 
 def _info(options: argparse.Namespace, console: Console) -> int:

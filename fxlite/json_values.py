@@ -1,14 +1,16 @@
 """Arguments of nodes as JSON and back.
 
-In: numbers, text, tuples, lists, dicts, dims, dtypes, types, slices, nodes (by name). Out: values
-JSON can hold. JSON's own kinds stand for themselves (an array is a tuple); the rest is an object
-with one key that says what it is: ``{"node": "relu"}``, ``{"dim": "4*D"}``, ``{"float": "inf"}``.
+In: numbers, text, tuples, lists, dicts, dims, dtypes, types, slices, nodes. Out: values JSON can
+hold. JSON's own kinds stand for themselves (an array is a tuple); the rest is an object with one
+key that says what it is: ``{"dim": "4*D"}``, ``{"float": "inf"}``, ``{"node": "relu"}``, or, in the
+table of calls of a file, ``{"input": 0}`` for a node's first operand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -20,20 +22,32 @@ from fxlite.graph import Node
 from fxlite.types import TensorType, parse_type
 
 
-def encode(value: Any) -> Any:
-    """A value as JSON. Raises TypeError for what is not data."""
+@dataclass(frozen=True)
+class Operand:
+    """Stands in a call for the node's operand of that number."""
+
+    number: int
+
+
+def by_name(node: Node) -> Any:
+    """``{"node": "relu"}``"""
+    return {"node": node.name}
+
+
+def encode(value: Any, node_data: Callable[[Node], Any] = by_name) -> Any:
+    """A value as JSON, its nodes as ``node_data`` says. Raises TypeError for what is not data."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, Node):
-        return {"node": value.name}
+        return node_data(value)
     if isinstance(value, tuple):
-        return [encode(v) for v in value]
+        return [encode(v, node_data) for v in value]
     if isinstance(value, list):
-        return {"list": [encode(v) for v in value]}
+        return {"list": [encode(v, node_data) for v in value]}
     if isinstance(value, dict):
-        return {"dict": [[encode(k), encode(v)] for k, v in value.items()]}
+        return {"dict": [[encode(k), encode(v, node_data)] for k, v in value.items()]}
     if isinstance(value, DType):
         return {"dtype": value.name}
     if isinstance(value, TensorType):
@@ -45,31 +59,33 @@ def encode(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be saved")
 
 
-def decode(value: Any, nodes: Mapping[str, Node]) -> Any:
-    """The value of :func:`encode`; ``nodes`` are the nodes made so far, by name."""
+def refuse(kind: str, content: Any) -> Any:
+    """The reader for places where no node may stand."""
+    raise FileFormatError(f"unknown kind of value {kind!r}")
+
+
+def decode(value: Any, read_node: Callable[[str, Any], Any] = refuse) -> Any:
+    """The value of :func:`encode`. ``read_node(kind, content)`` reads what stands for a node."""
     if not isinstance(value, (dict, list)):
         return value
     if isinstance(value, list):
-        return tuple(decode(v, nodes) for v in value)
+        return tuple([decode(v, read_node) for v in value])
     if len(value) != 1:
         raise FileFormatError(f"expected one key that says what the value is, not {list(value)}")
     ((kind, content),) = value.items()
-    if kind == "node":
-        if content not in nodes:
-            raise FileFormatError(f"the value {content!r} is used before it is computed")
-        return nodes[content]
     if kind == "list":
-        return [decode(v, nodes) for v in content]
+        return [decode(v, read_node) for v in content]
     if kind == "dict":
-        return {decode(k, nodes): decode(v, nodes) for k, v in content}
+        return {decode(k): decode(v, read_node) for k, v in content}
     if kind == "slice":
-        return slice(*(decode(v, nodes) for v in content))
-    readers: dict[str, Callable[[Any], Any]] = {
-        "float": float,
-        "dtype": dtypes.dtype,
-        "type": parse_type,
-        "dim": shapes.parse,
-    }
-    if kind not in readers:
-        raise FileFormatError(f"unknown kind of value {kind!r}")
-    return readers[kind](content)
+        return slice(*map(decode, content))
+    reader = _READERS.get(kind)
+    return read_node(kind, content) if reader is None else reader(content)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "dtype": dtypes.dtype,
+    "type": parse_type,
+    "dim": shapes.parse,
+}

@@ -13,25 +13,21 @@ right gives scope and location (file name, line); ``# weights:`` gives the types
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
 import math
-import re
 import textwrap
-import tokenize
 from typing import Any
 
 from fxlite import shapes
 from fxlite.compare import types_equal
 from fxlite.errors import FxliteError, ParseError
 from fxlite.graph import Graph, Node
+from fxlite.graph_comments import listed_weights, origin_of, weights_in
 from fxlite.location import Location, Scope
 from fxlite.op import REGISTRY, Op, lookup
+from fxlite.paused_gc import paused_gc
+from fxlite.text_errors import cut, error_at, error_at_column
 from fxlite.types import TensorType, parse_type
 
-_WEIGHT = re.compile(r"([^\s,]+) (\w+(?:\[[^\]]*\])?)")
-_SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
-_PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
 _SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
     ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
@@ -43,8 +39,9 @@ _NUMBERS = {"inf": math.inf, "nan": math.nan}
 
 
 def parse(text: str) -> Graph:
-    """The graph that prints as ``text``. Raises ParseError naming the line."""
-    return _Parser(textwrap.dedent(text)).run()
+    """The graph that prints as ``text``. Raises ParseError with line and column."""
+    with paused_gc():
+        return _Parser(textwrap.dedent(text)).run()
 
 
 class _Parser:
@@ -57,28 +54,26 @@ class _Parser:
         self.weight_types: dict[str, TensorType | None] = {}
         self.listed: list[str] = []  # weights of the comment that are still to be made, last first
         self.dims: set[str] = set()
-        self.comments: dict[int, str] = {}
         self.origin: tuple[Scope | None, Location | None] = (None, None)
-        self.operators: dict[tuple[str, int], Op] = {
-            (op.symbol, len(op.tensor_kinds)): op for op in REGISTRY.values() if op.symbol
-        }
+        self.origins: dict[str, tuple[Scope | None, Location | None]] = {}  # by comment
+        self.operators = {(o.symbol, len(o.tensor_kinds)): o for o in REGISTRY.values() if o.symbol}
 
     def error(self, at: Any, message: str) -> ParseError:
-        line = at if isinstance(at, int) else getattr(at, "lineno", 1)
-        shown = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return ParseError(f"line {line}: {message}\n  {shown}")
+        return error_at(self.lines, at, message)
 
     # -- the whole -----------------------------------------------------------------------------
     def run(self) -> Graph:
         try:
             tree = ast.parse(self.text)
         except SyntaxError as error:
-            raise self.error(error.lineno or 1, f"not Python text: {error.msg}") from None
+            number, column = error.lineno or 1, (error.offset or 1) - 1
+            message = f"not Python text: {error.msg}"
+            raise error_at_column(self.lines, number, column, 1, message) from None
         body = [s for s in tree.body if not isinstance(s, ast.ImportFrom)]
         if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
             raise self.error(1, "expected one function: def forward(self, x: f32[B,3]):")
         function = body[0]
-        self._read_comments()
+        self.weight_types = listed_weights(self.lines)
         self._reserve(function)
         self._placeholders(function)
         for statement in function.body:
@@ -90,35 +85,13 @@ class _Parser:
     def _reserve(self, function: ast.FunctionDef) -> None:
         """Keep the names of the text for their lines: weights get other ones. Note which of the
         weights in the comment are read."""
-        read: set[str] = set()
-        for part in ast.walk(function):
-            if isinstance(part, (ast.Attribute, ast.Subscript)):
-                with contextlib.suppress(ParseError):
-                    read.add(self._path(part))
-        self.listed = [t for t in reversed(self.weight_types) if t in read]
+        if self.weight_types:
+            read = weights_in(self.text)
+            self.listed = [t for t in reversed(self.weight_types) if t in read]
         for statement in function.body:
             name = _assigned(statement)
             if name is not None:
                 self.graph._namer.taken.add(name)
-
-    def _read_comments(self) -> None:
-        weights: list[str] = []
-        last = 0  # line of the comment about weights so far
-        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
-            if token.type != tokenize.COMMENT:
-                continue
-            text = token.string[1:].strip()
-            alone = not self.lines[token.start[0] - 1][: token.start[1]].strip()
-            if text.startswith("weights:"):
-                weights.append(text.removeprefix("weights:"))
-                last = token.start[0]
-            elif alone and token.start[0] == last + 1 and _WEIGHT.match(text):
-                weights.append(text)
-                last = token.start[0]
-            elif not alone:
-                self.comments[token.start[0]] = text
-        for target, type_text in _WEIGHT.findall(" ".join(weights)):
-            self.weight_types[target] = None if type_text == "None" else parse_type(type_text)
 
     def _placeholders(self, function: ast.FunctionDef) -> None:
         arguments = function.args
@@ -182,19 +155,18 @@ class _Parser:
         )
 
     def _read_origin(self, statement: ast.stmt) -> None:
-        """Scope and location from the comment; without one they are those of the line before."""
-        comment = self.comments.get(statement.end_lineno or statement.lineno)
-        if comment is None:
-            return
-        scope, place = None, None
-        found = _PLACE.search(comment)
-        if found:
-            place = Location(resolved=(found[1].strip(), int(found[2]), "", ""))
-            comment = comment[: found.start()]
-        found = _SCOPE.fullmatch(comment.strip())
-        if found:
-            scope = Scope(found[1], found[2])
-        self.origin = (scope, place)
+        """Scope and location from the comment on the right or on the line before; without one they
+        are those of the line before."""
+        end = statement.end_lineno or statement.lineno
+        comment = cut(self.lines[end - 1], statement.end_col_offset or 0, None).strip()
+        if not comment.startswith("#"):
+            comment = self.lines[statement.lineno - 2].strip()
+            if not comment.startswith("#") or origin_of(comment[1:].strip())[1] is None:
+                return
+        comment = comment[1:].strip()
+        if comment not in self.origins:
+            self.origins[comment] = origin_of(comment)
+        self.origin = self.origins[comment]
 
     def _define(self, at: ast.stmt, name: str, value: ast.expr, declared: Any) -> None:
         node = self._expression(value, name, declared)
@@ -203,7 +175,8 @@ class _Parser:
         if node.name != name:
             self.values[name] = node  # w = self.fc.weight: another name for it
         if declared is not None and node.type is not None and not types_equal(node.type, declared):
-            raise self.error(at, f"{name} is declared {declared}, but it is {node.type}")
+            annotation = getattr(at, "annotation", at)
+            raise self.error(annotation, f"{name} is declared {declared}, but it is {node.type}")
 
     def _new(
         self, at: Any, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -236,9 +209,10 @@ class _Parser:
             return self._name(value)
         if isinstance(value, (ast.Attribute, ast.Subscript)):
             return self._weight(value)
-        literal = self._try_literal(value)
-        if literal is not _NOT_LITERAL:
-            return literal
+        if not self._has_tensor(value):
+            literal = self._try_literal(value)
+            if literal is not _NOT_LITERAL:
+                return literal
         if isinstance(value, ast.BinOp):
             return self._operator(value, value.op, (value.left, value.right), name)
         if isinstance(value, ast.Compare) and len(value.ops) == 1:
@@ -246,6 +220,14 @@ class _Parser:
         if isinstance(value, ast.UnaryOp):
             return self._operator(value, value.op, (value.operand,), name)
         raise self.error(value, f"expected a value, not {ast.unparse(value)!r}")
+
+    def _has_tensor(self, value: ast.expr) -> bool:
+        """True where an operator surely has a tensor operand; the rest is tried as a literal."""
+        if isinstance(value, ast.BinOp):
+            return self._has_tensor(value.left) or self._has_tensor(value.right)
+        if isinstance(value, ast.UnaryOp):
+            return self._has_tensor(value.operand)
+        return isinstance(value, ast.Name) and value.id in self.values
 
     def _operator(self, at: ast.expr, op: Any, operands: Any, name: str | None) -> Node:
         symbol = (_SYMBOLS if len(operands) == 2 else _UNARY).get(type(op))
@@ -296,18 +278,14 @@ class _Parser:
         function = call.func
         if any(k.arg is None for k in call.keywords):
             raise self.error(call, "expected name=value, not **")
-        is_op = (
-            isinstance(function, ast.Attribute)
-            and isinstance(function.value, ast.Name)
-            and function.value.id == "ops"
-        )
-        if not is_op:
+        op_name = _op_name(function)
+        if op_name is None:
             target = self._path(function)
             args = tuple(self._structure(a) for a in call.args)
             kwargs = {str(k.arg): self._structure(k.value) for k in call.keywords}
             return self._new(call, "call_module", target, args, kwargs, name, declared)
         try:
-            op = lookup(function.attr)  # type: ignore[attr-defined]
+            op = lookup(op_name)
         except FxliteError as error:
             raise self.error(call, str(error)) from None
         parameters = list(op.signature.parameters)
@@ -382,14 +360,34 @@ class _Parser:
     def _type(self, value: ast.expr) -> Any:
         if isinstance(value, (ast.Tuple, ast.List)):
             return tuple(self._type(v) for v in value.elts)
+        if isinstance(value, ast.Dict):
+            keys = [self._source(k) if k is not None else "" for k in value.keys]
+            return dict(zip(keys, map(self._type, value.values)))
         try:
-            return parse_type(ast.unparse(value))
+            return parse_type(self._source(value))
         except FxliteError as error:
             raise self.error(value, str(error)) from None
+
+    def _source(self, value: ast.expr) -> str:
+        """The text of an expression. (``ast.unparse`` takes longer than everything else.)"""
+        if value.lineno != value.end_lineno:
+            return ast.unparse(value)
+        return cut(self.lines[value.lineno - 1], value.col_offset, value.end_col_offset)
 
 
 _NOT_LITERAL = object()
 _DIM_FUNCTIONS = {"Min", "Max", "Mod", "min", "max"}
+
+
+def _op_name(function: ast.expr) -> str | None:
+    """``ops.relu`` -> ``relu``; likewise ``ops.wrapped.helpers.scale``, a function given
+    to fx.wrap; None for what is no op."""
+    parts: list[str] = []
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    is_op = isinstance(function, ast.Name) and function.id == "ops" and parts
+    return ".".join(reversed(parts)) if is_op else None
 
 
 def _assigned(statement: ast.stmt) -> str | None:

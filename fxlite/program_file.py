@@ -20,7 +20,7 @@ from fxlite.graph_module import GraphModule
 from fxlite.location import is_own_file
 from fxlite.nn.module import Module, StateDictError
 from fxlite.serialize import load, load_safetensors
-from fxlite.tracer import symbolic_trace
+from fxlite.tracing import symbolic_trace
 
 
 class ProgramError(FxliteError):
@@ -72,7 +72,7 @@ def load_program(text: str, weights: str | None = None) -> Any:
         path, colon, name = text.rpartition(":")
         if not colon or not path.endswith(".py"):
             raise ProgramError(f"{text!r} does not name a program; write FILE.py:NAME or FILE.fxl")
-        program = _instance(_find(path, name), text)
+        program = _instance(find_object(path, name), text)
     if isinstance(program, Module):
         program.eval()
     if weights is not None:
@@ -86,8 +86,8 @@ def _saved(path: str) -> Any:
     return load(path)
 
 
-def _find(path: str, name: str) -> Any:
-    """The object ``name`` of a Python file."""
+def find_object(path: str, name: str) -> Any:
+    """The object ``name`` of a Python file, which is run. Raises ProgramError."""
     file = Path(path).resolve()
     if not file.is_file():
         raise ProgramError(f"there is no file {path}{_near_files(Path(path))}")

@@ -2,14 +2,15 @@
 
 In: a GraphModule. Out: a file, or bytes for pickle; and back, the identical graph: names, order,
 types, scope, loc, meta, tied weights. Loading traces nothing and runs no code from the file: names
-must be identifiers, ops must be in the registry, and the graph is linted.
+must be identifiers, ops must be in the registry, types must be what the ops' rules give.
 
 A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safetensors``::
 
-    {"format": "fxlite", "version": 1, "name": ..., "training": ...,
+    {"format": "fxlite", "version": 2, "name": ..., "training": ...,
      "weights": {path: {"kind": "parameter" | "buffer", "same_as": path}},
-     "scopes": [[path, class]], "locations": [[file, line, function, expression]],
-     "nodes": [{"name", "op", "target", "args", "kwargs", "type", "scope", "loc", "meta"}]}
+     "graph": {see graph_data.py}, "modules": {path: {"name", "training", "graph"}}}
+
+``modules`` are the GraphModules that the graph calls.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import os
 import warnings
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +28,14 @@ import ml_dtypes
 import numpy as np
 
 from fxlite.errors import FileFormatError, FxliteError
-from fxlite.graph import OPCODES, Graph, Node
+from fxlite.file_version_1 import from_version_1
+from fxlite.graph_data import check_path, describe, rebuild
 from fxlite.graph_module import GraphModule
-from fxlite.json_values import decode, encode
-from fxlite.location import Location, Scope
-from fxlite.nn.module import Module, Parameter
-from fxlite.op import Op, lookup
+from fxlite.nn.module import Parameter
+from fxlite.paused_gc import paused_gc
+from fxlite.types import type_of
 
-VERSION = 1
+VERSION = 2
 _GRAPH, _WEIGHTS = "graph.json", "weights.safetensors"
 
 
@@ -115,7 +117,12 @@ def load_if_saved(root: Any) -> Any:
 def to_bytes(gm: GraphModule) -> bytes:
     """The contents of a ``.fxl`` file."""
     arrays, weights = _collect_weights(gm)
-    content = _describe(gm) | {"weights": weights}
+    dropped: list[str] = []
+    header = {"format": "fxlite", "version": VERSION}
+    content = header | _describe_module(gm, dropped) | {"weights": weights}
+    if dropped:
+        more = f" and {len(dropped) - 5} more" if len(dropped) > 5 else ""
+        warnings.warn(f"not saved: {', '.join(dropped[:5])}{more}", stacklevel=3)
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         text = json.dumps(content, allow_nan=False, separators=(",", ":"))
@@ -131,11 +138,13 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def from_bytes(data: bytes, name: str = "the data") -> GraphModule:
     """The module from :func:`to_bytes`."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, paused_gc():
             content = json.loads(archive.read(_GRAPH))
             _check_header(content, name)
+            if content["version"] == 1:
+                content = from_version_1(content)
             arrays = _arrays(archive.read(_WEIGHTS), name)
-        return _rebuild(content, arrays)
+            return _rebuild_module(content, _weights(content["weights"], arrays))
     except FileFormatError:
         raise
     except zipfile.BadZipFile:
@@ -185,142 +194,71 @@ def _collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, weights
 
 
-def _describe(gm: GraphModule) -> dict[str, Any]:
-    scopes: dict[Scope, int] = {}
-    places: dict[Location, int] = {}
-    dropped: list[str] = []
-    nodes = []
-    for node in gm.graph.nodes:
-        if node.op == "call_module":
+def _describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
+    modules: dict[str, Any] = {}
+    for node in gm.graph.find_nodes(op="call_module"):
+        module = gm.get_submodule(node.target)
+        if not isinstance(module, GraphModule):
             raise FileFormatError(
                 f"{node.describe()} calls the leaf module self.{node.target}, whose code cannot be "
                 f"saved as data; trace without leaf="
             )
-        entry: dict[str, Any] = {"name": node.name, "op": node.op}
-        entry["target"] = node.target.name if isinstance(node.target, Op) else node.target
-        entry["args"] = [encode(a) for a in node.args]
-        if node.kwargs:
-            entry["kwargs"] = {k: encode(v) for k, v in node.kwargs.items()}
-        if node.type is not None:
-            entry["type"] = encode(node.type)
-        if node.scope is not None:
-            entry["scope"] = scopes.setdefault(node.scope, len(scopes))
-        if node.loc is not None:
-            entry["loc"] = places.setdefault(node.loc, len(places))
-        meta = _encode_meta(node, dropped)
-        if meta:
-            entry["meta"] = meta
-        nodes.append(entry)
-    if dropped:
-        more = f" and {len(dropped) - 5} more" if len(dropped) > 5 else ""
-        warnings.warn(f"not saved: {', '.join(dropped[:5])}{more}", stacklevel=4)
-    return {
-        "format": "fxlite", "version": VERSION, "name": gm.name, "training": gm.training,
-        "scopes": [[s.path, s.class_name] for s in scopes],
-        "locations": [[p.file, p.line, p.function, p.expression] for p in places], "nodes": nodes,
-    }  # fmt: skip
-
-
-def _encode_meta(node: Node, dropped: list[str]) -> dict[str, Any]:
-    meta: dict[str, Any] = {}
-    for key, value in node.meta.items():
-        try:
-            if not isinstance(key, str):
-                raise TypeError
-            meta[key] = encode(value)
-        except TypeError:
-            dropped.append(f"meta[{key!r}] of {node.name} ({type(value).__name__})")
-    return meta
+        if node.target not in modules:
+            modules[node.target] = _describe_module(module, dropped)
+    content = {"name": gm.name, "training": gm.training, "graph": describe(gm.graph, dropped)}
+    return content | {"modules": modules} if modules else content
 
 
 # -- reading ---------------------------------------------------------------------------------------
-def _rebuild(content: dict[str, Any], arrays: dict[str, Any]) -> GraphModule:
-    holder = _weights(content["weights"], arrays)
-    scopes = [Scope(_line(path), _line(name)) for path, name in content["scopes"]]
-    places = [
-        Location(resolved=(_line(file), int(line), _line(function), str(expression)))
-        for file, line, function, expression in content["locations"]
-    ]
-    owner = Module()
-    graph = Graph(owner)
-    nodes: dict[str, Node] = {}
-    for entry in content["nodes"]:
-        name, op, target = entry["name"], entry["op"], entry["target"]
-        _check_names(name, op, target)
-        args = tuple(decode(a, nodes) for a in entry["args"])
-        kwargs = {k: decode(v, nodes) for k, v in entry.get("kwargs", {}).items()}
-        scope, loc = entry.get("scope"), entry.get("loc")
-        graph.current_origin = (
-            None if scope is None else scopes[scope],
-            None if loc is None else places[loc],
-        )
-        stored = decode(entry["type"], nodes) if "type" in entry else None
-        function = lookup(target) if op == "call_function" else target
-        graph.owning_module = None  # types come from the file, and lint compares them
-        node = graph.create_node(op, function, args, kwargs, name, stored)
-        if node.name != name:
-            raise FileFormatError(f"the name {name!r} is used twice or not allowed")
-        node.meta = {k: decode(v, nodes) for k, v in entry.get("meta", {}).items()}
-        nodes[name] = node
-    graph.current_origin = None
+def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> GraphModule:
+    """A module from its graph and weights; those of a module it calls are under that path."""
+    modules = content.get("modules", {})
+    holder: dict[str, Any] = {path: weight.value for path, weight in weights.items()}
+    for path, inner in modules.items():
+        check_path(path)
+        dot = f"{path}."
+        own = {p.removeprefix(dot): w for p, w in weights.items() if p.startswith(dot)}
+        holder[path] = _rebuild_module(inner, own)
+    graph = rebuild(content["graph"])
+    for node in graph.find_nodes(op="call_module"):
+        if node.target not in modules:
+            raise FileFormatError(
+                f"{node.name} calls self.{node.target}, which is not a module of the file"
+            )
     gm = GraphModule(holder, graph, str(content["name"]))
-    for path, entry in content["weights"].items():
-        if entry.get("persistent") is False:
-            parent = gm.get_submodule(path.rpartition(".")[0])
-            parent._non_persistent.add(path.rpartition(".")[2])
+    for path, weight in weights.items():
+        if not weight.persistent:
+            parent, _, name = path.rpartition(".")
+            gm.get_submodule(parent)._non_persistent.add(name)
     gm.training = bool(content["training"])
-    graph.lint()
     _check_weight_types(gm)
     return gm
 
 
-def _weights(entries: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
-    holder: dict[str, Any] = {}
+@dataclass(frozen=True)
+class _Weight:
+    value: Any
+    persistent: bool
+
+
+def _weights(entries: dict[str, Any], arrays: dict[str, Any]) -> dict[str, _Weight]:
+    made: dict[str, _Weight] = {}
     for path, entry in entries.items():
-        _check_path(path)
+        check_path(path)
+        same_as, is_parameter = entry.get("same_as", path), entry["kind"] == "parameter"
         if entry.get("none"):
-            holder[path] = None
-            continue
-        value = arrays[entry.get("same_as", path)]
-        if "same_as" in entry and entry["kind"] == entries[entry["same_as"]]["kind"]:
-            holder[path] = holder[entry["same_as"]]
-        elif entry["kind"] == "parameter":
-            holder[path] = Parameter(value, entry.get("requires_grad", True))
+            value = None
+        elif same_as != path and entry["kind"] == entries[same_as]["kind"]:
+            value = made[same_as].value
+        elif is_parameter:
+            value = Parameter(arrays[same_as], entry.get("requires_grad", True))
         else:
-            holder[path] = value
-    return holder
-
-
-def _check_names(name: Any, op: Any, target: Any) -> None:
-    """Names end in the regenerated source, so they must be what they seem to be."""
-    if op not in OPCODES or op == "call_module":
-        raise FileFormatError(f"unknown opcode {op!r}")
-    if not isinstance(name, str) or not name.isidentifier():
-        raise FileFormatError(f"{name!r} cannot be the name of a value")
-    if op == "placeholder" and not (isinstance(target, str) and target.isidentifier()):
-        raise FileFormatError(f"{target!r} cannot be the name of an input")
-    if op == "get_attr":
-        _check_path(target)
-
-
-_RESERVED = frozenset(Module().__dict__) | {"_graph", "_code", "_forward", "_signature", "_ledger"}
-
-
-def _check_path(path: Any) -> None:
-    parts = path.split(".") if isinstance(path, str) else [""]
-    for part in parts:
-        if not (part.isidentifier() or part.isdigit()) or part in _RESERVED:
-            raise FileFormatError(f"{path!r} cannot be the path of a weight")
-
-
-def _line(value: Any) -> str:
-    """Text for comments, which must stay on one line."""
-    return " ".join(str(value).split())
+            value = arrays[same_as]
+        made[path] = _Weight(value, entry.get("persistent", True))
+    return made
 
 
 def _check_weight_types(gm: GraphModule) -> None:
-    from fxlite.types import type_of
-
     for node in gm.graph.find_nodes(op="get_attr"):
         actual = type_of(gm.get_attribute(node.target))
         if node.type is not None and actual != node.type:

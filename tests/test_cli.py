@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -121,9 +122,11 @@ def test_trace_prints_what_parses(folder: Path, capsys: pytest.CaptureFixture[st
 def test_trace_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "trace", "net.py:Net", "-i", X, "--table")
     lines = out.splitlines()
-    assert status == 0 and lines[0].split() == ["opcode", "name", "type", "value", "origin"]
+    assert status == 0 and lines[0].split() == ["opcode", "name", "type", "value", "#", "origin"]
     assert max(map(len, lines)) <= 100
-    assert any("call_function" in t and "f32[B,4,8,8]" in t and "net.py:18" in t for t in lines)
+    at = next(n for n, t in enumerate(lines) if t.startswith("call_function  conv2d "))
+    assert "f32[B,4,8,8]" in lines[at] and "ops.conv2d(x, self.conv.weight" in lines[at]
+    assert any("# conv (Conv2d), net.py:18" in t for t in lines)
 
 
 def test_trace_without_types(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,6 +326,46 @@ def test_weights_of_a_function(folder: Path) -> None:
     fx.save_safetensors({"a": np.zeros(1)}, "a.safetensors")
     with pytest.raises(ProgramError, match="the program is a function"):
         load_program("net.py:function", "a.safetensors")
+
+
+# -- diff ------------------------------------------------------------------------------------------
+def test_diff_of_passes_writes_files_and_says_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--passes", "fuse_conv_bn, dce", "--html", "d.html", "--json", "d.json")
+    status, out, err = run(capsys, "diff", "net.py:Net", "--input", X, *options)
+    assert (status, err) == (1, "")
+    assert "- batch_norm: f32[B,4,8,8] = " in out and "1 removed, 0 added, 0 changed" in out
+    assert out.endswith("d.html written\nd.json written\n")
+    assert (folder / "d.html").read_text().startswith("<!DOCTYPE html>")
+    data = json.loads((folder / "d.json").read_text())
+    assert data["counts"]["removed"] == 1 and not data["same"]
+    status, out, err = run(capsys, "diff", "net.py:Net", "--input", X, *options[:2], "--json", "-")
+    assert (status, json.loads(out)["counts"]) == (1, data["counts"])
+
+
+def test_diff_of_two_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fx.save(fx.symbolic_trace(load_program("net.py:instance"), x="f32[B,1,8,8]"), "net.fxl")
+    assert run(capsys, "diff", "net.fxl", "net.fxl") == (0, "no difference\n", "")
+    status, out, _ = run(capsys, "diff", "net.py:Net", "net.py:Lookup", "--context", "0")
+    assert status == 1 and "- conv2d" in out and "+ embedding" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("net.py:Net",), "give two programs"),
+        (("net.py:Net", "net.py:Net", "--passes", "dce"), "give two programs"),
+        (("net.py:Net", "--passes", "dec"), "did you mean dce"),
+        (("net.py:Net", "none.py:Net"), "there is no file none.py"),
+        (("net.py:Net", "net.py:Net", "--context", "few"), "is not a number of lines"),
+    ],
+)
+def test_what_diff_cannot_do_is_two(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    status, out, err = run(capsys, "diff", *arguments)
+    assert (status, out) == (2, "") and message in err
 
 
 # -- info ------------------------------------------------------------------------------------------

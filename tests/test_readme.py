@@ -47,6 +47,7 @@ def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
 
 def test_the_tour_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
     registered = dict(passes.PASSES)
     try:
@@ -108,6 +109,7 @@ def update() -> None:
     made, position = [], 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        os.environ["FXLITE_REPRO_DIR"] = folder
         for block, printed in outputs(text):
             shown = f"\n```text\n{printed}```\n" if printed else ""
             made += [text[position : block.start()], f"```python\n{block['code']}```\n{shown}"]

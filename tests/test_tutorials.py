@@ -37,8 +37,55 @@ def check_trace_and_compile(output: str) -> None:
     assert len(right) == 3 and len(set(right)) == 1
 
 
+def check_write_a_pass(output: str) -> None:
+    assert "QueryMatch(exp, add, div)" in output
+    assert "+ silu: f32[B,T,64] = ops.silu(linear)" in output
+    assert "4 removed, 1 added, 0 changed" in output
+    assert re.search(
+        r"^join_linears +15 → 17 +concat \+1, linear -1, slice \+2 +2 run", output, re.M
+    )
+    assert "undone: const_fold\nundone: join_linears\nrolled back\n" in output
+    line = 1 + source("02_write_a_pass").index("        gate = gate / (1 + np.exp(-gate))")
+    error = output[output.index("pass cheaper_activation is declared exact, but it changed") :]
+    assert f"02_write_a_pass.py:{line}: gate / (1 + np.exp(-gate))" in error.splitlines()[1]
+    wrong = re.findall(r"^ *(expected 0.\d+, got 0.\d+ at .*)$", error, re.M)
+    assert len(wrong) == 2 and wrong[0] == wrong[1], "the file shows what the error says"
+    assert "the file ends with status 1:" in error
+    assert output.endswith("my_fusion.py\ntest_my_fusion.py\n")
+
+
+def check_when_a_pass_does_not_fire(output: str) -> None:
+    refused = re.findall(r"^(\w+) at (\w+): (.*); (\S+) bytes$", output, re.M)
+    assert [(r[0], r[3]) for r in refused] == [
+        ("hard_swish", "393216*B"),
+        ("fuse_conv_bn", "131072*B"),
+    ]
+    assert refused[1][2] == "conv2d_2 is read by mul_3 too"
+    assert "hard_swish does not match anywhere\n1. div_2: " in output
+    assert "| return F.relu6(y + 3) * y / 6\n" in output
+    assert "\n     edit: write relu6 instead of clip\n" in output
+    assert "hard_swish does not match at div_2 (03_when" in output
+    assert re.search(r"^hard_swish +\d+ +1 +1 ", output, re.M)
+    assert re.search(r"^hard_swish_relu6 +\d+ +1 +0 ", output, re.M)
+    assert "\n2 hardswish\n" in output
+    assert "loops: factor_out, multiply_out: " in output
+    assert "refused: rule_set does not end: factor_out -> multiply_out -> factor_out" in output
+    assert re.search(r"^conv2d:users\(>1\) +conv2d_2$", output, re.M)
+    assert "\n2 problems\n" in output and "\nfixed: no problems: " in output
+    assert "  instead: y = np.where(y.mean() > 0, y - y.mean(), y)\n" in output
+    assert "2 checks passed" in output and "1 of 1 check failed" in output
+
+
+def source(tutorial: str) -> list[str]:
+    return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
+
+
 #: What the output of a tutorial must show.
-CHECKS = {"01_trace_and_compile": check_trace_and_compile}
+CHECKS = {
+    "01_trace_and_compile": check_trace_and_compile,
+    "02_write_a_pass": check_write_a_pass,
+    "03_when_a_pass_does_not_fire": check_when_a_pass_does_not_fire,
+}
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda p: p.stem)

@@ -78,7 +78,7 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
     result = case.expected
     if result is None:
         with np.errstate(all="ignore"):
-            result = module(**case.inputs)
+            result = module.run_flat(case.inputs)
     for name, array in zip(program.outputs, flat_results(result), strict=True):
         data = np.ascontiguousarray(array).tobytes()
         (folder / f"{number}_out_{name}.bin").write_bytes(data)
@@ -86,6 +86,8 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
 
 def flat_results(result: Any) -> list[Array]:
     """The arrays of a nested result, in order."""
+    if result is None:  # a part that is no array
+        return []
     if isinstance(result, (tuple, list)):
         return [array for part in result for array in flat_results(part)]
     if isinstance(result, dict):

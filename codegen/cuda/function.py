@@ -18,6 +18,7 @@ from typing import Any
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
 from fxlite.codegen.folder import write_folder
+from fxlite.codegen.nested import flat_arguments, restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
 from fxlite.codegen.runtime.cuda_shim import ShimModule
@@ -59,8 +60,6 @@ class CudaFunction:
         device: int | str | None = None,
         stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        from fxlite.codegen.backends import restructure
-
         self.graph_module = module
         with stage("optimize"):
             self.optimized, self.passes = optimize(module)
@@ -95,6 +94,7 @@ class CudaFunction:
                 f"{self.program.name} was compiled for {', '.join(self.cubins)} and has no device, "
                 "so it cannot be called; leave device= out where there is a GPU"
             )
+        args, kwargs = flat_arguments(self.graph_module, args, kwargs)
         result = self.function(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)
 

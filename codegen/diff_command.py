@@ -1,0 +1,64 @@
+"""What ``fxlite diff`` does.
+
+In: parsed options and a console. Out: what changed from one program to another, or from a program
+to itself after some passes; maybe as HTML and JSON; and 0 where nothing did, 1 where something did,
+2 where the programs cannot be compared or the arguments are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from fxlite.errors import FxliteError
+from fxlite.graph_diff import GraphDiff, diff
+from fxlite.graph_module import GraphModule
+from fxlite.passes import PassManager
+from fxlite.passes.pass_names import find_passes
+from fxlite.program_file import trace_program
+
+
+class UsageError(FxliteError):
+    """The options of ``fxlite diff`` do not go together."""
+
+
+def diff_command(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite diff A B`` and ``fxlite diff A --passes cse,dce``. Returns the exit status; raises
+    UsageError, and what loading, tracing and passes raise."""
+    found = diff(*_modules(options), context=options.context)
+    if options.html:
+        found.to_html(options.html)
+    if options.json == "-":
+        print(json.dumps(found.to_json(), indent=1))
+        return int(bool(found))
+    if options.json:
+        text = json.dumps(found.to_json(), indent=1, ensure_ascii=False)
+        Path(options.json).write_text(f"{text}\n", encoding="utf-8")
+    _print(found, console)
+    for path in (options.html, options.json):
+        if path:
+            console.print(f"{path} written", soft_wrap=True, markup=False)
+    return int(bool(found))
+
+
+def _modules(options: argparse.Namespace) -> tuple[GraphModule, GraphModule]:
+    """What to compare."""
+    if bool(options.passes) == (options.other is not None):
+        raise UsageError(
+            "give two programs, fxlite diff A B, or one and passes, fxlite diff A --passes cse,dce"
+        )
+    _, before = trace_program(options.program, options.weights, options.input)
+    if options.other is not None:
+        return before, trace_program(options.other, options.weights, options.input)[1]
+    return before, PassManager(find_passes(options.passes))(before)
+
+
+def _print(found: GraphDiff, console: Console) -> None:
+    if console.is_terminal:
+        console.print(found)
+    else:  # a file or a pipe: text as it is, whatever the terminal's width
+        sys.stdout.write(f"{found}\n")

@@ -1,0 +1,70 @@
+"""The long run: ``python -m tests.fuzz --examples 2000 [--seed N]``.
+
+Prints what was tried: graphs, nodes, rewrites by kind. On a failure it prints the smallest example
+that hypothesis finds, how to run it again, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.example import Counts, check
+
+
+def main() -> int:
+    """Run the command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--examples", type=int, default=2000, help="programs to try (2000)")
+    parser.add_argument("--seed", type=int, help="of the choices; a random one is printed")
+    parser.add_argument("--repro", metavar="BLOB", help="run the example of an earlier failure")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.randrange(10**6)
+    counts, start = Counts(), time.perf_counter()
+    found = run(options.examples, seed, counts, options.repro)
+    print(counts)
+    print(f"seed {seed}, {time.perf_counter() - start:.0f} s")
+    if found is None:
+        return 0
+    print("\nFAILED; the smallest example found:\n")
+    traceback.print_exception(found, limit=-6)
+    print(
+        f"\nThe whole run again: python -m tests.fuzz --examples {options.examples} --seed {seed}"
+    )
+    print("This example alone: python -m tests.fuzz --repro BLOB, with the BLOB above")
+    return 1
+
+
+def run(examples: int, seed: int, counts: Counts, repro: str | None = None) -> Exception | None:
+    """Check ``examples`` programs; the error of the smallest that fails."""
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=examples, deadline=None, database=None, print_blob=True,
+        suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+        phases=(Phase.generate, Phase.shrink),
+    )  # fmt: skip
+    @given(st.data())
+    def example(data: st.DataObject) -> None:
+        check(data.draw, counts)
+        if counts.graphs % 500 == 0:
+            print(f"{counts.graphs} graphs", file=sys.stderr, flush=True)
+
+    if repro is not None:
+        example = hypothesis.reproduce_failure(hypothesis.__version__, repro.encode())(example)
+    try:
+        example()
+    except Exception as error:
+        return error
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

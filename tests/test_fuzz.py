@@ -1,0 +1,62 @@
+"""The short run of the fuzzer (``python -m tests.fuzz`` is the long one), and that it can fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fxlite as fx
+from fxlite import passes
+from fxlite.passes import PASSES
+from fxlite.passes.base import Pass
+from tests.fuzz.__main__ import run
+from tests.fuzz.example import Counts, check
+from tests.fuzz.results import Reference, exact_difference
+
+
+@settings(
+    max_examples=40, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(st.data())
+def test_random_graphs_under_random_rewrites(data: st.DataObject) -> None:
+    check(data.draw, Counts())
+
+
+def test_a_wrong_pass_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def abs_is_identity(gm: fx.GraphModule) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target="neg"):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+
+    for name in list(PASSES):
+        monkeypatch.setitem(PASSES, name, Pass(abs_is_identity, name, "exact"))
+    counts = Counts()
+    found = run(300, 1, counts)
+    assert isinstance(found, passes.PassError)
+    story = "\n".join(found.__notes__)
+    assert "the program: sizes" in story and "reproduce_failure" in story
+    assert story.count("= -") <= 3, "the example is small"
+
+
+def test_rounding_is_told_from_errors() -> None:
+    gm = fx.symbolic_trace(lambda x: (np.floor(x.sum()), x.sum()), x="f32[8]")
+    x = np.full(8, 0.125, np.float32)  # the sum is 1: rounding decides what floor gives
+    reference = Reference(gm, [x])
+    one = np.float32(1)
+    assert reference.close_difference((one - 1, one - np.float32(1e-7))) is None
+    assert "result 1" in str(reference.close_difference((one, one + np.float32(1e-3))))
+    assert "result 0" in str(Reference(gm, [x + 1]).close_difference((one, one * 9)))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(0.0, -0.0), (1.0, np.nextafter(1, 2)), (np.nan, 1.0), (np.float32(1), 1.0), (1.0, (1.0,))],
+)
+def test_every_bit_counts(a: Any, b: Any) -> None:
+    assert exact_difference(a, a) is None
+    assert exact_difference(a, b) is not None
