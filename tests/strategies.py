@@ -62,7 +62,8 @@ class Drawn:
         return made
 
     def __repr__(self) -> str:
-        return f"sizes {dict(self.sizes)}, seed {self.seed}, special {self.special}\n{self.module.graph}"
+        drawn = f"sizes {dict(self.sizes)}, seed {self.seed}, special {self.special}"
+        return f"{drawn}\n{self.module.graph}"
 
 
 class Builder:
@@ -161,7 +162,7 @@ BINARY = (
     "ne", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide",
     "remainder",
 )  # fmt: skip
-LITERALS = (1, 2, 0, 0.5, -1.0, -0.0, 1.0, 3, -2.5, float("inf"), 1e-3)
+LITERALS = (1, 2, 0, 0.5, -1.0, -0.0, 1.0, 3, -2.5, float("inf"), 1e-300, True)
 
 
 def pointwise_one(b: Builder) -> None:
@@ -452,6 +453,8 @@ def programs(draw: Any, largest: int = 14) -> Drawn:
             b.values[-1].meta["note"] = [before, {"of": b.values[0]}]
     b.graph.current_origin = None
     b.graph.output(result(b))
+    if b.chance():
+        b.graph.placeholders[-1].args = (2.0,)  # its default
     module = fx.GraphModule(b.weights, b.graph)
     module.eval()
     sizes = {name: draw(st.sampled_from((2, 3, 1, 0, 5))) for name in NAMED}

@@ -35,9 +35,8 @@ def main() -> int:
         return 0
     print("\nFAILED; the smallest example found:\n")
     traceback.print_exception(found, limit=-6)
-    print(
-        f"\nThe whole run again: python -m tests.fuzz --examples {options.examples} --seed {seed}"
-    )
+    again = f"--examples {options.examples} --seed {seed}"
+    print(f"\nThe whole run again: python -m tests.fuzz {again}")
     print("This example alone: python -m tests.fuzz --repro BLOB, with the BLOB above")
     return 1
 

@@ -52,7 +52,7 @@ IDENTITIES = (
     Identity("commuted mul", lambda x, y: x * y, lambda x, y: y * x),
     Identity("twice", lambda x: x * 2, lambda x: x + x),
     Identity("minus is plus neg", lambda x, y: x - y, lambda x, y: x + -y),
-    Identity("neg neg", lambda x: np.exp(x), lambda x: np.exp(-(-x)), "exact", is_float),
+    Identity("neg neg", lambda x: np.exp(x), lambda x: np.exp(np.negative(-x)), "exact", is_float),
     Identity("relu as maximum", lambda x: F.relu(x), lambda x: np.maximum(0, x)),
     Identity("relu as where", lambda x: F.relu(x), lambda x: np.where(x <= 0, x * 0, x), "exact",
              is_integer),

@@ -213,11 +213,8 @@ def split(c: Chooser) -> Rewrite:
             part[node] = None if outside else number
         made, kind = passes.split_module(c.gm, part.__getitem__), "split"
     else:
-        ops = sorted({n.target.name for n in calls if n.op == "call_function"})
-        chosen = {name for name in ops if c.chance()}
-        found = passes.partition(
-            c.gm, lambda n: n.op == "call_function" and n.target.name in chosen
-        )
+        chosen = [t for t in dict.fromkeys(n.target for n in calls) if c.chance()]
+        found = passes.partition(c.gm, lambda n: n.target in chosen)
         made, kind = passes.fuse_partitions(c.gm, found), "partition"
     made.graph.lint(full=True)
     flat = passes.inline_modules(made)
@@ -242,7 +239,7 @@ def extracted(c: Chooser, arrays: list[Any]) -> Rewrite:
 
     Record(c.gm).run(*arrays)
     result = part(*[values[p.target] for p in part.graph.placeholders])
-    named = [n for n in _read(part.graph.output_node().args[0])]
+    named = _read(part.graph.output_node().args[0])
     for name, value in zip(named, leaves(result), strict=True):
         assert all(a.tobytes() == b.tobytes() for a, b in zip(leaves(values[name]), [value])), name
     return Rewrite(c.gm, ("extract",))
