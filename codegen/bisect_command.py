@@ -25,10 +25,10 @@ from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
 from fxlite.passes.base import PassError
-from fxlite.passes.exactness import Exactness, allclose, as_exactness, first_mismatch, sqnr
+from fxlite.passes.checking.exactness import Exactness, allclose, as_exactness, first_mismatch, sqnr
+from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.manager import PassManager
 from fxlite.passes.pass_names import find_passes
-from fxlite.passes.repro import write_repro
 from fxlite.program_file import trace_program, unique
 
 #: Results of compiled code are compared with this, unless a pass promises less.

@@ -26,10 +26,10 @@ from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.cost import flops_by_node
 from fxlite.passes.memory import find_peak, peak_memory
-from fxlite.pretty import type_text
 from fxlite.program_file import ProgramError, trace_program, unique
-from fxlite.query import QueryMatch, unknown_places
+from fxlite.query.search import QueryMatch, unknown_places
 from fxlite.shapes import Dim
+from fxlite.text.pretty import type_text
 from fxlite.types import TensorType
 
 #: Nodes listed under a check that failed.

@@ -40,8 +40,8 @@ from fxlite.compiler import compile as compile_program
 from fxlite.console import print_code, show
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
-from fxlite.pretty import fitted_text
 from fxlite.program_file import ProgramError, trace_program, unique
+from fxlite.text.pretty import fitted_text
 
 #: Lines of a graph that are printed; the whole is in graph.txt.
 MOST_LINES = 200

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fxlite.comparison.graph_diff import GraphDiff, diff
 from fxlite.errors import FxliteError
-from fxlite.graph_diff import GraphDiff, diff
 from fxlite.graph_module import GraphModule
 from fxlite.passes import PassManager
 from fxlite.passes.pass_names import find_passes

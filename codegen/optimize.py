@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from fxlite import passes
 from fxlite.graph_module import GraphModule
-from fxlite.passes.inline_modules import flattened
+from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.manager import PassManager
 
 

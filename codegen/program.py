@@ -19,7 +19,7 @@ from fxlite.graph_module import GraphModule
 from fxlite.index import Index, flatten
 from fxlite.passes.group import Group, group
 from fxlite.shapes import Dim
-from fxlite.wrapped import WrappedOp
+from fxlite.tracing.wrapped import WrappedOp
 
 ALIGNMENT = 64
 

@@ -32,15 +32,15 @@ from fxlite.codegen.folder import FolderError
 from fxlite.codegen.python_names import Names, class_name, is_attribute, module_name
 from fxlite.codegen.python_text import Text, dim_lines
 from fxlite.errors import CodegenError
+from fxlite.files.serialize import save_safetensors
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.nn.module import Module, Parameter
-from fxlite.passes.inline_modules import flattened
-from fxlite.pretty import type_text
-from fxlite.serialize import save_safetensors
+from fxlite.passes.cutting.inline_modules import flattened
+from fxlite.text.line_breaking import wrap_code
+from fxlite.text.pretty import type_text
+from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import TensorType, type_of
-from fxlite.wrap import wrap_code
-from fxlite.wrapped import WrappedOp
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 

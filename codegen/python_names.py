@@ -15,8 +15,8 @@ from typing import Any
 from fxlite import shapes
 from fxlite.graph import Graph, Node, nodes_in
 from fxlite.nn.weights import Weights
+from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import TensorType
-from fxlite.wrapped import WrappedOp
 
 _SOFT = frozenset(("match", "case", "type", "_"))
 #: Modules that the text uses, by the names it prefers.

@@ -22,8 +22,8 @@ from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node
 from fxlite.index import Index, to_text
 from fxlite.op import Op
+from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import TensorType
-from fxlite.wrapped import WrappedOp
 
 #: Functions of nn.functional that mean something else than the op of that name.
 _OTHER_MEANING = frozenset(("flatten", "pad", "interpolate", "dropout", "dropout1d", "dropout2d"))

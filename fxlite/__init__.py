@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# pretty first: it imports the module fxlite.wrap, whose name the function wrap takes below
-from fxlite import dtypes, nn, ops, pretty
+from fxlite import dtypes, nn, ops
 from fxlite.dtypes import (
     bfloat16,
     bool_,
@@ -26,38 +25,38 @@ from fxlite.dtypes import (
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter, Transformer
-from fxlite.proxy import Proxy
 from fxlite.pytree import PH
 from fxlite.shapes import dims
-from fxlite.tracer import Tracer
-from fxlite.tracing import symbolic_trace
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.tracing.tracer import Tracer
+from fxlite.tracing.wrapped import wrap
 from fxlite.types import TensorType, parse_type
-from fxlite.wrapped import wrap
 
 if TYPE_CHECKING:
     from fxlite import codegen, passes
-    from fxlite.appending_tracer import GraphAppendingTracer
-    from fxlite.compare import assert_same
+    from fxlite.comparison.compare import assert_same
+    from fxlite.comparison.graph_diff import diff
     from fxlite.compiler import compile
-    from fxlite.graph_diff import diff
-    from fxlite.parser import parse
-    from fxlite.serialize import load, load_safetensors, save, save_safetensors
+    from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
+    from fxlite.text.parser import parse
+    from fxlite.tracing.appending_tracer import GraphAppendingTracer
 
 __version__ = "0.1.0"
 
 #: Names that need passes or code generation (or are seldom needed): imported when first used.
 _LAZY = {
     "compile": "fxlite.compiler",
-    "parse": "fxlite.parser",
-    "save": "fxlite.serialize",
-    "load": "fxlite.serialize",
-    "load_safetensors": "fxlite.serialize",
-    "save_safetensors": "fxlite.serialize",
-    "diff": "fxlite.graph_diff",
-    "assert_same": "fxlite.compare",
-    "GraphAppendingTracer": "fxlite.appending_tracer",
-    "replace_pattern": "fxlite.passes.match",
-    "trace_doctor": "fxlite.doctor",
+    "parse": "fxlite.text.parser",
+    "save": "fxlite.files.serialize",
+    "load": "fxlite.files.serialize",
+    "load_safetensors": "fxlite.files.serialize",
+    "save_safetensors": "fxlite.files.serialize",
+    "diff": "fxlite.comparison.graph_diff",
+    "assert_same": "fxlite.comparison.compare",
+    "GraphAppendingTracer": "fxlite.tracing.appending_tracer",
+    "replace_pattern": "fxlite.passes.rewrite.match",
+    "trace_doctor": "fxlite.tracing.doctor",
     "passes": None,
     "codegen": None,
 }

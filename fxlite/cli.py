@@ -45,7 +45,7 @@ queries:
   :in("layers.*.attn") :at("model.py:31")                   by module, by line
   module("encoder.*") a > b     a chain inside a module
   a > b, c                      several queries
-  pydoc fxlite.query            the whole language
+  pydoc fxlite.query                   the whole language
 
 Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the arguments are.
 """
@@ -288,7 +288,7 @@ def _size(text: str) -> tuple[str, int]:
 
 def _query(text: str) -> str:
     from fxlite.errors import QueryError
-    from fxlite.query_parser import parse_query
+    from fxlite.query.parser import parse_query
 
     try:
         parse_query(text)
@@ -299,7 +299,7 @@ def _query(text: str) -> str:
 
 def _quantity(text: str) -> int:
     from fxlite.errors import QueryError
-    from fxlite.query_values import parse_quantity
+    from fxlite.query.values import parse_quantity
 
     try:
         return parse_quantity(text)
@@ -322,8 +322,8 @@ def _positive(text: str) -> int:
 # -- commands --------------------------------------------------------------------------------------
 def _trace(options: argparse.Namespace, console: Console) -> int:
     from fxlite.console import print_code, show
-    from fxlite.pretty import fitted_text, node_table
     from fxlite.program_file import trace_program
+    from fxlite.text.pretty import fitted_text, node_table
 
     if options.doctor:
         return _doctor(options, console)
@@ -350,8 +350,8 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
 
 def _print_matches(graph: Graph, query: str, console: Console) -> None:
     """The nodes of each match with their places, matches of several nodes apart; then how many."""
-    from fxlite.pretty import node_line
-    from fxlite.query import unknown_places
+    from fxlite.query.search import unknown_places
+    from fxlite.text.pretty import node_line
 
     matches = graph.find(query)
     apart = any(len(match.nodes) > 1 for match in matches)
@@ -367,8 +367,8 @@ def _print_matches(graph: Graph, query: str, console: Console) -> None:
 
 
 def _doctor(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.doctor import trace_doctor
     from fxlite.program_file import load_program, unique
+    from fxlite.tracing.doctor import trace_doctor
 
     program = load_program(options.program, options.weights)
     diagnosis = trace_doctor(program, inputs=unique(options.input, "--input"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
-from fxlite.tracing import symbolic_trace
+from fxlite.tracing.symbolic_trace import symbolic_trace
 
 _BACKENDS: dict[str, Callable[..., Any]] = {}
 

@@ -18,10 +18,10 @@ from fxlite import shapes
 from fxlite.errors import GraphError
 from fxlite.graph import Graph, Node
 from fxlite.op import Op
-from fxlite.proxy import Proxy
 from fxlite.shapes import Dim
 from fxlite.state import active_tracer
-from fxlite.tracer import Tracer
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
 from fxlite.types import TensorType
 
 #: Ops that read a few rows of an operand: no more of it than the result holds.

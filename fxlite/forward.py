@@ -16,7 +16,7 @@ from typing import Any
 
 from fxlite import shapes
 from fxlite.graph import Graph
-from fxlite.pretty import executable_code, forward_code
+from fxlite.text.pretty import executable_code, forward_code
 
 _numbers = itertools.count()
 

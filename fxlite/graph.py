@@ -35,7 +35,7 @@ from fxlite.types import TensorType
 if TYPE_CHECKING:
     from fxlite.nn.module import Module
     from fxlite.pytree import Interface
-    from fxlite.query import QueryMatch
+    from fxlite.query.search import QueryMatch
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
 
@@ -89,7 +89,7 @@ class Graph(NodeStore):
     def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
         """Nodes by a query, ``graph.find("conv2d > batch_norm > relu")``; the language is described
         in :mod:`fxlite.query`. ``sizes`` are values of named dims. Raises QueryError."""
-        from fxlite.query import find
+        from fxlite.query.search import find
 
         return find(self, query, sizes)
 
@@ -400,7 +400,7 @@ class Graph(NodeStore):
         """Structural: the same calls in the same order under any names."""
         if not isinstance(other, Graph):
             return NotImplemented
-        from fxlite.compare import first_difference
+        from fxlite.comparison.compare import first_difference
 
         return first_difference(self, other) is None
 
@@ -408,7 +408,7 @@ class Graph(NodeStore):
 
     # -- text --------------------------------------------------------------------------------
     def __str__(self) -> str:
-        from fxlite.pretty import graph_text
+        from fxlite.text.pretty import graph_text
 
         return graph_text(self)
 
@@ -416,7 +416,7 @@ class Graph(NodeStore):
 
     def print_tabular(self) -> None:
         """Print a table: opcode, name, target, arguments, type, place."""
-        from fxlite.pretty import print_table
+        from fxlite.text.pretty import print_table
 
         print_table(self)
 
@@ -424,13 +424,13 @@ class Graph(NodeStore):
         """Write a picture with shapes and modules: ``.svg`` (nothing to install), ``.dot``,
         ``.png``, ``.pdf``. Raises DrawError for other endings, and where Graphviz is needed and
         missing."""
-        from fxlite.draw import draw
+        from fxlite.drawing.draw import draw
 
         draw(self, path, weights)
 
     def to_dot(self, weights: bool = False) -> str:
         """The graph in Graphviz's DOT language, modules as clusters."""
-        from fxlite.draw import to_dot
+        from fxlite.drawing.draw import to_dot
 
         return to_dot(self, weights)
 

@@ -196,7 +196,7 @@ class GraphModule(Module):
         """Source of ``forward``, for the graph as it is now."""
         self._follow_edits()
         if self.__dict__["_code"] is None:
-            from fxlite.pretty import forward_code
+            from fxlite.text.pretty import forward_code
 
             self.__dict__["_code"] = forward_code(self.graph)
         return self.__dict__["_code"]  # type: ignore[no-any-return]
@@ -352,14 +352,14 @@ class GraphModule(Module):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from fxlite.serialize import from_bytes, to_bytes
+        from fxlite.files.serialize import from_bytes, to_bytes
 
         return (from_bytes, (to_bytes(self),))
 
     # -- text ------------------------------------------------------------------------------------
     def print_readable(self, print_output: bool = True) -> str:
         """Print (and return) the module as a readable class."""
-        from fxlite.pretty import readable
+        from fxlite.text.pretty import readable
 
         text = readable(self)
         if print_output:

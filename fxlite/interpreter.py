@@ -11,9 +11,9 @@ from fxlite import shapes
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule, check_inputs
 from fxlite.op import Op
-from fxlite.proxy import Proxy
 from fxlite.state import active_tracer
-from fxlite.tracer import Tracer
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
 
 
 class Interpreter:

@@ -286,7 +286,7 @@ class Node(NodeFields):
 
     def format_node(self) -> str:
         """One readable line."""
-        from fxlite.pretty import node_line
+        from fxlite.text.pretty import node_line
 
         return node_line(self)
 

@@ -518,7 +518,7 @@ def lookup(name: str) -> Op:
     """The op of that name (an alias works too). Raises ArgumentError with the nearest names."""
     found = REGISTRY.get(name) or ALIASES.get(name)
     if found is None and name.startswith("wrapped."):
-        from fxlite.wrapped import wrapped_op
+        from fxlite.tracing.wrapped import wrapped_op
 
         return wrapped_op(name)
     if found is None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.errors import FxliteError
+from fxlite.files.serialize import load, load_safetensors
 from fxlite.graph_module import GraphModule
 from fxlite.location import is_own_file
 from fxlite.nn.module import Module, StateDictError
-from fxlite.serialize import load, load_safetensors
-from fxlite.tracing import symbolic_trace
+from fxlite.tracing.symbolic_trace import symbolic_trace
 
 
 class ProgramError(FxliteError):

@@ -294,7 +294,7 @@ class NamedDim:
         tracer = active_tracer.get()
         if tracer is None:
             self._number(f"np.{ufunc.__name__}")
-        from fxlite.numpy_api import call_ufunc
+        from fxlite.tracing.numpy_api import call_ufunc
 
         traced = [tracer.size(v) if isinstance(v, NamedDim) else v for v in inputs]  # type: ignore[union-attr]
         return call_ufunc(tracer, ufunc, method, tuple(traced), kwargs)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fxlite.tracer import Tracer
+    from fxlite.tracing.tracer import Tracer
 
 #: The tracer whose program runs in this thread (None: plain eager NumPy).
 active_tracer: ContextVar[Tracer | None] = ContextVar("active_tracer", default=None)

@@ -7,35 +7,36 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
+from fxlite.passes.checking.exactness import Exactness, allclose, exact, sqnr
+from fxlite.passes.checking.repro import write_repro
+from fxlite.passes.checking.verification_report import VerificationReport
+from fxlite.passes.checking.verify import verify, verify_edits
+from fxlite.passes.checking.wrong_rewrite import VerificationError
 from fxlite.passes.const_fold import const_fold
 from fxlite.passes.cse import cse
+from fxlite.passes.cutting.inline_modules import inline, inline_modules
+from fxlite.passes.cutting.minimize import Minimized, minimize
+from fxlite.passes.cutting.partition import Partition, fuse_partitions, partition
+from fxlite.passes.cutting.source_partitions import SourcePartition, source_partitions
+from fxlite.passes.cutting.split_module import split_module
+from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.dce import dce
 from fxlite.passes.decompose import decompose
-from fxlite.passes.exactness import Exactness, allclose, exact, sqnr
 from fxlite.passes.examples import ExampleError, check_examples
-from fxlite.passes.explain import Explanation, explain
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
-from fxlite.passes.inline_modules import inline, inline_modules
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager
-from fxlite.passes.match import Match, find_matches, replace_pattern
 from fxlite.passes.memory import peak_memory
-from fxlite.passes.minimize import Minimized, minimize
-from fxlite.passes.node_rule import Call, NodeRule, node_rule
-from fxlite.passes.partition import Partition, fuse_partitions, partition
-from fxlite.passes.pattern import Pattern
 from fxlite.passes.remove_dropout import remove_dropout
-from fxlite.passes.repro import write_repro
-from fxlite.passes.rule import Rule, rule
-from fxlite.passes.rule_analysis import analyze_rules
-from fxlite.passes.rule_set import RuleSet
+from fxlite.passes.rewrite import predicates
+from fxlite.passes.rewrite.explain import Explanation, explain
+from fxlite.passes.rewrite.match import Match, find_matches, replace_pattern
+from fxlite.passes.rewrite.node_rule import Call, NodeRule, node_rule
+from fxlite.passes.rewrite.pattern import Pattern
+from fxlite.passes.rewrite.rule import Rule, rule
+from fxlite.passes.rewrite.rule_analysis import analyze_rules
+from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.passes.simplify import simplify
-from fxlite.passes.source_partitions import SourcePartition, source_partitions
-from fxlite.passes.split_module import split_module
-from fxlite.passes.subgraph import extract_subgraph
-from fxlite.passes.verification_report import VerificationReport
-from fxlite.passes.verify import verify, verify_edits
-from fxlite.passes.wrong_rewrite import VerificationError
 
 __all__ = [
     "PASSES",
@@ -80,6 +81,7 @@ __all__ = [
     "node_rule",
     "partition",
     "peak_memory",
+    "predicates",
     "refuse",
     "remove_dropout",
     "replace_pattern",

@@ -19,9 +19,9 @@ from typing import Any, overload
 from fxlite.errors import FxliteError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import Container, GraphModule
-from fxlite.passes.exactness import Exactness, as_exactness
+from fxlite.passes.checking.exactness import Exactness, as_exactness
+from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.ledger import refusals, refuse, set_ledger
-from fxlite.passes.read_only import read_only_weights
 
 __all__ = [
     "PASSES", "Example", "Pass", "PassError", "as_module", "as_pass", "graph_pass",
@@ -52,7 +52,7 @@ class Example:
     def trace(self) -> GraphModule:
         """The program as a graph, in inference mode; a GraphModule that it makes is as it is."""
         from fxlite.nn.module import Module
-        from fxlite.tracing import symbolic_trace
+        from fxlite.tracing.symbolic_trace import symbolic_trace
 
         program: Any = self.program
         if isinstance(program, type):
@@ -71,7 +71,7 @@ class Pass:
 
     ``exactness`` says what may change in the results: ``exact`` nothing (NaN and signed zeros
     included), ``allclose`` the last bits, ``sqnr`` more, as in quantization; see
-    :class:`~fxlite.passes.exactness.Exactness`. ``examples`` and
+    :class:`~fxlite.passes.checking.exactness.Exactness`. ``examples`` and
     ``counterexamples`` show where it fires and where it must not; they are run as tests and drawn
     in the gallery of passes."""
 
@@ -149,7 +149,7 @@ def as_module(program: Any) -> GraphModule:
     """A GraphModule itself; a module, a function or a saved file traced (without input types)."""
     if isinstance(program, GraphModule):
         return program
-    from fxlite.tracing import symbolic_trace
+    from fxlite.tracing.symbolic_trace import symbolic_trace
 
     return symbolic_trace(program)
 

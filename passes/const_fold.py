@@ -23,7 +23,7 @@ from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
-from fxlite.passes.rewire import Rewiring
+from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.types import TensorType
 
 _SUFFIX = {"permute": "permuted", "reshape": "reshaped", "slice": "part", "neg": "negated",

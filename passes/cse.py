@@ -26,7 +26,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import graph_pass
-from fxlite.passes.rewire import Rewiring
+from fxlite.passes.rewrite.rewire import Rewiring
 
 _CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")  # what the tracer calls arrays of the program
 _LARGEST_CONSTANT = 1 << 16  # bytes compared by value

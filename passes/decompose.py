@@ -27,10 +27,10 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
-from fxlite.passes.rewire import Rewiring
-from fxlite.proxy import Proxy
+from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.state import active_tracer
-from fxlite.tracer import Tracer
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
 
 Keep = Collection[str] | Callable[[Node], bool]
 _DEEPEST = 50  # expansions inside expansions; more means that an op expands into itself

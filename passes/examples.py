@@ -19,7 +19,7 @@ from typing import Any
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Example, Pass
-from fxlite.passes.verify import verify
+from fxlite.passes.checking.verify import verify
 
 
 class ExampleError(FxliteError, AssertionError):

@@ -17,8 +17,8 @@ from fxlite.errors import FxliteError, GraphError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
+from fxlite.passes.checking.verify import VerificationReport, verify, verify_edits
 from fxlite.passes.ledger import Refusal, refusals, set_ledger
-from fxlite.passes.verify import VerificationReport, verify, verify_edits
 
 
 @dataclass
@@ -117,9 +117,9 @@ class PassManager:
 
     Passes are :class:`Pass` objects, their names, or plain functions. With ``check`` the graph is
     linted after each one, and what the pass changed is run before and after on drawn inputs and
-    compared as closely as the pass promises (see :mod:`fxlite.passes.verify`); "lint" does the
-    first alone. ``report`` says what each pass of the last run did; ``report[i].module`` is the
-    module after pass i."""
+    compared as closely as the pass promises (see :mod:`fxlite.passes.checking.verify`); "lint"
+    does the first alone. ``report`` says what each pass of the last run did; ``report[i].module``
+    is the module after pass i."""
 
     def __init__(
         self,

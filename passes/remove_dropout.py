@@ -16,7 +16,7 @@ import fxlite.nn.functional as F
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.tracing import symbolic_trace
+from fxlite.tracing.symbolic_trace import symbolic_trace
 
 
 @graph_pass

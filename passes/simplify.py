@@ -24,9 +24,9 @@ import numpy as np
 import fxlite.nn.functional as F
 from fxlite.graph import Node
 from fxlite.passes.base import PASSES
-from fxlite.passes.node_rule import Answer, node_rule
 from fxlite.passes.remove_dropout import training_dropout, why_not
-from fxlite.passes.rule_set import RuleSet
+from fxlite.passes.rewrite.node_rule import Answer, node_rule
+from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.passes.simplify_elementwise import ELEMENTWISE
 from fxlite.passes.simplify_views import VIEWS
 

@@ -15,10 +15,10 @@ import fxlite.nn.functional as F
 from fxlite import ops
 from fxlite.graph import Node
 from fxlite.passes.exact_casts import cast_of_cast
-from fxlite.passes.node_rule import Answer, Call, is_call, node_rule
-from fxlite.passes.predicates import dtype, is_integer
-from fxlite.passes.rule import rule
-from fxlite.passes.rule_set import AnyRule
+from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
+from fxlite.passes.rewrite.predicates import dtype, is_integer
+from fxlite.passes.rewrite.rule import rule
+from fxlite.passes.rewrite.rule_set import AnyRule
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

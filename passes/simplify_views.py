@@ -12,9 +12,9 @@ import numpy as np
 
 from fxlite import ops, shapes
 from fxlite.graph import Node
-from fxlite.passes.node_rule import Answer, Call, is_call, node_rule
-from fxlite.passes.rule import rule
-from fxlite.passes.rule_set import AnyRule
+from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
+from fxlite.passes.rewrite.rule import rule
+from fxlite.passes.rewrite.rule_set import AnyRule
 from fxlite.types import TensorType
 
 RESHAPES = ("reshape", "squeeze", "unsqueeze")  # elements keep their row-major order

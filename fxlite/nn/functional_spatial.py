@@ -9,7 +9,7 @@ from typing import Any
 from fxlite import ops, shapes
 from fxlite.errors import ArgumentError
 from fxlite.op import lookup, normalize_axis
-from fxlite.proxy import Proxy
+from fxlite.tracing.proxy import Proxy
 from fxlite.types import TensorType
 
 Tensor = Any

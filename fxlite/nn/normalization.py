@@ -11,8 +11,8 @@ from fxlite import dtypes
 from fxlite.nn import functional as F
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module, Parameter
-from fxlite.proxy import Proxy
 from fxlite.state import active_tracer
+from fxlite.tracing.proxy import Proxy
 from fxlite.types import TensorType
 
 

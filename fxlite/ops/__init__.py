@@ -37,7 +37,7 @@ for _family in FAMILIES:
 
 def __getattr__(name: str) -> Any:
     if name == "wrapped":  # functions given to fx.wrap
-        from fxlite.wrapped import Names
+        from fxlite.tracing.wrapped import Names
 
         return Names()
     found = REGISTRY.get(name) or ALIASES.get(name)

@@ -34,8 +34,8 @@ from fxlite.op import (
     require_float,
 )
 from fxlite.ops.reduction import reduced_shape
-from fxlite.proxy import Proxy
 from fxlite.samples import Bad, S, special, uniform
+from fxlite.tracing.proxy import Proxy
 from fxlite.types import TensorType, type_of
 
 

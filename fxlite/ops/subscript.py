@@ -22,12 +22,12 @@ import sympy
 from fxlite import dtypes, shapes
 from fxlite.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.location import here
-from fxlite.memory import fresh, is_number
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
-from fxlite.proxy import Proxy
+from fxlite.tracing.memory import fresh, is_number
+from fxlite.tracing.proxy import Proxy
 from fxlite.types import TensorType
 
 

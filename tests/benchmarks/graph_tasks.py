@@ -53,7 +53,7 @@ def fxlite_tasks(workload: Workload) -> tuple[dict[str, Task], int]:
     import fxlite as fx
     import fxlite.nn.functional as F
     from fxlite import nn, passes
-    from fxlite.serialize import from_bytes, to_bytes
+    from fxlite.files.serialize import from_bytes, to_bytes
 
     if workload.nodes:
         program = graph_models.chain(fx.ops.relu, workload.nodes)

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fxlite as fx
-from fxlite import draw, nn
-from fxlite.layout import Box, layout
+from fxlite import nn
+from fxlite.drawing import draw
+from fxlite.drawing.layout import Box, layout
 from tests.zoo import ZOO
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fxlite as fx
-from fxlite import nn, ops, strides
+from fxlite import nn, ops
 from fxlite.errors import ShapeError, TraceError
-from fxlite.memory import gives_number
 from fxlite.op import REGISTRY, Op
 from fxlite.shapes import substitute
+from fxlite.tracing import strides
+from fxlite.tracing.memory import gives_number
 from tests.oracle import agree, compare
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) - 5

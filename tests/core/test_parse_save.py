@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import fxlite as fx
 from fxlite import nn, ops
 from fxlite.errors import FileFormatError, FxliteError, ParseError
+from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.location import Location, Scope
-from fxlite.serialize import from_bytes, to_bytes
 from tests.oracle import flatten
 from tests.zoo import ZOO, Program
 

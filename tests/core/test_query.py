@@ -15,9 +15,9 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.errors import FxliteError, QueryError
-from fxlite.query import QueryMatch, unknown_places
-from fxlite.query_parser import parse_query
-from fxlite.query_values import parse_quantity
+from fxlite.query.parser import parse_query
+from fxlite.query.search import QueryMatch, unknown_places
+from fxlite.query.values import parse_quantity
 
 
 class Attention(nn.Module):

@@ -21,9 +21,9 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.console import show
 from fxlite.errors import ParseError
+from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.graph import Graph
-from fxlite.pretty import executable_code, fitted_text, forward_code, node_table
-from fxlite.serialize import from_bytes, to_bytes
+from fxlite.text.pretty import executable_code, fitted_text, forward_code, node_table
 from tests.core.test_parse_save import facts
 from tests.strategies import Drawn, programs
 from tests.zoo import ZOO, Program
@@ -144,6 +144,14 @@ def test_carets_are_under_what_is_wrong(line: str) -> None:
     assert shown.strip() == line
     marked = "".join(c for c, mark in zip(shown, carets) if mark == "^")
     assert marked == CARETS[line]
+
+
+def test_a_weight_read_twice_is_listed_once() -> None:
+    graph = fx.Graph(fx.nn.Linear(4, 2))
+    x = graph.placeholder("x", fx.parse_type("f32[3,4]"))
+    weights = [graph.get_attr("weight") for _ in range(2)]
+    graph.output(tuple(graph.call_function("linear", (x, w)) for w in weights))
+    assert str(graph).count("weight f32[2,4]") == 1 and fx.parse(str(graph)) == graph
 
 
 # -- random graphs ---------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.cli import main
-from fxlite.doctor import Diagnosis, Problem
 from fxlite.errors import ArgumentError, ShapeError, TraceError
+from fxlite.tracing.doctor import Diagnosis, Problem
 from tests.oracle import agree
 from tests.zoo import ZOO
 

@@ -3,5 +3,6 @@
 ``python -m tests.fuzz --examples 2000`` is the long run; ``tests/test_fuzz.py`` the short one. A
 program comes from :mod:`tests.strategies`; :mod:`tests.fuzz.rewrites` rewrites it, step by step;
 after each step :mod:`tests.fuzz.example` checks that the graph passes lint, that its text parses
-back, and that it computes what the first graph did (:mod:`tests.fuzz.results`).
+back, and that it computes what the first graph did (:mod:`tests.fuzz.results`): interpreted, as
+generated Python and as kernels.
 """

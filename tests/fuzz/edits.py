@@ -14,7 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite.graph import Node
 from fxlite.types import TensorType
-from tests.strategies import Builder
+from tests.graph_builder import Builder
 
 #: Names somebody may wish for; the graph makes them unique and fit for Python.
 NAMES = ("y", "x", "B", "ops", "self", "lambda", "None", "a.b", "1st", "café", "np", "forward", "_")

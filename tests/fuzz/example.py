@@ -1,5 +1,8 @@
 """One example: a random program, some rewrites, and what must hold after each.
 
+After each rewrite: lint, text that parses back, the same results. At the beginning and the end: the
+generated Python, and the oracle's kernels of the optimized program, give them, too.
+
 In: hypothesis' ``draw``. Out: counts, or an AssertionError (or whatever the rewrite raised) with
 the program, its rewrites and the graph they ended in.
 """
@@ -16,8 +19,9 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from tests.fuzz.edits import Chooser
-from tests.fuzz.results import Reference, exact_difference, op_names, run
+from tests.fuzz.results import Reference, exact_difference, leaves, op_names, run
 from tests.fuzz.rewrites import KINDS, Rewrite, extracted, program
+from tests.oracle import RUNGS
 from tests.strategies import Drawn, programs
 
 #: Rewrites of one program.
@@ -88,6 +92,9 @@ def _check(draw: Any, drawn: Drawn, story: list[str]) -> list[str]:
         assert difference is None, difference
         kinds += done.kinds
     check_call(gm, arrays)
+    kernels = leaves(RUNGS["kernel"](gm, arrays))
+    difference = reference.close_difference(kernels, flat=True)
+    assert difference is None, f"the optimized program's kernels: {difference}"
     return kinds
 
 

@@ -15,8 +15,9 @@ import numpy as np
 
 import fxlite.nn.functional as F
 from fxlite import ops
+from fxlite.graph import Node
 from fxlite.passes import Rule, rule
-from fxlite.passes.predicates import is_bool, is_float, is_integer, rank
+from fxlite.passes.rewrite.predicates import is_bool, is_float, is_integer, rank
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ def _has_axes(x: Any) -> bool:
     return bool(rank(x))
 
 
+def _is_number(x: Any) -> bool:
+    return is_float(x) or is_integer(x)
+
+
+def _are_tensors(a: Any, b: Any) -> bool:
+    return isinstance(a, Node) and isinstance(b, Node)
+
+
 def _concat_in_parts(xs: Any, axis: int) -> Any:
     return np.concatenate((np.concatenate(xs[:1], axis=axis), *xs[1:]), axis=axis)
 
@@ -50,21 +59,21 @@ def _concat_in_parts(xs: Any, axis: int) -> Any:
 IDENTITIES = (
     Identity("commuted add", lambda x, y: x + y, lambda x, y: y + x),
     Identity("commuted mul", lambda x, y: x * y, lambda x, y: y * x),
-    Identity("twice", lambda x: x * 2, lambda x: x + x),
-    Identity("minus is plus neg", lambda x, y: x - y, lambda x, y: x + -y),
+    Identity("twice", lambda x: x * 2, lambda x: x + x, "exact", _is_number),
+    Identity("minus is plus neg", lambda x, y: x - y, lambda x, y: x + -y, "exact", _are_tensors),
     Identity("neg neg", lambda x: np.exp(x), lambda x: np.exp(np.negative(-x)), "exact", is_float),
     Identity("relu as maximum", lambda x: F.relu(x), lambda x: np.maximum(0, x)),
     Identity("relu as where", lambda x: F.relu(x), lambda x: np.where(x <= 0, x * 0, x), "exact",
              is_integer),
-    Identity("square", lambda x: np.square(x), lambda x: x * x),
+    Identity("square", lambda x: np.square(x), lambda x: x * x, "exact", _is_number),
     Identity("less", lambda x, y: x < y, lambda x, y: y > x),
     Identity("at least", lambda x, y: x >= y, lambda x, y: y <= x),
     Identity("not equal", lambda x, y: x == y, lambda x, y: np.logical_not(x != y)),
     Identity("where swapped", lambda c, x, y: np.where(c, x, y),
              lambda c, x, y: np.where(np.logical_not(c), y, x), "exact",
              lambda c, x, y: is_bool(c)),
-    Identity("de Morgan", lambda a, b: a & b, lambda a, b: ~(~a | ~b)),
-    Identity("xor", lambda a, b: a ^ b, lambda a, b: (a | b) & ~(a & b)),
+    Identity("de Morgan", lambda a, b: a & b, lambda a, b: ~(~a | ~b), "exact", _are_tensors),
+    Identity("xor", lambda a, b: a ^ b, lambda a, b: (a | b) & ~(a & b), "exact", _are_tensors),
     Identity("integers around", lambda x, y: x + y, lambda x, y: ((x + y) + x) - x, "exact",
              lambda x, y: is_integer(x) and is_integer(y)),
     Identity("flip twice", lambda x: np.tanh(x), lambda x: np.flip(np.tanh(np.flip(x, 0)), 0),

@@ -135,9 +135,10 @@ class Reference:
         self.result = run(module, arrays)
         self._runs: list[list[Array]] = []
 
-    def close_difference(self, actual: Any) -> str | None:
-        """Where a result differs by more than rounding explains; None: nowhere."""
-        found = _outer_difference(self.result, actual)
+    def close_difference(self, actual: Any, flat: bool = False) -> str | None:
+        """Where a result differs by more than rounding explains; None: nowhere. ``flat``: the
+        arrays alone are given, in a list."""
+        found = _outer_difference(leaves(self.result) if flat else self.result, actual)
         if found is not None:
             return found
         for count in (FEW, MANY):

@@ -40,7 +40,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "abs": ("abs({x})", "np.abs({x})", "np.absolute({x})"),
     "neg": ("(-{x})", "np.negative({x})"),
     "bitwise_not": ("(~{x})", "np.invert({x})"),
-    "relu": ("np.maximum({x}, 0)", "F.relu({x})", "np.maximum(0, {x})"),
+    "relu": ("np.maximum({x}, 0)", "F.relu({x})"),
     "maximum": ("np.maximum({x}, {y})",),
     "minimum": ("np.minimum({x}, {y})",),
     "logical_and": ("np.logical_and({x}, {y})",),
@@ -91,9 +91,7 @@ def spelled(c: Chooser) -> tuple[str, nn.Module] | None:
                 return None
     except KeyError:
         return None
-    parameters = ", ".join(
-        f"{p.target}={p.args[0]!r}" if p.args else p.target for p in c.graph.placeholders
-    )
+    parameters = ", ".join(p.target for p in c.graph.placeholders)
     body = "\n    ".join([*(f"{d} = {text}" for d, text in dims.items()), *lines])
     source = f"def forward(self, {parameters}):\n    {body}\n"
     scope: dict[str, Any] = {"np": np, "F": F, "ops": ops, "fx": fx}
@@ -108,6 +106,16 @@ def spelled(c: Chooser) -> tuple[str, nn.Module] | None:
             owner = owner._modules[part]
         owner.register_buffer(name, c.gm.get_attribute(node.target))
     return source, module.eval()
+
+
+def constants(graph: fx.Graph) -> set[Node]:
+    """Calls that depend on no input, weight or named dim: NumPy computes them while tracing."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        named = node.op != "call_function" or shapes.names(tuple(node.kwargs.values()))
+        if not named and found.issuperset(node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def _path(target: str) -> str:
@@ -137,7 +145,8 @@ def _call(c: Chooser, node: Node, names: dict[Node, str], dims: dict[str, str]) 
 
 def _has_own_form(node: Node) -> bool:
     """True for a call that NumPy's spelling says otherwise (axes from the start, sizes in full, no
-    cast to the dtype a value has), or computes otherwise (sums of halves are rounded once here)."""
+    cast to the dtype a value has), computes otherwise (sums of halves are rounded once here,
+    those of u8 are i64) or refuses while tracing."""
     name, attributes, read = node.target.name, node.kwargs, node.args[0].type
     if name in ("flip", "unsqueeze", "squeeze"):
         return bool(attributes["axis"] < 0)
@@ -145,8 +154,12 @@ def _has_own_form(node: Node) -> bool:
         return any(size == -1 for size in attributes["shape"])
     if name == "cast":
         return bool(read.dtype == dtypes.dtype(attributes["dtype"]))
+    if name == "take":  # np.take of an array does not ask the index
+        return node.args[0] in constants(node.graph)
+    if name == "reciprocal":
+        return not read.dtype.is_float
     sums = ("sum", "mean", "prod", "cumsum", "matmul", "linear", "var")
-    return name in sums and read.dtype.itemsize == 2
+    return name in sums and (read.dtype.itemsize == 2 or read.dtype.name == "u8")
 
 
 def _text(value: Any, names: dict[Node, str], dims: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ import fxlite as fx
 from fxlite import dtypes, nn
 from fxlite.errors import FxliteError
 from fxlite.op import REGISTRY
-from fxlite.tracer import Tracer
+from fxlite.tracing.tracer import Tracer
 from tests.oracle import compare
 
 FAMILIES = ("activation", "attention", "composite", "loss", "normalization")

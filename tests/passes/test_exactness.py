@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fxlite.errors import ArgumentError
-from fxlite.passes.exactness import (
+from fxlite.passes.checking.exactness import (
     Exactness,
     allclose,
     as_exactness,

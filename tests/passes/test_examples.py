@@ -10,11 +10,11 @@ import pytest
 import fxlite as fx
 from fxlite.passes import ExampleError, Pass, check_examples, graph_pass
 from fxlite.passes.base import PASSES
-from fxlite.passes.exactness import allclose, first_mismatch
+from fxlite.passes.checking.exactness import allclose, first_mismatch
+from fxlite.passes.checking.verify import VerificationError
 from fxlite.passes.examples import run_example, source_of
 from fxlite.passes.gallery import own_passes
 from fxlite.passes.simplify import simplify
-from fxlite.passes.verify import VerificationError
 from tests.oracle import RUNGS, flatten
 
 RULES = [rule for rule in simplify.rules if isinstance(rule, Pass)]

@@ -16,9 +16,9 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
-from fxlite.compare import first_difference
-from fxlite.graph_diff import diff
-from fxlite.serialize import from_bytes, to_bytes
+from fxlite.comparison.compare import first_difference
+from fxlite.comparison.graph_diff import diff
+from fxlite.files.serialize import from_bytes, to_bytes
 
 SMALL, FACTOR, ALLOWED = 5_000, 4, 8
 

@@ -11,7 +11,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.errors import ArgumentError, ShapeError, TraceError
-from fxlite.passes.match import find_matches
+from fxlite.passes.rewrite.match import find_matches
 from tests.oracle import compare
 
 

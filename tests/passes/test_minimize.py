@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import fxlite as fx
 from fxlite import nn, passes
 from fxlite.errors import ArgumentError, GraphError
-from fxlite.passes.exactness import allclose, exact, first_mismatch
-from fxlite.passes.minimize import ddmin
-from fxlite.passes.repro import write_repro
+from fxlite.passes.checking.exactness import allclose, exact, first_mismatch
+from fxlite.passes.checking.repro import write_repro
+from fxlite.passes.cutting.minimize import ddmin
 from tests.passes.helpers import calls, trace
 from tests.zoo import ZOO, Program
 

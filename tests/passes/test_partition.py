@@ -95,7 +95,7 @@ def test_zoo(program: Program) -> None:
 
 
 def test_without_effort_partitions_are_smaller_but_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("fxlite.passes.partition")
+    module = importlib.import_module("fxlite.passes.cutting.partition")
     gm = random_graph(3, 300, 12)
     most = len(passes.partition(gm, supported))
     monkeypatch.setattr(module, "EFFORT", 0)

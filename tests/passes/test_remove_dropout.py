@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.errors import FxliteError
+from tests.passes.helpers import calls
 
 
 def _traced() -> fx.GraphModule:
@@ -40,3 +42,9 @@ def test_pass_drops_the_node_only_in_inference() -> None:
 def test_training_dropout_is_not_compiled() -> None:
     with pytest.raises(FxliteError, match=r"eval\(\)"):
         fx.compile(_traced(), backend="c")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_decompose_leaves_dropout_to_this_pass(training: bool) -> None:
+    gm = fx.symbolic_trace(lambda x: F.silu(F.dropout(x, 0.5)), x="f32[4]").train(training)
+    assert calls(passes.decompose(gm)) == ["dropout", "sigmoid", "mul"]

@@ -13,7 +13,7 @@ import fxlite.nn.functional as F
 from fxlite import passes
 from fxlite.errors import ArgumentError
 from fxlite.passes import PassError, RuleSet, ledger, predicates, rule
-from fxlite.passes.predicates import constant, is_float, only_use, same_shape
+from fxlite.passes.rewrite.predicates import constant, is_float, only_use, same_shape
 from tests.oracle import agree, compare
 
 

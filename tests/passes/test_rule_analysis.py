@@ -10,8 +10,8 @@ import pytest
 
 import fxlite.nn.functional as F
 from fxlite import ops, passes
-from fxlite.passes.rule import Rule
-from fxlite.passes.rule_analysis import analyze_rules
+from fxlite.passes.rewrite.rule import Rule
+from fxlite.passes.rewrite.rule_analysis import analyze_rules
 
 
 @pytest.fixture(autouse=True)

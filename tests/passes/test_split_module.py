@@ -266,3 +266,21 @@ def test_a_submodule_is_swapped() -> None:
     flat = passes.inline_modules(split)
     assert calls(flat) == ["linear", "gelu", "linear"]
     compare("flat", flat(x), expected)
+
+
+def test_inlining_leaves_children_of_shared_children_as_they_are() -> None:
+    gm = trace(lambda x: np.exp(np.sin(np.cos(x)) + 1))
+    inner = passes.split_module(gm, lambda n: 0 if n.name in ("sin", "cos") else 1)
+    for name in "abcdefgh":  # whatever the order in which paths are visited
+        outer = passes.split_module(inner, lambda n: name)  # noqa: B023
+        fx.assert_same(passes.inline_modules(outer), gm)
+        child = outer.get_submodule(f"submod_{name}")
+        assert set(child._modules) == {"submod_0", "submod_1"}
+
+
+def test_a_checked_pass_inlines_a_part_that_nobody_reads() -> None:
+    gm = trace(lambda x: (np.cos(x), np.exp(x))[1])
+    split = passes.split_module(gm, lambda n: n.name)
+    assert "self.submod_cos(x)" in str(split.graph)
+    flat = passes.PassManager(["inline_modules"], check=True)(split)
+    assert "exp" in calls(flat) and all(n.op != "call_module" for n in flat.graph.nodes)

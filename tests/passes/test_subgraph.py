@@ -152,3 +152,14 @@ def test_wrong_arguments() -> None:
         passes.extract_subgraph(gm, ["relu"], outputs=["relu"])
     with pytest.raises(ArgumentError, match="either nodes, or inputs"):
         passes.extract_subgraph(gm)
+
+
+def test_an_input_keeps_its_default_where_it_comes_last() -> None:
+    graph = fx.Graph()
+    x, y = (graph.placeholder(n, fx.parse_type("f32[3]"), 2.0) for n in "xy")
+    total = graph.call_function("add", (x, y))
+    graph.output(graph.call_function("mul", (graph.call_function("exp", (total,)), y)))
+    gm = fx.GraphModule({}, graph)
+    assert [p.args for p in passes.extract_subgraph(gm, ["add"]).graph.placeholders] == [(2.0,)] * 2
+    part = passes.extract_subgraph(gm, ["mul"])  # y, then exp, which must be given
+    assert [(p.target, p.args) for p in part.graph.placeholders] == [("y", ()), ("exp", ())]

@@ -13,9 +13,9 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.passes.exactness import allclose, exact
-from fxlite.passes.read_only import read_only_weights
-from fxlite.passes.verify import VerificationError, verify
+from fxlite.passes.checking.exactness import allclose, exact
+from fxlite.passes.checking.read_only import read_only_weights
+from fxlite.passes.checking.verify import VerificationError, verify
 from tests.passes.helpers import trace
 from tests.passes.verification import Edit, call, checked, refused, replace
 from tests.zoo import by_name

@@ -7,7 +7,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.compare import first_difference
+from fxlite.comparison.compare import first_difference
 from tests.oracle import compare, flatten
 from tests.zoo import ZOO, Program
 

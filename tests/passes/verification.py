@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from fxlite.passes.verify import VerificationError, VerificationReport, verify_edits
+from fxlite.passes.checking.verify import VerificationError, VerificationReport, verify_edits
 
 Edit = Callable[[fx.GraphModule], Any]
 

@@ -1,0 +1,1 @@
+"""Graphs and weights as files: data only, nothing in them is run."""

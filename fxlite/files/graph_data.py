@@ -1,0 +1,386 @@
+"""A graph as plain data, and back: what a ``.fxl`` file holds as JSON.
+
+In: a graph. Out: tables of what nodes share, and columns with one entry per node, in order::
+
+    {"types": [null, {"type": "f32[B,3]"}], "scopes": [null, [path, class]],
+     "locations": [null, [file, line, function, expression]],
+     "calls": [["call_function", "add", [{"input": 0}, 1], {}]],
+     "name": ["add", ...], "call": [0, ...], "type": [1, ...], "scope": [0, ...], "loc": [0, ...],
+     "inputs": [...], "meta": {"add": {...}}, "interface": ...}
+
+The columns ``call``, ``type``, ``scope`` and ``loc`` are positions in the tables; ``{"input": 0}``
+is the first operand of a node, and ``inputs`` are the positions of the operands of all nodes, one
+after the other. A model has few different calls on few different types, so that reading can check
+everything a file says and still be fast: each of them is checked once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import compress, pairwise
+from keyword import iskeyword
+from typing import Any
+
+from fxlite import pytree
+from fxlite.errors import FileFormatError, FxliteError
+from fxlite.files.json_values import Operand, by_name, decode, encode
+from fxlite.graph import OPCODES, Graph, Node
+from fxlite.graph_module import GraphModule
+from fxlite.immutable_collections import immutable, immutable_dict
+from fxlite.location import Location, Scope
+from fxlite.op import Op, lookup
+from fxlite.types import TensorType
+
+
+# -- writing ---------------------------------------------------------------------------------------
+class _Table:
+    """Different values in the order they come, each written once. Equal is what is written
+    alike."""
+
+    def __init__(self, write: Callable[[Any], Any]) -> None:
+        self.entries: list[Any] = []
+        self._write = write
+        self._by_identity: dict[int, int] = {}  # the graph keeps the values alive
+        self._by_text: dict[str, int] = {}
+
+    def position(self, value: Any) -> int:
+        found = self._by_identity.get(id(value))
+        if found is None:
+            entry = self._write(value)
+            found = self._by_text.setdefault(json.dumps(entry), len(self.entries))
+            if found == len(self.entries):
+                self.entries.append(entry)
+            self._by_identity[id(value)] = found
+        return found
+
+
+def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
+    """The graph as data JSON can hold. Names of entries of ``meta`` that it cannot are added to
+    ``dropped``. Raises GraphError for a graph that lint refuses."""
+    types, scopes, places = _Table(encode), _Table(_scope_data), _Table(_location_data)
+    calls: dict[Any, int] = {}
+    templates: list[Any] = []
+    names: list[str] = []
+    columns: list[tuple[int, int, int, int]] = []
+    inputs: list[int] = []
+    positions: dict[Node, int] = {}
+    noted: list[Node] = []
+
+    def key(value: Any) -> Any:
+        """What tells calls apart: all but which operands they read. Notes the operands."""
+        kind = value.__class__
+        if kind is Node:
+            inputs.append(positions[value])
+            return Node
+        if kind is int or kind is str or kind is bool or value is None:
+            return kind, value
+        if kind is tuple:
+            return tuple([key(v) for v in value])
+        return kind, json.dumps(encode(value, note))
+
+    def note(node: Node) -> None:
+        inputs.append(positions[node])
+
+    try:
+        for node in graph.nodes:
+            op, target, args, kwargs = node.op, node.target, node.args, node.kwargs
+            call_key: Any = (op, target, *[key(a) for a in args])
+            if kwargs:
+                call_key = call_key, tuple([(k, key(v)) for k, v in kwargs.items()])
+            call = calls.get(call_key)
+            if call is None:
+                call = calls[call_key] = len(calls)
+                templates.append(_template(node))
+            columns.append(
+                (call, types.position(node.type), scopes.position(node.scope),
+                 places.position(node.loc))
+            )  # fmt: skip
+            if node._meta:
+                noted.append(node)
+            positions[node] = len(names)
+            names.append(node.name)
+    except KeyError:
+        graph.lint(full=True)
+        raise
+    known = set(names) if noted else set()
+    meta = {node.name: _encode_meta(node, known, dropped) for node in noted}
+    call_column, type_column, scope_column, loc_column = zip(*columns) if columns else [()] * 4
+    data = {
+        "types": types.entries, "scopes": scopes.entries, "locations": places.entries,
+        "calls": templates, "name": names, "call": call_column, "type": type_column,
+        "scope": scope_column, "loc": loc_column, "inputs": inputs, "meta": meta,
+    }  # fmt: skip
+    if graph.interface is not None:
+        data["interface"] = encode(pytree.to_data(graph.interface))
+    return data
+
+
+def _template(node: Node) -> list[Any]:
+    """The call with its operands numbered."""
+    count = -1
+
+    def number(_: Node) -> dict[str, int]:
+        nonlocal count
+        count += 1
+        return {"input": count}
+
+    target = node.target.name if isinstance(node.target, Op) else node.target
+    args = [encode(a, number) for a in node.args]
+    return [node.op, target, args, {k: encode(v, number) for k, v in node.kwargs.items()}]
+
+
+def _scope_data(scope: Scope | None) -> Any:
+    return None if scope is None else [scope.path, scope.class_name]
+
+
+def _location_data(place: Location | None) -> Any:
+    return None if place is None else [place.file, place.line, place.function, place.expression]
+
+
+def _encode_meta(node: Node, names: set[str], dropped: list[str]) -> dict[str, Any]:
+    def name_of(other: Node) -> Any:
+        if other.name not in names:  # it was erased
+            raise TypeError
+        return by_name(other)
+
+    meta: dict[str, Any] = {}
+    for key, value in node.meta.items():
+        try:
+            if not isinstance(key, str):
+                raise TypeError
+            meta[key] = encode(value, name_of)
+        except TypeError:
+            dropped.append(f"meta[{key!r}] of {node.name} ({type(value).__name__})")
+    return meta
+
+
+# -- reading ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Call:
+    """A checked entry of ``calls``. ``args`` and ``kwargs`` hold Operands; ``is_plain``: ``args``
+    are just the operands in order."""
+
+    op: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: immutable_dict
+    count: int
+    is_plain: bool
+
+
+def rebuild(content: dict[str, Any]) -> Graph:
+    """The graph from :func:`describe`. It passes lint, but for weights, which the caller checks.
+
+    Raises FileFormatError, or what the type rules raise, for data that is not such a graph."""
+    types = [_type(entry) for entry in content["types"]]
+    scopes = [_scope(entry) for entry in content["scopes"]]
+    places = [_location(entry) for entry in content["locations"]]
+    calls = [_call(entry) for entry in content["calls"]]
+    names, inputs = content["name"], content["inputs"]
+    columns = [content[column] for column in ("call", "type", "scope", "loc")]
+    for column, table in zip((*columns, inputs), (calls, types, scopes, places, names)):
+        if column and not 0 <= min(column) <= max(column) < len(table):
+            raise FileFormatError("a node refers to an entry that is not there")
+    if not all(map(str.isidentifier, names)):
+        wrong = next(name for name in names if not name.isidentifier())
+        raise FileFormatError(f"{wrong!r} cannot be the name of a value")
+    graph = Graph()
+    made: list[Node] = []
+    checked: set[tuple[int, ...]] = set()
+    start = 0
+    for name, call_number, type_number, scope, place in zip(names, *columns, strict=True):
+        call = calls[call_number]
+        places_read = inputs[start : start + call.count]
+        start += call.count
+        try:
+            operands = [made[p] for p in places_read]
+        except IndexError:
+            raise FileFormatError(f"{name} reads a value before it is computed") from None
+        args, kwargs = call.args, call.kwargs
+        if call.is_plain:
+            args = tuple(operands)
+        elif call.count:
+            args = _filled(args, operands)
+            if call.op == "call_module":
+                kwargs = immutable(_filled(kwargs, operands))
+        stored = types[type_number]
+        signature = (call_number, type_number, *[columns[1][p] for p in places_read])
+        if signature not in checked:
+            _check_type(graph, name, call, args, kwargs, stored)
+            checked.add(signature)
+        node = graph._append(
+            call.op, call.target, args, kwargs, name, stored, (scopes[scope], places[place])
+        )
+        if node.name != name:
+            raise FileFormatError(f"the name {name!r} is used twice or not allowed")
+        made.append(node)
+    _check_ends(made, start == len(inputs))
+    _read_meta(content["meta"], made)
+    if "interface" in content:
+        graph.interface = pytree.from_data(decode(content["interface"]))
+    graph.journal.forget()
+    return graph
+
+
+def _call(entry: list[Any]) -> _Call:
+    """Check one call and bring it to canonical form."""
+    op, target, args, kwargs = entry
+    seen: list[int] = []
+    args = tuple([decode(a, _operand(seen)) for a in args])
+    kwargs = {k: decode(v, _operand(seen)) for k, v in kwargs.items()}
+    if op not in OPCODES:
+        raise FileFormatError(f"unknown opcode {op!r}")
+    if seen != list(range(len(seen))):
+        raise FileFormatError(f"the operands of {target} must be numbered in order, not {seen}")
+    if op == "call_function":
+        target, bound = lookup(target).canonicalize(lookup(target).bind(args, kwargs))
+        if not all(map(_is_operand, target.tensors(bound))):
+            raise FileFormatError(f"an operand of {target.name} is neither a value nor a number")
+        args, kwargs = target.split_arguments(bound)
+        if seen != [o.number for o in _operands(args)]:
+            raise FileFormatError(f"an attribute of {target.name} cannot be a value")
+    elif kwargs and op != "call_module":
+        raise FileFormatError(f"a {op} has no arguments by name")
+    else:
+        _check_target(op, target)
+        most = {"placeholder": 1, "get_attr": 0, "output": 1}.get(op, len(args))
+        if len(args) > most or (seen and op == "placeholder"):
+            raise FileFormatError(f"the arguments of {target} do not fit a {op}")
+    count = len(seen)
+    is_plain = len(args) == count and all(a.__class__ is Operand for a in args)
+    return _Call(op, target, immutable(args), immutable(kwargs), count, is_plain)
+
+
+def _operand(seen: list[int]) -> Callable[[str, Any], Any]:
+    def read(kind: str, content: Any) -> Any:
+        if kind != "input" or type(content) is not int:
+            raise FileFormatError(f"expected {{'input': number}}, not {{{kind!r}: {content!r}}}")
+        seen.append(content)
+        return Operand(content)
+
+    return read
+
+
+def _operands(value: Any) -> list[Operand]:
+    if isinstance(value, Operand):
+        return [value]
+    return [o for v in value for o in _operands(v)] if isinstance(value, (tuple, list)) else []
+
+
+def _is_operand(value: Any) -> bool:
+    return value is None or isinstance(value, (Operand, bool, int, float))
+
+
+def _filled(value: Any, operands: list[Node]) -> Any:
+    """``value`` with the operands in their places."""
+    kind = value.__class__
+    if kind is Operand:
+        return operands[value.number]
+    if kind is tuple:
+        return tuple([_filled(v, operands) for v in value])
+    if isinstance(value, list):
+        return [_filled(v, operands) for v in value]
+    if isinstance(value, dict):
+        return {k: _filled(v, operands) for k, v in value.items()}
+    return value
+
+
+def _check_type(
+    graph: Graph, name: str, call: _Call, args: Any, kwargs: immutable_dict, stored: Any
+) -> None:
+    """The declared type is what the op's rule gives."""
+    if call.op not in ("call_function", "output"):
+        return
+    try:
+        expected = graph._infer(call.op, call.target, args, kwargs)
+    except FxliteError as error:
+        raise FileFormatError(f"{name}: {error}") from error
+    if expected is not None and expected != stored:
+        raise FileFormatError(f"{name} has type {stored}, but the op's rule gives {expected}")
+
+
+def _check_ends(nodes: list[Node], all_read: bool) -> None:
+    outputs = [node.op == "output" for node in nodes]
+    if not any(outputs):
+        raise FileFormatError("the graph has no output node")
+    if sum(outputs) > 1 or not outputs[-1]:
+        raise FileFormatError("the output must be the last node")
+    if not all_read:
+        raise FileFormatError("there are more operands than nodes read")
+    targets = sorted(node.target for node in nodes if node.op == "placeholder")
+    twice = next(compress(targets, (a == b for a, b in pairwise(targets))), None)
+    if twice is not None:
+        raise FileFormatError(f"two inputs are called {twice!r}")
+
+
+def _read_meta(content: dict[str, Any], nodes: list[Node]) -> None:
+    if not content:
+        return
+    by_name = {node.name: node for node in nodes}
+
+    def read(kind: str, name: Any) -> Node:
+        if kind != "node":
+            raise FileFormatError(f"unknown kind of value {kind!r}")
+        return by_name[name]
+
+    for name, entries in content.items():
+        by_name[name].meta = {k: decode(v, read) for k, v in entries.items()}
+
+
+def _type(entry: Any) -> Any:
+    found = decode(entry)
+    if not _is_type(found):
+        raise FileFormatError(f"{entry!r} is not a type")
+    return found
+
+
+def _is_type(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_type, value))
+    if isinstance(value, dict):
+        return all(map(_is_type, value.values()))
+    return value is None or isinstance(value, TensorType)
+
+
+def _scope(entry: Any) -> Scope | None:
+    return None if entry is None else Scope(*map(_line, entry))
+
+
+def _location(entry: Any) -> Location | None:
+    if entry is None:
+        return None
+    file, line, function, expression = entry
+    return Location(resolved=(_line(file), int(line), _line(function), str(expression)))
+
+
+def _line(value: Any) -> str:
+    """Text for comments, which must stay on one line."""
+    return " ".join(str(value).split())
+
+
+def _check_target(op: str, target: Any) -> None:
+    """Names end in the regenerated source, so they must be what they seem to be."""
+    if op == "placeholder":
+        if not isinstance(target, str) or not target.isidentifier() or iskeyword(target):
+            raise FileFormatError(f"{target!r} cannot be the name of an input")
+    elif op != "output":
+        check_path(target)
+
+
+@functools.cache
+def _reserved_names() -> frozenset[str]:
+    """Names of what a GraphModule itself is made of."""
+    graph = Graph()
+    graph.output(None)
+    return frozenset(vars(GraphModule({}, graph))) - {"name"}
+
+
+def check_path(path: Any) -> None:
+    """Raise FileFormatError unless ``path`` can be the path of a weight or module."""
+    parts = path.split(".") if isinstance(path, str) else [""]
+    for part in parts:
+        if not (part.isidentifier() or part.isdigit()) or part in _reserved_names():
+            raise FileFormatError(f"{path!r} cannot be the path of a weight")

@@ -1,0 +1,267 @@
+"""Saving graphs as data: one ``.fxl`` file holds the graph as JSON and the weights as safetensors.
+
+In: a GraphModule. Out: a file, or bytes for pickle; and back, the identical graph: names, order,
+types, scope, loc, meta, tied weights. Loading traces nothing and runs no code from the file: names
+must be identifiers, ops must be in the registry, types must be what the ops' rules give.
+
+A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safetensors``::
+
+    {"format": "fxlite", "version": 2, "name": ..., "training": ...,
+     "weights": {path: {"kind": "parameter" | "buffer", "same_as": path}},
+     "graph": {see graph_data.py}, "modules": {path: {"name", "training", "graph"}}}
+
+``modules`` are the GraphModules that the graph calls.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import warnings
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fxlite.errors import FileFormatError, FxliteError
+from fxlite.files.graph_data import check_path, describe, rebuild
+from fxlite.files.version_1 import from_version_1
+from fxlite.graph_module import GraphModule
+from fxlite.nn.module import Parameter
+from fxlite.paused_gc import paused_gc
+from fxlite.types import type_of
+
+VERSION = 2
+_GRAPH, _WEIGHTS = "graph.json", "weights.safetensors"
+
+
+# -- safetensors -----------------------------------------------------------------------------------
+def load_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """name -> array, writable. bfloat16 arrays have ml_dtypes' dtype.
+
+    Raises FileNotFoundError, and FileFormatError for a file that is not safetensors."""
+    return _arrays(Path(path).read_bytes(), os.fspath(path))
+
+
+def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a safetensors file. (The library's NumPy reader knows no bfloat16.)"""
+    from safetensors import deserialize
+
+    try:
+        tensors = deserialize(data)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise FileFormatError(f"{name} is not a safetensors file: {error}") from None
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for key, tensor in tensors:
+        if tensor["dtype"] not in _DTYPES:
+            raise FileFormatError(f"{name}: {key} has dtype {tensor['dtype']}, which NumPy lacks")
+        flat = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+        arrays[key] = flat.reshape(tensor["shape"]).copy()
+    return arrays
+
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_), "BF16": np.dtype(ml_dtypes.bfloat16), "F16": np.dtype(np.float16),
+    "F32": np.dtype(np.float32), "F64": np.dtype(np.float64), "U8": np.dtype(np.uint8),
+    "U16": np.dtype(np.uint16), "U32": np.dtype(np.uint32), "U64": np.dtype(np.uint64),
+    "I8": np.dtype(np.int8), "I16": np.dtype(np.int16), "I32": np.dtype(np.int32),
+    "I64": np.dtype(np.int64), "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+}  # fmt: skip
+
+
+def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.PathLike[str]) -> None:
+    """Write name -> array, as ``model.state_dict()`` gives it."""
+    Path(path).write_bytes(_weights_bytes(arrays))
+
+
+def _weights_bytes(arrays: dict[str, Any]) -> bytes:
+    from safetensors.numpy import save as to_bytes
+
+    return bytes(
+        to_bytes({k: np.ascontiguousarray(v).reshape(np.shape(v)) for k, v in arrays.items()})
+    )
+
+
+# -- a whole module --------------------------------------------------------------------------------
+def save(gm: GraphModule, path: str | os.PathLike[str]) -> None:
+    """Write ``gm`` to one ``.fxl`` file.
+
+    Raises FileFormatError for a graph that calls leaf modules, whose code cannot be stored as data.
+    Entries of ``node.meta`` that JSON cannot hold are left out, with a warning that names them."""
+    Path(path).write_bytes(to_bytes(gm))
+
+
+def load(path: str | os.PathLike[str]) -> GraphModule:
+    """Read a ``.fxl`` file. Raises FileNotFoundError, and FileFormatError for a file that is not
+    one, is damaged, or comes from a newer version."""
+    return from_bytes(Path(path).read_bytes(), os.fspath(path))
+
+
+def load_if_saved(root: Any) -> Any:
+    """A path that ends in ``.fxl`` loaded; anything else as it is."""
+    if isinstance(root, (str, os.PathLike)):
+        path = os.fspath(root)
+        if not path.endswith(".fxl"):
+            raise FileFormatError(
+                f"{path!r} is not a .fxl file; give a model, or a file from fx.save"
+            )
+        return load(path)
+    return root
+
+
+def to_bytes(gm: GraphModule) -> bytes:
+    """The contents of a ``.fxl`` file."""
+    arrays, weights = _collect_weights(gm)
+    dropped: list[str] = []
+    header = {"format": "fxlite", "version": VERSION}
+    content = header | _describe_module(gm, dropped) | {"weights": weights}
+    if dropped:
+        more = f" and {len(dropped) - 5} more" if len(dropped) > 5 else ""
+        warnings.warn(f"not saved: {', '.join(dropped[:5])}{more}", stacklevel=3)
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+        archive.writestr(_entry(_GRAPH), text, zipfile.ZIP_DEFLATED, 1)
+        archive.writestr(_entry(_WEIGHTS), _weights_bytes(arrays), zipfile.ZIP_STORED)
+    return target.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name)  # with the fixed date 1980: equal graphs give equal files
+
+
+def from_bytes(data: bytes, name: str = "the data") -> GraphModule:
+    """The module from :func:`to_bytes`."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, paused_gc():
+            content = json.loads(archive.read(_GRAPH))
+            _check_header(content, name)
+            if content["version"] == 1:
+                content = from_version_1(content)
+            arrays = _arrays(archive.read(_WEIGHTS), name)
+            return _rebuild_module(content, _weights(content["weights"], arrays))
+    except FileFormatError:
+        raise
+    except zipfile.BadZipFile:
+        raise FileFormatError(f"{name} is not a .fxl file, or it is damaged") from None
+    except FxliteError as error:
+        raise FileFormatError(f"{name} holds an invalid graph: {error}") from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise FileFormatError(f"{name} is damaged or not a .fxl file: {what}") from error
+
+
+def _check_header(content: Any, name: str) -> None:
+    if not isinstance(content, dict) or content.get("format") != "fxlite":
+        raise FileFormatError(f"{name} is an archive, but not one of fxlite")
+    version = content.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise FileFormatError(
+            f"{name} has format version {version}, this fxlite reads up to {VERSION}: upgrade it"
+        )
+
+
+# -- writing ---------------------------------------------------------------------------------------
+def _collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays to store, and for every path its kind and, for tied ones, the path it shares."""
+    arrays: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    first: dict[Any, str] = {}
+    for path, module in gm.named_modules(remove_duplicate=False):
+        dot = f"{path}." if path else ""
+        for kind, group in (("parameter", module._parameters), ("buffer", module._buffers)):
+            for name, value in group.items():
+                entry: dict[str, Any] = {"kind": kind}
+                if isinstance(value, Parameter) and not value.requires_grad:
+                    entry["requires_grad"] = False
+                if name in module._non_persistent:
+                    entry["persistent"] = False
+                weights[dot + name] = entry
+                if value is None:
+                    entry["none"] = True
+                    continue
+                memory = value.__array_interface__["data"][0]
+                key = (memory, value.shape, value.strides, value.dtype) if value.size else id(value)
+                if first.setdefault(key, dot + name) != dot + name:
+                    entry["same_as"] = first[key]
+                else:
+                    arrays[dot + name] = np.asarray(value)
+    return arrays, weights
+
+
+def _describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
+    modules: dict[str, Any] = {}
+    for node in gm.graph.find_nodes(op="call_module"):
+        module = gm.get_submodule(node.target)
+        if not isinstance(module, GraphModule):
+            raise FileFormatError(
+                f"{node.describe()} calls the leaf module self.{node.target}, whose code cannot be "
+                f"saved as data; trace without leaf="
+            )
+        if node.target not in modules:
+            modules[node.target] = _describe_module(module, dropped)
+    content = {"name": gm.name, "training": gm.training, "graph": describe(gm.graph, dropped)}
+    return content | {"modules": modules} if modules else content
+
+
+# -- reading ---------------------------------------------------------------------------------------
+def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> GraphModule:
+    """A module from its graph and weights; those of a module it calls are under that path."""
+    modules = content.get("modules", {})
+    holder: dict[str, Any] = {path: weight.value for path, weight in weights.items()}
+    for path, inner in modules.items():
+        check_path(path)
+        dot = f"{path}."
+        own = {p.removeprefix(dot): w for p, w in weights.items() if p.startswith(dot)}
+        holder[path] = _rebuild_module(inner, own)
+    graph = rebuild(content["graph"])
+    for node in graph.find_nodes(op="call_module"):
+        if node.target not in modules:
+            raise FileFormatError(
+                f"{node.name} calls self.{node.target}, which is not a module of the file"
+            )
+    gm = GraphModule(holder, graph, str(content["name"]))
+    for path, weight in weights.items():
+        if not weight.persistent:
+            parent, _, name = path.rpartition(".")
+            gm.get_submodule(parent)._non_persistent.add(name)
+    gm.training = bool(content["training"])
+    _check_weight_types(gm)
+    return gm
+
+
+@dataclass(frozen=True)
+class _Weight:
+    value: Any
+    persistent: bool
+
+
+def _weights(entries: dict[str, Any], arrays: dict[str, Any]) -> dict[str, _Weight]:
+    made: dict[str, _Weight] = {}
+    for path, entry in entries.items():
+        check_path(path)
+        same_as, is_parameter = entry.get("same_as", path), entry["kind"] == "parameter"
+        if entry.get("none"):
+            value = None
+        elif same_as != path and entry["kind"] == entries[same_as]["kind"]:
+            value = made[same_as].value
+        elif is_parameter:
+            value = Parameter(arrays[same_as], entry.get("requires_grad", True))
+        else:
+            value = arrays[same_as]
+        made[path] = _Weight(value, entry.get("persistent", True))
+    return made
+
+
+def _check_weight_types(gm: GraphModule) -> None:
+    for node in gm.graph.find_nodes(op="get_attr"):
+        actual = type_of(gm.get_attribute(node.target))
+        if node.type is not None and actual != node.type:
+            raise FileFormatError(
+                f"the weight {node.target} is {actual}, the graph says {node.type}"
+            )

@@ -1,0 +1,1 @@
+"""Graphs as text: printing, and reading it back."""

@@ -1,0 +1,1 @@
+"""Tracing: running a program on stand-ins for arrays and recording what it computes."""

@@ -1,0 +1,258 @@
+"""NumPy's spellings of the ops: one table from ufuncs, NumPy functions and ndarray methods to ops.
+
+In: a call on proxies as NumPy dispatches it. Out: calls of ops, so that ``np.maximum(x, 0)``,
+``x.clip(0)`` and ``F.relu(x)`` are the same node. What the table does not hold is refused by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sympy
+
+from fxlite import shapes
+from fxlite.op import Op, lookup
+from fxlite.tracing import numpy_functions as functions
+from fxlite.tracing.proxy import Proxy
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+
+def ops_by_name(name: str) -> Op:
+    """The op of that name."""
+    return lookup(name)
+
+
+def is_operand(value: Any) -> bool:
+    """What an operator of a proxy accepts on its other side."""
+    return isinstance(value, (Proxy, np.ndarray, np.generic, bool, int, float, shapes.NamedDim))
+
+
+# -- ufuncs ----------------------------------------------------------------------------------------
+_UFUNCS: dict[Any, str] = {
+    getattr(np, name): name
+    for name in (
+        "add subtract multiply divide floor_divide remainder power maximum minimum arctan2 "
+        "negative "
+        "absolute fabs sign square reciprocal exp expm1 log log1p log2 sqrt sin cos tan sinh cosh "
+        "tanh "
+        "arcsin arccos arctan floor ceil trunc rint equal not_equal less less_equal greater "
+        "greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or "
+        "bitwise_xor invert left_shift right_shift isnan isinf isfinite matmul"
+    ).split()
+}
+_REDUCE = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
+           np.logical_and: "all", np.logical_or: "any"}  # fmt: skip
+
+
+def call_ufunc(
+    tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A ufunc is called with a proxy among its inputs or in ``out=``."""
+    kwargs = dict(kwargs)
+    dtype, out, where = (
+        kwargs.pop("dtype", None),
+        kwargs.pop("out", None),
+        kwargs.pop("where", True),
+    )
+    casting = kwargs.pop("casting", "same_kind")
+    for name in ("subok", "order"):
+        kwargs.pop(name, None)
+    name = f"np.{ufunc.__name__}"
+    if out is None and where is not True:
+        raise tracer.error(
+            f"{name}(..., where=...) leaves elements that nobody computes",
+            "use np.where(mask, a, b), or give out=",
+        )
+    if method == "at":
+        raise tracer.error(
+            f"{name}.at writes in place, once for each index, which cannot be traced",
+            "np.add.at: y = fx.ops.scatter_add(y, index, values, axis)",
+        )
+    if method == "__call__" and ufunc in _UFUNCS and not kwargs:
+        result = lookup(_UFUNCS[ufunc])(*(_number(v) for v in inputs))
+    elif method == "reduce" and ufunc in _REDUCE:
+        axis = kwargs.pop("axis", 0)
+        result = lookup(_REDUCE[ufunc])(*inputs, axis=axis, keepdims=kwargs.pop("keepdims", False))
+    else:
+        raise tracer.error(
+            f"{name}{'' if method == '__call__' else '.' + method} has no fxlite op",
+            f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}",
+        )
+    if dtype is not None:
+        result = lookup("cast")(result, dtype)
+    if out is None:
+        return result
+    from fxlite.tracing.in_place import store
+
+    what = f"{name}(out=...)"
+    return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
+
+
+def _number(value: Any) -> Any:
+    """sympy's dims, as ``fx.dims`` makes them, as sizes; everything else as it is."""
+    return shapes.for_user(value) if isinstance(value, sympy.Expr) else value
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.sum: functions.reduction("sum"),
+    np.mean: functions.reduction("mean"),
+    np.prod: functions.reduction("prod"),
+    np.any: functions.extreme("any"),
+    np.all: functions.extreme("all"),
+    np.max: functions.extreme("max"),
+    np.min: functions.extreme("min"),
+    np.amax: functions.extreme("max"),
+    np.amin: functions.extreme("min"),
+    np.argmax: functions.extreme("argmax"),
+    np.argmin: functions.extreme("argmin"),
+    np.cumsum: functions.cumsum,
+    np.var: functions.var,
+    np.std: functions.std,
+    np.reshape: functions.reshape,
+    np.transpose: functions.transpose,
+    np.swapaxes: functions.swapaxes,
+    np.moveaxis: functions.moveaxis,
+    np.ravel: functions.ravel,
+    np.squeeze: functions.squeeze,
+    np.expand_dims: functions.expand_dims,
+    np.concatenate: functions.join("concat"),
+    np.stack: functions.join("stack"),
+    np.vstack: functions.stacked(0, 2),
+    np.hstack: functions.stacked(1, 1),
+    np.split: functions.split,
+    np.array_split: functions.array_split,
+    np.clip: functions.clip,
+    np.take: functions.take,
+    np.repeat: functions.repeat,
+    np.tile: functions.tile,
+    np.pad: functions.pad,
+    np.where: functions.where,
+    np.flip: functions.flip,
+    np.roll: functions.roll,
+    np.tril: lambda x, k=0: lookup("tril")(x, k),
+    np.triu: lambda x, k=0: lookup("triu")(x, k),
+    np.einsum: functions.einsum,
+    np.dot: functions.dot,
+    np.outer: functions.outer,
+    np.broadcast_to: functions.broadcast_to,
+    np.take_along_axis: lambda x, indices, axis=-1: lookup("gather")(x, indices, axis=axis),
+    np.zeros_like: functions.like(0),
+    np.ones_like: functions.like(1),
+    np.full_like: functions.full_like,
+    np.linalg.norm: functions.norm,
+    np.round: functions.round_,
+    np.copy: functions.copy,
+    np.shape: lambda x: x.shape,
+    np.ndim: lambda x: x.ndim,
+    np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
+}
+
+
+def function_names() -> list[str]:
+    """NumPy functions and ufuncs that have an op, without ``np.``."""
+    return sorted({f.__name__ for f in (*_FUNCTIONS, *_UFUNCS)})
+
+
+def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
+    """A NumPy function is called with a proxy among its arguments."""
+    implementation = _FUNCTIONS.get(function)
+    name = f"{getattr(function, '__module__', 'numpy').replace('numpy', 'np')}.{function.__name__}"
+    if implementation is None:
+        raise tracer.error(
+            f"{name} has no fxlite op",
+            "write it with NumPy functions that have one (fx.ops lists them), or compute it before "
+            "tracing if it does not depend on the inputs",
+        )
+    try:
+        return implementation(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        if error.__class__ in (TypeError, ValueError):  # not one of fxlite's own, located already
+            raise tracer.error(f"{name}: {error}") from error
+        raise
+
+
+def _storing(name: str, implementation: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with ``out=`` as in NumPy: the result is written there, and returned."""
+    position = [*inspect.signature(implementation).parameters].index("out")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        out = kwargs.pop("out", None)
+        if len(args) > position:
+            out, args = args[position], (*args[:position], None, *args[position + 1 :])
+        result = implementation(*args, **kwargs)
+        if out is None:
+            return result
+        from fxlite.tracing.in_place import store
+
+        return store(out, result, f"{name}(out=...)")
+
+    return call
+
+
+def _refused_write(name: str, instead: str) -> Callable[..., Any]:
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        raise x.tracer.error(f".{name}() works in place and cannot be traced", instead, x._node)
+
+    return call
+
+
+def _fill(x: Any, value: Any) -> None:
+    from fxlite.tracing.in_place import fill
+
+    fill(x, value)
+
+
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    """np.copyto: see :mod:`fxlite.tracing.in_place`."""
+    from fxlite.tracing.in_place import copyto as implementation
+
+    implementation(dst, src, casting, where)
+
+
+_FUNCTIONS[np.copyto] = copyto
+for _function, _implementation in [*_FUNCTIONS.items()]:
+    if "out" in inspect.signature(_implementation).parameters:
+        _FUNCTIONS[_function] = _storing(f"np.{_function.__name__}", _implementation)
+
+
+#: Methods of ndarray that a Proxy has.
+METHODS: dict[str, Callable[..., Any]] = {
+    "sum": functions.reduction("sum"),
+    "mean": functions.reduction("mean"),
+    "prod": functions.reduction("prod"),
+    "max": functions.extreme("max"),
+    "min": functions.extreme("min"),
+    "argmax": functions.extreme("argmax"),
+    "argmin": functions.extreme("argmin"),
+    "any": functions.extreme("any"),
+    "all": functions.extreme("all"),
+    "cumsum": functions.cumsum,
+    "var": functions.var,
+    "std": functions.std,
+    "reshape": functions.reshape,
+    "transpose": functions.transpose,
+    "swapaxes": functions.swapaxes,
+    "ravel": functions.ravel,
+    "flatten": functions.flatten,
+    "squeeze": functions.squeeze,
+    "clip": functions.clip,
+    "take": functions.take,
+    "repeat": functions.repeat,
+    "round": functions.round_,
+    "astype": functions.astype,
+    "copy": functions.copy_method,
+    "dot": functions.dot,
+    "fill": _fill,
+    "sort": _refused_write("sort", "there is no sort among fx.ops yet"),
+    "partition": _refused_write("partition", "use .max() or .min() along an axis"),
+    "put": _refused_write("put", "write y[index] = values along one axis"),
+    "resize": _refused_write("resize", "use np.pad, or a slice"),
+}
+for _name, _implementation in [*METHODS.items()]:
+    if "out" in inspect.signature(_implementation).parameters:
+        METHODS[_name] = _storing(f".{_name}", _implementation)

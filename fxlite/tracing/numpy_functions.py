@@ -1,0 +1,333 @@
+"""NumPy's functions that are more than one op, or need a shape: ``np.split``, ``np.tile``,
+``x.transpose(1, 0)``, ``np.linalg.norm``, ...
+
+In: proxies (or arrays) and arguments as NumPy takes them. Out: calls of ops. Where NumPy gives a
+copy, the result has memory of its own (:func:`fxlite.tracing.aliasing.fresh`), whichever ops make
+it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite import dtypes, shapes
+from fxlite.op import lookup, normalize_axes, normalize_axis
+from fxlite.tracing.memory import fresh, is_number
+from fxlite.tracing.proxy import Proxy
+from fxlite.types import TensorType
+
+
+def value_type(x: Any) -> TensorType:
+    """Type of a proxy, array or number."""
+    if isinstance(x, Proxy):
+        return x.type
+    array = np.asarray(x)
+    return TensorType(array.shape, dtypes.dtype(array.dtype))
+
+
+def subscript(x: Any, index: Any) -> Any:
+    """``x[index]``."""
+    from fxlite.ops.indexing import subscript as implementation
+
+    return implementation(x, index)
+
+
+def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
+    """``x.reshape(2, -1)`` and ``np.reshape(x, (2, -1))``."""
+    _require_c_order(order)
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    return lookup("reshape")(x, tuple(shape))
+
+
+def transpose(x: Any, *axes: Any) -> Any:
+    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+        axes = tuple(axes[0]) if axes[0] is not None else ()
+    rank = value_type(x).rank
+    return lookup("permute")(x, tuple(axes) if axes else tuple(reversed(range(rank))))
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    rank = value_type(x).rank
+    order = list(range(rank))
+    a, b = normalize_axis(axis1, rank), normalize_axis(axis2, rank)
+    order[a], order[b] = order[b], order[a]
+    return lookup("permute")(x, tuple(order))
+
+
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    rank = value_type(x).rank
+    one = isinstance(source, int)
+    sources = [normalize_axis(a, rank) for a in ([source] if one else source)]
+    targets = [normalize_axis(a, rank) for a in ([destination] if one else destination)]
+    order = [a for a in range(rank) if a not in sources]
+    for target, source_axis in sorted(zip(targets, sources)):
+        order.insert(target, source_axis)
+    return lookup("permute")(x, tuple(order))
+
+
+def _require_c_order(order: str) -> None:
+    if order not in ("C", "A", "K"):
+        raise ValueError(f"order={order!r} is not traced; transpose before and after instead")
+
+
+def ravel(x: Any, order: str = "C") -> Any:
+    _require_c_order(order)
+    return lookup("reshape")(x, (-1,))
+
+
+def flatten(x: Any, order: str = "C") -> Any:
+    """Unlike ravel, a copy."""
+    return fresh(ravel(x, order), in_c_order=True)
+
+
+def squeeze(x: Any, axis: Any = None) -> Any:
+    if axis is None:
+        axis = tuple(a for a, d in enumerate(value_type(x).shape) if type(d) is int and d == 1)
+    for a in sorted(normalize_axes(axis, value_type(x).rank), reverse=True):
+        x = lookup("squeeze")(x, axis=a)
+    return x
+
+
+def expand_dims(x: Any, axis: Any) -> Any:
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = value_type(x).rank + len(axes)
+    for a in sorted(normalize_axis(a, rank) for a in axes):
+        x = lookup("unsqueeze")(x, axis=a)
+    return x
+
+
+def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
+        keepdims: bool = False) -> Any:  # fmt: skip
+    return lookup("var")(x, axis=axis, correction=ddof, keepdims=keepdims)
+
+
+def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
+        keepdims: bool = False) -> Any:  # fmt: skip
+    return lookup("sqrt")(var(x, axis, ddof=ddof, keepdims=keepdims))
+
+
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """np.split: equal parts, or cuts at indices."""
+    size = value_type(x).shape[normalize_axis(axis, value_type(x).rank)]
+    if isinstance(indices_or_sections, int):
+        part = shapes.floordiv(size, indices_or_sections)
+        if type(size) is int and size % indices_or_sections:
+            raise ValueError(
+                f"axis {axis} of size {size} does not split into {indices_or_sections}"
+            )
+        sizes = (part,) * indices_or_sections
+    else:
+        cuts = [0, *indices_or_sections, size]
+        sizes = tuple(shapes.normalize(b - a) for a, b in itertools.pairwise(cuts))
+    return list(lookup("split")(x, sizes, axis=axis))
+
+
+def array_split(x: Any, sections: int, axis: int = 0) -> list[Any]:
+    size = value_type(x).shape[axis]
+    base, extra = divmod(size, sections)
+    return list(lookup("split")(x, (base + 1,) * extra + (base,) * (sections - extra), axis=axis))
+
+
+def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
+         out: Any = None) -> Any:  # fmt: skip
+    low, high = (a_min if min is None else min), (a_max if max is None else max)
+    plain = (bool, int, float, type(None))
+    if isinstance(low, plain) and isinstance(high, plain):
+        return lookup("clip")(x, low, high)
+    if low is not None:
+        x = lookup("maximum")(x, low)
+    return x if high is None else lookup("minimum")(x, high)
+
+
+def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    if axis is None:
+        x, axis = ravel(x), 0
+    if isinstance(indices, (list, tuple, int)):
+        indices = np.asarray(indices)
+    return lookup("take")(x, indices, axis=axis)
+
+
+def repeat(x: Any, repeats: int, axis: Any = None) -> Any:
+    """Each element ``repeats`` times: unsqueeze, expand, reshape."""
+    if axis is None:
+        x, axis = ravel(x), 0
+    shape = list(value_type(x).shape)
+    axis = normalize_axis(axis, len(shape))
+    wide = [*shape[: axis + 1], repeats, *shape[axis + 1 :]]
+    shape[axis] = shapes.normalize(shape[axis] * repeats)
+    spread = lookup("expand")(lookup("unsqueeze")(x, axis + 1), tuple(wide))
+    return fresh(lookup("reshape")(spread, tuple(shape)), in_c_order=True)
+
+
+def tile(x: Any, reps: Any) -> Any:
+    shape = list(value_type(x).shape)
+    counts = [reps] if isinstance(reps, int) else list(reps)
+    rank = max(len(shape), len(counts))
+    shape, counts = [1] * (rank - len(shape)) + shape, [1] * (rank - len(counts)) + counts
+    paired = lookup("reshape")(x, tuple(d for s in shape for d in (1, s)))
+    wide = lookup("expand")(paired, tuple(d for c, s in zip(counts, shape) for d in (c, s)))
+    joined = lookup("reshape")(wide, tuple(shapes.normalize(c * s) for c, s in zip(counts, shape)))
+    return fresh(joined, in_c_order=True)
+
+
+def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
+    if mode != "constant":
+        raise ValueError(f"np.pad is traced with mode='constant' only, not {mode!r}")
+    rank = value_type(x).rank
+    if isinstance(pad_width, int):
+        pad_width = ((pad_width, pad_width),) * rank
+    pairs = [tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in pad_width]
+    if len(pairs) == 1:
+        pairs = pairs * rank
+    return lookup("pad")(x, tuple(pairs), value=constant_values)
+
+
+def join(name: str) -> Callable[..., Any]:
+    """np.concatenate and np.stack."""
+
+    def call(arrays: Sequence[Any], axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
+        return lookup(name)(tuple(arrays), axis=axis)
+
+    return call
+
+
+def stacked(axis: int, rank: int) -> Callable[..., Any]:
+    """np.vstack and np.hstack."""
+
+    def call(arrays: Sequence[Any]) -> Any:
+        parts = list(arrays)
+        if value_type(parts[0]).rank < rank:
+            axis_new = 0 if axis == 0 else -1
+            parts = [lookup("unsqueeze")(p, axis_new) for p in parts]
+        return lookup("concat")(tuple(parts), axis=axis if value_type(parts[0]).rank > 1 else 0)
+
+    return call
+
+
+def like(value: float) -> Callable[..., Any]:
+    """np.zeros_like and np.ones_like."""
+
+    def call(x: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        return full_like(x, value, dtype)
+
+    return call
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    known = value_type(x)
+    target = known.dtype if dtype is None else dtypes.dtype(dtype)
+    if isinstance(fill_value, Proxy):
+        return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
+    return lookup("full")(known.shape, fill_value, dtype=target)
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm of vectors: 2-norm, 1-norm, infinity."""
+    if ord in (None, 2):
+        return lookup("sqrt")(lookup("sum")(lookup("square")(x), axis=axis, keepdims=keepdims))
+    if ord == 1:
+        return lookup("sum")(lookup("abs")(x), axis=axis, keepdims=keepdims)
+    if ord in (math.inf, "inf"):
+        return lookup("max")(lookup("abs")(x), axis=axis, keepdims=keepdims)
+    raise ValueError(f"np.linalg.norm is traced with ord 1, 2 or inf, not {ord!r}")
+
+
+def dot(x: Any, y: Any, out: Any = None) -> Any:
+    if value_type(x).rank == 0 or value_type(y).rank == 0:
+        return lookup("mul")(x, y)
+    if value_type(y).rank > 2:
+        raise ValueError("np.dot with a second operand of rank > 2 is not traced; use np.einsum")
+    return lookup("matmul")(x, y)
+
+
+def outer(x: Any, y: Any, out: Any = None) -> Any:
+    return lookup("mul")(lookup("unsqueeze")(ravel(x), -1), ravel(y))
+
+
+def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
+           copy: bool = True) -> Any:  # fmt: skip
+    target = dtypes.dtype(dtype)
+    if isinstance(x, Proxy) and x.is_typed and x.type.dtype is target:
+        return fresh(x, number=is_number(x)) if copy else x
+    return lookup("cast")(x, target)
+
+
+def reduction(name: str) -> Callable[..., Any]:
+    """np.sum, np.mean, np.prod, with ``dtype=``."""
+
+    def call(
+        x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+    ) -> Any:
+        if dtype is not None:
+            x = astype(x, dtype)
+        return lookup(name)(x, axis=axis, keepdims=keepdims)
+
+    return call
+
+
+def extreme(name: str) -> Callable[..., Any]:
+    """np.max, np.argmax, np.any and their like, without ``dtype=``."""
+
+    def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        return lookup(name)(x, axis=axis, keepdims=keepdims)
+
+    return call
+
+
+def cumsum(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    if axis is None:
+        x, axis = ravel(x), 0
+    return lookup("cumsum")(x if dtype is None else astype(x, dtype), axis=axis)
+
+
+def einsum(equation: str, *operands: Any, **kwargs: Any) -> Any:
+    return lookup("einsum")(tuple(operands), equation)
+
+
+def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
+    if decimals:
+        return lookup("div")(lookup("round")(lookup("mul")(x, 10.0**decimals)), 10.0**decimals)
+    return lookup("round")(x)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    return lookup("where")(condition, x, y)
+
+
+def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
+    """np.copy: memory of its own."""
+    return fresh(x)
+
+
+def copy_method(x: Any, order: str = "C") -> Any:
+    """``x.copy()``: memory of its own, in C order."""
+    return fresh(x, in_c_order=order == "C", number=is_number(x))
+
+
+def flip(x: Any, axis: Any = None) -> Any:
+    for a in normalize_axes(axis, value_type(x).rank):
+        x = lookup("flip")(x, axis=a)
+    return x
+
+
+def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+    """np.roll; tuples of shifts and axes roll one axis after the other."""
+    if axis is None:
+        return lookup("reshape")(lookup("roll")(ravel(x), shift, axis=0), value_type(x).shape)
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise ValueError(f"{len(shifts)} shifts for {len(axes)} axes")
+    for s, a in zip(shifts, axes):
+        x = lookup("roll")(x, s, axis=a)
+    return x
+
+
+def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
+    return lookup("expand")(x, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))

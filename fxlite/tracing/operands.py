@@ -1,0 +1,69 @@
+"""Values of a traced program on their way into the graph: proxies, numbers, named sizes.
+
+In: the bound arguments of an op, or a program's result. Out: the same with nodes, tensors and
+arrays in the places of what a graph cannot hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite import dtypes
+from fxlite.op import Op
+from fxlite.shapes import NamedDim
+from fxlite.tracing.proxy import Proxy
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+#: Types of values that nodes hold as they are.
+PLAIN = frozenset((int, float, bool, type(None)))
+
+
+def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any] | None:
+    """The bound arguments with nodes for the tracer's proxies; None where an operand is neither a
+    proxy nor a number."""
+    found = bound.copy()
+    for name in op.tensor_kinds:
+        value: Any = bound.get(name)
+        kind = value.__class__
+        if kind is Proxy and value.tracer is tracer:
+            found[name] = value.node
+        elif kind not in PLAIN:
+            return None
+    return found
+
+
+def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
+    """A named size among the operands is a Python int when the program runs: it takes the dtype
+    of the tensors beside it, as in ``x / x.shape[0]``."""
+    operands = list(op.tensors(bound))
+    if not any(isinstance(v, NamedDim) for v in operands):
+        return bound
+    strong = [
+        v.type.dtype if isinstance(v, Proxy) else dtypes.of_value(v)
+        for v in operands
+        if isinstance(v, (Proxy, np.ndarray, np.generic))
+    ]
+    dtype = dtypes.result_type(*strong, 1) if strong else dtypes.int64
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, NamedDim):
+            return tracer.proxy(tracer.size_as_tensor(value, dtype))
+        return value
+
+    return op.map_tensors(convert, bound)
+
+
+def numbers_as_arrays(result: Any) -> Any:
+    """The program's result with numbers as arrays of rank 0."""
+    if isinstance(result, (bool, int, float)):
+        return np.asarray(result)
+    if isinstance(result, (tuple, list)):
+        mapped = [numbers_as_arrays(r) for r in result]
+        return type(result)(*mapped) if hasattr(result, "_fields") else type(result)(mapped)
+    if isinstance(result, dict):
+        return {k: numbers_as_arrays(v) for k, v in result.items()}
+    return result

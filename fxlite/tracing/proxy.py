@@ -1,0 +1,230 @@
+"""Proxy: what a traced program computes with. It looks like an ndarray and records nodes.
+
+Operators, ndarray methods, ufuncs and NumPy functions all end in the same ops
+(:mod:`fxlite.tracing.numpy_api` holds the table). What needs a value that does not exist at trace
+time (``if x > 0``, ``float(x)``, ``np.asarray(x)``) raises a TraceError that says what to write
+instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite import shapes
+from fxlite.errors import TraceError
+from fxlite.tracing import aliasing, memory
+from fxlite.types import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.graph import Node
+    from fxlite.op import Op
+    from fxlite.tracing.tracer import Tracer
+
+
+class Proxy:
+    """Stands for the value of ``node`` while a program is traced."""
+
+    __slots__ = ("__weakref__", "_node", "_view", "tracer")
+    __array_priority__ = 1000.0
+
+    def __init__(self, node: Node, tracer: Tracer) -> None:
+        self._node = node
+        self.tracer = tracer
+        #: Which memory the value has in eager NumPy; None: its own, that nobody writes to.
+        self._view: memory.View | None = None
+
+    @property
+    def node(self) -> Node:
+        """The node of the present value: another one after each write into its memory."""
+        view = self._view
+        if view is None:
+            return self._node
+        if view.seen == self.tracer.writes.count:
+            return view.node
+        return aliasing.current_node(view, self.tracer)
+
+    # Called by ops: record a call that has this proxy among its arguments.
+    def __fx_record__(self, op: Op, bound: dict[str, Any]) -> Any:
+        return self.tracer.record(op, bound)
+
+    # -- what an ndarray knows ---------------------------------------------------------------
+    @property
+    def type(self) -> TensorType:
+        """The value's type. Raises TraceError in a trace without types."""
+        kind = self._node.type  # writes do not change it
+        if not isinstance(kind, TensorType):
+            raise self.tracer.error(
+                f"the shape or dtype of {self._node.name} is needed, but this trace has no types",
+                'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
+                self._node,
+            )
+        return kind
+
+    @property
+    def is_typed(self) -> bool:
+        """False in a trace without types, as patterns are traced."""
+        return isinstance(self._node.type, TensorType)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Ints, and :class:`~fxlite.shapes.NamedDim` for named dims."""
+        return tuple(shapes.for_user(d) for d in self.type.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype.numpy
+
+    @property
+    def ndim(self) -> int:
+        return self.type.rank
+
+    @property
+    def size(self) -> Any:
+        return shapes.for_user(self.type.size)
+
+    @property
+    def T(self) -> Any:
+        return _functions().transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        return _functions().swapaxes(self, -1, -2)
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of a rank-0 value")
+        return int(shapes.for_user(self.type.shape[0]))  # a named dim raises its own TraceError
+
+    def __pos__(self) -> Proxy:
+        return memory.fresh(self, number=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.tracer.iter(self)
+
+    def keys(self) -> Any:
+        """For ``**value``: the tracer says."""
+        return self.tracer.keys(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _functions().subscript(self, index)
+
+    # -- what needs a value ------------------------------------------------------------------
+    def __bool__(self) -> bool:
+        return self.tracer.to_bool(self)
+
+    def _no_value(self, what: str, instead: str) -> TraceError:
+        return self.tracer.error(
+            f"{what} needs the value of {self._node.name}, which does not exist while tracing",
+            instead,
+            self._node,
+        )
+
+    def __float__(self) -> float:
+        raise self._no_value("float()", "keep it an array, or compute the number before tracing")
+
+    def __int__(self) -> int:
+        raise self._no_value("int()", "keep it an array, or compute the number before tracing")
+
+    def __index__(self) -> int:
+        raise self._no_value("indexing or range()", "use np.take for run-time indices")
+
+    def item(self, *args: Any) -> Any:
+        raise self._no_value(".item()", "keep it an array, or compute the number before tracing")
+
+    def tolist(self) -> Any:
+        raise self._no_value(".tolist()", "keep it an array, or compute the list before tracing")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self._no_value(
+            "np.asarray, np.array or the index of a plain array",
+            "use the value as it is; for array[x] or np.take(array, x) write fx.ops.take(array, x)",
+        )
+
+    def __contains__(self, value: Any) -> bool:
+        raise self._no_value("'in'", "use (x == value).any()")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # -- writes ------------------------------------------------------------------------------
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from fxlite.tracing.in_place import set_item
+
+        set_item(self, index, value)
+
+    def made_view_of(self, base: Proxy) -> None:
+        """Note that this value of rank 0, an element of ``base``, is not a number but a view."""
+        memory.attach(self, base, self._node.target, self._node.kwargs)
+
+    # -- dispatch ----------------------------------------------------------------------------
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _api().call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _api().call_function(self.tracer, function, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        method = _api().METHODS.get(name)
+        if method is None:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise self.tracer.error(
+                f"a traced value has no attribute or method {name!r}",
+                f"known methods: {', '.join(sorted(_api().METHODS))}",
+                self.node,
+                AttributeError,
+            )
+        return lambda *args, **kwargs: method(self, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Proxy({self._node.name}: {self._node.type})"
+
+
+def _api() -> Any:
+    from fxlite.tracing import numpy_api
+
+    return numpy_api
+
+
+def _functions() -> Any:
+    from fxlite.tracing import numpy_functions
+
+    return numpy_functions
+
+
+def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not _api().is_operand(other):
+            return NotImplemented
+        op = _api().ops_by_name(name)
+        return op(other, self) if reflected else op(self, other)
+
+    return method
+
+
+def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        from fxlite.tracing.in_place import in_place_operator
+
+        return in_place_operator(self, symbol, _api().ops_by_name(name), other)
+
+    return method
+
+
+_BINARY = {
+    "add": ("+", "add"), "sub": ("-", "sub"), "mul": ("*", "mul"), "truediv": ("/", "div"),
+    "floordiv": ("//", "floor_divide"), "mod": ("%", "remainder"), "pow": ("**", "pow"),
+    "matmul": ("@", "matmul"), "and": ("&", "bitwise_and"), "or": ("|", "bitwise_or"),
+    "xor": ("^", "bitwise_xor"), "lshift": ("<<", "left_shift"), "rshift": (">>", "right_shift"),
+}  # fmt: skip
+for _name, (_symbol, _target) in _BINARY.items():
+    setattr(Proxy, f"__{_name}__", _operator(_target))
+    setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))
+    setattr(Proxy, f"__i{_name}__", _in_place_operator(_symbol, _target))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Proxy, f"__{_name}__", _operator(_name))
+for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
+    setattr(Proxy, f"__{_name}__", lambda self, _target=_target: _api().ops_by_name(_target)(self))

@@ -1,0 +1,184 @@
+"""Tracing a GraphModule: its graph is recorded node by node, with the names, scopes and locations
+it has, not by running its code. So a retrace gives the same graph again, and with other input types
+the same graph with other types.
+
+In: a tracer at work, a GraphModule, values or types for its inputs. Out: nodes in the tracer's
+graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite import pytree, shapes
+from fxlite.errors import ShapeError
+from fxlite.graph import Node, map_nodes
+from fxlite.location import Scope
+from fxlite.shapes import Dim
+from fxlite.tracing.memory import note_retraced
+from fxlite.tracing.proxy import Proxy
+from fxlite.types import TensorType, type_of
+
+if TYPE_CHECKING:
+    from fxlite.graph_module import GraphModule
+    from fxlite.tracing.tracer import Tracer
+
+
+def retrace(
+    tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], concrete: Mapping[str, Any]
+) -> None:
+    """Trace a GraphModule as the root. Inputs that ``declared`` does not name keep their types.
+
+    Raises ShapeError where a new type contradicts a size that the graph was made for."""
+    placeholders = module.graph.placeholders
+    types = {n.target: n.type for n in placeholders}
+    given = {t: type_of(v) for t, v in module.flatten_inputs(declared, True).items()}
+    baked = module.flatten_inputs(concrete, True)
+    fixed = {t: type_of(v) for t, v in baked.items() if isinstance(v, np.ndarray)}
+    dims = _renamed_dims(module.name, types, {**given, **fixed})
+    values: dict[Node, Any] = {}
+    for node in placeholders:
+        if node.target in baked:
+            values[node] = baked[node.target]
+            continue
+        known = given.get(node.target, _substitute(node.type, dims))
+        tracer.origin = (node.scope, node.loc)
+        values[node] = tracer.create_proxy(
+            "placeholder", node.target, node.args, {}, node.name, known
+        )
+        _keep_meta(node, values[node])
+    result = _record(tracer, module, values, dims, _same_scope)
+    output = module.graph.output_node()
+    tracer.origin = (output.scope, output.loc)
+    made = tracer.create_node("output", "output", (tracer.create_arg(result),), {}, output.name)
+    if output.meta:
+        made.meta = dict(output.meta)
+    interface = module.graph.interface
+    if interface is not None:
+        kept = tuple(p for p in interface.parameters if p[0] not in concrete)
+        tracer.graph.interface = pytree.Interface(kept, interface.result)
+
+
+def call_graph_module(
+    tracer: Tracer, module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A GraphModule is called in a traced program; its scopes go inside the running one."""
+    flat = module.flatten_inputs(module.bind(args, kwargs).arguments)
+    placeholders = module.graph.placeholders
+    values = {n: flat[n.target] for n in placeholders}
+    types = {n.target: n.type for n in placeholders}
+    actual = {
+        t: v.node.type if isinstance(v, Proxy) else type_of(v)
+        for t, v in flat.items()
+        if not (isinstance(v, Proxy) and v.node.type is None)
+    }
+    dims = _renamed_dims(module.name, types, actual)
+    outer = tracer.scope
+    prefix = outer.path if outer is not None else ""
+    known: dict[Scope, Scope] = {}
+
+    def scope(inner: Scope | None) -> Scope | None:
+        if inner is None or (not inner.path and outer is not None):
+            return outer
+        if inner not in known:
+            path = f"{prefix}.{inner.path}" if prefix else inner.path
+            known[inner] = Scope(path, inner.class_name)
+        return known[inner]
+
+    saved = tracer.origin
+    try:
+        result = _record(tracer, module, values, dims, scope)
+    finally:
+        tracer.origin = saved
+    return module.rebuild_result(result)
+
+
+def _same_scope(scope: Scope | None) -> Scope | None:
+    return scope
+
+
+def _record(
+    tracer: Tracer,
+    module: GraphModule,
+    env: dict[Node, Any],
+    dims: Mapping[str, Dim],
+    scope: Callable[[Scope | None], Scope | None],
+) -> Any:
+    """Record all nodes of the module's graph; returns the result, nested as in its output node."""
+
+    def argument(node: Node) -> Any:
+        return tracer.create_arg(env[node])
+
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            continue
+        if node.op == "output":
+            return map_nodes(node.args[0], env.__getitem__)
+        tracer.origin = (scope(node.scope), node.loc)
+        args, kwargs = map_nodes(node.args, argument), map_nodes(node.kwargs, argument)
+        if node.op == "get_attr":
+            env[node] = _read(tracer, module, node)
+        elif node.op == "call_module":
+            target = tracer.path_of_leaf(module.get_submodule(node.target))
+            leaf_type = _substitute(node.type, dims)
+            env[node] = tracer.create_proxy(node.op, target, args, kwargs, node.name, leaf_type)
+        else:
+            if dims:
+                kwargs = {k: shapes.substitute(v, dims) for k, v in kwargs.items()}
+            env[node] = tracer.create_proxy(node.op, node.target, args, kwargs, node.name)
+            note_retraced(env[node], node, env)
+        _keep_meta(node, env[node])
+    return None
+
+
+def _read(tracer: Tracer, module: GraphModule, node: Node) -> Proxy:
+    if module is tracer.root:
+        return tracer.create_proxy("get_attr", node.target, (), {}, node.name, node.type)
+    path, _, name = node.target.rpartition(".")
+    return tracer.attribute(
+        module.get_submodule(path), name, module.get_attribute(node.target), node.name
+    )
+
+
+def _keep_meta(node: Node, made: Any) -> None:
+    if node.meta and isinstance(made, Proxy):
+        made.node.meta = dict(node.meta)
+
+
+def _substitute(type: Any, dims: Mapping[str, Dim]) -> Any:
+    if isinstance(type, TensorType):
+        return type.substitute(dims) if dims else type
+    if isinstance(type, tuple):
+        return tuple(_substitute(t, dims) for t in type)
+    return type
+
+
+def _renamed_dims(
+    name: str, declared: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Dim]:
+    """What the graph's named dims are in the new types. A size that was a number while tracing may
+    be anywhere in the graph, so it must stay what it was."""
+    dims: dict[str, Dim] = {}
+    pairs = [
+        (target, declared[target], new)
+        for target, new in given.items()
+        if isinstance(declared.get(target), TensorType) and isinstance(new, TensorType)
+    ]
+    for target, old, new in pairs:
+        if old.rank != new.rank:
+            raise ShapeError(f"{name}: {target} was traced as {old}, which {new} cannot replace")
+        for before, after in zip(old.shape, new.shape, strict=True):
+            if getattr(before, "is_Symbol", False):
+                dims.setdefault(before.name, after)
+    for target, old, new in pairs:
+        for before, after in zip(old.shape, new.shape, strict=True):
+            expected = shapes.substitute(before, dims)
+            if not shapes.equal(expected, after):
+                raise ShapeError(
+                    f"{name}: {target} was traced as {old}, so {new} does not fit: {after} where "
+                    f"{expected} is expected; trace the program itself, with a named dim there"
+                )
+    return {n: d for n, d in dims.items() if not shapes.equal(shapes.symbol(n), d)}

@@ -1,0 +1,400 @@
+"""The tracer: runs a program on proxies and records its ops as a graph.
+
+In: a module or a function over NumPy arrays, and (optionally) input types. Out: a
+:class:`~fxlite.graph_module.GraphModule` that shares the program's weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fxlite import dtypes, pytree
+from fxlite.errors import Details, FxliteError, TraceAttributeError, TraceError
+from fxlite.graph import Graph, Node
+from fxlite.graph_module import GraphModule
+from fxlite.location import Location, Scope, definition_of, here, with_place
+from fxlite.nn.module import Module
+from fxlite.op import Op, lookup
+from fxlite.shapes import NamedDim
+from fxlite.state import active_tracer
+from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
+from fxlite.tracing.inputs import Inputs, make_inputs
+from fxlite.tracing.leaf import leaf_paths, leaf_result_type
+from fxlite.tracing.memory import Writes, note_leaf_call, note_parts, note_view
+from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.wrapped import activate_wrapped_names
+from fxlite.types import TensorType, type_of
+
+
+class Tracer:
+    """Records a program. Subclass it to decide what is a leaf or to change how nodes are made, and
+    give it to ``symbolic_trace(..., tracer=MyTracer())``; or, as in torch.fx::
+
+        graph = MyTracer().trace(model)
+        gm = fx.GraphModule(model, graph)
+    """
+
+    def __init__(self, leaf: Iterable[Any] = ()) -> None:
+        self.leaves = (leaf,) if isinstance(leaf, (str, type, Module)) else tuple(leaf)
+        self.graph = Graph()
+        self.root: Module = Module()
+        #: (scope, location) for new nodes; None: where the program is.
+        self.origin: tuple[Scope | None, Location | None] | None = None
+        self._adopted: Module = self.root
+        self._paths: dict[int, str] = {}
+        self._leaf_paths: frozenset[str] = frozenset()
+        self._scopes: list[Scope] = []
+        self._definition: Location | None = None  # where the program's inputs are declared
+        self._attributes: dict[int, tuple[Node, Any]] = {}
+        self.writes = Writes()
+        self._locations: dict[tuple[int, int], Location] = {}
+        own = type(self)
+        self._is_plain = (
+            own.create_node is Tracer.create_node
+            and own.create_proxy is Tracer.create_proxy
+            and own.create_arg is Tracer.create_arg
+            and own.proxy is Tracer.proxy
+        )
+
+    # -- to override ---------------------------------------------------------------------------
+    def is_leaf_module(self, module: Module, path: str) -> bool:
+        """True if a call of the module stays one ``call_module`` node."""
+        return path in self._leaf_paths or any(
+            leaf is module or (isinstance(leaf, type) and isinstance(module, leaf))
+            for leaf in self.leaves
+        )
+
+    def to_bool(self, proxy: Proxy) -> bool:
+        """``if x``: refused unless a subclass decides."""
+        raise self.error(
+            f"if, while, and, or need the value of {proxy.node.name}, which does not exist while "
+            f"tracing",
+            "use np.where(condition, a, b), or decide before tracing",
+            proxy.node,
+        )
+
+    def iter(self, proxy: Proxy) -> Iterator[Any]:
+        """``for v in x``: goes along the first axis; refused where its length is unknown, unless a
+        subclass decides."""
+        if isinstance(proxy.node.type, TensorType):
+            return (proxy[i] for i in range(len(proxy)))
+        raise self.error(
+            f"iterating over {proxy.node.name} needs its length",
+            "trace with input types, or loop over indices",
+            proxy.node,
+        )
+
+    def keys(self, proxy: Proxy) -> Any:
+        """``**x``: refused unless a subclass decides."""
+        raise self.error(
+            f"{proxy.node.name} is used as a dict, and its keys are unknown",
+            'declare the structure of the input: batch={"ids": "i64[B,T]"}',
+            proxy.node,
+        )
+
+    def create_node(
+        self, op: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        name: str | None = None, type: Any = None,
+    ) -> Node:  # fmt: skip
+        """Insert a node, with scope and location; ``create_proxy`` calls it for every node."""
+        origin = self._place() if op != "placeholder" or self.origin else (None, self._definition)
+        self.graph.current_origin = origin
+        try:
+            return self.graph.create_node(op, target, args, kwargs, name, type)
+        except FxliteError as error:
+            raise with_place(error, origin[1]) from None
+        finally:
+            self.graph.current_origin = None
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy of a node."""
+        return Proxy(node, self)
+
+    def create_proxy(
+        self, op: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        name: str | None = None, type: Any = None,
+    ) -> Proxy:  # fmt: skip
+        """Make a node and its proxy. Arguments may hold proxies."""
+        convert = self._leaf_arg if op == "call_module" else self.create_arg
+        node_args = tuple([convert(a) for a in args])
+        if op != "call_function":  # attributes of ops are data
+            kwargs = {k: convert(v) for k, v in kwargs.items()}
+        return self.proxy(self.create_node(op, target, node_args, kwargs, name, type))
+
+    def create_arg(self, value: Any) -> Any:
+        """A value of the program as a node's argument: proxies become nodes, arrays constants."""
+        if isinstance(value, Proxy):
+            if value.tracer is not self:
+                raise self.error(
+                    f"{value.node.name} comes from another trace", "trace the whole program at once"
+                )
+            return value.node
+        if type(value) in PLAIN or isinstance(value, Node):
+            return value
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._constant(np.asarray(value))
+        if isinstance(value, NamedDim):
+            return self.size_as_tensor(value, dtypes.int64)
+        if isinstance(value, (tuple, list)):
+            mapped = [self.create_arg(v) for v in value]
+            if hasattr(value, "_fields"):
+                return type(value)(*mapped)
+            return tuple(mapped) if isinstance(value, tuple) else mapped
+        if isinstance(value, dict):
+            return {k: self.create_arg(v) for k, v in value.items()}
+        if isinstance(value, (bool, int, float)):
+            return value
+        raise self.error(
+            f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers"
+        )
+
+    def path_of_module(self, module: Module) -> str | None:
+        """Path of a module in the traced root; None for one made inside the program."""
+        return self._paths.get(id(module))
+
+    def call_module(
+        self,
+        module: Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """A module is called in the program: record a leaf, or go inside with its scope. The calls
+        in a GraphModule are recorded with the scopes and locations they have there."""
+        path = self.path_of_module(module)
+        if path != "" and self.is_leaf_module(module, path or ""):
+            return self._call_leaf(module, args, kwargs)
+        outer = self._scopes[-1].path if self._scopes else ""
+        self._scopes.append(Scope(outer if path is None else path, type(module).__name__))
+        try:
+            if isinstance(module, GraphModule):
+                from fxlite.tracing.retrace import call_graph_module
+
+                return call_graph_module(self, module, args, kwargs)
+            return forward(*args, **kwargs)
+        finally:
+            self._scopes.pop()
+
+    def _call_leaf(
+        self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Proxy | tuple[Proxy, ...]:
+        path = self.path_of_leaf(module)
+        node_args = tuple(self._leaf_arg(a) for a in args)
+        node_kwargs = {k: self._leaf_arg(v) for k, v in kwargs.items()}
+        leaf_type = leaf_result_type(module, node_args, node_kwargs)
+        note_leaf_call(self, f"the leaf module {path}", (args, kwargs))
+        proxy = self.create_proxy("call_module", path, node_args, node_kwargs, None, leaf_type)
+        return tuple(self._parts(proxy)) if isinstance(leaf_type, tuple) else proxy
+
+    def _leaf_arg(self, value: Any) -> Any:
+        return value if isinstance(value, str) else self.create_arg(value)
+
+    def _parts(self, proxy: Proxy) -> list[Proxy]:
+        """The results of a call that has several."""
+        getitem = lookup("getitem")
+        return [
+            self.create_proxy("call_function", getitem, (proxy.node,), {"index": i})
+            for i in range(len(proxy.node.type))
+        ]
+
+    def path_of_leaf(self, module: Module) -> str:
+        """Path of a module in the graph; the graph comes to own one made by the program."""
+        path = self.path_of_module(module)
+        if path is None:
+            wish = type(module).__name__.lower()
+            path = self._paths[id(module)] = adopt(self._adopted, self.root, module, wish)
+        return path
+
+    @property
+    def scope(self) -> Scope | None:
+        """The module whose forward is running."""
+        return self._scopes[-1] if self._scopes else None
+
+    # -- recording -----------------------------------------------------------------------------
+    def record(self, op: Op, bound: dict[str, Any]) -> Any:
+        """Record a call of an op; called by ops and proxies."""
+        plain = operand_nodes(self, op, bound) if self._is_plain else None
+        if plain is not None:
+            proxy = Proxy(self._create_call(op, plain), self)
+        else:
+            bound = with_sizes_as_tensors(self, op, bound)
+            args, kwargs = op.split_arguments(op.map_tensors(self.create_arg, bound))
+            proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
+        if isinstance(proxy.node.type, tuple):
+            parts = self._parts(proxy)
+            if op.shares_memory:
+                note_parts(parts, **bound)
+            return parts
+        if op.shares_memory:
+            note_view(proxy, op, bound)
+        elif op.kind == "opaque":
+            note_leaf_call(self, f"the function {op.name}", bound)
+        return proxy
+
+    def _create_call(self, op: Op, bound: dict[str, Any]) -> Node:
+        """What ``create_node`` does, for arguments that are bound and are nodes already."""
+        op, bound = op.canonicalize(bound)
+        args, kwargs = op.split_arguments(bound)
+        graph = self.graph
+        origin = self.origin or (self.scope, here(3, self._locations))
+        graph.current_origin = origin
+        try:
+            return graph.call_op(op, args, kwargs, op.node_name)
+        except FxliteError as error:
+            raise with_place(error, origin[1]) from None
+        finally:
+            graph.current_origin = None
+
+    def size(self, value: NamedDim) -> Proxy:
+        """A named size as the i64 number it is when the program runs."""
+        return self.proxy(self.size_as_tensor(value, dtypes.int64))
+
+    def size_needed(self, problem: str, instead: str) -> Any:
+        """Python needs a named size as a number: refused, unless a subclass has one to go on
+        with."""
+        raise self.error(problem, instead)
+
+    def size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
+        attributes = {"shape": (), "value": value.expr, "dtype": dtype}
+        return self.create_proxy("call_function", lookup("full"), (), attributes).node
+
+    def _place(self) -> tuple[Scope | None, Location | None]:
+        """Scope and location of the program's running line."""
+        return self.origin or (self.scope, here(3, self._locations))
+
+    # -- weights and constants -------------------------------------------------------------------
+    def attribute(
+        self, module: Module, name: str, value: np.ndarray[Any, Any], wish: str | None = None
+    ) -> Proxy:
+        """A parameter or buffer is read: a get_attr node, one for each array, called ``wish``."""
+        known = self._attributes.get(id(value))
+        if known is None:
+            path = self.path_of_module(module)
+            if path is None:
+                target = adopt(self._adopted, self.root, value, name)
+            else:
+                target = f"{path}.{name}" if path else name
+            known = self._attributes[id(value)] = (self._get_attr(target, value, wish), value)
+        return self.proxy(known[0])
+
+    def _get_attr(self, target: str, value: Any, wish: str | None = None) -> Node:
+        return self.create_proxy("get_attr", target, (), {}, wish, type_of(value)).node
+
+    def _constant(self, value: np.ndarray[Any, Any]) -> Node:
+        known = self._attributes.get(id(value))
+        if known is not None and is_unchanged(self._adopted, known[0].target, value):
+            return known[0]
+        target = adopt(self._adopted, self.root, np.array(value, subok=False), "constant")
+        node = self._get_attr(target, value)
+        self._attributes[id(value)] = (node, value)
+        return node
+
+    # -- errors --------------------------------------------------------------------------------
+    def error(
+        self, problem: str, instead: str = "", origin: Node | None = None,
+        kind: type[Exception] | None = None,
+    ) -> TraceError:  # fmt: skip
+        """A TraceError that names the user's line, the expression, the value's origin and a way
+        out."""
+        location = here(2)
+        lines, made_at = [problem], ""
+        if location is not None:
+            lines.append(f"  at {location}: {location.expression}")
+        if origin is not None and origin.loc is not None and origin.op != "placeholder":
+            made_at = f"{origin.name} was made at {origin.loc}: {origin.loc.expression}"
+            lines.append(f"  {made_at}")
+        if instead:
+            lines.append(f"  instead: {instead}")
+        message = "\n".join(lines)
+        made = TraceAttributeError(message) if kind is AttributeError else TraceError(message)
+        made.details = Details(problem, location, made_at, instead)
+        return made
+
+    #: For those who make other errors than a TraceError.
+    _located = staticmethod(with_place)
+
+    # -- the whole ------------------------------------------------------------------------------
+    def trace(
+        self,
+        root: Module | Callable[..., Any],
+        inputs: Mapping[str, Any] | None = None,
+        concrete_args: Mapping[str, Any] | None = None,
+    ) -> Graph:
+        """Run the program on proxies; returns the graph. ``inputs`` maps parameter names to
+        types."""
+        self._begin(root)
+        declared, concrete = dict(inputs or {}), dict(concrete_args or {})
+        token = active_tracer.set(self)
+        try:
+            if isinstance(root, GraphModule):
+                from fxlite.tracing.retrace import retrace
+
+                retrace(self, root, declared, concrete)
+            else:
+                self._run(root, declared, concrete)
+        finally:
+            active_tracer.reset(token)
+            self.origin = None
+        for node in self.graph.find_nodes(op="get_attr"):
+            if not node.users:
+                self.graph.erase_node(node)
+        return self.graph
+
+    def _begin(self, root: Module | Callable[..., Any]) -> None:
+        activate_wrapped_names()
+        self._paths, self._attributes, self._locations, self._scopes = {}, {}, {}, []
+        if isinstance(root, Module):
+            self.root, self._adopted = root, TracedModule(root)
+            self._paths = {id(m): p for p, m in root.named_modules()}
+        else:
+            self.root = self._adopted = Module()
+        self._leaf_paths = leaf_paths(self.leaves, self.root)
+        self.graph = Graph(self._adopted)
+        self._definition = definition_of(root.forward if isinstance(root, Module) else root)
+
+    def attach(self, root: Module, graph: Graph) -> None:
+        """Record into ``graph``, whose owner is ``root``: for walks over a graph that build
+        another, with no program to run."""
+        self.root = self._adopted = root
+        self._paths = {id(m): p for p, m in root.named_modules()}
+        self._attributes, self._locations, self._scopes, self.graph = {}, {}, [], graph
+
+    def _run(
+        self, root: Module | Callable[..., Any], declared: dict[str, Any], concrete: dict[str, Any]
+    ) -> None:
+        function = root.forward if isinstance(root, Module) else root
+        inputs = make_inputs(function, declared, concrete, self.placeholder)
+        if isinstance(root, Module):
+            result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
+        else:
+            result = function(*inputs.arguments, **inputs.keywords)
+        self._finish(inputs, result)
+
+    def placeholder(self, wish: str, type: TensorType | None) -> tuple[str, Proxy]:
+        """An input whose target is ``wish``, or like it where that is taken. Returns target and
+        proxy."""
+        target, number = wish, 0
+        while any(n.target == target for n in self.graph.placeholders):
+            number += 1
+            target = f"{wish}_{number}"
+        return target, self.create_proxy("placeholder", target, (), {}, target, type)
+
+    def _finish(self, inputs: Inputs, result: Any) -> None:
+        """Record the program's result."""
+        structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
+        if result is None:
+            raise self.error("the program returns None", "return the arrays it computes")
+        value = self.create_arg(numbers_as_arrays(pytree.plain(result)))
+        self.origin = (None, None)  # a result belongs to the whole program
+        self.create_node("output", "output", (value,), {})
+        self.graph.interface = inputs.interface(structure if structure.has_class else None)
+
+    def module(self, name: str = "GraphModule") -> GraphModule:
+        """The traced graph with the weights it reads."""
+        made = GraphModule(self.root, self.graph, name)
+        made.training = self.root.training
+        return made

@@ -1,0 +1,222 @@
+"""``fx.wrap``: a plain Python function that is one node of the graph instead of being traced into.
+
+In: a function of arrays and plain values. Out: a function that behaves the same outside of tracing
+and, called with a traced value, records a ``call_function`` of an opaque op made for it. The op
+prints as ``ops.wrapped.MODULE.NAME``, is interpreted by calling the function, and regenerated
+Python imports the function from its module. C and CUDA cannot hold it and say so.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fxlite.errors import ArgumentError
+from fxlite.op import Op
+from fxlite.tracing.proxy import Proxy
+from fxlite.types import type_of
+
+#: Ops of wrapped functions by name, as long as a function or a graph has them.
+WRAPPED: weakref.WeakValueDictionary[str, WrappedOp] = weakref.WeakValueDictionary()
+
+#: (module's globals, name) of functions wrapped by name before they were defined.
+_PENDING: list[tuple[dict[str, Any], str, Any]] = []
+
+
+class WrappedOp(Op):
+    """The op of a wrapped function: kind "opaque", with the function as its reference."""
+
+    def __init__(self, function: Callable[..., Any], name: str, infer: Any) -> None:
+        signature = inspect.signature(function)
+        kinds = {p.name: _kind(p, function) for p in signature.parameters.values()}
+        ordered = sorted(signature.parameters.values(), key=lambda p: kinds[p.name] == "")
+        #: True if the function takes its arguments in the order in which nodes store them.
+        self.keeps_order = list(kinds) == [p.name for p in ordered]
+
+        def reference(**arguments: Any) -> Any:
+            return function(**arguments)
+
+        reference.__doc__ = function.__doc__
+        plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        required = [p for p in ordered if p.default is p.empty]
+        by_name = inspect.Parameter.KEYWORD_ONLY
+        # an attribute without a default may follow an operand that has one
+        mixed = ordered[: len(required)] != required
+        reference.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                p.replace(
+                    kind=by_name if mixed and not kinds[p.name] else plain,
+                    annotation=kinds[p.name],
+                )
+                for p in ordered
+            ]
+        )
+        super().__init__("opaque", reference, name=name)
+        self.function = function
+        self.node_name = function.__name__
+        self._infer = functools.partial(_result_type, infer)
+
+    @property
+    def is_importable(self) -> bool:
+        """True if other files can import the function from its module."""
+        module = sys.modules.get(self.function.__module__)
+        found = getattr(module, self.function.__name__, None)
+        is_it = found is self.function or getattr(found, "wrapped_op", None) is self
+        return is_it and self.function.__module__ != "__main__"
+
+    @property
+    def title(self) -> str:
+        """``helpers.scale``, for messages."""
+        return self.name.removeprefix("wrapped.")
+
+
+def _result_type(infer: Any, **types: Any) -> Any:
+    found = infer(**types) if callable(infer) else infer
+    if isinstance(found, (tuple, list)):
+        return tuple(map(type_of, found))
+    return None if found is None else type_of(found)
+
+
+_ARRAYS = re.compile(r"ndarray|NDArray|ArrayLike|Array|Tensor|Any|Proxy")
+
+
+def _kind(parameter: inspect.Parameter, function: Any) -> str:
+    """How an op takes a parameter: "Tensor", "OptionalTensor", "Tensors"; "" for plain values."""
+    if parameter.kind in (
+        parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY
+    ):  # fmt: skip
+        raise ArgumentError(
+            f"fx.wrap: {function.__qualname__}{inspect.signature(function)}: {parameter} cannot be "
+            f"an argument of a node; give every argument a name"
+        )
+    if parameter.annotation is not parameter.empty:
+        text = inspect.formatannotation(parameter.annotation)
+        if not _ARRAYS.search(text):
+            return ""
+        if re.match(r"\W*(typing\.|collections\.abc\.)?(list|tuple|sequence)\b", text.lower()):
+            return "Tensors"
+    elif isinstance(parameter.default, (str, tuple, list, dict)):
+        return ""
+    return "Tensor" if parameter.default is parameter.empty else "OptionalTensor"
+
+
+def wrap(function: Any = None, *, infer: Any = None) -> Any:
+    """Make a function one node of every graph: ``@fx.wrap``, ``@fx.wrap(infer=...)``, or
+    ``fx.wrap("name")`` at module level for a function of that module, imported ones included.
+
+    The function must be pure: a node nobody reads is removed. Parameters without annotation, or
+    annotated as arrays, take arrays and numbers; others (``axis: int``, ``mode="nearest"``) are
+    stored as they are. ``infer`` gives the result's type: type text, or a function from the
+    arguments' TensorTypes to a type (a tuple of them for several results); without it the result
+    has no type.
+
+    Raises ArgumentError for a function without a name, and for ``*args`` and ``**kwargs``."""
+    if function is None:
+        return functools.partial(wrap, infer=infer)
+    if isinstance(function, str):
+        frame = sys._getframe(1)
+        if frame.f_locals is not frame.f_globals:
+            raise ArgumentError(f"fx.wrap({function!r}) must be called at the level of the module")
+        _PENDING.append((frame.f_globals, function, infer))
+        return function
+    if isinstance(getattr(function, "wrapped_op", None), WrappedOp):
+        return function
+    op = _register(function, infer)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        proxy = next(_proxies((args, kwargs)), None)
+        if proxy is None:
+            return function(*args, **kwargs)
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+        for name, value in bound.items():
+            if name not in op.tensor_kinds and next(_proxies(value), None) is not None:
+                raise proxy.tracer.error(
+                    f"{name} of {op.title} is annotated as a plain value but is computed by the "
+                    f"program",
+                    "annotate it as an array",
+                )
+        return proxy.tracer.record(op, op.bind((), bound))
+
+    wrapper.wrapped_op = op  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _proxies(value: Any) -> Iterator[Proxy]:
+    if isinstance(value, Proxy):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for v in value:
+            yield from _proxies(v)
+    elif isinstance(value, dict):
+        yield from _proxies(tuple(value.values()))
+
+
+def _register(function: Any, infer: Any) -> WrappedOp:
+    module = getattr(function, "__module__", None) or "__main__"
+    qualified = getattr(function, "__qualname__", "<lambda>").replace(".<locals>", "")
+    if not all(part.isidentifier() for part in qualified.split(".")):
+        raise ArgumentError(f"fx.wrap needs a function with a name, not {function!r}")
+    name = wish = f"wrapped.{module}.{qualified}"
+    number = 1
+    while (known := WRAPPED.get(name)) is not None:
+        if _is_same(known.function, function) and infer is None:
+            return known  # a module loaded again
+        number += 1
+        name = f"{wish}_{number}"
+    made = WrappedOp(function, name, infer)
+    WRAPPED[name] = made
+    return made
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    codes = [getattr(f, "__code__", None) for f in (a, b)]
+    free = [getattr(f, "__closure__", None) for f in (a, b)]
+    return codes[0] is not None and codes[0] == codes[1] and free == [None, None]
+
+
+def activate_wrapped_names() -> None:
+    """Put wrappers in place of the functions that were wrapped by name and exist by now."""
+    waiting = []
+    for space, name, infer in _PENDING:
+        if name in space:
+            space[name] = wrap(space[name], infer=infer)
+        else:
+            waiting.append((space, name, infer))
+    _PENDING[:] = waiting
+
+
+class Names:
+    """``ops.wrapped``: wrapped functions by module and name, ``ops.wrapped.helpers.scale``."""
+
+    def __init__(self, path: str = "wrapped") -> None:
+        self._path = path
+
+    def __getattr__(self, part: str) -> Any:
+        path = f"{self._path}.{part}"
+        found = WRAPPED.get(path)
+        if found is not None:
+            return found
+        if any(name.startswith(f"{path}.") for name in WRAPPED):
+            return Names(path)
+        raise AttributeError(f"no function is wrapped as {path.removeprefix('wrapped.')}")
+
+
+def wrapped_op(name: str) -> Op:
+    """The op called ``wrapped.MODULE.NAME``. Raises ArgumentError where no such function is
+    wrapped in this process."""
+    found = WRAPPED.get(name)
+    if found is None:
+        title = name.removeprefix("wrapped.")
+        raise ArgumentError(
+            f"the graph calls {title}, a function wrapped with fx.wrap that this process does not "
+            f"know; import its module first"
+        )
+    return found

@@ -1,0 +1,267 @@
+"""Running a region: both sides on drawn inputs, and the first result that breaks a promise.
+
+In: a region, its two sides and the promise. Out: an :class:`Outcome`: the first disagreement with
+the inputs that show it, or why the region could not be run. References of ops are called directly;
+no code is generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite import shapes
+from fxlite.graph import Node, map_nodes
+from fxlite.passes.checking.changed_region import Half, Key, Region, Side
+from fxlite.passes.checking.exactness import Exactness, Mismatch, first_mismatch
+from fxlite.passes.checking.region_inputs import SMALL, Draw, arrays, draws, smaller_sizes
+from fxlite.types import TensorType
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Inputs on which the two sides of a region differ, and where."""
+
+    region: Region
+    draw: Draw
+    inputs: Mapping[Key, Any]
+    pair: int
+    mismatch: Mismatch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What running a region showed: a disagreement, or ``reason`` why it could not be run, or
+    neither: the sides agree. ``work`` is about the elements computed."""
+
+    disagreement: Disagreement | None
+    reason: str
+    work: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.disagreement is None and not self.reason
+
+
+#: What NumPy says of max and min over no elements. Expansions may take one where the op itself has
+#: an answer (attention to no keys), so at size 0 this says nothing about the pass.
+_EMPTY = "zero-size array to reduction operation"
+
+
+class CannotRun(Exception):
+    """These inputs say nothing: the program before the change does not run on them either."""
+
+
+def check_region(
+    before: Side, after: Side, region: Region, promise: Exactness, at_least: float, budget: float
+) -> Outcome:
+    """Run both sides on one draw after another until they disagree. A draw on which the side before
+    raises says nothing; one on which only the side after raises is a disagreement.
+
+    The first draw may take ``at_least`` operations, all of them together ``budget``."""
+    types = {key: node.type for key, node in region.inputs.items()}
+    if any(not _is_typed(t) for t in types.values()):
+        return Outcome(None, "an input has no type", 0.0)
+    for side, order in ((before, region.before.nodes), (after, region.after.nodes)):
+        for node in order:
+            call = side.call(node)
+            if call.op == "get_attr" and side.attribute(call.target) is None:
+                return Outcome(None, f"there is no weight {call.target}", 0.0)
+    fixed = _fixed_sizes(before, after, region)
+    smaller = [s for least in (5, 15) if (s := smaller_sizes(types.values(), fixed, least))]
+    done, spent, reason = False, 0.0, ""
+    for draw in draws(types.values(), _names(before, after, region), promise.kind != "sqnr"):
+        is_empty = 0 in draw.dims.values()
+        if is_empty and not done:
+            continue  # a result without elements alone says nothing
+        allowed = budget if done else max(budget, at_least)
+        found: Disagreement | None = None
+        for attempt in _attempts(draw, smaller, types):
+            if found is not None and attempt.instead:
+                continue  # to the real sizes: they decide
+            work = estimate(region, attempt, fixed)
+            if spent + work > allowed:
+                if found is None and not done:
+                    reason = f"it takes about {work:.1g} operations, more than are left"
+                break
+            spent += work
+            try:
+                found = _run(before, after, region, attempt, types, promise)
+            except CannotRun as error:
+                reason = str(error)
+                continue
+            done = True
+            if found is None or not attempt.instead:
+                break
+        if found is not None:
+            return Outcome(found, "", spent)
+    return Outcome(None, "" if done else reason, spent)
+
+
+def _attempts(
+    draw: Draw, smaller: Sequence[Mapping[int, int]], types: Mapping[Key, Any]
+) -> Iterator[Draw]:
+    """A draw with smaller sizes first, then with the real ones; integers of any sort first, then
+    such as positions are. (A wrong result with smaller sizes is confirmed with the real ones.)"""
+    has_integers = any(t.dtype.is_integer for v in types.values() for t in _flat(v))
+    for sizes in (*smaller, {}):
+        for positions in (False, True) if has_integers else (False,):
+            yield dataclasses.replace(draw, instead=sizes, positions=positions)
+
+
+def _flat(type: Any) -> tuple[TensorType, ...]:
+    return tuple(t for part in type for t in _flat(part)) if isinstance(type, tuple) else (type,)
+
+
+def _is_typed(type: Any) -> bool:
+    return all(isinstance(t, TensorType) for t in _flat(type))
+
+
+def _names(before: Side, after: Side, region: Region) -> set[str]:
+    """The named dims of a region."""
+    found: set[str] = set()
+    for node in region.inputs.values():
+        for type in _flat(node.type):
+            if not type.is_concrete:
+                found |= shapes.names(type.shape)
+    for side, order in ((before, region.before.nodes), (after, region.after.nodes)):
+        for node in order:
+            for value in side.call(node).kwargs.values():
+                found |= shapes.names(value)
+    return found
+
+
+def _fixed_sizes(before: Side, after: Side, region: Region) -> set[int]:
+    """Numbers that stand in attributes, arguments or shapes of weights."""
+    found: set[int] = set()
+
+    def collect(value: Any) -> None:
+        if value.__class__ is int:
+            found.add(value)
+        elif isinstance(value, (tuple, list)):
+            for v in value:
+                collect(v)
+
+    for side, order in ((before, region.before.nodes), (after, region.after.nodes)):
+        for node in order:
+            call = side.call(node)
+            if call.op == "get_attr":
+                found.update(np.shape(side.attribute(call.target)))
+            else:
+                collect(call.args)
+                collect(tuple(call.kwargs.values()))
+    return found
+
+
+#: What calling an op costs beside its elements.
+_CALL = 1e5
+
+
+def estimate(region: Region, draw: Draw, fixed: set[int]) -> float:
+    """About how many elements are computed, products of matrices counted in multiply-adds."""
+    smallest = min(draw.instead.values(), default=0)
+
+    def count(type: TensorType) -> float:
+        return float(math.prod(map(size, type.shape)))
+
+    def size(dim: Any) -> int:
+        if dim.__class__ is not int:
+            return max(draw.dims.values(), default=6)
+        if dim in draw.instead:
+            return draw.instead[dim]
+        # computed from a size that was made smaller
+        return smallest if smallest and dim > SMALL and dim not in fixed else int(dim)
+
+    total = 0.0
+    for node in (*region.before.nodes, *region.after.nodes):
+        if node.op != "get_attr":
+            total += _CALL
+            elements = sum(count(t) for t in _flat(node.type) if isinstance(t, TensorType))
+            total += elements * _terms(node, count)
+    return total
+
+
+def _terms(node: Node, count: Callable[[TensorType], float]) -> float:
+    """Multiply-adds for an element of the result."""
+    if node.op != "call_function" or node.target.kind not in ("contraction", "composite"):
+        return 1.0
+    second = node.args[1] if len(node.args) > 1 else None
+    type = second.type if isinstance(second, Node) else None
+    if not isinstance(type, TensorType) or type.rank < 2:
+        return 4.0  # a composite of pointwise ops and reductions
+    inner = type.shape[-2:-1] if node.target.name == "matmul" else type.shape[1:]
+    return max(1.0, count(type.with_shape(inner)))
+
+
+# -- one run ---------------------------------------------------------------------------------------
+def _run(
+    before: Side, after: Side, region: Region, draw: Draw, types: Mapping[Key, Any],
+    promise: Exactness,
+) -> Disagreement | None:  # fmt: skip
+    try:
+        inputs = arrays(types, draw)
+    except (ValueError, TypeError) as error:
+        raise CannotRun(f"no inputs for {draw}: {error}") from None
+    firsts, seconds = [p.before for p in region.pairs], [p.after for p in region.pairs]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = evaluate(before, region.before, inputs, firsts, draw.dims)
+        except Exception as error:
+            text = str(error).splitlines()[0] if str(error) else ""
+            raise CannotRun(f"it does not run: {type(error).__name__}: {text}") from None
+        try:
+            actual = evaluate(after, region.after, inputs, seconds, draw.dims)
+        except Exception as error:
+            if _EMPTY in str(error) and 0 in draw.dims.values():
+                raise CannotRun(str(error)) from None
+            text = f"the program after the pass raises {type(error).__name__}: {error}"
+            return Disagreement(region, draw, inputs, 0, Mismatch(text))
+        for number, (e, a) in enumerate(zip(expected, actual, strict=True)):
+            mismatch = first_mismatch(e, a, promise)
+            if mismatch is not None:
+                return Disagreement(region, draw, inputs, number, mismatch)
+    return None
+
+
+def evaluate(
+    side: Side,
+    half: Half,
+    values: Mapping[Key, Any],
+    roots: list[Node],
+    dims: Mapping[str, int],
+) -> list[Any]:
+    """Values of ``roots`` computed from those of the inputs."""
+    known: dict[Node, Any] = {node: values[key] for key, node in half.inputs.items()}
+    for node in half.nodes:
+        call = side.call(node)
+        if call.op == "get_attr":
+            known[node] = np.asarray(side.attribute(call.target))
+            continue
+        args = tuple([_argument(a, known) for a in call.args])
+        if call.op == "call_module":
+            kwargs = map_nodes(dict(call.kwargs), known.__getitem__)
+            known[node] = side.attribute(call.target)(*args, **kwargs)
+            continue
+        kwargs = call.kwargs
+        if dims and kwargs:
+            kwargs = {k: shapes.substitute(v, dims) for k, v in kwargs.items()}
+        bound = call.target.named_arguments(args, kwargs)
+        if call.target.is_random:
+            bound.setdefault("training", side.training)
+        known[node] = call.target.evaluate(bound)
+    return [known[node] for node in roots]
+
+
+def _argument(value: Any, known: Mapping[Node, Any]) -> Any:
+    if value.__class__ is Node:
+        return known[value]
+    if value.__class__ is tuple:
+        return tuple([_argument(v, known) for v in value])
+    return map_nodes(value, known.__getitem__) if isinstance(value, (tuple, list, dict)) else value

@@ -1,0 +1,155 @@
+"""Verification of passes: what a pass changed is run before and after, and must agree.
+
+In: a module that a pass has edited in place, and the position of its journal before. Out: a
+:class:`VerificationReport`, or a :class:`VerificationError` that names the one rewrite that is
+wrong and a file that reproduces it.
+
+The journal gives pairs of values that must be equal (:mod:`fxlite.passes.checking.edits`); if they
+all are, the program computes what it did. For each pair the check looks at the region between it
+and values that both sides share, in the order of the graph, so that what was shown is shared from
+there on:
+
+1. Both sides are computed alike (what merging, removing and rewiring nodes leaves): nothing is run.
+2. A region of the same form was run before: nothing is run. Regions that compute with weights are
+   run for a few of each form and, while the budget lasts, for others drawn at random.
+3. Otherwise both sides run on drawn inputs (:mod:`fxlite.passes.checking.region_inputs`).
+4. If they differ, the rewrite may rely on what is known further up, ``relu(exp(x)) -> exp(x)``: the
+   region is extended upstream in steps that double, at most to the program's inputs.
+5. If they differ there too, the results of the whole program decide: between the nodes a pass may
+   change what it likes (another layout, say).
+
+Leaf modules and random ops that draw numbers are inputs of regions; removing one is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fxlite.graph import Node, nodes_in
+from fxlite.graph_module import GraphModule
+from fxlite.passes.checking.changed_region import Side
+from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
+from fxlite.passes.checking.edits import Edits, Pair, changed_places
+from fxlite.passes.checking.exactness import Exactness, as_exactness
+from fxlite.passes.checking.verification_report import VerificationReport
+from fxlite.passes.checking.wrong_rewrite import VerificationError, effect_error, result_error
+from fxlite.passes.cutting.split_module import is_pure_module
+from fxlite.paused_gc import paused_gc
+
+__all__ = ["VerificationError", "VerificationReport", "verify", "verify_edits"]
+
+#: Operations that the check of one pass may take: a constant, and for each node of the graph.
+BUDGET, BUDGET_PER_NODE = 8e6, 1e4
+
+
+def verify_edits(
+    gm: GraphModule, start: int, name: str, exactness: Exactness | str
+) -> VerificationReport:
+    """Check what was changed in ``gm`` since the position ``start`` of its graph's journal by the
+    pass ``name``. Raises VerificationError for a rewrite that breaks the promise, a removed effect
+    and a result that is missing."""
+    report = VerificationReport(name, as_exactness(exactness))
+    with paused_gc():
+        _verify_edits(gm, Edits(gm, start), report)
+    return report
+
+
+def _verify_edits(gm: GraphModule, edits: Edits, report: VerificationReport) -> None:
+    if not edits:
+        return
+    before = Side(edits.before, edits.attribute_before, edits.changed, gm.training)
+    after = Side(_as_it_is, edits.attribute_after, edits.changed, gm.training)
+    check = ClaimCheck(before, after, report, BUDGET + BUDGET_PER_NODE * len(gm.graph))
+    _check_effects(edits, check)
+    check.results = _results(edits, check)
+    check.claims(list(edits.claims()), gm)
+
+
+def verify(
+    before: Any, after: Any, exactness: Exactness | str = "allclose", name: str = "verify"
+) -> VerificationReport:
+    """Check that two modules compute the same: their results as wholes, on drawn inputs. Inputs are
+    paired by name, leaf modules and random ops that draw numbers in order. Raises
+    VerificationError."""
+    from fxlite.passes.base import as_module
+
+    first, second = as_module(before), as_module(after)
+    report = VerificationReport(name, as_exactness(exactness))
+    outputs = first.graph.output_node(), second.graph.output_node()
+    pairs = _paired_results(*(n.args[0] for n in outputs))
+    if pairs is None:
+        raise result_error(report, *outputs)
+    sides = [
+        Side(_as_it_is, gm.get_attribute, set(gm.graph.nodes), gm.training)
+        for gm in (first, second)
+    ]
+    drawn = []
+    for gm, side in zip((first, second), sides):
+        side.keys = {p: ("input", p.target) for p in gm.graph.placeholders}
+        drawn.append([n for n in gm.graph.nodes if n not in side.keys and _has_effect(side, n)])
+    if [n.target for n in drawn[0]] != [n.target for n in drawn[1]]:
+        report.unchecked.append(("the results", "random ops and leaf modules are not the same"))
+        return report
+    for number, (a, b) in enumerate(zip(*drawn)):
+        sides[0].keys[a] = sides[1].keys[b] = ("drawn", number)
+        pairs += changed_places(a, b, set()) or []
+    ClaimCheck(sides[0], sides[1], report, PATIENCE).whole(pairs)
+    return report
+
+
+def _as_it_is(node: Node) -> Node:
+    return node
+
+
+def _has_effect(side: Side, node: Node) -> bool:
+    return node.op == "call_module" or (node.op == "call_function" and side.is_drawn(node, node))
+
+
+def _check_effects(edits: Edits, check: ClaimCheck) -> None:
+    """Calls with effects stay and draw as they did; a leaf module may be computed otherwise."""
+    for node in edits.erased:
+        old = edits.before(node)
+        if old.op == "call_function" and old.target.is_random and check.before.is_random(old):
+            raise effect_error(check.report, node, "draws random numbers")
+        if old.op != "call_module" or _was_read(edits, node):
+            continue
+        if not is_pure_module(edits.attribute_before(old.target)):
+            raise effect_error(check.report, node, "calls a leaf module, which may have effects")
+    for node, old in edits.original.items():
+        if node._erased or old.op != "call_function" or not old.target.is_random:
+            continue
+        same = changed_places(old, node, edits.changed) is not None
+        if not same and check.before.is_random(old):
+            raise effect_error(check.report, node, "draws other random numbers now")
+
+
+def _was_read(edits: Edits, node: Node) -> bool:
+    """True if a node that has other inputs now, or is gone, read this one."""
+    others = [*edits.original, *edits.erased]
+    return any(node in nodes_in(edits.before(o).args) for o in others)
+
+
+def _results(edits: Edits, check: ClaimCheck) -> list[Pair] | None:
+    output = edits.gm.graph.output_node()
+    pairs = _paired_results(edits.before(output).args[0], output.args[0])
+    if pairs is None:
+        raise result_error(check.report, output, output, edits.before(output).args[0])
+    return pairs
+
+
+def _paired_results(before: Any, after: Any) -> list[Pair] | None:
+    """Nodes at the same places of two nested results; None if their structures differ."""
+    if isinstance(before, Node) and isinstance(after, Node):
+        return [Pair(before, after)]
+    if type(before) is not type(after):
+        return None
+    if isinstance(before, dict):
+        if list(before) != list(after):
+            return None
+        before, after = list(before.values()), list(after.values())
+    if isinstance(before, (tuple, list)):
+        if len(before) != len(after):
+            return None
+        found = [_paired_results(b, a) for b, a in zip(before, after)]
+        return None if None in found else [p for part in found if part for p in part]
+    return [] if before == after else None

@@ -1,0 +1,1 @@
+"""Cutting graphs: regions, partitions, submodules, and the smallest part that shows a fault."""

@@ -1,0 +1,273 @@
+"""Putting GraphModules back in place of their calls: the way back from ``split_module``.
+
+Before::
+
+    submod_0: f32[B,8] = self.submod_0(x)
+
+After::
+
+    linear: f32[B,8] = ops.linear(x, self.fc.weight, self.fc.bias)
+    relu: f32[B,8] = ops.relu(linear)
+
+In: a GraphModule with ``call_module`` nodes whose modules are GraphModules. Out: their nodes, with
+their names, scopes and locations, where the calls were.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fxlite import nn, shapes
+from fxlite.comparison.compare import types_equal
+from fxlite.errors import ArgumentError, GraphError
+from fxlite.graph import Graph, Node, map_nodes
+from fxlite.graph_module import GraphModule
+from fxlite.passes.base import graph_pass
+from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.types import TensorType
+
+#: A node made by inlining, and the name it has in the child.
+Wish = tuple[Node, str]
+#: The get_attr node of each path that stands before the call to be inlined.
+Reads = dict[str, Node]
+
+
+@graph_pass
+def inline_modules(gm: GraphModule, prefix: bool = False) -> None:
+    """Replace every call of a GraphModule by that module's nodes, nested ones too.
+
+    A weight keeps its path inside the child (the one it had before ``split_module``) where that is
+    free or holds the same array; else, and with ``prefix``, the child's path stands in front, as
+    in ``state_dict``. Other leaf modules stay."""
+    rewiring = Rewiring(gm.graph)
+    wishes: list[Wish] = []
+    inlined: dict[str, None] = {}
+    reads: Reads = {}
+    for node in list(gm.graph.nodes):
+        work = [node]
+        while work:
+            current = work.pop()
+            source = rewiring.current(current.args[0]) if _is_getitem(current) else None
+            if isinstance(source, (tuple, list)):
+                rewiring.replace(current, source[current.kwargs["index"]])
+                continue
+            rewiring.refresh(current)
+            if current.op == "get_attr":
+                reads.setdefault(current.target, current)
+            if _child(gm, current) is None:
+                continue
+            inlined[current.target] = None
+            values, new = _expand(gm, current, rewiring, reads, prefix)
+            wishes += new
+            work += [new for old, new in reversed(values.items()) if old.op != "placeholder"]
+    rewiring.finish()
+    _restore_names(gm.graph, wishes)
+    _drop_children(gm, inlined)
+
+
+def _calls_graphs() -> GraphModule:
+    from fxlite.passes.cutting.split_module import split_module
+
+    gm = symbolic_trace(lambda x: np.tanh(np.exp(x) + 1), x="f32[4]")
+    return split_module(gm, lambda node: int(node.name == "tanh"))
+
+
+class _CallsALeaf(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return np.tanh(self.fc(x))
+
+
+def _calls_a_leaf() -> GraphModule:
+    return symbolic_trace(_CallsALeaf(), x="f32[B,4]", leaf=["fc"])
+
+
+inline_modules.example(_calls_graphs, "what split_module took apart")
+inline_modules.counterexample(_calls_a_leaf, "the leaf module is no GraphModule")
+
+
+def flattened(gm: GraphModule) -> GraphModule:
+    """``gm`` itself where it calls no GraphModule, else the result of :func:`inline_modules`."""
+    calls = gm.graph.find_nodes(op="call_module")
+    return inline_modules(gm) if any(_child(gm, n) is not None for n in calls) else gm
+
+
+def inline(gm: GraphModule, node: Node, prefix: bool = False) -> dict[Node, Any]:
+    """Replace one call of a GraphModule by that module's nodes, in place; returns the map from its
+    nodes to values of ``gm``. ``gm.undo()`` takes it back.
+
+    Weights are named as :func:`inline_modules` names them. The child stays a submodule;
+    ``gm.delete_all_unused_submodules()`` drops it.
+
+    Raises GraphError where the call is not one of a GraphModule, or its arguments do not fit."""
+    if _child(gm, node) is None:
+        raise GraphError(f"{node.describe()} is not a call of a GraphModule")
+    with gm.graph.transaction(f"inline {node.name}"):
+        rewiring = Rewiring(gm.graph)
+        before = itertools.takewhile(lambda n: n is not node, gm.graph.nodes)
+        reads = {n.target: n for n in before if n.op == "get_attr"}
+        values, wishes = _expand(gm, node, rewiring, reads, prefix)
+        work = list(node.users)
+        while work:
+            user = work.pop()
+            source = rewiring.current(user.args[0]) if _is_getitem(user) else None
+            if isinstance(source, (tuple, list)):
+                rewiring.replace(user, source[user.kwargs["index"]])
+                work += user.users
+        rewiring.finish()
+        _restore_names(gm.graph, wishes)
+    return values
+
+
+def _child(gm: GraphModule, node: Node) -> GraphModule | None:
+    """The GraphModule a node calls; None for any other node."""
+    if node.op != "call_module":
+        return None
+    child = gm.get_submodule(node.target)
+    return child if isinstance(child, GraphModule) else None
+
+
+def _is_getitem(node: Node) -> bool:
+    return node.op == "call_function" and node.target.name == "getitem" and bool(node.args)
+
+
+def _expand(
+    gm: GraphModule, node: Node, rewiring: Rewiring, reads: Reads, prefix: bool
+) -> tuple[dict[Node, Any], list[Wish]]:
+    """Copy the child's nodes before ``node`` and let them stand for it. Returns the map from the
+    child's nodes to values of ``gm``, and the names that were taken."""
+    child = _child(gm, node)
+    assert child is not None
+    values = _arguments(node, child)
+    env, same_types = _unify(node, values)
+    if child.training != gm.training and any(_is_random(n) for n in child.graph.nodes):
+        modes = ["training" if m.training else "inference" for m in (child, gm)]
+        raise GraphError(
+            f"{node.describe()} draws random numbers in {modes[0]} mode, the module around it is "
+            f"in {modes[1]} mode; call train() or eval() on it first"
+        )
+    wishes: list[Wish] = []
+    graph = gm.graph
+    with graph.inserting_before(node):
+        for old in child.graph.nodes:
+            if old.op == "output":
+                rewiring.replace(node, map_nodes(old.args[0], values.__getitem__))
+            if old.op in ("placeholder", "output"):
+                continue
+            if old.op == "get_attr":
+                path = _place(gm, node.target, old.target, child, prefix)
+                if path not in reads:
+                    reads[path] = graph.node_copy(old)
+                    reads[path].target = path
+                new = values[old] = reads[path]
+            elif old.op == "call_function" and not same_types:
+                new = values[old] = _retyped_copy(graph, old, values, env)
+            else:
+                new = values[old] = graph.node_copy(old, values.__getitem__)
+                if old.op == "call_module":
+                    new.target = _place(gm, node.target, old.target, child, prefix)
+            if new.name != old.name:
+                wishes.append((new, old.name))
+    return values, wishes
+
+
+def _arguments(node: Node, child: GraphModule) -> dict[Node, Any]:
+    """What each input of the child is given."""
+    try:
+        values = child.flatten_inputs(child.bind(node.args, dict(node.kwargs)).arguments)
+    except ArgumentError as error:
+        raise GraphError(f"{node.describe()}: {error}") from None
+    return {p: values[p.target] for p in child.graph.placeholders}
+
+
+def _unify(node: Node, values: dict[Node, Any]) -> tuple[dict[str, Any], bool]:
+    """The child's named sizes in the caller's, and whether all types are the same in both."""
+    env: dict[str, Any] = {}
+    same = True
+    pending = []
+    for inner, outer in values.items():
+        expected, given = inner.type, outer.type if isinstance(outer, Node) else None
+        same = same and types_equal(expected, given)
+        if not isinstance(expected, TensorType) or not isinstance(given, TensorType):
+            continue
+        fits = expected.dtype == given.dtype and expected.rank == given.rank
+        for dim, actual in zip(expected.shape, given.shape):
+            name = getattr(dim, "name", None)
+            if name is not None and name not in env:
+                env[name] = actual
+            else:
+                pending.append((inner, dim, actual, given))
+        if not fits:
+            raise GraphError(f"{node.describe()}: {inner.target} is {expected}, given {given}")
+    for inner, dim, actual, given in pending:
+        if not shapes.equal(shapes.substitute(dim, env), actual):
+            raise GraphError(
+                f"{node.describe()}: {inner.target} is {inner.type}, given {given}; the sizes "
+                f"cannot be shown to be equal"
+            )
+    return env, same
+
+
+def _retyped_copy(graph: Graph, old: Node, values: dict[Node, Any], env: dict[str, Any]) -> Node:
+    """A copy whose type follows from its arguments in the caller."""
+    args = map_nodes(old.args, values.__getitem__)
+    kwargs = {
+        k: shapes.substitute(map_nodes(v, values.__getitem__), env) for k, v in old.kwargs.items()
+    }
+    with graph.with_origin(old):
+        new = graph.create_node(old.op, old.target, args, kwargs, old.name)
+    new.meta = dict(old.meta)
+    return new
+
+
+def _is_random(node: Node) -> bool:
+    return node.op == "call_function" and node.is_impure()
+
+
+def _place(gm: GraphModule, call: str, path: str, child: GraphModule, prefix: bool) -> str:
+    """The path in ``gm`` of something the child holds at ``path``, put there if need be."""
+    outer = f"{call}.{path}"
+    if prefix:
+        return outer
+    value = child.get_attribute(path)
+    try:
+        return path if gm.get_attribute(path) is value else outer
+    except AttributeError:
+        gm.set_attribute(path, value)
+        return path
+
+
+def _restore_names(graph: Graph, wishes: list[Wish]) -> None:
+    """Give nodes the names they had, where the calls' elements no longer have them."""
+    if not wishes:
+        return
+    taken = {n.name for n in graph.nodes}
+    for node, wish in wishes:
+        if wish not in taken:
+            taken.discard(node.name)
+            taken.add(graph.rename_node(node, wish))
+
+
+def _drop_children(gm: GraphModule, targets: Iterable[str]) -> None:
+    """Remove the inlined children; what the graph still reads inside them stays at its path."""
+    dropped = set(targets)
+    used = {n.target for n in gm.graph.nodes if n.op in ("get_attr", "call_module")}
+
+    def is_inside(path: str) -> bool:
+        parts = path.split(".")
+        return any(".".join(parts[:i]) in dropped for i in range(1, len(parts)))
+
+    kept = {path: gm.get_attribute(path) for path in used if is_inside(path)}
+    for target in dropped - used:
+        if not is_inside(target):  # a child's children are its own: other modules may call it
+            gm.delete_submodule(target)
+    for path, value in kept.items():
+        gm.set_attribute(path, value)

@@ -1,0 +1,319 @@
+"""Pattern rewriting: find a function in a graph and put another one in its place.
+
+In: a GraphModule, a pattern and a replacement written as plain functions in any spelling::
+
+    def pattern(x, w):              def replacement(x, w):
+        return np.maximum(x @ w, 0)     return F.relu(x @ w)
+
+    matches = fx.replace_pattern(gm, pattern, replacement)
+
+Out: the list of matches; the graph is edited in place. What the parameters of a pattern may stand
+for is described in :mod:`fxlite.passes.rewrite.pattern`. Matching starts from the pattern's result
+(the *anchor*); each node of the graph is tried once as an anchor, so the time is linear in the
+graph's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fxlite.errors import ArgumentError
+from fxlite.graph import Node, nodes_in
+from fxlite.graph_module import GraphModule
+from fxlite.passes.rewrite.matcher import Slots, Steps, Surroundings
+from fxlite.passes.rewrite.pattern import Pattern, Program
+from fxlite.passes.rewrite.replacement import Inserter, Replacement
+from fxlite.passes.rewrite.rewire import Rewiring, erase_dead
+from fxlite.passes.rewrite.wildcard import UNBOUND
+from fxlite.paused_gc import paused_gc
+
+_END = float("inf")  # of a position: what is inserted before a node sorts before it
+_UNDONE = "nothing was replaced, the graph is as it was"
+
+
+class Match:
+    """One place where a pattern was found.
+
+    ``anchor`` is the node that computed the pattern's (last) result, ``anchors`` all results,
+    ``bindings`` what the pattern's parameters stand for (nodes, numbers, attributes, None for an
+    operand left out, a tuple for ``*xs``), ``replacements`` the nodes put in. Replaced nodes are
+    no longer in the graph."""
+
+    __slots__ = ("_slots", "_steps", "bindings", "replacements")
+
+    def __init__(self, steps: Steps, slots: Slots) -> None:
+        self._steps = steps
+        self._slots = slots
+        self.bindings: dict[str, Any] = {
+            name: None if slot is None or slots[slot] is UNBOUND else slots[slot]
+            for name, slot in steps.parameters.items()
+        }
+        self.replacements: list[Node] = []
+
+    @property
+    def anchor(self) -> Node:
+        return self._slots[0]  # type: ignore[no-any-return]
+
+    @property
+    def anchors(self) -> list[Node]:
+        return [self._slots[slot] for slot in self._steps.outputs]
+
+    @property
+    def calls(self) -> list[Node]:
+        """The calls of the graph that the match covers."""
+        return list(dict.fromkeys(self._slots[slot] for slot in self._steps.calls))
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The nodes that the pattern's parameters stand for."""
+        return [n for value in self.bindings.values() for n in nodes_in(value)]
+
+    @property
+    def nodes(self) -> dict[Node, Node]:
+        """The graph's node for each call and weight of the pattern."""
+        slots = self._steps.slots.items()
+        return {n: self._slots[slot] for n, slot in slots if n.op != "placeholder"}
+
+    def __repr__(self) -> str:
+        bound = ", ".join(f"{name}={value!r}" for name, value in self.bindings.items())
+        return f"Match({self.anchor.name}: {bound})"
+
+
+def find_match(
+    pattern: Pattern,
+    node: Node,
+    around: Surroundings,
+    accept: Callable[[Match], bool] | None = None,
+) -> Match | None:
+    """The match whose anchor is ``node``, or None. Ways to match that ``accept`` turns down
+    are passed over."""
+    for steps in pattern.variants_for(node):
+        found = steps.match(node, around, accept and _on_slots(accept, steps))
+        if found is not None:
+            return Match(steps, found)
+    return None
+
+
+def _on_slots(accept: Callable[[Match], bool], steps: Steps) -> Callable[[Slots], bool]:
+    return lambda slots: accept(Match(steps, slots))
+
+
+def find_matches(
+    gm: GraphModule,
+    pattern: Program | Pattern,
+    match_filter: Callable[[Match], bool] | None = None,
+    *,
+    associative: bool = False,
+) -> list[Match]:
+    """Where ``pattern`` occurs, in order; overlapping matches included."""
+    compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
+    around = Surroundings()
+    found = (find_match(compiled, node, around, match_filter) for node in gm.graph.nodes)
+    return [m for m in found if m is not None]
+
+
+def replace_pattern(
+    gm: GraphModule,
+    pattern: Program | Pattern,
+    replacement: Program,
+    match_filter: Callable[[Match], bool] | None = None,
+    *,
+    associative: bool = False,
+) -> list[Match]:
+    """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; returns the
+    matches. The code is generated again when the module is next called.
+
+    Operands of commutative ops match in either order, associative ops in any grouping (sums and
+    products of floats, which then round differently, only with ``associative``), axes modulo the
+    rank; two parameters may stand for one value, and a parameter may stand for a number. Values
+    computed inside the pattern must not be read outside it. Matches do not overlap: the first in
+    order wins, and what was put in is not matched again. Parameters of the replacement are those
+    of the pattern with the same name, or, where the names differ, in the same order; it is traced
+    with the types it gets. ``match_filter`` may turn a match down. A pattern that returns several
+    values has them all replaced; a place where no order of the nodes allows that is passed over.
+
+    Raises ArgumentError for parameters that do not fit. If the replacement does not fit a place
+    (its types do not agree), the graph is left as it was and the error names the place."""
+    compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
+    new = Replacement(replacement, compiled, "replace_pattern")
+    matches: list[Match] = []
+    with paused_gc(), gm.graph.transaction("replace_pattern"):
+        rewriter = Rewriter(gm)
+        around = rewriter.around
+        for node in list(gm.graph.nodes):
+            rewriter.refresh(node)
+            if node not in around.barred and compiled.variants_for(node):
+                found = find_match(compiled, node, around, rewriter.settled(match_filter))
+                if found is not None and rewriter.replace(found, new) is None:
+                    matches.append(found)
+        rewriter.finish()
+    gm._prepare()
+    return matches
+
+
+class Rewriter:
+    """Replaces matches one by one while a loop visits the nodes in order. Replaced nodes stay in
+    the graph, and readers are rewritten when the loop reaches them, until :meth:`finish`."""
+
+    def __init__(self, gm: GraphModule, bar_new: bool = True) -> None:
+        """``bar_new``: nodes that are put in are not matched again."""
+        self.gm = gm
+        self.graph = gm.graph
+        self.bar_new = bar_new
+        self.around = Surroundings()
+        self._dead = self.around.dead
+        self._rewiring = Rewiring(self.graph)
+        self.around.waiting = self._rewiring.waiting
+        self._inserter: Inserter | None = None
+        self._unread: list[Node] = []  # inputs of single nodes that were replaced
+        self._positions: dict[Node, tuple[float, ...]] = {}
+        self._created = 0
+
+    def refresh(self, node: Node) -> None:
+        """Let a node read what was put in so far; the loop calls this on every node."""
+        try:
+            self._rewiring.refresh(node)
+        except Exception as error:
+            error.add_note(f"at {node.describe()}, which reads a replacement; {_UNDONE}")
+            raise
+
+    def settled(self, accept: Callable[[Match], bool] | None) -> Callable[[Match], bool] | None:
+        """``accept`` made to see the true readers of what a match binds."""
+        if accept is None or not self._rewiring.waiting:
+            return accept
+
+        def check(match: Match) -> bool:
+            for value in (*match.bindings.values(), *match.anchors):
+                if value.__class__ is Node:
+                    for reader in list(self._rewiring.waiting.get(value, ())):
+                        self.refresh(reader)
+            return accept(match)
+
+        return check
+
+    def replace(self, match: Match, new: Replacement, keep_types: bool = False) -> str | None:
+        """Compute the replacement and let the readers of the match's results read it. Returns None,
+        or why that is not possible here (with ``keep_types`` also where types would change); then
+        nothing was edited."""
+        anchors = match.anchors
+        before: Node | None = anchors[0]
+        if len(anchors) > 1:
+            before = self._place(match)
+            if before is None:
+                return (
+                    "no place in the order of the nodes is after its inputs and before its readers"
+                )
+        assert before is not None
+        if keep_types:
+            reason = new.why_not(match)
+            if reason is not None:
+                return reason
+        try:
+            traced = new.at(match.bindings)
+        except Exception as error:
+            raise self._at(match, error) from None
+        if self._inserter is None:
+            self._inserter = Inserter(self.gm)
+        if len(anchors) > 1:
+            self._move_weights(match, before)
+        try:
+            results, made = self._inserter.insert(traced, match.bindings, match.anchor, before)
+        except Exception as error:
+            raise self._at(match, error) from None
+        for old, result in zip(anchors, results):
+            if not isinstance(result, Node):
+                raise ArgumentError(f"the replacement gives {result!r} for {match}, not a tensor")
+            self._rewiring.replace(old, result)
+        match.replacements = made
+        self._bar(match, anchors, results, made)
+        if self._positions:
+            self._enter_positions(made, before)
+        return None
+
+    def replace_node(self, node: Node, new: Node, made: list[Node]) -> None:
+        """Let the readers of one node read ``new``, which is computed before it; ``made`` are the
+        nodes put in. What only the node read goes too."""
+        self._rewiring.replace(node, self._rewiring.current(new))
+        self._dead[node] = None
+        self.around.barred.add(node)
+        if self.bar_new:
+            self.around.barred.update(made)
+        self._unread.extend(node.all_input_nodes)
+        if self._positions:
+            self._enter_positions(made, node)
+
+    def _at(self, match: Match, error: Exception) -> Exception:
+        error.add_note(f"while replacing {match} at {match.anchor.describe()}; {_UNDONE}")
+        return error
+
+    def _bar(
+        self, match: Match, anchors: list[Node], results: list[Node], made: list[Node]
+    ) -> None:
+        """What was put in and what it replaces takes no part in further matches."""
+        dead, barred = self._dead, self.around.barred
+        if self.bar_new:
+            barred.update(made)
+        calls = match.calls
+        if len(calls) > len(anchors):  # values inside that the replacement reads stay
+            needed = {n for new in made for n in new.all_input_nodes}
+            needed.update(results)
+            calls = [n for n in calls if n in anchors or n not in needed]
+        for node in calls:
+            dead[node] = None
+        barred.update(calls)
+
+    # -- several results -----------------------------------------------------------------------
+    def _place(self, match: Match) -> Node | None:
+        """The first node with all inputs of the match before it that is a result or a reader of
+        one; None if a reader comes before an input. Weights can be read anywhere."""
+        positions = self._positions
+        if not positions:
+            positions.update((n, (i, _END)) for i, n in enumerate(self.graph.nodes))
+        inputs = (positions[n] for n in match.inputs if n.op != "get_attr")
+        last = max(inputs, default=(-1,))
+        calls = set(match.calls)
+        readers = [
+            user
+            for anchor in match.anchors
+            for user in (*anchor.users, *self._rewiring.waiting.get(anchor, ()))
+            if user not in calls and user not in self._dead
+        ]
+        if any(positions[reader] <= last for reader in readers):
+            return None
+        found: Node = min(
+            (n for n in (*match.anchors, *readers) if positions[n] > last),
+            key=positions.__getitem__,
+        )
+        return found
+
+    def _move_weights(self, match: Match, before: Node) -> None:
+        """Let the weights among the inputs be read in front of ``before``."""
+        for node in dict.fromkeys(match.inputs):
+            if node.op == "get_attr" and self._positions[node] > self._positions[before]:
+                before.prepend(node)
+                self._created += 1
+                self._positions[node] = (*self._positions[before][:-1], self._created, _END)
+
+    def _enter_positions(self, made: list[Node], before: Node) -> None:
+        for node in made:
+            start = self._positions[before][:-1] if node.op != "get_attr" else (-1,)
+            self._created += 1
+            self._positions[node] = (*start, self._created, _END)
+
+    # -- the end -------------------------------------------------------------------------------
+    def finish(self) -> list[Node]:
+        """Let all readers read what was put in, and erase what was replaced; a node that is still
+        read stays. Returns what nodes read that went because only replaced ones read them."""
+        try:
+            self._rewiring.refresh_all()
+        except Exception as error:
+            error.add_note(_UNDONE)
+            raise
+        work = list(self._dead)
+        while work:
+            node = work.pop()
+            if not node._erased and not node.users:
+                work.extend(n for n in node.all_input_nodes if n in self._dead)
+                self.graph.erase_node(node)
+        return erase_dead(self._unread)

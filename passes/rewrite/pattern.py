@@ -1,0 +1,261 @@
+"""Patterns: a function that says what to look for, traced and ready to be matched.
+
+In: a plain function, module, op or graph. Out: a :class:`Pattern`, a few small programs for
+:mod:`fxlite.passes.rewrite.matcher`. What a parameter of the function stands for follows from its
+kind:
+
+=====================  ============================================================================
+``x``                  any value: a node or a number; two parameters may stand for one node
+``bias=None``          an operand that may be missing
+``*xs``                any number of operands, where a list of tensors stands
+``*, stride``          any attribute, or any number where the operand is a number
+=====================  ============================================================================
+
+Everything else the function mentions (literals, attributes, weights of modules, arrays) is meant as
+it stands. Patterns are traced without types, so they must not ask for shapes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.errors import ArgumentError, TraceError
+from fxlite.graph import Graph, Node
+from fxlite.graph_module import GraphModule
+from fxlite.location import here
+from fxlite.nn.module import Module
+from fxlite.op import Op
+from fxlite.passes.rewrite.compile_pattern import compile_steps
+from fxlite.passes.rewrite.matcher import Steps
+from fxlite.passes.rewrite.wildcard import Wildcard, holds_wildcard
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
+
+Program = Callable[..., Any] | GraphModule | Graph
+_MOST_OPTIONAL = 4  # each doubles the number of programs
+_UNTYPED = (
+    "a pattern stands for values of any shape and is traced without types: name axes instead of "
+    "asking for shapes, as in fx.ops.permute(x, axes=(1, 0)) for x.T"
+)
+_KINDS = inspect.Parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a pattern, replacement or condition takes, by name."""
+
+    operands: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    rest: str | None = None
+    attributes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        rest = (self.rest,) if self.rest else ()
+        return (*self.operands, *self.optional, *rest, *self.attributes)
+
+    def __str__(self) -> str:
+        rest = (f"*{self.rest}",) if self.rest else ("*",) if self.attributes else ()
+        optional = (f"{name}=None" for name in self.optional)
+        return f"({', '.join((*self.operands, *optional, *rest, *self.attributes))})"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor argument of a function to be traced; ``type`` is None in a trace without types."""
+
+    name: str
+    type: Any = None
+
+
+class Pattern:
+    """What to look for: ``variants`` in the order they are tried, and the ``parameters``."""
+
+    def __init__(self, program: Program, associative: bool = False) -> None:
+        """``associative``: sums and products of floats also match when grouped differently, which
+        changes rounding. Raises ArgumentError for a function that cannot be a pattern."""
+        self.program = program
+        self.associative = associative
+        #: The same with ``associative``, where it was needed.
+        self.loose: Pattern | None = self if associative else None
+        self.parameters = parameters_of(program)
+        optional = self.parameters.optional
+        if len(optional) > _MOST_OPTIONAL:
+            raise ArgumentError(f"a pattern has at most {_MOST_OPTIONAL} optional operands")
+        #: One for each set of optional operands given, and each way to group associative ops.
+        self.variants: list[Steps] = []
+        for present in itertools.product((True, False), repeat=len(optional)):
+            absent = {name for name, is_there in zip(optional, present) if not is_there}
+            self._add_variants(absent, associative)
+        self._by_op: dict[Op, list[Steps]] = {}
+        for variant in self.variants:
+            if isinstance(variant.target, Op):
+                self._by_op.setdefault(variant.target, []).append(variant)
+
+    def _add_variants(self, absent: set[str], associative: bool) -> None:
+        parameters, program = self.parameters, self.program
+        wildcards: dict[Node, dict[str, Any]] = {}
+        if isinstance(program, (Graph, GraphModule)):
+            module = as_graph_module(program)
+        else:
+            arguments: dict[str, Any] = {
+                name: None if name in absent else Operand(name)
+                for name in (*parameters.operands, *parameters.optional)
+            }
+            if parameters.rest:
+                arguments[parameters.rest] = (Operand(parameters.rest),)
+            arguments.update({name: Wildcard(name) for name in parameters.attributes})
+            try:
+                module, wildcards = trace_call(program, arguments)
+            except TraceError as error:
+                error.add_note(_UNTYPED)
+                raise
+        for regroup in (False, True):
+            made = compile_steps(module, parameters, wildcards, regroup, associative)
+            if made is not None:
+                self.variants.append(made)
+
+    @property
+    def outputs(self) -> int:
+        """How many values the pattern returns."""
+        return len(self.variants[0].outputs)
+
+    def variants_for(self, node: Node) -> list[Steps]:
+        """The variants whose result is computed by the same op (or an equal module) as ``node``."""
+        if node.op == "call_function":
+            return self._by_op.get(node.target, [])
+        return [v for v in self.variants if v.is_anchor(node)] if node.op == "call_module" else []
+
+
+def parameters_of(program: Program) -> Parameters:
+    """The parameters of a pattern; those with another default than None are left at it."""
+    if isinstance(program, Graph):
+        return Parameters(tuple(n.target for n in program.placeholders))
+    if isinstance(program, GraphModule):
+        return Parameters(tuple(n.target for n in program.graph.placeholders))
+    if isinstance(program, Op):
+        kinds, defaults = program.tensor_kinds, program._defaults
+        return Parameters(tuple(n for n in kinds if kinds[n] == "Tensor" and n not in defaults))
+    if isinstance(program, np.ufunc):
+        return Parameters(("x", "y", "z")[: program.nin])
+    function = program.forward if isinstance(program, Module) else program
+    operands, optional, attributes = [], [], []
+    rest: str | None = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is _KINDS.VAR_POSITIONAL:
+            rest = parameter.name
+        elif parameter.kind is _KINDS.VAR_KEYWORD:
+            raise ArgumentError(f"a pattern cannot take **{parameter.name}: name its parameters")
+        elif parameter.kind is _KINDS.KEYWORD_ONLY:
+            if parameter.default is parameter.empty:
+                attributes.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            operands.append(parameter.name)
+        elif parameter.default is None:
+            optional.append(parameter.name)
+    return Parameters(tuple(operands), tuple(optional), rest, tuple(attributes))
+
+
+def as_graph_module(program: Graph | GraphModule) -> GraphModule:
+    """A graph (as a copy) with the weights it reads."""
+    if isinstance(program, Graph):
+        return GraphModule(program.owning_module or {}, program.copy())
+    return program
+
+
+def trace_call(
+    program: Callable[..., Any], arguments: Mapping[str, Any]
+) -> tuple[GraphModule, dict[Node, dict[str, Any]]]:
+    """Trace a call of ``program``. Arguments are Operands (tuples of them for ``*xs``), or values
+    passed as they are. Returns the graph, and the attributes that hold wildcards, by node."""
+    operands = [a for v in arguments.values() for a in (v if isinstance(v, tuple) else (v,))]
+    operands = [a for a in operands if isinstance(a, Operand)]
+    types = {a.name: a.type for a in operands}
+    if any(t is None for t in types.values()):
+        types = {}
+    tracer = _PatternTracer()
+    if isinstance(program, Module) and len(operands) == len(arguments):
+        tracer.trace(program, types)  # the weights keep their paths
+        return tracer.module("pattern"), tracer.wildcards
+
+    inner = caller(program)
+
+    def call(*values: Any) -> Any:
+        given = dict(zip((a.name for a in operands), values))
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(fill(v) for v in value)
+            return given[value.name] if isinstance(value, Operand) else value
+
+        return inner({name: fill(value) for name, value in arguments.items()})
+
+    kind = _KINDS.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([_KINDS(a.name, kind) for a in operands])
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    tracer.trace(call, types)
+    return tracer.module("pattern"), tracer.wildcards
+
+
+def caller(program: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """A function that calls ``program`` with values by parameter name (a tuple for ``*xs``);
+    parameters without a value keep their defaults."""
+    if isinstance(program, (Op, np.ufunc)):
+        return lambda values: program(*values.values())
+    function = program.forward if isinstance(program, Module) else program
+    parameters = tuple(inspect.signature(function).parameters.values())
+
+    def call(values: Mapping[str, Any]) -> Any:
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for parameter in parameters:
+            if parameter.kind is _KINDS.VAR_POSITIONAL:
+                positional.extend(values[parameter.name])
+            elif parameter.kind is not _KINDS.KEYWORD_ONLY:
+                positional.append(values.get(parameter.name, parameter.default))
+            elif parameter.name in values:
+                keywords[parameter.name] = values[parameter.name]
+        return program(*positional, **keywords)
+
+    return call
+
+
+class _PatternTracer(Tracer):
+    """Keeps wildcards where they are written; they never reach an op's canonical form, which would
+    want their values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wildcards: dict[Node, dict[str, Any]] = {}
+
+    def create_arg(self, value: Any) -> Any:
+        return value if isinstance(value, Wildcard) else super().create_arg(value)
+
+    def record(self, op: Op, bound: dict[str, Any]) -> Any:
+        wild = {
+            name: value
+            for name, value in bound.items()
+            if name not in op.tensor_kinds and holds_wildcard(value)
+        }
+        if not wild:
+            return super().record(op, bound)
+        known = {name: value for name, value in bound.items() if name not in wild}
+        known = op.map_tensors(self.create_arg, known)
+        if all(name in op._defaults for name in wild):
+            op, known = op.canonicalize(known)
+        args, kwargs = op.split_arguments(known)
+        outer = self.graph.current_origin
+        self.graph.current_origin = (None, here(2))
+        try:
+            node = self.graph.call_op(op, args, {**kwargs, **wild})
+        finally:
+            self.graph.current_origin = outer
+        self.wildcards[node] = wild
+        return Proxy(node, self)

@@ -1,0 +1,246 @@
+"""Rules: a pass said as a pattern, what to put in its place, and when.
+
+A rule is written with plain functions, as ops are::
+
+    @rule(exactness="allclose")                    # a pass: silu(gm) is a new module
+    def silu(x):
+        \"\"\"x * sigmoid(x) is silu(x).\"\"\"
+        return x * F.sigmoid(x)                    # the pattern, in any spelling
+
+    @silu.replacement
+    def _(x):
+        return F.silu(x)
+
+    @silu.where                                    # optional; there may be several
+    def _(x):
+        return is_float(x) or "x is not a float tensor"
+
+    silu.example(lambda x: x * F.sigmoid(x), x="f32[4]")
+    silu.counterexample(lambda x, y: x * F.sigmoid(y), x="f32[4]", y="f32[4]")
+
+**The pattern** runs once, on symbols. NumPy functions, operators, ``nn.functional`` and modules
+are the ops they always are, so one spelling finds them all. Parameters say what may differ:
+
+- ``x``: any value. A number fits too, and two parameters may stand for one value.
+- ``bias=None``: an operand that may be missing; the pattern sees None, and so may branch on it.
+- ``*xs``: any number of operands, in the list of ``np.concatenate(xs)``, ``np.stack((x, *xs))``.
+- ``*, stride``: any attribute (``F.conv2d(x, w, stride=stride)``), any number (``x * stride``).
+
+Everything else counts as written: numbers, attributes, arrays, the weights of a module that is
+called. Operands of commutative ops match in either order; chains of one associative op match
+however they are grouped (sums and products of floats, which then round differently, in rules that
+are not ``exact``). What is computed inside must not be read outside; a pattern that returns several
+values has them all replaced.
+
+**The replacement** takes parameters of the same names and is traced with the types found at each
+place, so it may ask for ``x.shape``. Attributes are the numbers found, to compute with. A
+replacement of another type than what it replaces is refused.
+
+**where** takes parameters of the same names (a first one named ``match`` is the
+:class:`~fxlite.passes.rewrite.match.Match`) and gives True, False, or a text that says why not;
+small questions are in :mod:`fxlite.passes.rewrite.predicates`. Of several ways to match it picks
+the first that it likes.
+
+Where the pattern fits but the rule does not fire, the reason is in the ledger
+(``passes.ledger(gm)``); where the pattern almost fits, ``silu.explain(gm)`` says what is missing.
+A rule looks at every node once and not at what it puts in;
+:class:`~fxlite.passes.rewrite.rule_set.RuleSet` applies rules until none fires. Every rule brings
+an example and a counterexample.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from fxlite.errors import ArgumentError
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+from fxlite.passes.base import PASSES, Pass, PassError
+from fxlite.passes.checking.exactness import Exactness
+from fxlite.passes.ledger import Refusal, add_refusals, refusal
+from fxlite.passes.rewrite.match import Match, Rewriter, find_match, find_matches
+from fxlite.passes.rewrite.pattern import Parameters, Pattern, caller, parameters_of
+from fxlite.passes.rewrite.replacement import Replacement, match_names
+from fxlite.paused_gc import paused_gc
+
+if TYPE_CHECKING:
+    from fxlite.passes.rewrite.explain import Explanation
+
+Condition = Callable[[Match], "bool | str"]
+
+
+class Rule(Pass):
+    """A pattern with a replacement, as a pass. Make one with :func:`rule`."""
+
+    def __init__(self, pattern: Callable[..., Any], name: str, exactness: Exactness | str) -> None:
+        super().__init__(pattern, name, exactness)
+        self.program = pattern
+        self.function = self._run
+        self._replacement: Callable[..., Any] | None = None
+        self._conditions: list[Condition] = []
+
+    # -- writing a rule ------------------------------------------------------------------------
+    def replacement(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach what to put in place of the pattern: a function of the same parameters."""
+        self._replacement = function
+        self.__dict__.pop("new", None)
+        return function
+
+    def where(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach a condition: a function of the same parameters (a first one named ``match`` is
+        the Match) that gives True, False, or a text that says why not."""
+        self._conditions.append(_condition(function, parameters_of(self.program)))
+        return function
+
+    # -- what it consists of -------------------------------------------------------------------
+    @functools.cached_property
+    def pattern(self) -> Pattern:
+        """The pattern, traced. Raises ArgumentError for a function that cannot be one."""
+        return Pattern(self.program, associative=self.exactness.kind != "exact")
+
+    @functools.cached_property
+    def new(self) -> Replacement:
+        """The replacement. Raises PassError if the rule has none, ArgumentError for parameters that
+        do not fit."""
+        if self._replacement is None:
+            raise PassError(
+                f"rule {self.name} has no replacement: write one under @{self.name}.replacement"
+            )
+        return Replacement(self._replacement, self.pattern, self.name)
+
+    @property
+    def height(self) -> int:
+        """How many calls above a node the pattern may reach."""
+        return max((len(v.steps) for v in self.pattern.variants), default=0)
+
+    # -- applying it ---------------------------------------------------------------------------
+    def may_fire(self, node: Node) -> bool:
+        """True if the node computes what the pattern's last result is computed by."""
+        return bool(self.pattern.variants_for(node))
+
+    def find(self, gm: GraphModule) -> list[Match]:
+        """Where the rule would fire, in order; overlapping places included."""
+        return find_matches(gm, self.pattern, lambda match: self.why_not(match) is None)
+
+    def explain(self, gm: GraphModule, node: Node | str | None = None) -> Explanation:
+        """Why the rule does not fire: the places where it almost does, best first, with the first
+        difference and the smallest change to the pattern. With ``node``: why not there."""
+        from fxlite.passes.rewrite.explain import explain
+
+        return explain(gm, self, node)
+
+    def why_not(self, match: Match) -> str | None:
+        """The reason for which a condition turns a match down, or None."""
+        for condition in self._conditions:
+            answer = condition(match)
+            if answer is None:
+                raise ArgumentError(
+                    f"a condition of rule {self.name} gives None: it must give True, False or a "
+                    f"reason"
+                )
+            if isinstance(answer, str) or not answer:
+                return answer or "a condition of the rule is not met"
+        return None
+
+    def try_at(self, rewriter: Rewriter, node: Node, refused: list[Refusal]) -> Match | None:
+        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+        reasons: list[tuple[str, list[Node]]] = []
+
+        def accept(match: Match) -> bool:
+            reason = self.why_not(match)
+            if reason is not None:
+                reasons.append((reason, match.calls))
+            return reason is None
+
+        around = rewriter.around
+        condition = rewriter.settled(accept) if self._conditions else None
+        found = find_match(self.pattern, node, around, condition)
+        if found is not None:
+            reason = rewriter.replace(found, self.new, keep_types=True)
+            if reason is None:
+                return found
+            reasons = [(reason, found.calls)]
+        for steps in self.pattern.variants_for(node) if not reasons else ():
+            if steps.blocked is not None:
+                reasons = [(_read_outside(steps.outside_reader(steps.blocked)),
+                            Match(steps, steps.blocked).calls)]  # fmt: skip
+                break
+        if reasons:
+            refused.append(refusal(self.name, node, *reasons[0]))
+        return None
+
+    def _run(self, gm: GraphModule) -> None:
+        refused: list[Refusal] = []
+        pattern = self.pattern  # traced before the loop: an error in it is none of a node's
+        with paused_gc():
+            rewriter = Rewriter(gm)
+            barred = rewriter.around.barred
+            for node in list(gm.graph.nodes):
+                rewriter.refresh(node)
+                if node not in barred and pattern.variants_for(node):
+                    self.try_at(rewriter, node, refused)
+            rewriter.finish()
+        add_refusals(gm, refused)
+
+
+def _read_outside(found: tuple[Node, Node] | None) -> str:
+    assert found is not None
+    value, reader = found
+    where = f" at {reader.loc.short}" if reader.loc is not None else ""
+    return f"{value.name} has a second reader: {reader.name}{where}"
+
+
+def _condition(function: Callable[..., Any], pattern: Parameters) -> Condition:
+    """A condition as a function of the match, whatever parameters it was written with."""
+    names = list(inspect.signature(function).parameters)
+    mine = parameters_of(function)
+    wants_match = names[:1] == ["match"] and "match" not in pattern.names
+    if wants_match:
+        others = tuple(n for n in mine.operands if n != "match")
+        mine = Parameters(others, mine.optional, mine.rest, mine.attributes)
+    if wants_match and not mine.names:
+        return function
+    from_pattern = match_names(mine, pattern, "a condition")
+    call = caller(function)
+
+    def condition(match: Match) -> Any:
+        values: Mapping[str, Any] = {
+            name: match.bindings[theirs] for name, theirs in from_pattern.items()
+        }
+        return call({"match": match, **values} if wants_match else values)
+
+    return condition
+
+
+@overload
+def rule(function: Callable[..., Any]) -> Rule: ...
+@overload
+def rule(
+    function: None = None,
+    *,
+    name: str | None = None,
+    exactness: Exactness | str = "exact",
+    register: bool = True,
+) -> Callable[[Callable[..., Any]], Rule]: ...
+def rule(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    exactness: Exactness | str = "exact",
+    register: bool = True,
+) -> Any:
+    """Make a rule of a pattern; see the text of this module. It is registered as a pass, unless it
+    is to be used in a set only.
+
+    ``exactness`` is that of a pass: ``exact`` (bit for bit), ``allclose`` or ``sqnr``."""
+
+    def wrap(function: Callable[..., Any]) -> Rule:
+        made = Rule(function, name or function.__name__, exactness)
+        if register:
+            PASSES[made.name] = made
+        return made
+
+    return wrap if function is None else wrap(function)
