@@ -358,6 +358,7 @@ class Graph(NodeStore):
         """A copy, and the copy of each node."""
         new = Graph(owning_module if owning_module is not None else self.owning_module)
         copies: dict[Node, Node] = {}
+        noted: list[Node] = []
         copy_of = copies.__getitem__
         last = new._root
         with paused_gc():
@@ -374,13 +375,15 @@ class Graph(NodeStore):
                     node.loc,
                 )  # fmt: skip
                 if node._meta:
-                    made.meta = node._meta
+                    noted.append(node)
                 set_next(last, made)
                 set_prev(made, last)
                 add_user(args, made)
                 if kwargs and node.op != "call_function":
                     add_user(tuple(kwargs.values()), made)
                 copies[node] = last = made
+        for node in noted:  # what is said of other nodes is said of their copies
+            copies[node].meta = map_nodes(node._meta, lambda n: copies.get(n, n))
         set_next(last, new._root)
         set_prev(new._root, last)
         new._length, new._n_placeholders = self._length, self._n_placeholders

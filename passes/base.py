@@ -19,6 +19,7 @@ from typing import Any, overload
 from fxlite.errors import FxliteError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import Container, GraphModule
+from fxlite.location import is_own_file
 from fxlite.passes.checking.exactness import Exactness, as_exactness
 from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.ledger import refusals, refuse, set_ledger
@@ -139,10 +140,27 @@ def graph_pass(
 
     def wrap(function: Callable[..., Any]) -> Pass:
         made = Pass(function, name or function.__name__, exactness)
-        PASSES[made.name] = made
+        enter(made)
         return made
 
     return wrap if function is None else wrap(function)
+
+
+def enter(item: Pass) -> None:
+    """Enter a pass in :data:`PASSES`, in place of one of that name. Raises PassError for the name
+    of a pass that comes with fxlite."""
+    known = PASSES.get(item.name)
+    if known is not None and is_own_file(_file_of(known)) and not is_own_file(_file_of(item)):
+        raise PassError(
+            f'{item.name} is the name of a pass of fxlite; give yours another one: name="..."'
+        )
+    PASSES[item.name] = item
+
+
+def _file_of(item: Pass) -> str:
+    function = getattr(item, "program", item.function)
+    code = getattr(function, "__code__", None)
+    return code.co_filename if code is not None else ""
 
 
 def as_module(program: Any) -> GraphModule:

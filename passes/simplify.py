@@ -23,7 +23,7 @@ import numpy as np
 
 import fxlite.nn.functional as F
 from fxlite.graph import Node
-from fxlite.passes.base import PASSES
+from fxlite.passes.base import enter
 from fxlite.passes.remove_dropout import training_dropout, why_not
 from fxlite.passes.rewrite.node_rule import Answer, node_rule
 from fxlite.passes.rewrite.rule_set import RuleSet
@@ -45,7 +45,7 @@ simplify.__doc__ = """Apply identities that hold bit for bit until none fires: `
 reshape of a reshape is one reshape.
 
 ``simplify.statistics`` counts, by rule, how often each was tried and fired in the last run."""
-PASSES["simplify"] = simplify
+enter(simplify)
 
 
 def _four_calls(x: Any) -> Any:

@@ -30,7 +30,7 @@ from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op, lookup
-from fxlite.passes.base import PASSES, Pass
+from fxlite.passes.base import Pass, enter
 from fxlite.passes.checking.exactness import Exactness
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
 from fxlite.passes.rewrite.match import Rewriter
@@ -188,7 +188,7 @@ def node_rule(
     def wrap(function: Callable[[Node], Answer]) -> NodeRule:
         made = NodeRule(function, ops, name or function.__name__, exactness)
         if register:
-            PASSES[made.name] = made
+            enter(made)
         return made
 
     return wrap

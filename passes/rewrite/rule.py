@@ -58,7 +58,7 @@ from typing import TYPE_CHECKING, Any, overload
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
-from fxlite.passes.base import PASSES, Pass, PassError
+from fxlite.passes.base import Pass, PassError, enter
 from fxlite.passes.checking.exactness import Exactness
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
 from fxlite.passes.rewrite.match import Match, Rewriter, find_match, find_matches
@@ -240,7 +240,7 @@ def rule(
     def wrap(function: Callable[..., Any]) -> Rule:
         made = Rule(function, name or function.__name__, exactness)
         if register:
-            PASSES[made.name] = made
+            enter(made)
         return made
 
     return wrap if function is None else wrap(function)

@@ -126,3 +126,25 @@ def test_a_pass_that_returns_another_module_is_reported_and_followed() -> None:
     manager = passes.PassManager([retrace, "dce"], check="lint")
     done = manager(trace(lambda x: np.maximum(x, 0)))
     assert calls(done) == ["neg"] and manager.report[0].changes == "neg +1, relu -1"
+
+
+def test_the_name_of_a_pass_of_fxlite_is_taken() -> None:
+    with pytest.raises(PassError, match="cse is the name of a pass of fxlite"):
+
+        @passes.rule
+        def cse(x: object) -> object:
+            return x
+
+    assert passes.PASSES["cse"] is passes.cse
+
+
+def test_a_pass_of_ones_own_may_be_defined_again() -> None:
+    for _ in range(2):
+
+        @passes.graph_pass(name="mine_again")
+        def mine(gm: fx.GraphModule) -> None:
+            """Does nothing, in a cell of a notebook that is run twice."""
+
+        assert passes.PASSES.pop("mine_again") is mine
+        passes.PASSES["mine_again"] = mine
+    del passes.PASSES["mine_again"]
