@@ -80,11 +80,14 @@ class Tracer:
     def iter(self, proxy: Proxy) -> Iterator[Any]:
         """``for v in x``: goes along the first axis; refused where its length is unknown, unless a
         subclass decides."""
-        if isinstance(proxy.node.type, TensorType):
+        length = proxy.node.type.shape[:1] if isinstance(proxy.node.type, TensorType) else None
+        if length is not None and all(type(size) is int for size in length):
             return (proxy[i] for i in range(len(proxy)))
         raise self.error(
-            f"iterating over {proxy.node.name} needs its length",
-            "trace with input types, or loop over indices",
+            f"iterating over {proxy.node.name} needs its length"
+            + (f", which is the named dim {length[0]}" if length else ""),
+            "use operations on whole arrays (sums, products and scans along an axis), or trace with "
+            + ("a number in place of the name" if length else "input types"),
             proxy.node,
         )
 

@@ -1,0 +1,94 @@
+"""Deep graphs: 100 000 nodes in a row are a normal input, and nothing recurses on depth.
+
+What costs little runs on all of them; pictures and compilers run on a chain that is three times as
+deep as Python's stack.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import passes
+from fxlite.text.pretty import node_table
+
+DEEP = 100_000
+X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+
+
+def chain(nodes: int) -> fx.GraphModule:
+    def program(x: Any) -> Any:
+        for _ in range(nodes // 2):
+            x = np.maximum(x, 0.5) - 0.25
+        return x
+
+    return fx.symbolic_trace(program, x="f32[B,4]")
+
+
+@pytest.fixture(scope="module")
+def deep() -> fx.GraphModule:
+    return chain(DEEP)
+
+
+def test_tracing_copying_linting_saving(deep: fx.GraphModule) -> None:
+    assert len(deep.graph) == DEEP + 2
+    deep.graph.lint(full=True)
+    for made in (deep.copy(), copy.deepcopy(deep), pickle.loads(pickle.dumps(deep))):
+        assert len(made.graph) == DEEP + 2
+    fx.assert_same(deep, made)
+
+
+def test_text_runs_and_parses(deep: fx.GraphModule) -> None:
+    text = str(deep.graph)
+    assert text.count("\n") >= DEEP
+    assert (deep(X) == 0.25).all()
+    assert (fx.Interpreter(deep).run(X) == 0.25).all()
+    short = chain(20_000)
+    assert fx.parse(str(short.graph)) == short.graph
+
+
+@pytest.mark.parametrize("name", ["simplify", "cse", "const_fold", "decompose", "dce"])
+def test_passes(deep: fx.GraphModule, name: str) -> None:
+    done = passes.PassManager([name])(deep)
+    done.graph.lint()
+    assert len(done.graph) == DEEP + 2
+
+
+def test_rewriting_undoing_and_comparing(deep: fx.GraphModule) -> None:
+    gm = deep.copy()
+    found = fx.replace_pattern(gm, lambda x: np.maximum(x, 0.5) - 0.25, lambda x: np.tanh(x))
+    assert len(found) == DEEP // 2 and len(gm.graph) == DEEP // 2 + 2
+    gm.undo()
+    assert gm.graph == deep.graph
+    assert len(gm.graph.find("maximum > sub")) == DEEP // 2
+
+
+def test_a_change_of_type_goes_all_the_way() -> None:
+    gm = chain(20_000)
+    gm.graph.placeholders[0].type = fx.parse_type("f32[B,7]")
+    assert str(gm.graph.output_node().type) == "f32[B,7]"
+
+
+@pytest.fixture(scope="module")
+def tall() -> fx.GraphModule:
+    return chain(3 * sys.getrecursionlimit())
+
+
+def test_pictures_and_tables(tall: fx.GraphModule, tmp_path: Path) -> None:
+    tall.graph.draw(tmp_path / "tall.svg")
+    assert tall.graph.to_dot().count("->") >= len(tall.graph) - 2
+    assert node_table(tall.graph).row_count == len(tall.graph)
+    assert not fx.diff(tall, tall.copy())
+
+
+@pytest.mark.parametrize("backend", ["c", "python"])
+def test_compiling(tall: fx.GraphModule, backend: str) -> None:
+    compiled = fx.compile(tall, backend=backend)
+    assert np.array_equal(compiled(X), tall(X))
