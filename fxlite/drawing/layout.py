@@ -19,12 +19,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-PAD, TITLE, SPACE, GAP = (
-    14.0,
-    20.0,
-    18.0,
-    26.0,
-)  # pixels: box border, box title, sideways, between layers
+#: Pixels: box border, box title, sideways, between layers, and straight before an arrow head.
+PAD, TITLE, SPACE, GAP, TIP = 14.0, 20.0, 18.0, 26.0, 6.0
 SWEEPS = 12
 
 
@@ -171,7 +167,7 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool) -> None:
             y0 = above.box.y + above.box.height if above.box else bottoms[above.layer]
             y1 = slot.box.y if slot.box else bottoms[slot.layer]
             ends = slot.box is not None and not slot.box.children
-            bends = bottoms[above.layer], tops[slot.layer]
+            bends = bottoms[above.layer], tops[slot.layer] - (TIP if ends else 0.0)
             box.lines.append(Line(value, start, y0, bends[0], end, bends[1], y1, ends))
 
 

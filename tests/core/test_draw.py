@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.drawing import draw
+from fxlite.drawing import colours, draw, picture
 from fxlite.drawing.layout import Box, layout
+from fxlite.drawing.outline import Part, outline
 from tests.zoo import ZOO
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,15 +48,20 @@ def texts(svg: str) -> list[str]:
     return ["".join(t.itertext()) for t in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def descendants(box: Box) -> list[Box]:
+def descendants(box: Any) -> list[Any]:
+    """All boxes (or parts) in a box."""
     return [d for child in box.children for d in (child, *descendants(child))]
+
+
+def titles(part: Part) -> list[str]:
+    return [child.title for child in part.children]
 
 
 # -- what is drawn ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
 def test_every_node_is_drawn_with_its_type(program: Any) -> None:
     graph = program.trace()[0].graph
-    shown = texts(draw.to_svg(graph))
+    shown = texts(draw.to_svg(graph, fold=False))
     for node in graph.nodes:
         if node.op == "get_attr":
             assert node.target not in shown
@@ -73,13 +79,12 @@ def test_weights_on_demand(graph: fx.Graph) -> None:
 
 
 def test_modules_are_boxes(graph: fx.Graph) -> None:
-    root = draw.module_tree(graph)
-    titles = [child.title for child in root.children]
-    assert titles == ["", "body", "", "body", "", "norm (BatchNorm2d)", ""]  # body is called twice
-    assert [c.title for c in root.children[1].children] == ["0 (Conv2d)", "1 (ReLU)"]
-    assert [d.key for d in descendants(root) if not d.children] == [
-        n for n in graph.nodes if n.op != "get_attr"
-    ]
+    root = outline(graph).root
+    assert titles(root) == ["", "body", "", "body", "", "norm (BatchNorm2d)", ""]  # called twice
+    assert titles(root.children[1]) == ["0 (Conv2d)", "1 (ReLU)"]
+    leaves = [d for d in descendants(root) if not d.children]
+    assert [(d.start, d.stop) for d in leaves] == [(i, i + 1) for i in range(len(leaves))]
+    assert len(leaves) == sum(n.op != "get_attr" for n in graph.nodes)
 
 
 def test_a_box_that_would_hold_one_box_is_left_out() -> None:
@@ -88,8 +93,8 @@ def test_a_box_that_would_hold_one_box_is_left_out() -> None:
             return np.exp(x) + 1
 
     model = nn.Sequential(nn.Sequential(Inner()))
-    root = draw.module_tree(fx.symbolic_trace(model, x="f32[4]").graph)
-    assert [child.title for child in root.children] == ["", "0.0 (Inner)", ""]
+    root = outline(fx.symbolic_trace(model, x="f32[4]").graph).root
+    assert titles(root) == ["", "0.0 (Inner)", ""]
     assert len(root.children[1].children) == 2
 
 
@@ -103,7 +108,7 @@ def test_tooltips_say_line_and_origin(graph: fx.Graph) -> None:
 
 def test_kinds_have_colours_and_a_legend(graph: fx.Graph) -> None:
     for op in fx.op.REGISTRY.values():
-        assert op.kind in draw.COLOURS
+        assert op.kind in colours.KINDS
     shown = texts(draw.to_svg(graph))
     assert {"contraction", "pointwise", "composite"} <= set(shown)
     assert "reduction" not in shown
@@ -129,7 +134,7 @@ def test_without_types() -> None:
 
 def test_long_types_are_cut() -> None:
     gm = fx.symbolic_trace(lambda x: np.split(x, 8), x="f32[16]")
-    assert max(map(len, texts(draw.to_svg(gm.graph)))) <= 2 * draw.LONGEST
+    assert max(map(len, texts(draw.to_svg(gm.graph)))) <= 2 * picture.LONGEST
 
 
 def test_long_and_deep_graphs() -> None:
@@ -139,7 +144,8 @@ def test_long_and_deep_graphs() -> None:
             y = np.tanh(y)
         return y
 
-    assert len(texts(draw.to_svg(fx.symbolic_trace(chain, x="f32[B]").graph))) > 3000
+    long = fx.symbolic_trace(chain, x="f32[B]").graph
+    assert len(texts(draw.to_svg(long, fold=False, depth=1))) > 3000
     graph = fx.symbolic_trace(lambda x: np.exp(x) + x, x="f32[B]").graph
     for depth, node in enumerate(graph.nodes):
         path = ".".join(["m"] * 500 * (depth + 1))
@@ -259,13 +265,15 @@ def test_dot(graph: fx.Graph) -> None:
 def test_files(graph: fx.Graph, tmp_path: Path) -> None:
     graph.draw(tmp_path / "a.SVG")
     graph.draw(str(tmp_path / "b.dot"))
+    graph.draw(tmp_path / "c.html")
     assert (tmp_path / "a.SVG").read_text() == draw.to_svg(graph)
     assert (tmp_path / "b.dot").read_text() == graph.to_dot()
+    assert (tmp_path / "c.html").read_text() == draw.to_html(graph, "c")
 
 
-@pytest.mark.parametrize("name", ["a.html", "a.jpeg", "svg"])
+@pytest.mark.parametrize("name", ["a.htm", "a.jpeg", "svg"])
 def test_unknown_endings(graph: fx.Graph, tmp_path: Path, name: str) -> None:
-    with pytest.raises(draw.DrawError, match=r"\.svg, \.dot, \.png or \.pdf"):
+    with pytest.raises(draw.DrawError, match=r"\.svg, \.html, \.dot, \.png or \.pdf"):
         graph.draw(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -273,7 +281,7 @@ def test_unknown_endings(graph: fx.Graph, tmp_path: Path, name: str) -> None:
 def test_without_graphviz(graph: fx.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    with pytest.raises(draw.DrawError, match=r"(?s)a\.png.*\.svg.*fxlite\[draw\].*dot"):
+    with pytest.raises(draw.DrawError, match=r"(?s)a\.png.*\.svg.*\.html.*fxlite\[draw\].*dot"):
         graph.draw(tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
 

@@ -1,0 +1,261 @@
+"""The HTML page of a graph: what it holds, and how it behaves in a real browser.
+
+``python -m pytest -m browser`` runs the tests that open it in a headless Chromium: a copy of the
+page gets a script that clicks and types, and writes what it saw into the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.drawing import draw, page
+from fxlite.drawing.picture import laid_out, picture
+from tests import models
+from tests.zoo.registry import by_name
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+
+
+class Elements(HTMLParser):
+    """Attributes and texts of a page, by tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.found[-1][0] if self.found else "", data))
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="graph">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+# -- without a browser -----------------------------------------------------------------------------
+def test_the_page_loads_nothing() -> None:
+    text = draw.to_html(models.traced("bert").graph)
+    for _, attributes in Elements(text).found:
+        assert not {"src", "href", "srcset"} & set(attributes)
+    assert "@import" not in text
+    assert set(re.findall(r"\w+://[\w./]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_without_scripts_it_is_the_picture() -> None:
+    graph = models.traced("bert").graph
+    assert draw.to_svg(graph) in draw.to_html(graph)
+
+
+def test_the_data_is_the_outline() -> None:
+    graph = models.traced("bert").graph
+    data = data_of(draw.to_html(graph, depth=1))
+    parts = data["parts"]
+    (layers,) = (p for p in parts if p["label"] == "layers")
+    assert not layers["open"]
+    (layer,) = (p for p in parts if p["times"] == 12)
+    assert parts[layer["in"]] is layers
+    inside = [p["label"] for p in parts if p["in"] == parts.index(layer)]
+    assert len(inside) == 20
+    names = {(parts[a]["label"], parts[b]["label"]) for a, b in data["edges"]}
+    assert ("linear_4", "gelu") in names
+    assert all(a < b for a, b in data["edges"])
+    (gelu,) = (p for p in parts if p["label"] == "gelu")
+    details = dict(gelu["details"])
+    assert details["type"] == "f32[B,T,256]"
+    assert details["line"] == "gelu: f32[B,T,256] = ops.gelu(linear_4)"
+    assert details["module"] == "layers.0 (EncoderLayer)"
+    assert details["place"].startswith("models.py:")
+    assert details["source"] == "F.gelu(self.up(x))"
+
+
+def test_names_cannot_break_out_of_the_data() -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[B]")
+    node = next(n for n in gm.graph.nodes if n.name == "exp")
+    node.scope = fx.location.Scope("</script><script>alert(1)</script>", "<b>")
+    text = draw.to_html(gm.graph, title="<i>&")
+    assert sum(tag == "script" for tag, _ in Elements(text).found) == 2
+    assert "<i>" not in text
+    assert any("</script><script>" in p["title"] for p in data_of(text)["parts"])
+
+
+def test_a_page_holds_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "LARGEST_PAGE", 20)
+    text = draw.to_html(models.traced("resnet18").graph)
+    parts = data_of(text)["parts"]
+    assert len(parts) <= 20
+    closed = [p for p in parts if p["kind"] == "box" and not p["can_open"]]
+    assert closed
+    assert not any(p["open"] for p in closed)
+    nodes = sum(p["kind"] == "node" for p in parts)
+    assert f"71 nodes, {nodes} on this page" in text
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+browser = pytest.mark.browser
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+HELPERS = """
+const $ = what => document.querySelector(what);
+const press = thing => thing.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+const names = () => [...document.querySelectorAll(".part")].map(
+  part => (part.querySelector(".name, .handle") || part).textContent);
+const part = name => [...document.querySelectorAll(".part")].find(
+  p => [...p.querySelectorAll(".name, .handle")].some(t => t.textContent.includes(name)));
+const type = text => {
+  $("#search").value = text;
+  $("#search").dispatchEvent(new Event("input", { bubbles: true }));
+};
+"""
+
+
+def in_browser(tmp_path: Path, text: str, script: str) -> Any:
+    """What ``script``, the body of a function, returns in the page."""
+    assert CHROMIUM is not None
+    probe = f"""<script>addEventListener("load", () => {{
+      let result;
+      try {{ result = (() => {{ {HELPERS} {script} }})(); }}
+      catch (error) {{ result = {{ error: String(error.stack) }}; }}
+      const made = document.createElement("pre");
+      made.id = "result";
+      made.textContent = JSON.stringify(result);
+      document.body.append(made);
+    }});</script>"""
+    file = tmp_path / "page.html"
+    file.write_text(text.replace("</body>", f"{probe}</body>"), encoding="utf-8")
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800",
+               "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
+               "--dump-dom", file.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found is not None, done.stderr[-2000:]
+    return json.loads(unescape(found[1]))
+
+
+@browser
+@needs_chromium
+def test_modules_open_and_close_on_a_click(tmp_path: Path) -> None:
+    text = draw.to_html(models.traced("resnet18").graph, depth=1)
+    seen = in_browser(tmp_path, text, """
+      const before = names();
+      press(part("layer2"));
+      const opened = names();
+      press(part("layer2").querySelector(".handle"));
+      const closed = names();
+      press($("#open-all"));
+      const all = names();
+      press($("#close-all"));
+      return { before, opened, closed, all, none: names() };
+    """)  # fmt: skip
+    assert "▸ layer2" in seen["before"]
+    assert {"▾ layer2", "▸ 0 (BasicBlock)", "▸ 1 (BasicBlock)"} <= set(seen["opened"])
+    assert sorted(seen["closed"]) == sorted(seen["before"]) == sorted(seen["none"])
+    assert not any("▸" in name for name in seen["all"])
+
+
+@browser
+@needs_chromium
+def test_search_finds_what_is_closed_and_leads_there(tmp_path: Path) -> None:
+    text = draw.to_html(models.traced("resnet18").graph, depth=1)
+    seen = in_browser(tmp_path, text, """
+      type("batch_norm_7");
+      const heading = $("#results h2").textContent, marked = names().filter(
+        name => part(name.replace("▸ ", "")).classList.contains("found"));
+      press($("#results a"));
+      const after = { names: names(), chosen: $(".chosen").textContent };
+      const box = $(".chosen > .shape").getBoundingClientRect();
+      const area = $("#picture").getBoundingClientRect();
+      type("BATCH_norm f32[B,512");
+      const words = $("#results h2").textContent;
+      type("no such thing");
+      return { heading, marked, after, words, none: $("#results").textContent,
+        off: [box.x + box.width / 2 - area.x - area.width / 2,
+              box.y + box.height / 2 - area.y - area.height / 2] };
+    """)  # fmt: skip
+    assert seen["heading"] == "1 found"
+    assert seen["marked"] == ["▸ layer2"]
+    assert "batch_norm_7" in seen["after"]["names"]
+    assert "batch_norm_7" in seen["after"]["chosen"]
+    assert max(map(abs, seen["off"])) < 2
+    assert seen["words"] == "5 found"
+    assert seen["none"] == "0 found"
+
+
+@browser
+@needs_chromium
+def test_a_node_tells_about_itself(tmp_path: Path) -> None:
+    seen = in_browser(tmp_path, draw.to_html(models.traced("gpt_block").graph), """
+      press(part("softmax"));
+      const texts = [...document.querySelectorAll("#details dd")].map(d => d.textContent);
+      const near = document.querySelectorAll(".line.near").length;
+      press([...document.querySelectorAll("#details a")].find(a => a.textContent === "where"));
+      return { texts, near, next: $("#details h2").textContent, chosen: $(".chosen").textContent };
+    """)  # fmt: skip
+    assert seen["texts"][0] == "softmax: f32[B,4,T,T] = ops.softmax(where)"
+    assert seen["texts"][-2:] == ["where", "matmul_1"]
+    assert seen["near"] == 1
+    assert seen["next"] == "where"
+    assert "where" in seen["chosen"]
+
+
+@browser
+@needs_chromium
+def test_wheel_and_drag(tmp_path: Path) -> None:
+    seen = in_browser(tmp_path, draw.to_html(models.traced("gpt_block").graph), """
+      const place = () => $("#canvas").getAttribute("transform").match(/-?[\\d.]+/g).map(Number);
+      const at = { bubbles: true, clientX: 300, clientY: 300, buttons: 1 };
+      const moves = [place()];
+      $("#picture").dispatchEvent(new WheelEvent("wheel", { ...at, deltaY: -200 }));
+      moves.push(place());
+      $("#picture").dispatchEvent(new PointerEvent("pointerdown", at));
+      dispatchEvent(new PointerEvent("pointermove", { ...at, clientX: 340, clientY: 330 }));
+      dispatchEvent(new PointerEvent("pointerup", { ...at, clientX: 340, clientY: 330 }));
+      moves.push(place());
+      press(part("softmax"));  // the end of a drag is no click
+      return { moves, chosen: document.querySelectorAll(".chosen").length };
+    """)  # fmt: skip
+    first, zoomed, moved = seen["moves"]
+    assert zoomed[2] > first[2]
+    assert moved == pytest.approx([zoomed[0] + 40, zoomed[1] + 30, zoomed[2]])
+    assert seen["chosen"] == 0
+
+
+GRAPHS = ["bert", "lstm_tagger", "resnet18", "unet", "gpt_block", "transformer_block", "gru"]
+
+
+@browser
+@needs_chromium
+@pytest.mark.parametrize(("name", "depth"), [*((name, None) for name in GRAPHS), ("resnet18", 2)])
+def test_the_page_places_boxes_as_the_picture_does(
+    tmp_path: Path, name: str, depth: int | None
+) -> None:
+    gm = models.traced(name) if name in models.MODELS else by_name(name).trace()[0]
+    drawn = picture(gm.graph, depth=depth)
+    root, placed = laid_out(drawn)
+    expected = [[b.x, b.y, b.width, b.height] for p, b in placed if p.is_drawn_whole]
+    seen = in_browser(tmp_path, draw.to_html(gm.graph, depth=depth), """
+      const shapes = [...document.querySelectorAll(".part > .shape:not(.box)")];
+      return { lines: document.querySelectorAll("#canvas > .line").length, boxes: shapes.map(
+        shape => ["x", "y", "width", "height"].map(key => Number(shape.getAttribute(key)))) };
+    """)  # fmt: skip
+    assert len(seen["boxes"]) == len(expected)
+    boxes = [root, *(box for _, box in placed)]
+    assert seen["lines"] == sum(len(box.lines) for box in boxes)
+    np.testing.assert_allclose(seen["boxes"], expected, atol=1e-6)
