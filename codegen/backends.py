@@ -11,12 +11,15 @@ from typing import Any
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.cuda.function import CudaFunction
 from fxlite.codegen.examples import Case
+from fxlite.codegen.memory_plan import memory_plan
 from fxlite.codegen.nested import flat_arguments, restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
-from fxlite.compiler import register_backend
+from fxlite.compiler import KernelInfo, register_backend
+from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
+from fxlite.passes.costing.timeline import MemoryTimeline
 
 #: Called with the name of a step of the work; the step runs inside the context it returns.
 Stage = Callable[[str], AbstractContextManager[Any]]
@@ -31,13 +34,17 @@ class CFunction:
     emitted."""
 
     def __init__(
-        self, module: GraphModule, threads: int | None = None, stage: Stage = _silent
+        self,
+        module: GraphModule,
+        threads: int | None = None,
+        stage: Stage = _silent,
+        profile: bool = False,
     ) -> None:
         self.graph_module = module
         with stage("optimize"):
             self.optimized, self.passes = optimize(module)
         with stage("emit"):
-            self.program: CProgram = emit(self.optimized)
+            self.program: CProgram = emit(self.optimized, profile=profile)
         with stage("build"):
             library = build(dict(self.program.sources), self.program.entry)
             self.function = CompiledFunction(
@@ -50,10 +57,40 @@ class CFunction:
         result = self.function(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)
 
+    def run_flat(self, values: Mapping[str, Any]) -> Any:
+        """Run on arrays by placeholder's target; the results are flat."""
+        return self.function(*[values[p.target] for p in self.graph_module.graph.placeholders])
+
     @property
     def sources(self) -> Mapping[str, str]:
         """File name -> text of the emitted C."""
         return self.program.sources
+
+    @property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """What each kernel computes, in the order in which they run."""
+        return tuple(
+            KernelInfo(c.function, tuple(c.group.members), c.group.root, c.group.anchor,
+                       tuple(c.group.inputs))
+            for c in self.program.calls
+        )  # fmt: skip
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses."""
+        return self.function.n_threads
+
+    def kernel_ticks(self) -> list[int]:
+        """Nanoseconds of a clock during this thread's last call: before the first kernel, and after
+        each. Raises ArgumentError for a function that was compiled without ``profile=True``."""
+        if not self.program.profile:
+            raise ArgumentError(
+                f"{self.program.name} has no counters; compile it with profile=True"
+            )
+        shared = ctypes.CDLL(str(self.function.library.path))
+        ask = shared[f"{self.program.name}_ticks"]
+        ask.restype = ctypes.POINTER(ctypes.c_int64)
+        return list(ask()[: len(self.program.calls) + 1])
 
     def workspace_bytes(self, dims: Mapping[str, int]) -> int:
         """Bytes of memory a call needs beside inputs, outputs and weights."""
@@ -63,6 +100,13 @@ class CFunction:
         ask.argtypes = [*([ctypes.c_int64] * len(sizes)), ctypes.c_int]
         ask.restype = ctypes.c_int64
         return int(ask(*sizes, self.function.n_threads))
+
+    def memory_plan(self, **sizes: int) -> MemoryTimeline:
+        """Which intermediate value lies in which slot of the arena while each kernel runs, at sizes
+        of the named dims: ``print(fn.memory_plan(B=8))``, ``fn.memory_plan(B=8).to_svg("x.svg")``.
+
+        Raises ArgumentError where not all sizes, or sizes of other dims, are given."""
+        return memory_plan(self.program.program, [k.name for k in self.kernels], sizes)
 
     def save(
         self,

@@ -367,7 +367,7 @@ def clear_cache() -> str:
         for path in folder.iterdir():
             if (
                 _is_build(path)
-                or path.name in ("failed", "compilers")
+                or path.name in ("failed", "compilers", "roofs")
                 or path.name.startswith("work-")
             ):
                 shutil.rmtree(path, ignore_errors=True)

@@ -7,13 +7,30 @@ arrays that also knows its sources and can save itself as a folder that needs no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from fxlite.errors import ArgumentError
+from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
+if TYPE_CHECKING:
+    from fxlite.roofs import Roofs
+
 _BACKENDS: dict[str, Callable[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel of a compiled function: the nodes of the optimized graph that it computes, the one
+    whose value it stores, the contraction that a template computes (if any), and what it reads."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    root: Node
+    anchor: Node | None
+    reads: tuple[Node, ...]
 
 
 def register_backend(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -34,6 +51,7 @@ def compile(
     threads: int | None = None,
     matmul_precision: str = "highest",
     device: int | str | None = None,
+    profile: bool = False,
     **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
@@ -42,8 +60,9 @@ def compile(
     ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default
     OMP_NUM_THREADS, else the usable processors. ``device``, for "cuda": the number of a GPU
     (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to compile
-    without running. ``matmul_precision`` has torch's meaning; "high" and "medium" only permit less
-    accurate products, and all back ends compute "highest" so far.
+    without running. ``profile``, for "c": take the time of each kernel, which ``kernel_ticks()``
+    gives and :func:`fxlite.passes.profile` reads. ``matmul_precision`` has torch's meaning; "high"
+    and "medium" only permit less accurate products, and all back ends compute "highest" so far.
 
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
     where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
@@ -55,12 +74,18 @@ def compile(
     check_backend(backend)
     if device is not None and backend in ("c", "python"):
         raise ArgumentError(f"device= is an option of the cuda back end; {backend!r} has none")
+    if profile and backend in ("cuda", "python"):
+        raise ArgumentError(
+            f"profile=True is an option of the c back end; {backend!r} has no counters"
+        )
     module = (
         model
         if isinstance(model, GraphModule) and not (types or inputs or named)
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
-    options = {} if device is None else {"device": device}
+    options: dict[str, Any] = {} if device is None else {"device": device}
+    if profile:
+        options["profile"] = True
     return _BACKENDS[backend](module, threads=threads, **options)
 
 
@@ -71,6 +96,26 @@ def check_backend(name: str) -> None:
     if name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ArgumentError(f"there is no back end {name!r}; choose one of {known}")
+
+
+def random_inputs(module: GraphModule, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Arrays for a module's inputs, by placeholder's target; the same in every run. Named dims that
+    ``sizes`` leaves out get usual ones. Raises ArgumentError for a dim that does not exist."""
+    from fxlite.codegen.examples import make_cases
+
+    return dict(make_cases(module, sizes)[-1].inputs)
+
+
+def machine_roofs() -> Roofs | None:
+    """What this machine can do at most, measured once; None where there is no C compiler to measure
+    it with."""
+    from fxlite.codegen.runtime import roofs
+    from fxlite.codegen.runtime.toolchain import CompilerNotFound
+
+    try:
+        return roofs.machine_roofs()
+    except CompilerNotFound:
+        return None
 
 
 def python_folder(module: GraphModule, folder: str, module_name: str) -> None:

@@ -19,6 +19,16 @@ def show(console: Console, thing: Any) -> None:
     console.file.write(re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
 
 
+def plain_text(thing: Any, width: int = 100) -> str:
+    """A table or other rich object as text of at most ``width`` columns, without colours."""
+    from rich.console import Console
+
+    console = Console(width=width, no_color=True, highlight=False)
+    with console.capture() as captured:
+        console.print(thing)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+
+
 def print_code(console: Console, text: str) -> None:
     """Print Python text, in colour on a terminal; never wrapped or cut."""
     if not console.is_terminal:

@@ -19,6 +19,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import CONV_PREAMBLE
 from fxlite.codegen.c.gemm import PREAMBLE
 from fxlite.codegen.c.header import about, header_text
+from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import CPrinter, comment, signature, storage_type
@@ -48,7 +49,8 @@ class Call:
 class CProgram:
     """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function
     takes; ``program`` is what was emitted, ``calls`` its steps, ``outputs`` the C names of its
-    results, ``functions`` the source without what it includes."""
+    results, ``functions`` the source without what it includes; ``profile``: the run function takes
+    the time after each call."""
 
     name: str
     sources: Mapping[str, str]
@@ -58,6 +60,7 @@ class CProgram:
     calls: tuple[Call, ...]
     outputs: tuple[str, ...]
     functions: str
+    profile: bool = False
 
 
 def c_name(name: str) -> str:
@@ -66,8 +69,9 @@ def c_name(name: str) -> str:
     return re.sub(r"\W+", "_", snake).strip("_") or "model"
 
 
-def emit(module: GraphModule, name: str | None = None) -> CProgram:
-    """C source of a module. Raises CodegenError for graphs that cannot be compiled."""
+def emit(module: GraphModule, name: str | None = None, profile: bool = False) -> CProgram:
+    """C source of a module; with ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's
+    last run began and ended. Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     program = plan(module, templates.claims)
     weights = _Weights(module)
@@ -82,14 +86,14 @@ def emit(module: GraphModule, name: str | None = None) -> CProgram:
         for number, found in enumerate(program.groups)
     ]
     blob = weights.blob(calls, program)
-    printed = _Source(prefix, program, calls, weights, locations)
+    printed = _Source(prefix, program, calls, weights, locations, profile)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations)
     math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
     outputs = tuple(printed.outputs)
     return CProgram(
-        prefix, sources, blob, entry, program, tuple(calls), outputs, printed.functions()
+        prefix, sources, blob, entry, program, tuple(calls), outputs, printed.functions(), profile
     )
 
 
@@ -196,9 +200,10 @@ class _Source:
         calls: list[Call],
         weights: _Weights,
         locations: list[str],
+        profile: bool,
     ) -> None:
         self.name, self.program, self.calls = name, program, calls
-        self.weights, self.locations = weights, locations
+        self.weights, self.locations, self.profile = weights, locations, profile
         taken = {buffer_name(n) for n in program.module.graph.nodes} | set(program.dims)
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
@@ -216,6 +221,8 @@ class _Source:
         anchors = [c.group.anchor.target.name for c in self.calls if c.group.anchor is not None]
         head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', ""]
         conv = any(a.startswith("conv") for a in anchors)
+        if self.profile:
+            head.insert(2, "#include <time.h>")
         source = [*head, prelude(gemm=bool(anchors), conv=conv), self.functions()]
         return self._header(), "\n".join(source)
 
@@ -239,9 +246,12 @@ class _Source:
     def _header(self) -> str:
         run = "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))
         size = len_text(self.weights)
+        prototypes = f"{run[:-2]};"
+        if self.profile:
+            prototypes += f"\n\n{ticks_prototype(self.name, len(self.calls))}"
         return header_text(
             self.name, self.program, self.outputs, self.locations, size,
-            f"{self._workspace_signature()};", f"{run[:-2]};",
+            f"{self._workspace_signature()};", prototypes,
         )  # fmt: skip
 
     def _workspace_signature(self) -> str:
@@ -254,8 +264,10 @@ class _Source:
         text: list[str] = []
         for call in self.calls:
             text += [call.text, ""]
-        text += [*self._layout(), "", *self._workspace(), "", *self._run(), ""]
-        return "\n".join(text)
+        text += [*self._layout(), "", *self._workspace(), ""]
+        if self.profile:
+            text += [ticks_source(self.name, len(self.calls)), ""]
+        return "\n".join([*text, *self._run(), ""])
 
     def _layout(self) -> list[str]:
         """Where each slot of the workspace starts."""
@@ -321,7 +333,9 @@ class _Source:
                 f"    const {ctype} *const {name} = {buffer_name(source)};  // {node.type}"
             )
         lines.append("    error->code = 0;")
-        for call in self.calls:
+        if self.profile:
+            lines.append("    fx_ticks[0] = fx_nanoseconds();")
+        for number, call in enumerate(self.calls):
             joined = ", ".join(call.arguments)
             line = f"    {call.function}({joined});"
             if len(line) > 100:
@@ -329,6 +343,8 @@ class _Source:
             lines.append(line)
             if "error" in call.arguments:
                 lines.append("    if (error->code) return error->code;")
+            if self.profile:
+                lines.append(f"    fx_ticks[{number + 1}] = fx_nanoseconds();")
         lines += self._copies()
         body = "\n".join(lines[2:])
         for name in ("n_threads", "weights", "workspace", "scratch", "arena", *program.dims,

@@ -1,0 +1,163 @@
+"""Measures what this machine can do at most: arithmetic and memory, on one thread and on all.
+
+In: nothing but the machine. Out: :class:`fxlite.roofs.Roofs`, kept in the cache folder by CPU,
+compiler and number of usable CPUs. The work is done by ``roofs.c``, one process for each rate, so
+that a rate is no business of the Python that asks, and an instruction that the CPU refuses after
+all stops no more than its own measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, replace
+from importlib.resources import files
+from pathlib import Path
+
+from fxlite.roofs import Roof, Roofs
+
+from .build import build_executable
+from .toolchain import cache_folder, cpu_identity, find_compiler, usable_cpus
+
+#: Seconds for each rate and number of threads; the best few milliseconds of them count.
+SECONDS = 0.25
+#: Where threads together do not reach what their number promises, another program may have been in
+#: the way (or they share a core, or the memory): they get so many trials.
+_TRIALS = 3
+_SMALLEST_ARRAY = 256 << 20  # bytes; larger than most last-level caches several times over
+_LARGEST_ARRAY = 2 << 30
+_RATES = ("one_thread", "all_threads")
+_TIMEOUT = 120  # seconds; a measurement that is stuck is left out
+
+#: Name, unit, which flags of /proc/cpuinfo it needs (one of them), and how it is measured.
+_COMPUTE = (
+    ("fma_f32", "FLOP/s", (), "12 chains of vector multiply-adds in registers"),
+    ("fma_f64", "FLOP/s", (), "the same in double precision"),
+    ("dot_int8", "OP/s", ("avx512_vnni", "avx_vnni"), "12 chains of VNNI, four u8 x s8 into i32"),
+    ("tile_int8", "OP/s", ("amx_int8",), "AMX: four tiles of 16 x 16 sums, s8 x s8 into i32"),
+    ("tile_bf16", "FLOP/s", ("amx_bf16",), "AMX: four tiles of 16 x 16 sums, bf16 into f32"),
+)  # fmt: skip
+
+
+def machine_roofs(refresh: bool = False) -> Roofs:
+    """The roofs of this machine, measured once and then found in the cache folder. That takes some
+    seconds, and measures what other programs leave over; ``refresh`` measures again and keeps the
+    better of each rate.
+
+    Raises `CompilerNotFound` and `BuildError`."""
+    path = cache_folder() / "roofs" / f"{_key()}.json"
+    known: Roofs | None = None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = _from_json(path.read_text())  # else not measured yet, or a damaged file
+    if known is not None and not refresh:
+        return known
+    found = _better(measure(), known)
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(asdict(found)))
+        os.replace(draft, path)
+    return found
+
+
+def _better(found: Roofs, known: Roofs | None) -> Roofs:
+    """The higher of each rate: nothing makes a machine faster than it is."""
+    if known is None:
+        return found
+    roofs = dict(found.roofs)
+    for name, old in known.roofs.items():
+        new = roofs.get(name, old)
+        one, every = (max(getattr(r, rate) for r in (old, new)) for rate in _RATES)
+        roofs[name] = replace(new, one_thread=one, all_threads=every)
+    return replace(found, roofs=roofs)
+
+
+def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
+    """Measure all rates, each for ``seconds`` on one thread and on all. ``array_bytes`` is the size
+    of the arrays in memory; default several times the last-level cache.
+
+    Raises as :func:`machine_roofs`."""
+    program = build_executable({"roofs.c": _source()}, name="roofs")
+    threads = usable_cpus() if find_compiler().openmp else 1
+    cache = last_level_cache()
+    large = array_bytes or max(_SMALLEST_ARRAY, min(4 * cache, _LARGEST_ARRAY))
+    small = cache // 4
+    flags = set(cpu_identity().split())
+    roofs: dict[str, Roof] = {}
+    left_out: list[str] = []
+
+    def add(name: str, unit: str, how: str, what: str, size: int = 0) -> None:
+        try:
+            one = _run(program, what, 1, seconds, size)
+            every = one
+            for _ in range(_TRIALS if threads > 1 and one > 0 else 0):
+                every = max(every, _run(program, what, threads, seconds, size))
+                if every >= 0.9 * threads * one:
+                    break
+        except (subprocess.SubprocessError, OSError, ValueError) as error:
+            left_out.append(f"{name}: the measurement failed: {error}")
+            return
+        if one > 0:
+            roofs[name] = Roof(name, unit, one, every, how)
+        else:
+            left_out.append(f"{name}: the compiler or the operating system does not offer it")
+
+    for name, unit, needed, how in _COMPUTE:
+        if needed and not flags.intersection(needed):
+            left_out.append(f"{name}: this CPU has no {' or '.join(needed)}")
+        else:
+            add(name, unit, how, name)
+    for prefix, size in (("", large), ("cached_", small)):
+        part = "a quarter of the last-level cache" if prefix else "more than any cache"
+        for what, verb in (("read", "reads"), ("write", "writes")):
+            how = f"vector {verb} over {size / 1e6:.3g} MB, {part}"
+            add(f"{prefix}{what}", "B/s", how, what, size)
+    today = datetime.date.today().isoformat()
+    return Roofs(_cpu_name(), threads, cache, roofs, tuple(left_out), today)
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache that the first CPU has; 32 MiB where the system does not say."""
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            text = path.read_text().strip()
+            factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+            largest = max(largest, int(text.rstrip("KMG")) * factor)
+        except (OSError, ValueError):
+            continue
+    return largest or 32 << 20
+
+
+def _run(program: Path, what: str, threads: int, seconds: float, size: int) -> float:
+    command = [str(program), what, str(threads), str(seconds), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=True)
+    return float(done.stdout)
+
+
+def _source() -> str:
+    return files("fxlite.codegen.runtime").joinpath("roofs.c").read_text()
+
+
+def _key() -> str:
+    facts = (cpu_identity(), find_compiler().identity, usable_cpus(), last_level_cache(), _source())
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def _cpu_name() -> str:
+    for line in cpu_identity().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _from_json(text: str) -> Roofs:
+    data = json.loads(text)
+    data["roofs"] = {name: Roof(**roof) for name, roof in data["roofs"].items()}
+    data["left_out"] = tuple(data["left_out"])
+    return Roofs(**data)

@@ -1,0 +1,193 @@
+"""Profile a program: the time of each node (Python) or kernel (compiled C), measured.
+
+In: a GraphModule and inputs. Out: a :class:`Profile`. Calls in which the parts are measured and
+calls in which nothing is are made in turns, so that the cost of measuring is known and both meet
+the same load.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite import compiler
+from fxlite.errors import ArgumentError
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule, check_inputs
+from fxlite.interpreter import Interpreter
+from fxlite.passes.profiling.record import Profile
+from fxlite.passes.profiling.rows import Setting, Times, kernel_row, node_row
+from fxlite.roofs import Roofs
+
+#: Without ``repeat``: as many calls as fit into so many seconds, but some, and not too many.
+SECONDS, LEAST_CALLS, MOST_CALLS = 0.5, 5, 200
+_WARM_UP = 2
+
+#: One measured call: nanoseconds of a clock before the first part and after each.
+Ticks = Sequence[int]
+
+
+def profile(
+    gm: GraphModule,
+    *args: Any,
+    inputs: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    backend: str = "python",
+    repeat: int | None = None,
+    threads: int | None = None,
+    roofs: Roofs | None = None,
+) -> Profile:
+    """Measure where the time of a call goes: ``print(passes.profile(gm, x))``.
+
+    Inputs are given as to ``gm``, or by name in ``inputs``; without any, random ones are drawn,
+    with ``sizes`` for the named dims. With ``backend="python"`` the nodes of ``gm`` are timed one
+    by one as NumPy runs them; with ``"c"`` the program is compiled with and without counters (two
+    builds), optimized as :func:`fxlite.compile` does, and its kernels are timed, on ``threads``
+    threads; NumPy decides by itself how many it uses.
+    ``repeat``: number of measured calls; by default what fits into half a second. ``roofs`` are
+    those of this machine, which are measured once (some seconds) and cached; without a C compiler
+    there are none.
+
+    Raises ArgumentError for a back end without counters and for sizes beside inputs; and what
+    calling and compiling ``gm`` raise."""
+    if repeat is not None and repeat < 1:
+        raise ArgumentError(f"repeat must be at least 1, not {repeat}")
+    values = _values(gm, args, inputs, sizes)
+    dims = check_inputs(gm.name, gm.graph.placeholders, values)
+    subject = _interpreted(gm, values, threads)
+    if backend != "python":
+        subject = _compiled(gm, values, backend, threads)
+    known = compiler.machine_roofs() if roofs is None else roofs
+    with np.errstate(all="ignore"):
+        whole, plain, ticks = _measure(subject, repeat)
+    shown = min(range(len(whole)), key=lambda i: abs(whole[i] - statistics.median(whole)))
+    setting = Setting(dims, known, subject.threads)
+    rows = tuple(
+        kernel_row(part, times, setting)
+        if isinstance(part, compiler.KernelInfo)
+        else node_row(part, times, setting)
+        for part, times in zip(subject.parts, _times(ticks, shown))
+        if isinstance(part, compiler.KernelInfo) or part.op.startswith("call_")
+    )
+    return Profile(gm.name, backend, subject.threads, dims, rows, whole, plain, shown, known)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is measured: ``run`` makes a call, of which ``ticks`` then gives the times; ``plain``
+    does the same unmeasured; ``parts`` are what runs between two ticks."""
+
+    run: Callable[[], Any]
+    ticks: Callable[[], Ticks]
+    plain: Callable[[], Any]
+    parts: Sequence[Node | compiler.KernelInfo]
+    threads: int
+
+
+def _interpreted(gm: GraphModule, values: Mapping[str, Any], threads: int | None) -> _Subject:
+    timed = _TimedInterpreter(gm)
+    given = {node: values[node.target] for node in gm.graph.placeholders}
+
+    def run() -> Any:
+        timed.ticks = []
+        return timed.run(initial_env=given)
+
+    parts = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output")]
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    used = threads or usable or 1
+    return _Subject(run, lambda: timed.ticks, lambda: gm.run_flat(values), parts, used)
+
+
+def _compiled(
+    gm: GraphModule, values: Mapping[str, Any], backend: str, threads: int | None
+) -> _Subject:
+    counting = compiler.compile(gm, backend=backend, threads=threads, profile=True)
+    bare = compiler.compile(gm, backend=backend, threads=threads)
+    return _Subject(
+        lambda: counting.run_flat(values),
+        counting.kernel_ticks,
+        lambda: bare.run_flat(values),
+        counting.kernels,
+        counting.threads,
+    )
+
+
+class _TimedInterpreter(Interpreter):
+    """Notes when each node starts. A node's time lasts until the next one starts, so that it holds
+    what freeing its operands takes."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.ticks: list[int] = []
+        self._readers = super()._last_users()
+
+    def _last_users(self) -> dict[Node, list[Node]]:
+        return self._readers  # the same in every run: no part of its time
+
+    def run_node(self, node: Node) -> Any:
+        self.ticks.append(time.perf_counter_ns())
+        return super().run_node(node)
+
+
+def _values(
+    gm: GraphModule,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any] | None,
+    sizes: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    """The inputs by placeholder's target: those given, else random ones."""
+    if args or inputs or not gm.graph.placeholders:
+        if sizes:
+            raise ArgumentError("sizes= is for random inputs; the inputs given have sizes")
+        named = dict(inputs or {})
+        if not args and named.keys() == {n.target for n in gm.graph.placeholders}:
+            return named
+        return gm.flatten_inputs(gm.bind(args, named).arguments)
+    untyped = [str(n.target) for n in gm.graph.placeholders if n.type is None]
+    if untyped:
+        raise ArgumentError(
+            f"{gm.name}: no inputs were given, and none can be drawn for {', '.join(untyped)}, "
+            "of which the type is not known; give arrays, or trace with input types"
+        )
+    return compiler.random_inputs(gm, sizes or {})
+
+
+def _measure(
+    subject: _Subject, repeat: int | None
+) -> tuple[tuple[float, ...], tuple[float, ...], list[Ticks]]:
+    """Seconds of measured calls, of unmeasured ones, and the ticks of the former."""
+    for _ in range(_WARM_UP):
+        subject.plain()
+        subject.run()
+    whole: list[float] = []
+    plain: list[float] = []
+    ticks: list[Ticks] = []
+    end = time.perf_counter() + SECONDS
+    least, most = (LEAST_CALLS, MOST_CALLS) if repeat is None else (repeat, repeat)
+    while len(whole) < least or (len(whole) < most and time.perf_counter() < end):
+        start = time.perf_counter()
+        subject.plain()
+        middle = time.perf_counter()
+        subject.run()
+        whole.append(time.perf_counter() - middle)
+        plain.append(middle - start)
+        ticks.append(subject.ticks())
+    return tuple(whole), tuple(plain), ticks
+
+
+def _times(ticks: list[Ticks], shown: int) -> list[Times]:
+    """The times of each part."""
+    begin = ticks[shown][0] if ticks[shown] else 0
+    return [
+        Times(
+            tuple((each[i + 1] - each[i]) * 1e-9 for each in ticks),
+            (ticks[shown][i] - begin) * 1e-9,
+        )
+        for i in range(len(ticks[shown]) - 1)
+    ]

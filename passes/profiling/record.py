@@ -1,0 +1,274 @@
+"""What a profile holds: a row of measured times for each node or kernel, and sums of them.
+
+In: rows that :mod:`fxlite.passes.profiling.profile` has measured. Out: :class:`Profile`, which
+groups its rows by module, op or source line, prints as a table and writes a trace for
+``chrome://tracing`` and Perfetto.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.errors import ArgumentError
+from fxlite.graph import Node
+from fxlite.location import Location
+from fxlite.roofs import Limits, Roofs
+
+#: What the rows of a profile may be grouped by.
+GROUPINGS = ("kernel", "module", "op", "line")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node that a row computes, its FLOPs (None: unknown), and its share of the row's time: 1 in
+    a row of one node. A kernel is measured as a whole, and its time is shared among its nodes in
+    proportion to their FLOPs, in equal parts where there are none: an estimate."""
+
+    node: Node
+    flops: int | None
+    share: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node (Python) or kernel (compiled): its times, and what it has to do.
+
+    ``seconds`` has the time of each repetition, ``start`` is when it began in the one that a trace
+    shows. FLOPs and bytes are those of :mod:`fxlite.cost`; a kernel reads each of its inputs once
+    and writes its result. They are None where types are unknown, ``limits`` where roofs are, too.
+    """
+
+    name: str
+    node: Node
+    parts: tuple[Part, ...]
+    seconds: tuple[float, ...]
+    start: float
+    flops: int | None
+    bytes: int | None
+    limits: Limits | None
+
+    @property
+    def median(self) -> float:
+        """Median time in seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def least(self) -> float:
+        """Least time in seconds."""
+        return min(self.seconds)
+
+    @property
+    def covers(self) -> str:
+        """Ops that are computed, in order: ``linear, relu``."""
+        return ", ".join(dict.fromkeys(op_name(part.node) for part in self.parts))
+
+    @property
+    def module(self) -> str:
+        """Path of the module it was made in: ``layers.0.attn``; empty for the root."""
+        return self.node.scope.path if self.node.scope is not None else ""
+
+    @property
+    def location(self) -> Location | None:
+        """Place in the user's program."""
+        return self.node.loc
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """FLOPs by the median time; None without FLOPs."""
+        return self.flops / self.median if self.flops and self.median else None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Bytes read and written by the median time; None where they are unknown or none."""
+        return self.bytes / self.median if self.bytes and self.median else None
+
+    @property
+    def bound(self) -> str:
+        """What limits it on this machine: ``compute``, ``memory``, ``cache``; empty: unknown."""
+        return self.limits.bound if self.limits is not None else ""
+
+    @property
+    def efficiency(self) -> float | None:
+        """The least time that the machine's roofs allow, by the median time: 1 is perfect."""
+        if self.limits is None or not self.limits.seconds or not self.median:
+            return None
+        return self.limits.seconds / self.median
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Rows taken together: what they have in common, median seconds, FLOPs (None: unknown), and how
+    many nodes; ``depth`` and ``own_seconds`` (without the modules inside) matter to modules."""
+
+    label: str
+    seconds: float
+    flops: int | None
+    nodes: int
+    depth: int = 0
+    own_seconds: float = 0.0
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """FLOPs by seconds; None without FLOPs."""
+        return self.flops / self.seconds if self.flops and self.seconds else None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The times of a program's nodes or kernels, in order of execution.
+
+    ``whole_seconds`` are the times of the calls in which the parts were measured, ``plain_seconds``
+    those of calls without any measuring, made in turns with them; ``dims`` are the sizes of the
+    named dims, ``shown`` the number of the repetition that a trace shows."""
+
+    name: str
+    backend: str
+    threads: int
+    dims: Mapping[str, int]
+    rows: tuple[Row, ...]
+    whole_seconds: tuple[float, ...]
+    plain_seconds: tuple[float, ...]
+    shown: int
+    roofs: Roofs | None
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a call, with its parts being measured."""
+        return statistics.median(self.whole_seconds)
+
+    @property
+    def parts_seconds(self) -> float:
+        """Median, over the calls, of the sum of the parts."""
+        return statistics.median(self._sums())
+
+    @property
+    def coverage(self) -> float:
+        """Sum of the parts by the time of the call, median over the calls: 1 if all time is in
+        them."""
+        return statistics.median(s / w for s, w in zip(self._sums(), self.whole_seconds))
+
+    @property
+    def overhead(self) -> float:
+        """What measuring adds, as a part of an unmeasured call's time; by the least times, since
+        medians differ by more than that where other programs run."""
+        return min(self.whole_seconds) / min(self.plain_seconds) - 1
+
+    @property
+    def rows_seconds(self) -> float:
+        """Sum of the rows' medians: what a share of the time is a share of."""
+        return sum(row.median for row in self.rows)
+
+    def _sums(self) -> list[float]:
+        times = [row.seconds for row in self.rows]
+        return [sum(each) for each in zip(*times)] or [0.0] * len(self.whole_seconds)
+
+    # -- groups --------------------------------------------------------------------------------
+    def by_op(self) -> list[Entry]:
+        """Time of each op, most first."""
+        return self._grouped(op_name, op_name)
+
+    def by_line(self) -> list[Entry]:
+        """Time of each line of the user's program, ``model.py:31``, most first."""
+        return self._grouped(
+            lambda node: str(node.loc),  # two files may have the same name
+            lambda node: node.loc.short if node.loc is not None else "(unknown)",
+        )
+
+    def by_module(self) -> list[Entry]:
+        """Time of each module with all that is inside it, as a tree: a module stands before those
+        inside it, with its depth; the root, with all, comes first."""
+        own: dict[str, list[tuple[Part, float]]] = {"": []}
+        inside: dict[str, list[tuple[Part, float]]] = {"": []}
+        for part, seconds in self._parts():
+            path = part.node.scope.path if part.node.scope is not None else ""
+            own.setdefault(path, []).append((part, seconds))
+            for outer in outer_modules(path):
+                inside.setdefault(outer, []).append((part, seconds))
+        children: dict[str, list[str]] = {}
+        for path in inside:
+            if path:
+                children.setdefault(path.rpartition(".")[0], []).append(path)
+        entries: list[Entry] = []
+        work = [("", 0)]
+        while work:
+            path, depth = work.pop()
+            label = path.rpartition(".")[2] or self.name
+            alone = sum(seconds for _, seconds in own.get(path, ()))
+            entries.append(_entry(label, inside[path], depth, alone))
+            work += [(child, depth + 1) for child in reversed(children.get(path, ()))]
+        return entries
+
+    def node_seconds(self) -> dict[Node, float]:
+        """Median seconds by node: ``graph.draw("x.svg", times=profile)`` paints them."""
+        return {part.node: seconds for part, seconds in self._parts()}
+
+    def line_seconds(self) -> dict[tuple[str, int], float]:
+        """Median seconds by file and line of the user's program."""
+        found: dict[tuple[str, int], float] = {}
+        for part, seconds in self._parts():
+            if part.node.loc is not None:
+                place = part.node.loc.file, part.node.loc.line
+                found[place] = found.get(place, 0.0) + seconds
+        return found
+
+    def _parts(self) -> Iterable[tuple[Part, float]]:
+        for row in self.rows:
+            median = row.median
+            yield from ((part, part.share * median) for part in row.parts)
+
+    def _grouped(self, key: Callable[[Node], str], label: Callable[[Node], str]) -> list[Entry]:
+        found: dict[str, list[tuple[Part, float]]] = {}
+        for part, seconds in self._parts():
+            found.setdefault(key(part.node), []).append((part, seconds))
+        entries = [_entry(label(parts[0][0].node), parts) for parts in found.values()]
+        return sorted(entries, key=lambda entry: -entry.seconds)
+
+    # -- text ----------------------------------------------------------------------------------
+    def table(self, by: str = "kernel", width: int = 100) -> Any:
+        """A rich table of the rows, slowest first, or of groups: ``by`` is ``kernel``, ``module``,
+        ``op`` or ``line``. Raises ArgumentError for another word."""
+        from fxlite.passes.profiling.tables import profile_table
+
+        if by not in GROUPINGS:
+            raise ArgumentError(f"a profile is grouped by {', '.join(GROUPINGS)}, not by {by!r}")
+        return profile_table(self, by, width)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
+        yield self.table(width=options.max_width)
+
+    def __str__(self) -> str:
+        from fxlite.console import plain_text
+
+        return plain_text(self)
+
+    __repr__ = __str__
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write one call, of about the median time, as JSON for ``chrome://tracing`` and
+        https://ui.perfetto.dev: modules with the kernels inside them."""
+        from fxlite.passes.profiling.chrome_trace import write_chrome_trace
+
+        write_chrome_trace(self, path)
+
+
+def op_name(node: Node) -> str:
+    """``linear``; the path of a leaf module."""
+    return node.target.name if node.op == "call_function" else str(node.target)
+
+
+def outer_modules(path: str) -> list[str]:
+    """A module's path and those around it, the root (an empty path) first."""
+    steps = path.split(".") if path else []
+    return [".".join(steps[:count]) for count in range(len(steps) + 1)]
+
+
+def _entry(label: str, parts: list[tuple[Part, float]], depth: int = 0, own: float = 0.0) -> Entry:
+    flops: int | None = 0
+    for part, _ in parts:
+        flops = None if flops is None or part.flops is None else flops + part.flops
+    seconds = sum(seconds for _, seconds in parts)
+    return Entry(label, seconds, flops, len(parts), depth, own)

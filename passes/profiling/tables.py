@@ -1,0 +1,249 @@
+"""A profile as text: the facts of the whole call, then a table of its rows or of groups of them.
+
+In: a :class:`Profile`. Out: rich tables of at most a given width, the slowest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fxlite.cost import short_text
+from fxlite.passes.profiling.record import Entry, Profile, Row
+from fxlite.roofs import rate_text
+
+#: Rows that are shown; the others are summed up.
+MOST_ROWS = 40
+#: From these widths on, the table of rows says more of what they are.
+WIDE, WIDEST = 96, 120
+#: Shares of the time from which a row stands out.
+HOT, WARM = 0.2, 0.05
+
+
+def profile_table(profile: Profile, by: str, width: int) -> Group:
+    """The facts and the table; ``by`` is one of ``GROUPINGS``."""
+    if by == "kernel":
+        table: Any = _rows(profile, width)
+    elif by == "module":
+        table = _modules(profile, profile.by_module())
+    else:
+        found = profile.by_op() if by == "op" else profile.by_line()
+        table = _groups(profile, found, by)
+    return Group(*_facts(profile), "", table, *_legend(profile, by))
+
+
+def seconds_text(value: float) -> str:
+    """``1.23 ms``: three digits, in s, ms or µs."""
+    for factor, unit in ((1, "s"), (1e-3, "ms")):
+        if value >= 0.9995 * factor:
+            return f"{_three(value / factor)} {unit}"
+    return f"{_three(value / 1e-6)} µs"
+
+
+def _three(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 else f"{value:#.3g}"
+
+
+def heat(share: float) -> str:
+    """The style of a share of the time."""
+    return "bold red" if share >= HOT else "yellow" if share >= WARM else "default"
+
+
+# -- facts -----------------------------------------------------------------------------------------
+def _facts(profile: Profile) -> list[Text]:
+    threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
+    sizes = "".join(f", {name}={size}" for name, size in profile.dims.items())
+    what = "node" if profile.backend == "python" else "kernel"
+    what += "" if len(profile.rows) == 1 else "s"
+    language = {"python": "Python", "c": "C"}.get(profile.backend, profile.backend)
+    calls = len(profile.whole_seconds)
+    head = Text(
+        f"{profile.name}: {len(profile.rows)} {what} in {language}, {threads}{sizes}", style="bold"
+    )
+    plain = seconds_text(min(profile.plain_seconds))
+    rest = "" if profile.coverage > 0.9 else "; the rest: checking inputs, making results"
+    together = seconds_text(profile.parts_seconds)
+    lines = [
+        f"call   {seconds_text(profile.seconds)} median of {calls}, "
+        f"least {seconds_text(min(profile.whole_seconds))}",
+        f"       measuring costs {profile.overhead:+.1%}: least without it {plain}",
+        f"parts  {together} together, {profile.coverage:.1%} of the call{rest}",
+    ]
+    if profile.roofs is not None:
+        lines.append(f"roofs  {_roofs(profile)}")
+    else:
+        lines.append("roofs  unknown: they are measured with a C compiler, and there is none")
+    return [head, *(Text(line) for line in lines)]
+
+
+def _roofs(profile: Profile) -> str:
+    roofs, threads = profile.roofs, profile.threads
+    assert roofs is not None
+    compute = rate_text(roofs.rate("fma_f32", threads), "FLOP/s")
+    places = []
+    for prefix, place in (("", "memory"), ("cached_", "cache")):
+        read, write = (roofs.rate(f"{prefix}{what}", threads) / 1e9 for what in ("read", "write"))
+        places.append(f"{place} {_three(read)}/{_three(write)}")
+    return f"f32 {compute}; read/written GB/s: {', '.join(places)}"
+
+
+def _legend(profile: Profile, by: str) -> list[Text]:
+    """What is not plain from the headings."""
+    lines = []
+    if by == "kernel" and any(row.limits is not None for row in profile.rows):
+        lines += ["bound: which roof limits it, and how much of that roof it reaches;",
+                  "       fxlite info --roofs says how the roofs were measured"]  # fmt: skip
+    if by != "kernel" and profile.backend != "python":
+        lines = ["a kernel's time is shared among its nodes by their FLOPs"]
+    return [Text(line, style="dim") for line in lines]
+
+
+# -- rows ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Column:
+    """A heading, what stands under it, and how text is cut where the width does not suffice."""
+
+    heading: str
+    value: Callable[[Row], str]
+    cut: Callable[[str, int], str] | None = None
+
+
+def _rows(profile: Profile, width: int) -> Table:
+    total = profile.rows_seconds
+    columns = _columns(profile, width)
+    ordered = sorted(profile.rows, key=lambda row: -row.median)
+    shown = [[c.value(row) for c in columns] for row in ordered[:MOST_ROWS]]
+    styles = [heat(row.median / total if total else 0.0) for row in ordered[:MOST_ROWS]]
+    rest = ordered[MOST_ROWS:]
+    if rest:
+        seconds = sum(row.median for row in rest)
+        known = {"median": seconds_text(seconds), "%": f"{100 * seconds / total:.1f}"}
+        known[columns[0].heading] = f"{len(rest)} more"
+        shown.append([known.get(c.heading, "") for c in columns])
+        styles.append("dim")
+    table = _table()
+    for column in columns:
+        justify: Any = "left" if column.cut else "right"
+        table.add_column(column.heading, justify=justify, no_wrap=True)
+    for cells, style in zip(_fitted(shown, columns, width), styles):
+        table.add_row(*map(Text, cells), style=style)
+    return table
+
+
+def _fitted(rows: list[list[str]], columns: list[_Column], width: int) -> list[list[str]]:
+    """The rows with text cut so that the table fits: the widest column gives way first."""
+    widths = [max(map(len, [c.heading, *cells])) for c, *cells in zip(columns, *rows)]
+    texts = [i for i, column in enumerate(columns) if column.cut is not None]
+    for _ in range(sum(widths) + 2 * (len(widths) - 1) - width):
+        widest = max(texts, key=lambda i: widths[i])
+        widths[widest] = max(8, widths[widest] - 1)
+    return [
+        [c.cut(cell, size) if c.cut else cell for c, cell, size in zip(columns, row, widths)]
+        for row in rows
+    ]
+
+
+def _columns(profile: Profile, width: int) -> list[_Column]:
+    """What is shown of a row in so many columns of a terminal. The name of a node says its op, that
+    of a kernel its module: where there is room for one only, it is the other."""
+    is_python = profile.backend == "python"
+    total = profile.rows_seconds or 1.0
+    wide, widest = width >= WIDE, width >= WIDEST
+    columns = [_Column("node" if is_python else "kernel", lambda r: r.name, _without_middle)]
+    if widest or (wide and not is_python):
+        columns.append(_Column("computes", lambda r: r.covers, _without_end))
+    if widest or (wide and is_python):
+        columns.append(_Column("module", lambda r: r.module, _without_middle))
+    columns.append(
+        _Column("line", lambda r: r.location.short if r.location else "", _without_middle)
+    )
+    columns.append(_Column("median", lambda r: seconds_text(r.median)))
+    if widest:
+        columns.append(_Column("least", lambda r: seconds_text(r.least)))
+    columns.append(_Column("%", lambda r: f"{100 * r.median / total:.1f}"))
+    columns.append(_Column("FLOP/s", lambda r: _rate(r.flops_per_second)))
+    if wide:
+        columns.append(_Column("B/s", lambda r: _rate(r.bytes_per_second)))
+    columns.append(_Column("bound", _bound))
+    return columns
+
+
+def _without_middle(text: str, most: int) -> str:
+    """``k47_…mediate_dense``: the end of a name says the most."""
+    return text if len(text) <= most else f"{text[:4]}…{text[5 - most :]}"
+
+
+def _without_end(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _bound(row: Row) -> str:
+    """``compute 87%``: what limits it, and how much of that limit it reaches."""
+    if row.efficiency is None:
+        return ""
+    return f"{row.bound} {row.efficiency:.{0 if row.efficiency >= 0.0995 else 1}%}"
+
+
+# -- groups ----------------------------------------------------------------------------------------
+def _groups(profile: Profile, entries: list[Entry], heading: str) -> Table:
+    table = _table()
+    _text_column(table, heading)
+    _number_columns(table, "nodes", "time", "%", "FLOPs", "FLOP/s")
+    total = profile.rows_seconds
+    for entry in entries[:MOST_ROWS]:
+        share = entry.seconds / total if total else 0.0
+        table.add_row(_cut(entry.label), *_cells(entry, share), style=heat(share))
+    rest = entries[MOST_ROWS:]
+    if rest:
+        seconds, nodes = sum(e.seconds for e in rest), sum(e.nodes for e in rest)
+        last = Entry(f"{len(rest)} more", seconds, None, nodes)
+        table.add_row(last.label, *_cells(last, seconds / total), style="dim")
+    return table
+
+
+def _modules(profile: Profile, entries: list[Entry]) -> Table:
+    table = _table()
+    _text_column(table, "module")
+    _number_columns(table, "nodes", "time", "own time", "%", "FLOPs", "FLOP/s")
+    total = profile.rows_seconds
+    for entry in entries:
+        share = entry.seconds / total if total else 0.0
+        cells = _cells(entry, share)
+        cells.insert(2, seconds_text(entry.own_seconds) if entry.own_seconds else "")
+        own = entry.own_seconds / total if total else 0.0
+        table.add_row(_cut("  " * entry.depth + entry.label), *cells, style=heat(own))
+    return table
+
+
+def _cells(entry: Entry, share: float) -> list[str]:
+    flops = "" if entry.flops is None else short_text(entry.flops)
+    rate = _rate(entry.flops_per_second)
+    return [str(entry.nodes), seconds_text(entry.seconds), f"{100 * share:.1f}", flops, rate]
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else rate_text(value, "").strip()
+
+
+def _table() -> Table:
+    return Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _text_column(table: Table, heading: str) -> None:
+    """A column that gives way where the width does not suffice: no_wrap would keep it."""
+    table.add_column(heading, min_width=8)
+
+
+def _cut(text: str) -> Text:
+    """A cell of such a column: one line, cut with an ellipsis."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _number_columns(table: Table, *headings: str) -> None:
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)

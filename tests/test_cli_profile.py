@@ -1,0 +1,173 @@
+"""``fxlite profile``, ``fxlite blame`` and ``fxlite info --roofs``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fxlite import compiler
+from fxlite.cli import main
+from fxlite.codegen.runtime import roofs
+from fxlite.roofs import Roofs
+from tests.roofs import ROOFS
+
+NET = '''"""A small model."""
+import numpy as np
+
+from fxlite import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.second = nn.Linear(16, 4)
+
+    def forward(self, x):
+        y = np.tanh(self.first(x))
+        return self.second(y)
+'''
+X = ("-i", "x=f32[B,8]", "--repeat", "2")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program, as current folder, on a machine with known roofs."""
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    try:
+        status = main(arguments)
+    except SystemExit as error:
+        status = int(error.code or 0)
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def rows(out: str) -> list[list[str]]:
+    """The words of the lines of the table, its heading first."""
+    lines = out.split("\n\n")[1].splitlines()
+    return [line.split() for line in lines]
+
+
+def test_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "profile", "net.py:Net", *X, "--size", "B=6")
+    assert (status, err) == (0, "")
+    head = out.splitlines()
+    assert head[0].startswith("Net: 3 nodes in Python, ") and head[0].endswith("B=6")
+    assert [line.split()[0] for line in head[1:5]] == ["call", "measuring", "parts", "roofs"]
+    table = rows(out)
+    assert table[0] == ["node", "module", "line", "median", "%", "FLOP/s", "B/s", "bound"]
+    assert {row[0] for row in table[1:4]} == {"linear", "tanh", "linear_1"}
+    (tanh,) = [row for row in table if row[0] == "tanh"]
+    assert tanh[1] == "net.py:14"
+
+
+def test_kernels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--backend", "c", "--threads", "1", "--size", "B=6")
+    status, out, err = run(capsys, "profile", "net.py:Net", *X, *arguments)
+    assert (status, err) == (0, "")
+    assert out.startswith("Net: 2 kernels in C, 1 thread, B=6\n")
+    table = rows(out)
+    assert {row[0] for row in table[1:3]} == {"k0_first", "k1_second"}
+    (first,) = [row for row in table if row[0] == "k0_first"]
+    assert first[1:4] == ["linear,", "tanh", "net.py:14"]
+
+
+@pytest.mark.parametrize(
+    ("by", "labels"),
+    [
+        ("module", ["Net", "first", "second"]),
+        ("op", ["linear", "tanh"]),
+        ("line", ["net.py:14", "net.py:15"]),
+    ],
+)
+def test_groups(
+    folder: Path, capsys: pytest.CaptureFixture[str], by: str, labels: list[str]
+) -> None:
+    status, out, _ = run(capsys, "profile", "net.py:Net", *X, "--by", by)
+    assert status == 0
+    table = rows(out)
+    assert table[0][0] == by and sorted(row[0] for row in table[1:]) == sorted(labels)
+
+
+def test_trace_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "profile", "net.py:Net", *X, "--trace", "t.json")
+    assert status == 0 and out.endswith("t.json written\n")
+    names = {event["name"] for event in json.loads((folder / "t.json").read_text())["traceEvents"]}
+    assert names == {"Net", "first", "second", "linear", "tanh", "linear_1"}
+
+
+def test_real_inputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(folder / "x.npy", np.ones((7, 8), np.float32))
+    status, out, _ = run(capsys, "profile", "net.py:Net", *X, "--data", "x=x.npy")
+    assert status == 0 and out.splitlines()[0].endswith("B=7")
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_blame(folder: Path, capsys: pytest.CaptureFixture[str], backend: str) -> None:
+    status, out, err = run(capsys, "blame", "net.py:Net", *X, "--backend", backend)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    if backend == "c":
+        assert lines.pop() == "a kernel's time is shared among its lines by their FLOPs"
+    assert [line[23:] for line in lines] == NET.splitlines()  # the file, and nothing is left out
+    timed = {int(line[17:21]): float(line[10:16].rstrip("%")) for line in lines if "%" in line[:17]}
+    assert timed.keys() == {14, 15} and sum(timed.values()) == pytest.approx(100, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["profile", "net.py:Net"], 1, 'needs types of its inputs: --input "x=f32[...]"'),
+        (["profile", "net.py:Net", *X, "--size", "C=3"], 1, "there is no named dim 'C'"),
+        (["profile", "net.py:Net", *X, "--backend", "cuda"], 1, "'cuda' has no counters"),
+        (["profile", "net.py:Net", *X, "--backend", "d"], 1, "there is no back end 'd'"),
+        (["profile", "net.py:Net", *X, "--by", "node"], 2, "invalid choice: 'node'"),
+        (["profile", "net.py:Net", *X, "--repeat", "0"], 2, "not a number from 1 on"),
+        (["profile", "net.py:Nett", *X], 1, "did you mean Net?"),
+        (["blame", "net.fxl", *X], 1, "'net.fxl' names no source file; write FILE.py:NAME"),
+    ],
+)
+def test_errors(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int,
+    message: str,
+) -> None:  # fmt: skip
+    found, out, err = run(capsys, *arguments)
+    assert found == status and message in err and out == ""
+
+
+def test_info_roofs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure() -> Roofs:
+        return ROOFS
+
+    monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
+    monkeypatch.setattr(roofs, "measure", measure)
+    status, out, err = run(capsys, "info", "--roofs")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1].split() == [
+        "fma_f32",
+        "500",
+        "GFLOP/s",
+        "1",
+        "TFLOP/s",
+        "made",
+        "up",
+    ]
+    assert list((tmp_path / "roofs").iterdir())
+    run(capsys, "info", "--clear-cache")
+    assert not (tmp_path / "roofs").exists()
