@@ -1,4 +1,4 @@
-"""The command line: ``fxlite trace``, ``compile``, ``diff``, ``check``, ``new-pass`` and ``info``.
+"""The command line: ``fxlite trace``, ``compile``, ``diff``, ``check``, ``profile`` and others.
 
 In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program
 or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are.
@@ -27,6 +27,8 @@ examples:
   fxlite check model.py:Net --input "x=f32[8,3,224,224]" --no-match dropout --max-peak 200MB
   fxlite diff model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,cse --html diff.html
   fxlite new-pass my_pass
+  fxlite profile model.py:Net --input "x=f32[B,3,224,224]" --size B=8 --backend c --by module
+  fxlite blame model.py:Net --input "x=f32[8,3,224,224]"
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -109,8 +111,22 @@ def _parser() -> argparse.ArgumentParser:
     _program_options(trace)
     trace.add_argument("--table", action="store_true", help="print a table instead of code")
     trace.add_argument(
-        "--draw", metavar="FILE", help="write a picture instead: .svg, .dot, .png or .pdf"
-    )
+        "--tree", action="store_true",
+        help="print the modules with result, parameters and FLOPs instead of code",
+    )  # fmt: skip
+    trace.add_argument(
+        "--draw", metavar="FILE",
+        help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf",
+    )  # fmt: skip
+    trace.add_argument(
+        "--depth", type=_depth, metavar="N",
+        help="for --draw and --tree: levels of modules that are open; pictures have by default as many "
+        "as stay readable, trees all",
+    )  # fmt: skip
+    trace.add_argument(
+        "--color", choices=("op", "dtype", "change", "scope"),
+        help="for --draw: what colours say; default op, its kind; change: what --passes did",
+    )  # fmt: skip
     trace.add_argument(
         "--query", metavar="QUERY", type=_query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
@@ -195,10 +211,35 @@ def _parser() -> argparse.ArgumentParser:
     _size_option(bisect, "to run compiled code with")
     bisect.set_defaults(run=_bisect)
 
+    profile = commands.add_parser(
+        "profile", help="measure where the time of a call goes, beside the machine's limits"
+    )
+    _program_options(profile)
+    _measuring_options(profile)
+    profile.add_argument(
+        "--by", default="kernel", choices=("kernel", "module", "op", "line"),
+        help="one row for each kernel (in Python: node), module, op or source line",
+    )  # fmt: skip
+    profile.add_argument(
+        "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
+    )
+    profile.set_defaults(run=_profile)
+
+    blame = commands.add_parser(
+        "blame", help="print a program's file with the time that each line takes"
+    )
+    _program_options(blame)
+    _measuring_options(blame)
+    blame.set_defaults(run=_blame)
+
     info = commands.add_parser("info", help="version, compiler, CPU, cache and devices")
+    info.add_argument(
+        "--roofs", action="store_true",
+        help="measure what arithmetic and memory can do at most (some seconds)",
+    )  # fmt: skip
     info.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
     info.set_defaults(run=_info)
-    for command in (trace, compile, diff, check, new_pass, bisect, info):
+    for command in (trace, compile, diff, check, new_pass, bisect, profile, blame, info):
         command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.set_defaults(trouble=2 if command is diff else 1)
     return parser
@@ -217,6 +258,26 @@ def _size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
         "--size", action="append", default=[], metavar="DIM=N", type=_size,
         help=f"size of a named dim {purpose}; repeat for each",
+    )  # fmt: skip
+
+
+def _measuring_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend", default="python", metavar="NAME",
+        help="python (default: each node, run by NumPy) or c (each kernel, with counters)",
+    )  # fmt: skip
+    _size_option(parser, "to measure with")
+    parser.add_argument(
+        "--data", action="append", default=[], metavar="NAME=FILE.npy", type=_pair("NAME=FILE.npy"),
+        help="a real input to measure with; default random numbers",
+    )  # fmt: skip
+    parser.add_argument(
+        "--repeat", type=_positive, metavar="N",
+        help="measured calls; default what fits into half a second",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N",
+        help="threads of compiled code; default OMP_NUM_THREADS, else the usable processors",
     )  # fmt: skip
 
 
@@ -313,9 +374,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _depth(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of levels")
+    return int(text)
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
 
 
@@ -328,6 +395,7 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
     if options.doctor:
         return _doctor(options, console)
     _, module = trace_program(options.program, options.weights, options.input)
+    traced = module
     if options.passes:
         from fxlite.passes.manager import PassManager
         from fxlite.passes.pass_names import find_passes
@@ -336,10 +404,15 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
     if options.query:
         _print_matches(module.graph, options.query, console)
     elif options.draw:
-        module.graph.draw(options.draw)
+        before = traced.graph if options.color == "change" else None
+        module.graph.draw(
+            options.draw, depth=options.depth, color=options.color, changed_from=before
+        )
         console.print(f"{options.draw} written", soft_wrap=True, markup=False)
     elif options.table:
         show(console, node_table(module.graph, console.width))
+    elif options.tree:
+        show(console, module.summary(options.depth))
     else:
         text = str(module.graph)
         if console.is_terminal:
@@ -408,10 +481,27 @@ def _bisect(options: argparse.Namespace, console: Console) -> int:
     return bisect_command(options, console)
 
 
+def _profile(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.codegen.profile_command import profile_command
+
+    return profile_command(options, console)
+
+
+def _blame(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.codegen.profile_command import blame_command
+
+    return blame_command(options, console)
+
+
 def _info(options: argparse.Namespace, console: Console) -> int:
     from fxlite.codegen.command import clear_cache, info_table
     from fxlite.console import show
 
+    if options.roofs:
+        from fxlite.codegen.runtime.roofs import machine_roofs
+
+        show(console, machine_roofs(refresh=True))
+        return 0
     show(console, clear_cache() if options.clear_cache else info_table())
     return 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,16 +27,28 @@ from fxlite.types import TensorType
 #: Ops that read a few rows of an operand: no more of it than the result holds.
 _TABLES = {"take": "x", "index": "x", "gather": "x", "embedding": "weight"}
 
+#: Ops that are views, besides those whose kind says so.
+_COMPOSITE_VIEWS = ("getitem", "split", "flatten")
+
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOPs, and bytes read and written; None where they are unknown (no types, leaf modules)."""
+    """FLOPs, bytes read and bytes written; None where they are unknown (no types, leaf modules)."""
 
     flops: Dim | None = 0
-    bytes: Dim | None = 0
+    read: Dim | None = 0
+    written: Dim | None = 0
+
+    @property
+    def bytes(self) -> Dim | None:
+        """Bytes read and written together."""
+        if self.read is None or self.written is None:
+            return None
+        return shapes.normalize(self.read + self.written)
 
 
 _NOTHING = Cost()
+_UNKNOWN = Cost(None, None, None)
 
 
 def node_flops(node: Node) -> Dim:
@@ -58,15 +70,21 @@ def node_cost(node: Node) -> Cost:
     try:
         return _known_cost(node)
     except GraphError:
-        return Cost(None, None)
+        return _UNKNOWN
 
 
 def total_cost(graph: Graph) -> Cost:
     """FLOPs and bytes of all nodes together; None where that of a node is unknown."""
-    counts = Counter(node_cost(node) for node in graph.nodes if node.op.startswith("call_"))
+    return sum_of_costs(Counter(node_cost(n) for n in graph.nodes if n.op.startswith("call_")))
+
+
+def sum_of_costs(counts: Mapping[Cost, int]) -> Cost:
+    """The sum of costs, each times its count."""
+    items = counts.items()
     return Cost(
-        total((cost.flops, count) for cost, count in counts.items()),
-        total((cost.bytes, count) for cost, count in counts.items()),
+        total((cost.flops, count) for cost, count in items),
+        total((cost.read, count) for cost, count in items),
+        total((cost.written, count) for cost, count in items),
     )
 
 
@@ -98,6 +116,11 @@ def _known_cost(node: Node) -> Cost:
         return _call_cost.__wrapped__(*call)
 
 
+def is_view(op: Op) -> bool:
+    """True if the result always is in the memory of the operand, as far as reshape can be."""
+    return op.name in _COMPOSITE_VIEWS or (op.kind == "view" and op.shares_memory)
+
+
 def _static(type: Any) -> Any:
     return tuple(type) if isinstance(type, list) else type
 
@@ -108,26 +131,27 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
     if op.name == "getitem":  # one of several results
         return _NOTHING
     if op.is_random:  # drawing numbers is no arithmetic
-        return Cost(0, _bytes(op, bound, out))
+        return Cost(0, *_moved(op, bound, out))
     if op.has_expansion and not op.has_body:
         inner = _expanded(op, bound)
         flops = shapes.normalize(sum((node_flops(node) for node in inner.nodes), start=0))
         calls = inner.find_nodes(op="call_function")
-        is_view = all(node.target.shares_memory for node in calls)
-        return Cost(flops, 0 if is_view else _bytes(op, bound, out))
+        is_free = all(is_view(node.target) for node in calls)
+        return Cost(flops, *((0, 0) if is_free else _moved(op, bound, out)))
     flops = 0
     if isinstance(out, TensorType) and op.kind not in ("view", "gather"):  # those move values only
         flops = op.flops(bound, out)
-    return Cost(flops, 0 if op.shares_memory else _bytes(op, bound, out))
+    return Cost(flops, *((0, 0) if is_view(op) else _moved(op, bound, out)))
 
 
-def _bytes(op: Op, bound: dict[str, Any], out: Any) -> Dim:
+def _moved(op: Op, bound: dict[str, Any], out: Any) -> tuple[Dim, Dim]:
+    """Bytes read and written by a call that runs by itself."""
     written = _stored(out)
     table = bound.get(_TABLES.get(op.name, ""))
-    result: Dim = written
+    read: Dim = 0
     for operand in op.tensors(bound):
-        result = result + (written if operand is table else _stored(operand))
-    return shapes.normalize(result)
+        read = read + (written if operand is table else _stored(operand))
+    return shapes.normalize(read), written
 
 
 def _stored(type: Any) -> Dim:

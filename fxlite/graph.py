@@ -423,19 +423,36 @@ class Graph(NodeStore):
 
         print_table(self)
 
-    def draw(self, path: str | Path, weights: bool = False) -> None:
-        """Write a picture with shapes and modules: ``.svg`` (nothing to install), ``.dot``,
-        ``.png``, ``.pdf``. Raises DrawError for other endings, and where Graphviz is needed and
-        missing."""
+    def draw(
+        self,
+        path: str | Path,
+        weights: bool = False,
+        *,
+        color: str | None = None,
+        depth: int | None = None,
+        fold: bool = True,
+        times: Any = None,
+        changed_from: Graph | None = None,
+    ) -> None:
+        """Write a picture with shapes and modules: ``.svg`` or ``.html`` (nothing to install),
+        ``.dot``, ``.png``, ``.pdf``.
+
+        ``color`` is "op", "dtype", "time" (with ``times``, seconds by node, or a profile),
+        "change" (with ``changed_from``, another graph) or "scope". ``depth`` closes modules below
+        that many levels; ``fold`` draws equal modules in a row once. Raises DrawError for other
+        endings and options, and where Graphviz is needed and missing."""
         from fxlite.drawing.draw import draw
 
-        draw(self, path, weights)
+        draw(
+            self, path, weights=weights, color=color, depth=depth, fold=fold, times=times,
+            changed_from=changed_from,
+        )  # fmt: skip
 
-    def to_dot(self, weights: bool = False) -> str:
-        """The graph in Graphviz's DOT language, modules as clusters."""
+    def to_dot(self, weights: bool = False, **options: Any) -> str:
+        """The graph in Graphviz's DOT language, modules as clusters; options as in :meth:`draw`."""
         from fxlite.drawing.draw import to_dot
 
-        return to_dot(self, weights)
+        return to_dot(self, weights=weights, **options)
 
 
 class _InsertionPoint:

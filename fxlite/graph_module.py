@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
 from fxlite.state import active_tracer
 from fxlite.types import TensorType, bind_dims
+
+if TYPE_CHECKING:
+    from fxlite.summary import Summary
 
 _GROUPS = ("_parameters", "_buffers", "_modules")
 
@@ -365,6 +368,14 @@ class GraphModule(Module):
         if print_output:
             print(text)
         return text
+
+    def summary(self, depth: int | None = None) -> Summary:
+        """The modules with result, parameters and FLOPs as a tree: ``print(gm.summary())``.
+
+        Equal blocks that follow each other are one row; ``depth`` limits the levels of modules."""
+        from fxlite.summary import summarize
+
+        return summarize(self, depth)
 
     def to_folder(self, folder: str, module_name: str | None = None) -> None:
         """Write the model as a Python package: source and a weights file."""

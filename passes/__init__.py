@@ -13,6 +13,10 @@ from fxlite.passes.checking.verification_report import VerificationReport
 from fxlite.passes.checking.verify import verify, verify_edits
 from fxlite.passes.checking.wrong_rewrite import VerificationError
 from fxlite.passes.const_fold import const_fold
+from fxlite.passes.cost import cost
+from fxlite.passes.costing.break_even import pays_when
+from fxlite.passes.costing.report import CostReport, Costs
+from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cse import cse
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
 from fxlite.passes.cutting.minimize import Minimized, minimize
@@ -27,6 +31,8 @@ from fxlite.passes.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager
 from fxlite.passes.memory import peak_memory
+from fxlite.passes.profiling.profile import profile
+from fxlite.passes.profiling.record import Profile
 from fxlite.passes.remove_dropout import remove_dropout
 from fxlite.passes.rewrite import predicates
 from fxlite.passes.rewrite.explain import Explanation, explain
@@ -41,12 +47,15 @@ from fxlite.passes.simplify import simplify
 __all__ = [
     "PASSES",
     "Call",
+    "CostReport",
+    "Costs",
     "Exactness",
     "Example",
     "ExampleError",
     "Explanation",
     "Ledger",
     "Match",
+    "MemoryTimeline",
     "Minimized",
     "NodeRule",
     "Partition",
@@ -54,6 +63,7 @@ __all__ = [
     "PassError",
     "PassManager",
     "Pattern",
+    "Profile",
     "Refusal",
     "Rule",
     "RuleSet",
@@ -64,6 +74,7 @@ __all__ = [
     "analyze_rules",
     "check_examples",
     "const_fold",
+    "cost",
     "cse",
     "dce",
     "decompose",
@@ -77,11 +88,14 @@ __all__ = [
     "inline",
     "inline_modules",
     "ledger",
+    "memory_timeline",
     "minimize",
     "node_rule",
     "partition",
+    "pays_when",
     "peak_memory",
     "predicates",
+    "profile",
     "refuse",
     "remove_dropout",
     "replace_pattern",

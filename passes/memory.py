@@ -17,16 +17,14 @@ from typing import Any
 import sympy
 
 from fxlite import shapes
+from fxlite.cost import is_view
 from fxlite.errors import GraphError
 from fxlite.graph import Graph, Node
-from fxlite.op import Op
 from fxlite.shapes import Dim
 from fxlite.types import TensorType
 
 #: Bytes as a polynomial: products of named dims (1 for the constant term) to their factors.
 Polynomial = dict[Any, int]
-#: Ops that are views, besides those whose kind says so.
-_COMPOSITE_VIEWS = ("getitem", "split", "flatten")
 
 
 @dataclass(frozen=True)
@@ -43,12 +41,10 @@ def peak_memory(graph: Graph, sizes: Mapping[str, int] | None = None) -> Dim:
     """Bytes at the peak: an int, or an expression in the named dims that ``sizes`` does not give.
 
     Raises GraphError for a value without a type."""
-    largest: list[Polynomial] = []
-    for moment in _moments(graph, dict(sizes or {})):
-        if not any(_is_covered(moment.held, other) for other in largest):
-            largest = [other for other in largest if not _is_covered(other, moment.held)]
-            largest.append(dict(moment.held))
-    return functools.reduce(shapes.maximum, map(_as_dim, largest), 0)
+    largest = Largest()
+    for moment in moments(graph, sizes):
+        largest.add(moment.held)
+    return largest.value
 
 
 def find_peak(graph: Graph, sizes: Mapping[str, int] | None = None) -> Peak | None:
@@ -56,24 +52,41 @@ def find_peak(graph: Graph, sizes: Mapping[str, int] | None = None) -> Peak | No
 
     Raises GraphError for a value without a type, and for one whose size depends on a named dim that
     ``sizes`` does not give."""
-    env = dict(sizes or {})
     nbytes, peak = -1, None
-    for moment in _moments(graph, env):
+    for moment in moments(graph, sizes):
         missing = [key for key in moment.held if key != 1]
         if missing:
             unknown = ", ".join(sorted(shapes.names(missing)))
             raise GraphError(f"{moment.node.describe()} has a size that depends on {unknown}")
         if moment.held.get(1, 0) > nbytes:
             nbytes, peak = moment.held.get(1, 0), moment.node
-    for moment in _moments(graph, env):
+    for moment in moments(graph, sizes):
         if moment.node is peak:
-            listed = [(node, _stored(node, env).get(1, 0)) for node in moment.values]
+            listed = [(node, stored(node, sizes).get(1, 0)) for node in moment.values]
             return Peak(nbytes, moment.node, tuple(sorted(listed, key=lambda pair: -pair[1])))
     return None
 
 
+class Largest:
+    """The largest of several polynomials."""
+
+    def __init__(self) -> None:
+        self._candidates: list[Polynomial] = []  # none of which is covered by another
+
+    def add(self, held: Polynomial) -> None:
+        """Let it be one of them."""
+        if not any(_is_covered(held, other) for other in self._candidates):
+            self._candidates = [c for c in self._candidates if not _is_covered(c, held)]
+            self._candidates.append(dict(held))
+
+    @property
+    def value(self) -> Dim:
+        """An int or an expression, with ``Max`` where the sizes decide; 0 where none was added."""
+        return functools.reduce(shapes.maximum, map(as_dim, self._candidates), 0)
+
+
 @dataclass(frozen=True)
-class _Moment:
+class Moment:
     """While ``node`` runs, ``values`` hold ``held`` bytes. Both are changed by the next step."""
 
     node: Node
@@ -81,12 +94,10 @@ class _Moment:
     values: dict[Node, None]
 
 
-def _moments(graph: Graph, env: dict[str, int]) -> Iterator[_Moment]:
-    """Every call, in order."""
+def moments(graph: Graph, sizes: Mapping[str, int] | None = None) -> Iterator[Moment]:
+    """Every call, in order. Raises GraphError for a value without a type."""
     owners = _owners(graph)
-    last: dict[Node, Node] = {}
-    for node in graph.nodes:
-        last.update((owners[used], node) for used in node.all_input_nodes if used in owners)
+    last = _last_readers(graph, owners)
     dropped: dict[Node, list[Node]] = {}
     for owner, reader in last.items():
         dropped.setdefault(reader, []).append(owner)
@@ -95,15 +106,37 @@ def _moments(graph: Graph, env: dict[str, int]) -> Iterator[_Moment]:
     for node in graph.nodes:
         if owners.get(node) is node:
             values[node] = None
-            _add(held, _stored(node, env), 1)
+            _add(held, stored(node, sizes), 1)
         if node.op.startswith("call_"):
-            yield _Moment(node, held, values)
+            yield Moment(node, held, values)
         dead = dropped.get(node, [])
         if owners.get(node) is node and node not in last:
             dead = [*dead, node]
         for value in dead:
             del values[value]
-            _add(held, _stored(value, env), -1)
+            _add(held, stored(value, sizes), -1)
+
+
+def lifetimes(graph: Graph) -> dict[Node, tuple[int, int]]:
+    """For each value that holds memory the first and the last call, by number, during which it is
+    there; results stay up to the last one."""
+    owners = _owners(graph)
+    last = _last_readers(graph, owners)
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    number = {node: step for step, node in enumerate(calls)}
+    final = len(calls) - 1
+    return {
+        node: (step, number.get(last.get(node, node), final))
+        for node, step in number.items()
+        if owners.get(node) is node
+    }
+
+
+def _last_readers(graph: Graph, owners: dict[Node, Node]) -> dict[Node, Node]:
+    last: dict[Node, Node] = {}
+    for node in graph.nodes:
+        last.update((owners[used], node) for used in node.all_input_nodes if used in owners)
+    return last
 
 
 def _owners(graph: Graph) -> dict[Node, Node]:
@@ -113,7 +146,7 @@ def _owners(graph: Graph) -> dict[Node, Node]:
     for node in graph.nodes:
         if not node.op.startswith("call_"):
             continue
-        if node.op == "call_function" and _is_view(node):
+        if node.op == "call_function" and node.all_input_nodes and is_view(node.target):
             source = owners.get(node.all_input_nodes[0])
             if source is not None:
                 owners[node] = source
@@ -122,21 +155,14 @@ def _owners(graph: Graph) -> dict[Node, Node]:
     return owners
 
 
-def _is_view(node: Node) -> bool:
-    """True if the result always is in the memory of the operand, as far as reshape can be."""
-    op: Op = node.target
-    if not node.all_input_nodes:
-        return False
-    return op.name in _COMPOSITE_VIEWS or (op.kind == "view" and op.shares_memory)
-
-
-def _stored(node: Node, env: dict[str, int]) -> Polynomial:
+def stored(node: Node, sizes: Mapping[str, int] | None = None) -> Polynomial:
     """Bytes of a node's value. Raises GraphError for one without a type."""
     total: Polynomial = {}
+    env = tuple((sizes or {}).items())
     for type in node.type if isinstance(node.type, tuple | list) else (node.type,):
         if not isinstance(type, TensorType):
             raise GraphError(f"{node.describe()} has no type; trace with input types")
-        _add(total, _type_bytes(type, tuple(env.items())), 1)
+        _add(total, _type_bytes(type, env), 1)
     return total
 
 
@@ -167,5 +193,8 @@ def _is_covered(small: Polynomial, large: Polynomial) -> bool:
     return True
 
 
-def _as_dim(terms: Polynomial) -> Dim:
+def as_dim(terms: Polynomial) -> Dim:
+    """A polynomial as an int or an expression."""
+    if not terms.keys() - {1}:
+        return terms.get(1, 0)
     return shapes.normalize(sum((sympy.Integer(f) * key for key, f in terms.items()), start=0))

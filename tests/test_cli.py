@@ -129,6 +129,49 @@ def test_trace_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert any("# conv (Conv2d), net.py:18" in t for t in lines)
 
 
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_trace_tree(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    status, out, _ = run(capsys, "trace", "net.py:Net", "-i", X, "--tree")
+    lines = out.splitlines()
+    assert status == 0 and max(map(len, lines)) <= int(columns)
+    assert [line.split() for line in lines[:8]] == [
+        ["module", "result", "parameters", "FLOPs"],
+        ["Net", "63", "6178*B", "+", "12"],
+        ["├─", "x", "f32[B,1,8,8]"],
+        ["├─", "conv", "Conv2d", "f32[B,4,8,8]", "40", "4864*B"],
+        ["├─", "bn", "BatchNorm2d", "f32[B,4,8,8]", "8", "768*B", "+", "12"],
+        ["├─", "relu,", "mean", "f32[B,4]", "516*B"],
+        ["├─", "fc", "Linear", "f32[B,3]", "15", "27*B"],
+        ["└─", "mul", "f32[B,3]", "3*B"],
+    ]
+    deep = "from fxlite import nn\nnet = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))\n"
+    (folder / "deep.py").write_text(deep)
+    call = ("trace", "deep.py:net", "-i", "x=f32[B,2]", "--tree")
+    assert (
+        "Linear" in run(capsys, *call)[1] and "Linear" not in run(capsys, *call, "--depth", "1")[1]
+    )
+
+
+def test_trace_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ("--draw", "net.html", "--depth", "1")
+    status, out, _ = run(capsys, "trace", "net.py:Net", "-i", X, *page)
+    assert status == 0 and "net.html written" in out
+    assert Path("net.html").read_text().startswith("<!doctype html>")
+    changed = ("--passes", "cse", "--draw", "net.svg", "--color", "change")
+    assert run(capsys, "trace", "net.py:Net", "-i", X, *changed)[0] == 0
+    assert ">unchanged</text>" in Path("net.svg").read_text()
+
+
+@pytest.mark.parametrize("wrong", [("--depth", "0"), ("--depth", "deep"), ("--color", "red")])
+def test_trace_refuses_to_draw(wrong: tuple[str, str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["trace", "net.py:Net", "--draw", "net.svg", *wrong])
+    assert error.value.code == 2
+
+
 def test_trace_without_types(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "trace", "net.py:function")
     assert status == 0 and "exp = ops.exp(x)" in out
@@ -296,7 +339,7 @@ def test_errors_of_the_user(
     (["compile", "net.py:Net"], "the following arguments are required: -o/--output"),
     (["compile", "net.py:Net", "-o", "o", "--size", "B"], "not of the form DIM=N"),
     (["compile", "net.py:Net", "-o", "o", "--size", "B=-1"], "is not a size"),
-    (["compile", "net.py:Net", "-o", "o", "--threads", "0"], "not a number of threads"),
+    (["compile", "net.py:Net", "-o", "o", "--threads", "0"], "not a number from 1 on"),
     (["frob"], "invalid choice: 'frob'"),
     ([], "COMMAND"),
 ])  # fmt: skip

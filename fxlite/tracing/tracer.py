@@ -86,7 +86,7 @@ class Tracer:
         raise self.error(
             f"iterating over {proxy.node.name} needs its length"
             + (f", which is the named dim {length[0]}" if length else ""),
-            "use operations on whole arrays (sums, products and scans along an axis), or trace with "
+            "use operations on whole arrays (sums and scans along an axis), or trace with "
             + ("a number in place of the name" if length else "input types"),
             proxy.node,
         )

@@ -1,0 +1,44 @@
+"""The memory plan of a compiled program, to look at: which value lies in which slot, and when.
+
+In: a :class:`~fxlite.codegen.program.Program` and sizes of its named dims. Out: a
+:class:`~fxlite.passes.costing.timeline.MemoryTimeline` whose steps are the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fxlite import shapes
+from fxlite.codegen.program import Program
+from fxlite.errors import ArgumentError
+from fxlite.graph import Node
+from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
+
+
+def memory_plan(
+    program: Program, kernels: Sequence[str], sizes: Mapping[str, int]
+) -> MemoryTimeline:
+    """The slots of a program's arena over its ``kernels``, which are named in order. The scratch
+    space of templates, inputs, results and weights are no part of the arena's slots.
+
+    Raises ArgumentError for sizes that are missing or of dims that the program does not have."""
+    if set(sizes) != set(program.dims):
+        wanted = ", ".join(f"{name}=8" for name in program.dims) or "no sizes"
+        raise ArgumentError(
+            f"{program.module.name}: the memory plan takes {wanted}, not sizes of "
+            f"{', '.join(sizes) or 'nothing'}"
+        )
+    last: dict[Node, int] = {}
+    for step, found in enumerate(program.groups):
+        last.update((program.memory(node), step) for node in found.inputs)
+    buffers = []
+    for step, found in enumerate(program.groups):
+        node = found.root
+        if node in program.slot_of:
+            nbytes = int(shapes.substitute(node.type.nbytes, sizes))
+            buffers.append(Buffer(node, nbytes, step, last.get(node, step), program.slot_of[node]))
+    slots = tuple(int(shapes.substitute(slot.size, sizes)) for slot in program.slots)
+    formula = program.arena_bytes
+    return MemoryTimeline(
+        program.module.name, dict(sizes), tuple(kernels), tuple(buffers), formula, slots
+    )

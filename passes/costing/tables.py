@@ -1,0 +1,188 @@
+"""Cost reports as text: the facts of the whole, then a table by module.
+
+In: reports of :mod:`fxlite.passes.costing.report`. Out: lines and rich tables. Formulas are
+shortened in tables (``1.23M*B*T + …``) and written in full for the whole where they fit.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fxlite import shapes
+from fxlite.cost import Cost, short_text, sum_of_costs
+from fxlite.module_tree import ModuleTree, module_tree
+from fxlite.passes.costing.report import QUANTITIES, CostReport, Costs, CostTable
+from fxlite.shapes import Dim
+from fxlite.summary import label
+from fxlite.weight_counts import weights_by_node, weights_of
+
+if TYPE_CHECKING:
+    from fxlite.passes.costing.comparison import CostComparison
+
+TITLES = {"flops": "FLOPs", "read": "bytes read", "written": "written", "bytes": "bytes",
+          "parameters": "parameters", "parameter_bytes": "their bytes", "peak": "peak memory",
+          "intensity": "FLOP/byte"}  # fmt: skip
+_CHANGES = ("flops", "bytes", "parameters")
+_MOST_MODULES = 20  # changed ones that are listed
+_LONGEST_FORMULA = 300  # letters; longer ones are shortened
+
+
+def costs_text(costs: Costs, width: int = 100) -> list[str]:
+    """A line for each quantity: formula or number."""
+    rows = [
+        ("FLOPs", dim_text(costs.flops)),
+        ("bytes read", dim_text(costs.read, "B")),
+        ("bytes written", dim_text(costs.written, "B")),
+        ("parameters", f"{dim_text(costs.parameters)}, {short_text(costs.parameter_bytes)}B"),
+        ("peak memory", dim_text(costs.peak, "B")),
+        ("FLOPs per byte", _intensity_text(costs)),
+    ]
+    lines = []
+    for title, text in rows:
+        start = f"{title:<15}"
+        wrapped = textwrap.wrap(
+            text, width, initial_indent=start, subsequent_indent=" " * 17, break_long_words=False
+        )
+        lines += wrapped
+    return lines
+
+
+def dim_text(value: Dim | None, unit: str = "") -> str:
+    """``1,234,567 (1.23M)`` or a formula; ``?`` where it is unknown."""
+    if value is None:
+        return "?"
+    if isinstance(value, int):
+        short = short_text(value)
+        return f"{value:,}" if short == str(value) else f"{value:,} ({short}{unit})"
+    text = shapes.to_text(value)
+    return text if len(text) <= _LONGEST_FORMULA else short_text(value)
+
+
+def short(value: Dim | None) -> str:
+    """A few letters; nothing for 0, ``?`` where it is unknown."""
+    if value is None:
+        return "?"
+    return short_text(value) if value != 0 else ""
+
+
+def _intensity_text(costs: Costs) -> str:
+    value = costs.intensity
+    if value is None:
+        return "-" if costs.bytes == 0 else "?"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    text = shapes.to_text(value)
+    if len(text) <= _LONGEST_FORMULA:
+        return text
+    return f"({short_text(costs.flops)})/({short_text(costs.bytes)})"
+
+
+def report_parts(report: CostReport, width: int) -> Iterator[Any]:
+    """The facts of the whole, and the table by module."""
+    sizes = "".join(f", {name}={size}" for name, size in report.sizes.items())
+    yield Text(f"{report.module.name}: {len(report.by_node)} calls{sizes}", style="bold")
+    yield Text("\n".join(costs_text(report.total, width)))
+    yield ""
+    tree = module_tree(report.module.graph, report.module.name)
+    yield _module_table(report, tree, width)
+    if any(row.times > 1 for row in tree.rows):
+        yield Text("×N: N equal parts in a row; numbers are those of one", style="dim")
+
+
+def _module_table(report: CostReport, tree: ModuleTree, width: int) -> Table:
+    """A row for each module; where there are formulas, fewer columns."""
+    if report.total.dims:
+        columns = ["flops", "bytes"] if width < 100 else ["flops", "bytes", "parameters"]
+    elif width < 100:
+        columns = ["flops", "bytes", "peak", "intensity"]
+    else:
+        columns = ["flops", "read", "written", "parameters", "peak", "intensity"]
+    table = _table("module", (TITLES[c] for c in columns))
+    weights = weights_by_node(report.module)
+    for row in tree.rows:
+        if row.kind == "input":
+            continue
+        nodes = [n for n in tree.inside(row) if n in report.by_node]
+        if row.depth == 0:
+            costs = report.total
+        else:
+            parameters = [w for w in weights_of(nodes, weights) if w.is_parameter]
+            costs = _sum(report, nodes, sum(w.size for w in parameters))
+        table.add_row(label(row), *(_cell(costs, c) for c in columns))
+    return table
+
+
+def _sum(report: CostReport, nodes: list[Any], parameters: int) -> Costs:
+    each = [report.by_node[node] for node in nodes]
+    moved = sum_of_costs(Counter(Cost(c.flops, c.read, c.written) for c in each))
+    peak = max((c.peak for c in each if isinstance(c.peak, int)), default=None)
+    return Costs(moved.flops, moved.read, moved.written, parameters, 0, peak)
+
+
+def _cell(costs: Costs, quantity: str) -> str:
+    if quantity == "intensity":
+        return _intensity_text(costs) if costs.bytes != 0 else ""
+    return short(getattr(costs, quantity))
+
+
+def range_table(table: CostTable) -> Table:
+    """One row for each size."""
+    made = _table(table.dim, (TITLES[q] for q in (*QUANTITIES, "intensity")))
+    for value, costs in zip(table.values, table.costs):
+        made.add_row(str(value), *(_cell(costs, q) or "0" for q in (*QUANTITIES, "intensity")))
+    return made
+
+
+def _table(first: str, others: Iterable[str]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True, overflow="ellipsis")
+    for title in others:
+        table.add_column(title, justify="right", overflow="fold")
+    return table
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+def comparison_parts(comparison: CostComparison) -> Iterator[Any]:
+    """The whole before and after, then the modules that change."""
+    before, after, change = comparison.before.total, comparison.after.total, comparison.change
+    table = _table("", ("before", "after", "change", "%"))
+    for quantity in (*QUANTITIES, "intensity"):
+        if quantity == "intensity":
+            table.add_row("FLOP/byte", *(_short_intensity(c) for c in (before, after)), "", "")
+            continue
+        values = [getattr(costs, quantity) for costs in (before, after, change)]
+        title = f"bytes {TITLES[quantity]}" if quantity == "written" else TITLES[quantity]
+        cells = [short(v) or "0" for v in values]
+        table.add_row(title, *cells[:2], _signed(values[2]), _percent(values[2], values[0]))
+    yield table
+    modules = {path: c for path, c in comparison.by_module.items() if path}
+    if not modules:
+        return
+    yield ""
+    table = _table("changed modules", (TITLES[q] for q in _CHANGES))
+    for path, costs in list(modules.items())[:_MOST_MODULES]:
+        table.add_row(path, *(_signed(getattr(costs, q)) for q in _CHANGES))
+    yield table
+    if len(modules) > _MOST_MODULES:
+        yield Text(f"and {len(modules) - _MOST_MODULES} more", style="dim")
+
+
+def _signed(value: Dim | None) -> str:
+    text = short(value)
+    return f"+{text}" if text and text[0] not in "-?" else text
+
+
+def _percent(change: Dim | None, before: Dim | None) -> str:
+    if not isinstance(change, int) or not isinstance(before, int) or not before or not change:
+        return ""
+    return f"{100 * change / before:+.2f}"
+
+
+def _short_intensity(costs: Costs) -> str:
+    return _intensity_text(costs) if isinstance(costs.intensity, float) else ""

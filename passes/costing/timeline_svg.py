@@ -1,0 +1,253 @@
+"""A memory timeline as SVG: steps from left to right, bytes upwards, an area for each value.
+
+In: a :class:`~fxlite.passes.costing.timeline.MemoryTimeline`. Out: SVG text that stands on its own.
+Without a plan the values lie on each other in order of their first step, so that the outline is
+what is held; with a plan each value lies in its slot of the arena.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+
+from fxlite.cost import short_text
+from fxlite.drawing.colours import KINDS, OTHER, Colour, kind_of
+from fxlite.drawing.svg import FONT, legend_row
+from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
+from fxlite.passes.costing.timeline_text import shown_buffers
+from fxlite.text.pretty import type_text
+
+#: Pixels of the plot and of what is around it.
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 900, 320, 76, 58, 66
+#: Values with an area of their own, and columns; of the steps in a column the fullest is drawn.
+_MOST_AREAS, _MOST_COLUMNS = 200, 450
+_REST: Colour = ("#e4e7eb", "#9aa5b1")
+_LETTER = 6.4  # pixels that a letter takes
+
+
+@dataclass(frozen=True)
+class _Area:
+    """Where a value is drawn: columns ``first`` to before ``first + len(spans)``, with lower and
+    upper bytes in each. Without a buffer: all smaller values together."""
+
+    buffer: Buffer | None
+    first: int
+    spans: list[tuple[int, int]]
+
+
+def svg_text(timeline: MemoryTimeline) -> str:
+    """The picture as text."""
+    columns = _columns(timeline)
+    highest = timeline.peak or 1
+    scale = _HEIGHT / highest
+    step_width = _WIDTH / max(len(columns), 1)
+    areas = _planned(timeline, columns) if timeline.slots else _stacked(timeline, columns)
+    body = [*_slot_lines(timeline, scale)]
+    kinds: dict[str, Colour] = {}
+    for area in areas:
+        colour = _REST
+        if area.buffer is not None:
+            kind = kind_of(area.buffer.node)
+            colour = kinds.setdefault(kind, KINDS.get(kind, OTHER))
+        body.append(_drawn(timeline, area, colour, step_width, scale))
+    rows = tuple(kinds.items())
+    if any(area.buffer is None for area in areas):
+        rows += (("smaller values", _REST),)
+    legend, _ = legend_row(rows, _TOP + _HEIGHT + 42)
+    width, height = _LEFT + _WIDTH + 24, _TOP + _HEIGHT + _BELOW
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" font-family="{FONT}" font-size="11">',
+            _STYLE,
+            f'<rect width="{width}" height="{height}" fill="white"/>',
+            *_heading(timeline),
+            *_axes(timeline, columns, highest, scale, step_width),
+            f'<g transform="translate({_LEFT} {_TOP})">',
+            *body,
+            *_peak_mark(timeline, columns, step_width),
+            "</g>",
+            f'<g transform="translate({_LEFT} 0)">{legend}</g>',
+            "</svg>\n",
+        ]
+    )
+
+
+_STYLE = """<style>
+.heading { font-weight: bold; font-size: 13px; fill: #102a43; }
+.note, .title { fill: #486581; }
+.axis { stroke: #9aa5b1; }
+.grid { stroke: #e4e7eb; }
+.label { fill: #243b53; pointer-events: none; }
+.peak { stroke: #8e1f14; stroke-dasharray: 4 3; }
+</style>"""
+
+
+def _columns(timeline: MemoryTimeline) -> list[int]:
+    """The step that each column shows: all, or of each stretch the fullest."""
+    count = len(timeline.steps)
+    if count <= _MOST_COLUMNS:
+        return list(range(count))
+    bounds = [column * count // _MOST_COLUMNS for column in range(_MOST_COLUMNS + 1)]
+    return [
+        max(range(start, stop), key=timeline.held.__getitem__)
+        for start, stop in itertools.pairwise(bounds)
+    ]
+
+
+def _planned(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
+    starts = [0, *itertools.accumulate(timeline.slots)]
+    areas = []
+    for buffer in timeline.buffers:
+        shown = [c for c, step in enumerate(columns) if buffer.first <= step <= buffer.last]
+        low = starts[buffer.slot or 0]
+        if shown:
+            areas.append(_Area(buffer, shown[0], [(low, low + buffer.nbytes)] * len(shown)))
+    return areas
+
+
+def _stacked(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
+    shown = shown_buffers(timeline, _MOST_AREAS)
+    areas = [_Area(buffer, -1, []) for buffer in shown]
+    first = [-1] * len(shown)
+    rest: list[tuple[int, int]] = []
+    begins = {b: i for i, b in enumerate(shown)}
+    waiting, alive = iter(shown), list[Buffer]()
+    following = next(waiting, None)
+    for column, step in enumerate(columns):
+        while following is not None and following.first <= step:
+            alive.append(following)
+            following = next(waiting, None)
+        alive = [b for b in alive if b.last >= step]
+        low = timeline.held[step] - sum(b.nbytes for b in alive)
+        rest.append((0, low))
+        for buffer in alive:
+            number = begins[buffer]
+            if first[number] < 0:
+                first[number] = column
+            areas[number].spans.append((low, low + buffer.nbytes))
+            low += buffer.nbytes
+    found = [_Area(a.buffer, at, a.spans) for a, at in zip(areas, first) if at >= 0]
+    return [_Area(None, 0, rest), *found] if any(high for _, high in rest) else found
+
+
+def _drawn(
+    timeline: MemoryTimeline, area: _Area, colour: Colour, step_width: float, scale: float
+) -> str:
+    """The area as a path with a tooltip, and its name where there is room."""
+    left = area.first * step_width
+    upper = _edge([high for _, high in area.spans], left, step_width, scale)
+    lower = _edge([low for low, _ in area.spans], left, step_width, scale)
+    path = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)]) + "z"
+    fill, border = colour
+    shape = f'<path d="{path}" fill="{fill}" stroke="{border}" stroke-width="0.7"/>'
+    tooltip = f"<title>{escape(_tooltip(timeline, area))}</title>"
+    return f"<g>{tooltip}{shape}{_name(area, left, step_width, scale)}</g>"
+
+
+def _edge(
+    values: list[int], left: float, step_width: float, scale: float
+) -> list[tuple[float, float]]:
+    """Corners of a line that has a height over each column."""
+    points: list[tuple[float, float]] = []
+    position = 0
+    for value, run in itertools.groupby(values):
+        y = _HEIGHT - value * scale
+        points.append((left + position * step_width, y))
+        position += len(list(run))
+        points.append((left + position * step_width, y))
+    return points
+
+
+def _name(area: _Area, left: float, step_width: float, scale: float) -> str:
+    """The name in the longest stretch of even height, where it fits."""
+    if area.buffer is None:
+        return ""
+    best, at, position = 0, 0, 0
+    for _, run in itertools.groupby(area.spans):
+        length = len(list(run))
+        if length > best:
+            best, at = length, position
+        position += length
+    low, high = area.spans[at]
+    name = area.buffer.node.name
+    if best * step_width < len(name) * _LETTER + 4 or (high - low) * scale < 12:
+        return ""
+    x = left + (at + best / 2) * step_width
+    y = _HEIGHT - (low + high) / 2 * scale + 4
+    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(name)}</text>'
+
+
+def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
+    buffer = area.buffer
+    if buffer is None:
+        return "smaller values"
+    place = f"\n{buffer.node.origin}" if buffer.node.origin else ""
+    slot = f", slot {buffer.slot}" if buffer.slot is not None else ""
+    return (
+        f"{buffer.node.name}: {type_text(buffer.node.type)}, {buffer.nbytes:,} bytes{slot}\n"
+        f"steps {buffer.first + 1} ({timeline.steps[buffer.first]}) to {buffer.last + 1} "
+        f"({timeline.steps[buffer.last]}){place}"
+    )
+
+
+# -- around the plot -------------------------------------------------------------------------------
+def _heading(timeline: MemoryTimeline) -> Iterator[str]:
+    sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
+    what = f"arena {timeline.peak:,} bytes in {len(timeline.slots)} slots"
+    if not timeline.slots:
+        what = f"peak {timeline.peak:,} bytes"
+        if timeline.steps:
+            what += f" while {timeline.steps[timeline.fullest]} runs"
+    yield f'<text class="heading" x="{_LEFT}" y="20">{escape(timeline.name + sizes)}</text>'
+    yield f'<text class="note" x="{_LEFT}" y="37">{escape(what)}</text>'
+
+
+def _axes(
+    timeline: MemoryTimeline, columns: list[int], highest: int, scale: float, step_width: float
+) -> Iterator[str]:
+    """Grid lines with bytes, and numbers of steps."""
+    bottom = _TOP + _HEIGHT
+    for value in _ticks(highest):
+        y = bottom - value * scale
+        yield f'<path class="grid" d="M{_LEFT},{y:.1f} h{_WIDTH}"/>'
+        text = f"{short_text(value)}B" if value else "0"
+        yield _note(_LEFT - 6, y + 4, text, "end")
+    yield f'<path class="axis" d="M{_LEFT},{bottom} h{_WIDTH}"/>'
+    for column in range(0, len(columns), max(1, -(-len(columns) // 15))):
+        x = _LEFT + (column + 0.5) * step_width
+        yield _note(x, bottom + 15, str(columns[column] + 1), "middle")
+    yield _note(_LEFT + _WIDTH / 2, bottom + 30, "step", "middle")
+
+
+def _note(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+
+
+def _ticks(highest: int) -> list[int]:
+    """Four to ten round numbers from 0 on."""
+    power = 10 ** (len(str(highest)) - 1)
+    size = next(
+        (power * f // 10 for f in (1, 2, 5, 10, 20) if highest * 10 <= power * f * 9), power * 2
+    )
+    return list(range(0, highest + 1, max(size, 1)))
+
+
+def _slot_lines(timeline: MemoryTimeline, scale: float) -> Iterator[str]:
+    """The borders of the arena's slots."""
+    for number, start in enumerate(itertools.accumulate(timeline.slots, initial=0)):
+        y = _HEIGHT - start * scale
+        yield f'<path class="axis" d="M0,{y:.1f} h{_WIDTH}"/>'
+        if number < len(timeline.slots) and timeline.slots[number] * scale > 12:
+            yield _note(_WIDTH - 4, y - 4, str(number), "end")
+
+
+def _peak_mark(timeline: MemoryTimeline, columns: list[int], step_width: float) -> Iterator[str]:
+    """A line over the fullest step."""
+    if timeline.slots or not columns:
+        return
+    column = next(c for c, step in enumerate(columns) if step >= timeline.fullest)
+    x = (column + 0.5) * step_width
+    yield f'<path class="peak" d="M{x:.1f},-6 v{_HEIGHT + 6}"/>'
