@@ -120,8 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     trace.add_argument(
         "--depth", type=_depth, metavar="N",
-        help="for --draw and --tree: levels of modules that are open; pictures have by default as many "
-        "as stay readable, trees all",
+        help="for --draw and --tree: levels of modules that are open; default: as many as stay "
+        "readable in a picture, all in a tree",
     )  # fmt: skip
     trace.add_argument(
         "--color", choices=("op", "dtype", "change", "scope"),

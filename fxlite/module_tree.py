@@ -8,7 +8,7 @@ of ops that stand in no module further inside; equal parts that follow each othe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxlite.drawing.outline import Part, outline
 from fxlite.graph import Graph, Node
@@ -69,7 +69,7 @@ def module_tree(graph: Graph, name: str, depth: int | None = None) -> ModuleTree
         for place in reversed(range(len(below))):
             inner, inner_part = below[place]
             is_last = place == len(below) - 1
-            made = TreeRow(**{**inner.__dict__, "branch": indent + ("└─ " if is_last else "├─ ")})
+            made = replace(inner, branch=indent + ("└─ " if is_last else "├─ "))
             work.append((made, inner_part, indent + ("   " if is_last else "│  ")))
     return ModuleTree(nodes, tuple(rows))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from fxlite import shapes
 from fxlite.cost import Cost, node_cost, node_flops, sum_of_costs
@@ -17,7 +18,7 @@ from fxlite.errors import GraphError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.costing.report import CostReport, Costs, check_dims
-from fxlite.passes.memory import Largest, as_dim, moments
+from fxlite.passes.memory import Largest, Polynomial, as_dim, moments
 from fxlite.shapes import Dim
 from fxlite.weight_counts import Weight, weights_by_node
 
@@ -68,14 +69,14 @@ def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
     return CostReport(gm, given, by_node, by_module)
 
 
-#: Polynomial and expression of the bytes that are held while a node runs.
-_Held = tuple[dict[object, int], Dim]
+#: The bytes that are held while a node runs, in both forms.
+_Held = tuple[Polynomial, Dim]
 
 
 def _held(gm: GraphModule, sizes: dict[str, int]) -> dict[Node, _Held]:
     """The memory held while each node runs; of none where there are nodes without types."""
     found: dict[Node, _Held] = {}
-    known: dict[frozenset[tuple[object, int]], Dim] = {}
+    known: dict[frozenset[Any], Dim] = {}
     try:
         for moment in moments(gm.graph, sizes):
             key = frozenset(moment.held.items())

@@ -83,7 +83,7 @@ def tall() -> fx.GraphModule:
 
 def test_pictures_and_tables(tall: fx.GraphModule, tmp_path: Path) -> None:
     tall.graph.draw(tmp_path / "tall.svg")
-    assert tall.graph.to_dot().count("->") >= len(tall.graph) - 2
+    assert tall.graph.to_dot(fold=False, depth=5).count("->") >= len(tall.graph) - 2
     assert node_table(tall.graph).row_count == len(tall.graph)
     assert not fx.diff(tall, tall.copy())
 

@@ -108,8 +108,9 @@ def _positive(gain: Any, dim: str) -> SizeRanges:
     gain = _without_common(gain, symbol)
     others = gain.free_symbols - {symbol}
     if others:
-        listed = ", ".join(sorted(s.name for s in others))
-        raise ArgumentError(f"when that is depends on {listed}, too; give a size: {listed}=8")
+        known = sorted(s.name for s in others)
+        example = ", ".join(f"{name}=8" for name in known)
+        raise ArgumentError(f"that depends on {', '.join(known)}, too; give a size: {example}")
     try:
         polynomial = sympy.Poly(gain, symbol)
     except sympy.PolynomialError:

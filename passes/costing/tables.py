@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TITLES = {"flops": "FLOPs", "read": "bytes read", "written": "written", "bytes": "bytes",
           "parameters": "parameters", "parameter_bytes": "their bytes", "peak": "peak memory",
           "intensity": "FLOP/byte"}  # fmt: skip
+_VARYING = ("flops", "read", "written", "bytes", "peak", "intensity")  # with the sizes
 _CHANGES = ("flops", "bytes", "parameters")
 _MOST_MODULES = 20  # changed ones that are listed
 _LONGEST_FORMULA = 300  # letters; longer ones are shortened
@@ -133,9 +134,9 @@ def _cell(costs: Costs, quantity: str) -> str:
 
 def range_table(table: CostTable) -> Table:
     """One row for each size."""
-    made = _table(table.dim, (TITLES[q] for q in (*QUANTITIES, "intensity")))
+    made = _table(table.dim, (TITLES[q] for q in _VARYING))
     for value, costs in zip(table.values, table.costs):
-        made.add_row(str(value), *(_cell(costs, q) or "0" for q in (*QUANTITIES, "intensity")))
+        made.add_row(str(value), *(_cell(costs, q) or "0" for q in _VARYING))
     return made
 
 
@@ -152,14 +153,13 @@ def comparison_parts(comparison: CostComparison) -> Iterator[Any]:
     """The whole before and after, then the modules that change."""
     before, after, change = comparison.before.total, comparison.after.total, comparison.change
     table = _table("", ("before", "after", "change", "%"))
-    for quantity in (*QUANTITIES, "intensity"):
-        if quantity == "intensity":
-            table.add_row("FLOP/byte", *(_short_intensity(c) for c in (before, after)), "", "")
-            continue
+    for quantity in QUANTITIES:
         values = [getattr(costs, quantity) for costs in (before, after, change)]
         title = f"bytes {TITLES[quantity]}" if quantity == "written" else TITLES[quantity]
         cells = [short(v) or "0" for v in values]
         table.add_row(title, *cells[:2], _signed(values[2]), _percent(values[2], values[0]))
+    if isinstance(before.intensity, float) and isinstance(after.intensity, float):
+        table.add_row(TITLES["intensity"], *(_intensity_text(c) for c in (before, after)), "", "")
     yield table
     modules = {path: c for path, c in comparison.by_module.items() if path}
     if not modules:
@@ -182,7 +182,3 @@ def _percent(change: Dim | None, before: Dim | None) -> str:
     if not isinstance(change, int) or not isinstance(before, int) or not before or not change:
         return ""
     return f"{100 * change / before:+.2f}"
-
-
-def _short_intensity(costs: Costs) -> str:
-    return _intensity_text(costs) if isinstance(costs.intensity, float) else ""

@@ -63,7 +63,7 @@ class MemoryTimeline:
         time."""
         return sum(self.slots) if self.slots else max(self.held, default=0)
 
-    @property
+    @functools.cached_property
     def fullest(self) -> int:
         """The first step during which values hold the most."""
         return self.held.index(max(self.held)) if self.held else 0

@@ -109,28 +109,26 @@ def _planned(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
 
 
 def _stacked(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
+    """The largest values in order of their first step, on all smaller ones together."""
     shown = shown_buffers(timeline, _MOST_AREAS)
-    areas = [_Area(buffer, -1, []) for buffer in shown]
-    first = [-1] * len(shown)
+    first: dict[Buffer, int] = {}
+    spans: dict[Buffer, list[tuple[int, int]]] = {}
     rest: list[tuple[int, int]] = []
-    begins = {b: i for i, b in enumerate(shown)}
-    waiting, alive = iter(shown), list[Buffer]()
-    following = next(waiting, None)
+    begun = 0
+    alive: list[Buffer] = []
     for column, step in enumerate(columns):
-        while following is not None and following.first <= step:
-            alive.append(following)
-            following = next(waiting, None)
+        while begun < len(shown) and shown[begun].first <= step:
+            alive.append(shown[begun])
+            begun += 1
         alive = [b for b in alive if b.last >= step]
         low = timeline.held[step] - sum(b.nbytes for b in alive)
         rest.append((0, low))
         for buffer in alive:
-            number = begins[buffer]
-            if first[number] < 0:
-                first[number] = column
-            areas[number].spans.append((low, low + buffer.nbytes))
+            first.setdefault(buffer, column)
+            spans.setdefault(buffer, []).append((low, low + buffer.nbytes))
             low += buffer.nbytes
-    found = [_Area(a.buffer, at, a.spans) for a, at in zip(areas, first) if at >= 0]
-    return [_Area(None, 0, rest), *found] if any(high for _, high in rest) else found
+    areas = [_Area(buffer, first[buffer], spans[buffer]) for buffer in first]
+    return [_Area(None, 0, rest), *areas] if any(high for _, high in rest) else areas
 
 
 def _drawn(

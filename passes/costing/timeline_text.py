@@ -71,10 +71,9 @@ def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
 
 def shown_buffers(timeline: MemoryTimeline, most: int) -> list[Buffer]:
     """At most so many values, in order of time: those held at the peak, then the largest."""
-    at_peak = set(map(id, timeline.at(timeline.fullest)))
-    ordered = sorted(timeline.buffers, key=lambda b: (id(b) not in at_peak, -b.nbytes))
-    chosen = set(map(id, ordered[:most]))
-    return [b for b in timeline.buffers if id(b) in chosen]
+    ordered = sorted(timeline.buffers, key=lambda b: (not _is_at_peak(timeline, b), -b.nbytes))
+    chosen = set(ordered[:most])
+    return [b for b in timeline.buffers if b in chosen]
 
 
 def _is_at_peak(timeline: MemoryTimeline, buffer: Buffer) -> bool:
