@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite import ops
+from fxlite import dtypes, ops
 from fxlite.graph import Node
 from fxlite.passes.exact_casts import cast_of_cast
 from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
@@ -141,11 +141,16 @@ twice_is_once.counterexample(lambda x: np.floor(np.ceil(x * 2) / 2), "ops betwee
 def sign_is_lost(node: Node) -> Answer:
     """``abs(-x)`` is ``abs(x)``, ``square(-x)`` and ``square(abs(x))`` are ``square(x)``."""
     (x,) = node.args
-    return Call(node.target.name, x.args[0]) if is_call(x, "neg", "abs") else None
+    if not is_call(x, "neg", "abs"):
+        return None
+    if node.target.name == "abs" and dtype(x) in (None, dtypes.uint8):
+        return None  # of unsigned numbers, abs is no more than the identity: -1 is 255
+    return Call(node.target.name, x.args[0])
 
 
 sign_is_lost.example(lambda x: np.square(-x), x="f32[4]")
 sign_is_lost.counterexample(lambda x: np.exp(-x), "exp tells the signs apart", x="f32[4]")
+sign_is_lost.counterexample(lambda x: np.abs(-x), "-1 of u8 is 255, as is its abs", x="u8[4]")
 
 
 @node_rule("relu", "abs", register=False)
