@@ -118,7 +118,7 @@ class Recorder(Tracer):
         self.made.append(node)
         return Proxy(node, self)
 
-    def _adopt(self, value: Any, wish: str, is_parameter: bool) -> str:
+    def _adopt(self, value: Any, wish: str) -> str:
         path = unique_attribute(self.gm, f"{wish}_0")
         self.gm.set_attribute(path, value)
         return path

@@ -209,7 +209,7 @@ class Tracer:
         path = self.path_of_module(module)
         if path is None:
             wish = type(module).__name__.lower()
-            path = self._paths[id(module)] = adopt(self._adopted, self.root, module, wish)
+            path = self._paths[id(module)] = self._adopt(module, wish)
         return path
 
     @property
@@ -278,7 +278,7 @@ class Tracer:
         if known is None:
             path = self.path_of_module(module)
             if path is None:
-                target = adopt(self._adopted, self.root, value, name)
+                target = self._adopt(value, name)
             else:
                 target = f"{path}.{name}" if path else name
             known = self._attributes[id(value)] = (self._get_attr(target, value, wish), value)
@@ -287,11 +287,15 @@ class Tracer:
     def _get_attr(self, target: str, value: Any, wish: str | None = None) -> Node:
         return self.create_proxy("get_attr", target, (), {}, wish, type_of(value)).node
 
+    def _adopt(self, value: Any, wish: str) -> str:
+        """Give the graph's owner an array or module that the root does not have; its path."""
+        return adopt(self._adopted, self.root, value, wish)
+
     def _constant(self, value: np.ndarray[Any, Any]) -> Node:
         known = self._attributes.get(id(value))
         if known is not None and is_unchanged(self._adopted, known[0].target, value):
             return known[0]
-        target = adopt(self._adopted, self.root, np.array(value, subok=False), "constant")
+        target = self._adopt(np.array(value, subok=False), "constant")
         node = self._get_attr(target, value)
         self._attributes[id(value)] = (node, value)
         return node

@@ -12,6 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.passes.base import PassError
+from fxlite.passes.decompose import Recorder
 from tests.oracle import compare
 from tests.passes.helpers import calls, trace
 from tests.zoo import by_name
@@ -154,3 +155,17 @@ def test_expansion_that_does_not_end_is_an_error() -> None:
     finally:
         assert old is not None
         record.expansion(old)
+
+
+def test_a_constant_made_while_an_expansion_is_recorded_belongs_to_the_module() -> None:
+    gm = trace(lambda x: np.exp(x)).copy()
+    (exp,) = gm.graph.find_nodes(op="call_function", target="exp")
+    table = np.arange(4, dtype=np.float32)
+    new = Recorder(gm).run(exp, lambda arguments: arguments["x"] * table)
+    exp.replace_all_uses_with(new)
+    gm.graph.erase_node(exp)
+    gm.graph.lint(full=True)
+    x = np.ones((3, 4), np.float32)
+    assert np.array_equal(gm(x), x * table)
+    gm.undo()
+    assert calls(gm) == ["exp"] and not gm.state_dict()
