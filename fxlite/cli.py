@@ -8,9 +8,10 @@ or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the a
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fxlite.errors import FxliteError
@@ -165,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     compile.add_argument(
         "--force", action="store_true", help="write into a folder that holds other files, too"
     )
-    compile.set_defaults(run=_compile)
+    compile.set_defaults(run=_command("command", "compile_command"))
 
     diff = commands.add_parser(
         "diff", help="what changed from one program to another, or by running passes",
@@ -173,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _program_options(diff)
     _diff_options(diff)
-    diff.set_defaults(run=_diff)
+    diff.set_defaults(run=_command("diff_command", "diff_command"))
 
     check = commands.add_parser(
         "check", help="fail where a graph holds what it must not, or is larger than a limit",
@@ -181,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _program_options(check)
     _check_options(check)
-    check.set_defaults(run=_check)
+    check.set_defaults(run=_command("check_command", "check_command"))
 
     new_pass = commands.add_parser(
         "new-pass", help="write a pass (or a rule) that works, with examples and a test, to edit"
@@ -209,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compile the program after each pass, too, and compare: c, python or cuda",
     )  # fmt: skip
     _size_option(bisect, "to run compiled code with")
-    bisect.set_defaults(run=_bisect)
+    bisect.set_defaults(run=_command("bisect_command", "bisect_command"))
 
     profile = commands.add_parser(
         "profile", help="measure where the time of a call goes, beside the machine's limits"
@@ -223,14 +224,14 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
     )
-    profile.set_defaults(run=_profile)
+    profile.set_defaults(run=_command("profile_command", "profile_command"))
 
     blame = commands.add_parser(
         "blame", help="print a program's file with the time that each line takes"
     )
     _program_options(blame)
     _measuring_options(blame)
-    blame.set_defaults(run=_blame)
+    blame.set_defaults(run=_command("profile_command", "blame_command"))
 
     info = commands.add_parser("info", help="version, compiler, CPU, cache and devices")
     info.add_argument(
@@ -387,6 +388,16 @@ def _positive(text: str) -> int:
 
 
 # -- commands --------------------------------------------------------------------------------------
+def _command(module: str, function: str) -> Callable[[argparse.Namespace, Console], int]:
+    """A command whose body stands in a file of code generation, imported when it is run."""
+
+    def run(options: argparse.Namespace, console: Console) -> int:
+        found = getattr(importlib.import_module(f"fxlite.codegen.{module}"), function)
+        return int(found(options, console))
+
+    return run
+
+
 def _trace(options: argparse.Namespace, console: Console) -> int:
     from fxlite.console import print_code, show
     from fxlite.program_file import trace_program
@@ -449,48 +460,12 @@ def _doctor(options: argparse.Namespace, console: Console) -> int:
     return 0 if diagnosis else 1
 
 
-def _compile(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.command import compile_command
-
-    return compile_command(options, console)
-
-
-def _diff(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.diff_command import diff_command
-
-    return diff_command(options, console)
-
-
-def _check(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.check_command import check_command
-
-    return check_command(options, console)
-
-
 def _new_pass(options: argparse.Namespace, console: Console) -> int:
     from fxlite.passes.new_pass import new_pass, next_steps
 
     files = new_pass(options.name, options.output, options.rule)
     console.print(next_steps(options.name, *files), soft_wrap=True, markup=False)
     return 0
-
-
-def _bisect(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.bisect_command import bisect_command
-
-    return bisect_command(options, console)
-
-
-def _profile(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.profile_command import profile_command
-
-    return profile_command(options, console)
-
-
-def _blame(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.codegen.profile_command import blame_command
-
-    return blame_command(options, console)
 
 
 def _info(options: argparse.Namespace, console: Console) -> int:
