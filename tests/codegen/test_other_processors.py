@@ -1,0 +1,67 @@
+"""Saved C folders on other processors than this one, judged by their own self-tests.
+
+For aarch64 (NEON) they are built by a cross compiler and run by qemu's user emulation; besides, as
+every x86-64 machine can run them (SSE2). Both without OpenMP, which the emulation makes slow.
+Debian's packages: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import fxlite as fx
+from tests.zoo import ZOO
+
+
+@dataclass(frozen=True)
+class Processor:
+    """How to compile for a processor, and what to run its programs with."""
+
+    compiler: str
+    architecture: str
+    emulator: tuple[str, ...] = ()
+
+    def missing(self) -> str:
+        """The first program that is needed and not installed; empty if all are."""
+        needed = ("make", self.compiler, *self.emulator[:1])
+        return next((p for p in needed if shutil.which(p) is None), "")
+
+
+PROCESSORS = {
+    "aarch64": Processor(
+        "aarch64-linux-gnu-gcc", "-march=armv8-a", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+    ),
+    "x86-64": Processor("cc", "-march=x86-64"),
+}
+
+
+@pytest.mark.parametrize("entry", ZOO, ids=lambda p: p.name)
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_self_test_passes(name: str, entry, tmp_path: Path) -> None:
+    processor = PROCESSORS[name]
+    if missing := processor.missing():
+        pytest.skip(f"{missing} is not installed")
+    if not processor.emulator and platform.machine() != name.replace("-", "_"):
+        pytest.skip(f"this machine is no {name}")
+    program, types, _ = entry.make()
+    function = fx.compile(fx.symbolic_trace(program, *types), backend="c")
+    folder = tmp_path / "bundle"
+    function.save(folder)
+    test = f"{function.program.name}_selftest"
+    built = subprocess.run(
+        ["make", "-C", str(folder), test, f"CC={processor.compiler}", "OPENMP=",
+         f"CFLAGS=-O1 {processor.architecture}"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr[-4000:]
+    done = subprocess.run(
+        [*processor.emulator, f"./{test}"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "OK:" in done.stdout
