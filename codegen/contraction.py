@@ -107,9 +107,13 @@ def named(name: str, like: Var) -> Index:
 
 def dims_of(c: Contraction) -> list[str]:
     """Named dims that a contraction's addresses and sizes use."""
+    return sorted(dim.name for dim in _dim_vars(c))
+
+
+def _dim_vars(c: Contraction) -> set[DimVar]:
     extents = [v.extent for v in (*c.coordinates, *c.reduced)]
     indices = (*c.store, *(s for b in c.buffers for s in b.shape), *extents)
-    return sorted({a.name for i in indices for a in i.atoms() if isinstance(a, DimVar)})
+    return {a for i in indices for a in i.atoms() if isinstance(a, DimVar)}
 
 
 def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffer, dict[str, str]]:
@@ -128,7 +132,7 @@ def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffe
     if not new:
         return c, output, {}
     dims: dict[object, Index] = {
-        DimVar(d): Index.of(DimVar(new[d])) for d in dims_of(c) if d in new
+        d: Index.of(DimVar(new[d.name], d.facts)) for d in _dim_vars(c) if d.name in new
     }
     loops = {v: Var(v.name, v.extent.substitute(dims)) for v in (*c.coordinates, *c.reduced)}
     env = dims | {v: Index.of(w) for v, w in loops.items()}
@@ -148,11 +152,10 @@ def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffe
             b, name=new.get(b.name, b.name), shape=tuple(s.substitute(dims) for s in b.shape)
         )
 
-    a, b = moved(c.a), moved(c.b)
-    assert isinstance(a, Load) and isinstance(b, Load)
+    operands = tuple(o for o in map(moved, c.operands) if isinstance(o, Load))
     changed = replace(
         c, coordinates=tuple(loops[v] for v in c.coordinates),
-        reduced=tuple(loops[v] for v in c.reduced), a=a, b=b, value=moved(c.value),
+        reduced=tuple(loops[v] for v in c.reduced), operands=operands, value=moved(c.value),
         store=tuple(i.substitute(env) for i in c.store),
         buffers=tuple(moved_buffer(x) for x in c.buffers),
     )  # fmt: skip
@@ -180,10 +183,10 @@ class Epilogue:
         """Statements that finish and store one element."""
         value = expr.substitute_index(self.value, env)
         store = tuple(i.substitute(env) for i in self.store)
-        accumulator = Local(self.output.dtype.compute, total)
 
         def place(node: Expr) -> Expr:
-            return accumulator if isinstance(node, Local) and node.name == ACCUMULATOR else node
+            found = isinstance(node, Local) and node.name == ACCUMULATOR
+            return Local(node.dtype, total) if found else node
 
         nest = Nest(())
         final = nest.bind(expr.transform(value, place))

@@ -18,6 +18,7 @@ from fxlite import shapes
 from fxlite.errors import ArgumentError, ShapeError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule, check_inputs
+from fxlite.guards import fitting_sizes
 from fxlite.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -96,11 +97,18 @@ def make_cases(
     generator = np.random.default_rng(seed)
     tried = usual_sizes(names)
     tried[-1].update(sizes)
+    graph = module.graph
+    near = [fitting_sizes(graph.declared_dims, graph.guards, dims) for dims in tried]
+    last = tried[-1] if sizes or near[-1] is None else near[-1]  # sizes that are given are final
+    tried = [*(dims for dims in near[:-1] if dims is not None), last]
     cases = [_case(module, dims, {}, generator) for dims in tried]
     if data:
         dims = {**tried[-1], **fixed}
         cases.append(_case(module, dims, data, generator))
-    unique = {repr(c): c for c in cases}  # a repeated size is checked once
+    unique: dict[str, Case] = {}
+    for case in cases:  # a repeated size is checked once, where it comes last
+        unique.pop(repr(case), None)
+        unique[repr(case)] = case
     return [*unique.values()]
 
 

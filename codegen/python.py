@@ -19,8 +19,11 @@ function means the same as the op, with operators where the op has one, else as 
 
 from __future__ import annotations
 
+import itertools
+import linecache
 import os
 import re
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,8 @@ from fxlite.errors import CodegenError
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
+from fxlite.guards import OPPOSITE
+from fxlite.location import REGENERATED
 from fxlite.nn.module import Module, Parameter
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.text.line_breaking import wrap_code
@@ -44,6 +49,7 @@ from fxlite.types import TensorType, type_of
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
+_numbers = itertools.count()
 _MARK = "Written by fxlite"
 
 
@@ -81,9 +87,12 @@ def python_program(gm: GraphModule) -> Module:
     """The regenerated Python as a module that runs, with gm's weights; nothing is written."""
     gm = flattened(gm)
     source = python_source(gm)
-    filename = f"<fxlite python {gm.name}>"
+    filename = f"{REGENERATED}/{module_name(gm.name)}_{next(_numbers)}.py"
     namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
     exec(compile(source, filename, "exec"), namespace)
+    lines = source.splitlines(keepends=True)
+    linecache.cache[filename] = (len(source), None, lines, filename)  # a trace reads its checks
+    weakref.finalize(namespace[class_name(gm.name)], linecache.cache.pop, filename, None)
     made: Module = namespace[class_name(gm.name)]()
     made.load_state_dict(weight_arrays(gm))
     return made.eval()
@@ -265,6 +274,7 @@ class _Source:
         shown = ""
         for line in self._rebound():
             lines.append(f"        {line}")
+        lines += self._checks()
         for node in self.graph.nodes:
             if node.op in ("placeholder", "get_attr") or node in self.names.unpacked:
                 continue
@@ -289,6 +299,22 @@ class _Source:
             if self.names[node] != self.names.parameters[node]:
                 yield f"{self.names[node]} = {self.names.parameters[node]}"
         yield from dim_lines(self.graph, self.names)
+
+    def _checks(self) -> Iterator[str]:
+        """What the named dims must fulfil, and where the program or fx.dims says so."""
+        shown = ""
+        for guard in self.graph.conditions():
+            place, said = guard.loc, "declared by fx.dims"
+            if place is not None:
+                said = _safe(f"{place.short}: {place.expression}").removesuffix(":")
+            if said != shown:
+                yield f"        # {said}"
+            shown = said
+            left, right = (self.print.dim(side) for side in (guard.left, guard.right))
+            given = ", ".join(f"{name}={{{name}}}" for name in sorted(guard.names))
+            by = "" if place is None else f" by {_safe(place.short)}"
+            yield f"        if {left} {OPPOSITE[guard.relation]} {right}:"
+            yield f'            raise ValueError(f"{guard} is required{by}; got {given}")'
 
     def _line(self, node: Node) -> list[str]:
         """``relu = F.relu(linear)  # f32[B,10]``, broken at 100 columns."""

@@ -164,8 +164,11 @@ def _is_one_bracket(text: str) -> bool:
 
 
 def dim_lines(graph: Graph, names: Names) -> Iterator[str]:
-    """``B = x.shape[0]`` for every named dim that an attribute uses."""
-    needed = frozenset[str]().union(*(shapes.names(list(n.kwargs.values())) for n in graph.nodes))
+    """``B = x.shape[0]`` for every named dim that an attribute or a condition uses."""
+    needed = frozenset[str]().union(
+        *(shapes.names(list(n.kwargs.values())) for n in graph.nodes),
+        *(guard.names for guard in graph.conditions()),
+    )
     bound: set[str] = set()
     pending: list[tuple[Any, str]] = []
     for node in graph.placeholders:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from fxlite.errors import DTypeError
+
+if TYPE_CHECKING:
+    from fxlite.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,13 @@ class DType:
         """The dtype arithmetic is done in: half types are computed in float32 and rounded when
         stored, as NumPy does element by element."""
         return float32 if self.name in ("f16", "bf16") else self
+
+    def __getitem__(self, shape: Any) -> TensorType:
+        """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the dims' facts. Raises
+        ShapeError for what is no size."""
+        from fxlite.types import TensorType, checked_shape
+
+        return TensorType(checked_shape(shape if isinstance(shape, tuple) else (shape,)), self)
 
     def __repr__(self) -> str:
         return self.name

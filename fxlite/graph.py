@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite import shapes
-from fxlite.errors import GraphError
+from fxlite.dim_conditions import DimConditions
+from fxlite.errors import GraphError, ShapeError
 from fxlite.immutable_collections import immutable_dict
 from fxlite.location import Location, Scope, here
 from fxlite.node import (
@@ -27,22 +28,25 @@ from fxlite.node import (
     stored_args,
     stored_kwargs,
 )
-from fxlite.node_store import NodeList, NodeStore, add_user, is_container
+from fxlite.node_store import NodeList, add_user, is_container
 from fxlite.op import Op, as_op
 from fxlite.paused_gc import paused_gc
+from fxlite.retype import retype
+from fxlite.size_conflict import explained
 from fxlite.types import TensorType
 
 if TYPE_CHECKING:
     from fxlite.nn.module import Module
     from fxlite.pytree import Interface
     from fxlite.query.search import QueryMatch
+    from fxlite.size_origin import SizeOrigin
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
 
 OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
 
-class Graph(NodeStore):
+class Graph(DimConditions):
     """Nodes in execution order. Make one by tracing, or node by node."""
 
     def __init__(self, owning_module: Module | None = None) -> None:
@@ -132,6 +136,10 @@ class Graph(NodeStore):
         """Make, type and insert a node whose arguments are in stored form."""
         if op != "call_function":
             args = stored_args(args)
+        elif kwargs and self.declared_dims:
+            kwargs = self._with_own_dims(kwargs)
+        if op == "placeholder" and isinstance(type, TensorType):
+            type = self._declare_dims_of(target, type)
         if type is None:
             type = self._infer(op, target, args, kwargs)
         if origin is None:
@@ -255,14 +263,29 @@ class Graph(NodeStore):
         """Assign arguments in stored form; the types that depend on them follow."""
         if node.op != "call_function":
             args, kwargs = stored_args(args), stored_kwargs(kwargs)
+        elif kwargs and self.declared_dims:
+            kwargs = self._with_own_dims(kwargs)
         self._check_owner(args, kwargs)
-        start = len(self.journal.records)
-        self._assign(node, args, stored_kwargs(kwargs))
-        try:
-            self._update_types(node)
-        except BaseException:
-            self.journal.take_back(start)
-            raise
+        with self._all_or_nothing():
+            self._assign(node, args, stored_kwargs(kwargs))
+            retype(self, node, (node,))
+
+    def _replace_uses(self, old: Node, new: Node, users: list[Node]) -> None:
+        """Make ``users`` read ``new`` in place of ``old``; their types follow when all of them do,
+        for two may be operands of one call."""
+
+        def swap(node: Node) -> Node:
+            return new if node is old else node
+
+        self._check_owner((new,), None)
+        with self._all_or_nothing():
+            for user in users:
+                args, kwargs = map_nodes(user._args, swap), user._kwargs
+                if user.op != "call_function":
+                    args, kwargs = stored_args(args), stored_kwargs(map_nodes(kwargs, swap))
+                self._assign(user, args, kwargs)
+            if new.type != old.type:
+                retype(self, old, users)
 
     def _set_bound_arguments(
         self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -284,7 +307,9 @@ class Graph(NodeStore):
                 return
             self._set_field(node, field, value)
             if field == "type":
-                self._update_users_types(node)
+                retype(self, node, node.users)
+            elif field == "target" and node.op in ("get_attr", "call_module"):
+                retype(self, node, (node,))
 
     def _retarget(self, node: Node, target: Any) -> None:
         """``node.target = op``: the arguments are bound to the new op's signature by position and
@@ -297,7 +322,10 @@ class Graph(NodeStore):
     # -- types -------------------------------------------------------------------------------
     def _infer(self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict) -> Any:
         if op == "call_function":
-            return target.type_of_call(args, kwargs)
+            try:
+                return target.type_of_call(args, kwargs)
+            except ShapeError as error:
+                raise explained(error, target, args, kwargs) from None
         if op == "output":
             return map_nodes(args[0], lambda n: n.type)
         if op == "get_attr" and self.owning_module is not None:
@@ -306,39 +334,19 @@ class Graph(NodeStore):
             return type_of(self.owning_module.get_attribute(target))
         return None
 
-    def _update_types(self, node: Node) -> None:
-        """Retype a node and, where its type changed, what depends on it."""
-        if node.op not in ("call_function", "output"):
-            return
-        new = self._infer(node.op, node.target, node._args, node._kwargs)
-        if new != node.type:
-            self._set_field(node, "type", new)
-            self._update_users_types(node)
+    def _retype_weights(self, target: str) -> None:
+        """The weight at a path was exchanged for one of another type."""
+        readers = self.find_nodes(op="get_attr", target=target)
+        if readers:
+            retype(self, readers[0], readers)
 
-    def _update_users_types(self, node: Node) -> None:
-        """Retype what depends on a node whose type changed: each dependent once, in an order in
-        which its inputs come first."""
-        waiting = {node: 0}  # dependents -> number of inputs among the dependents
-        work = [node]
-        while work:
-            for user in work.pop().users:
-                if user not in waiting:
-                    waiting[user] = 0
-                    work.append(user)
-                waiting[user] += 1
-        changed, ready = {node}, [node]
-        while ready:
-            current = ready.pop()
-            computed = current is not node and current.op in ("call_function", "output")
-            if computed and not changed.isdisjoint(current.all_input_nodes):
-                new = self._infer(current.op, current.target, current._args, current._kwargs)
-                if new != current.type:
-                    self._set_field(current, "type", new)
-                    changed.add(current)
-            for user in current.users:
-                waiting[user] -= 1
-                if waiting[user] == 0:
-                    ready.append(user)
+    def explain_size(self, node: Node, axis: int) -> SizeOrigin:
+        """Where the size of an axis comes from, back to the inputs and weights that decide it, with
+        the lines of the program: ``print(gm.graph.explain_size(node, 1))``. Raises GraphError for a
+        node without a type, ShapeError for an axis it does not have."""
+        from fxlite.size_origin import size_origin
+
+        return size_origin(node, axis)
 
     # -- checking and copying ------------------------------------------------------------------
     def lint(self, full: bool = False) -> None:
@@ -388,6 +396,8 @@ class Graph(NodeStore):
         set_prev(new._root, last)
         new._length, new._n_placeholders = self._length, self._n_placeholders
         new.interface = self.interface
+        new.declared_dims = dict(self.declared_dims)
+        new.specialized, new._guards = self.specialized, self._guards
         new._namer.taken = set(self._namer.taken)
         new._namer.counts = dict(self._namer.counts)
         if self._linted == self.journal.version:

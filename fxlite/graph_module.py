@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite import pytree
-from fxlite.errors import ArgumentError, DTypeError
+from fxlite import guards, pytree
+from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
 from fxlite.state import active_tracer
-from fxlite.types import TensorType, bind_dims
+from fxlite.types import TensorType, bind_dims, type_of
 
 if TYPE_CHECKING:
     from fxlite.summary import Summary
@@ -130,8 +130,20 @@ class GraphModule(Module):
 
     def set_attribute(self, target: str, value: Any) -> None:
         """Put a weight or module at a dotted path: a Parameter stays one, other arrays become
-        buffers."""
+        buffers. Nodes that read a weight in whose place one of another shape or dtype is put are
+        typed anew. Raises ShapeError or DTypeError, and changes nothing, where one does not fit."""
         parent, name = self._parent(target)
+        graph = self.__dict__.get("_graph")
+        if graph is None or isinstance(value, Module) or name in parent._modules:
+            self._put(parent, name, value)
+            return
+        before = parent._parameters.get(name, parent._buffers.get(name))
+        with graph._all_or_nothing():
+            self._put(parent, name, value)
+            if before is not None and type_of(before) != type_of(value):
+                graph._retype_weights(target)
+
+    def _put(self, parent: Module, name: str, value: Any) -> None:
         self._note_entry(parent, name)
         if isinstance(value, Module):
             parent._modules[name] = value
@@ -359,6 +371,18 @@ class GraphModule(Module):
 
         return (from_bytes, (to_bytes(self),))
 
+    # -- named dims ------------------------------------------------------------------------------
+    def specialize(self, sizes: Mapping[str, Any] | None = None, /, **named: Any) -> GraphModule:
+        """``gm.specialize(T=128)``: a new module for fixed sizes, over the same weights. A size is
+        an int, or an expression in other named dims, ``T="2*S"``; what is known of T is then
+        required of that.
+
+        Raises ArgumentError for names that no input has, and for sizes that break a guard or the
+        facts of a dim."""
+        from fxlite.specialize import specialize
+
+        return specialize(self, {**(sizes or {}), **named})
+
     # -- text ------------------------------------------------------------------------------------
     def print_readable(self, print_output: bool = True) -> str:
         """Print (and return) the module as a readable class."""
@@ -406,12 +430,16 @@ def check_inputs(
     values: Mapping[str, Any],
     labels: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, int]:
-    """Check arrays against the declared types before anything runs; returns the named dims' values.
+    """Check arrays against the declared types, and the named dims against the graph's guards,
+    before anything runs; returns the named dims' values.
     ``labels`` are what the caller calls the inputs, where that is not their target.
 
-    Raises DTypeError (dtype, not an array) or ShapeError (rank, dims), naming the input."""
+    Raises DTypeError (dtype, not an array) or ShapeError (rank, dims, guards), naming the input or
+    the line that requires something."""
     pairs: list[tuple[str, TensorType, tuple[int, ...]]] = []
+    graph: Graph | None = None
     for node in placeholders:
+        graph = node.graph
         declared, value = node.type, values[node.target]
         if not isinstance(declared, TensorType):
             continue
@@ -427,4 +455,13 @@ def check_inputs(
                 f"{label}.astype({declared.dtype.long_name!r})"
             )
         pairs.append((f"{name}: {label}", declared, value.shape))
-    return bind_dims(pairs)
+    try:
+        sizes = bind_dims(pairs)
+    except ShapeError as error:
+        if graph is None or not graph.specialized:
+            raise
+        said = ", ".join(f"{n} was specialized to {v}" for n, v in graph.specialized.items())
+        raise ShapeError(f"{error} ({said})") from None
+    if graph is not None and graph.guards:
+        guards.check(graph.guards, sizes, name)
+    return sizes

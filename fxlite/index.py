@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import sympy
 
 from fxlite import shapes
+from fxlite.symbols import NO_FACTS, Facts, FloorDiv, facts_of
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,10 @@ class Var:
 
 @dataclass(frozen=True)
 class DimVar:
-    """A named dim, ``>= 0``."""
+    """A named dim, ``>= 0``, and what else is known of its values."""
 
     name: str
+    facts: Facts = NO_FACTS
 
 
 @dataclass(frozen=True)
@@ -411,7 +413,7 @@ def _from_sympy(value: Any) -> Index:
     if value.is_Integer:
         return Index.of(int(value))
     if value.is_Symbol:
-        return Index.of(DimVar(value.name))
+        return Index.of(DimVar(value.name, facts_of(value)))
     args = value.args
     if value.is_Add:
         return functools.reduce(lambda x, y: x + y, (_from_sympy(a) for a in args))
@@ -419,7 +421,7 @@ def _from_sympy(value: Any) -> Index:
         return functools.reduce(lambda x, y: x * y, (_from_sympy(a) for a in args))
     if value.is_Pow and args[1].is_Integer and int(args[1]) > 0:
         return functools.reduce(lambda x, y: x * y, [_from_sympy(args[0])] * int(args[1]))
-    if isinstance(value, shapes.FloorDiv):
+    if isinstance(value, FloorDiv):
         return _from_sympy(args[0]) // _from_sympy(args[1])
     if isinstance(value, sympy.Mod):
         return _from_sympy(args[0]) % _from_sympy(args[1])

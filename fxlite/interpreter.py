@@ -139,6 +139,7 @@ class Transformer(Interpreter):
         """The new GraphModule; the old one is left as it was."""
         made = self.module.copy()
         self.tracer.attach(made, Graph(made))
+        self.tracer.graph.take_conditions(self.graph)
         self.new_graph = self.tracer.graph
         self.env = {}
         token = active_tracer.set(self.tracer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -144,6 +144,10 @@ def _segment(code: CodeType, positions: Any) -> str:
     return " ".join(part.decode(errors="replace").strip() for part in encoded)
 
 
+#: Begins the file names of regenerated programs that are held in memory.
+REGENERATED = "<fxlite python>"
+
+
 def is_own_file(filename: str) -> bool:
     """True for files of fxlite itself."""
     known = _IS_OWN.get(filename)
@@ -185,9 +189,12 @@ def definition_of(function: Any) -> Location | None:
 
 
 def with_place(error: FxliteError, location: Location | None) -> FxliteError:
-    """The error with the line of the program that caused it; a TraceError names it already."""
+    """The error with the line of the program that caused it, before what it says of the origin of
+    its values; a TraceError names the line already."""
     if location is None or isinstance(error, TraceError):
         return error
-    made = type(error)(f"{error}\n  at {location}: {location.expression}")
-    made.details = Details(str(error), location)
+    known = error.details or Details(str(error))
+    lines = [known.problem, f"at {location}: {location.expression}", *known.origin.splitlines()]
+    made = type(error)("\n  ".join(lines))
+    made.details = replace(known, location=location)
     return made

@@ -220,11 +220,7 @@ class Node(NodeFields):
 
     def replace_input_with(self, old: Node, new: Node) -> None:
         """Read ``new`` wherever this node reads ``old``."""
-
-        def swap(n: Node) -> Node:
-            return new if n is old else n
-
-        self._set_arguments(map_nodes(self._args, swap), map_nodes(self._kwargs, swap))
+        self.graph._replace_uses(old, new, [self])
 
     def replace_all_uses_with(
         self,
@@ -245,9 +241,7 @@ class Node(NodeFields):
             for u in self.users
             if u is not replace_with and (not delete_user_cb or delete_user_cb(u))
         ]
-        with self.graph._all_or_nothing():
-            for user in changed:
-                user.replace_input_with(self, replace_with)
+        self.graph._replace_uses(self, replace_with, changed)
         return changed
 
     def is_impure(self) -> bool:

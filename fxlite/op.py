@@ -35,6 +35,7 @@ from fxlite.expr import ConstReader, Expr, MultiIndex, Reader
 from fxlite.index import Index
 from fxlite.samples import BadSample, Sample
 from fxlite.state import active_tracer
+from fxlite.symbols import symbol
 from fxlite.types import TensorType
 
 Tensor: TypeAlias = Any  # an array while running, a Proxy while tracing
@@ -99,6 +100,7 @@ class Op:
         self._body: Callable[..., Expr] | None = None
         self._expansion: Callable[..., Any] | None = None
         self._canonical: Callable[..., Any] | None = None
+        self._cost: Callable[..., Any] | None = None
         self.tensor_kinds: dict[str, str] = {
             p.name: str(p.annotation)
             for p in self.signature.parameters.values()
@@ -141,6 +143,12 @@ class Op:
         self._canonical = function
         return function
 
+    def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the number of arithmetic operations, a dim, of types and attributes as bound: for
+        a composite whose expansion is as long as a dim."""
+        self._cost = function
+        return function
+
     # -- facts -------------------------------------------------------------------------------
     @property
     def is_random(self) -> bool:
@@ -153,6 +161,10 @@ class Op:
     @property
     def has_expansion(self) -> bool:
         return self._expansion is not None
+
+    @property
+    def has_cost(self) -> bool:
+        return self._cost is not None
 
     def expand(self, arguments: Mapping[str, Any]) -> Any:
         """Run the expansion on proxies (or arrays)."""
@@ -348,6 +360,8 @@ class Op:
     def flops(self, bound: Mapping[str, Any], out: Any) -> Any:
         """Arithmetic operations of one call, as a dim: scalar functions applied per element (a
         multiply-add counts as 2), derived from the body; composites are summed after expansion."""
+        if self._cost is not None:
+            return shapes.normalize(self._cost(**bound))
         if self._body is None:
             return 0
         i = tuple(Index.of(expr.fresh_var(d)) for d in out.shape)
@@ -440,11 +454,11 @@ def to_dim(index: Index) -> shapes.Dim:
 
     def atom_dim(atom: Any) -> Any:
         if isinstance(atom, DimVar):
-            return shapes.symbol(atom.name)
+            return symbol(atom.name, atom.facts)
         if isinstance(atom, Quotient):
             return shapes.floordiv(to_dim(atom.a), to_dim(atom.b))
         if isinstance(atom, Remainder):
-            return sympy.Mod(to_dim(atom.a), to_dim(atom.b))
+            return shapes.remainder(to_dim(atom.a), to_dim(atom.b))
         if isinstance(atom, Extremum):
             function = shapes.minimum if atom.kind == "min" else shapes.maximum
             return function(to_dim(atom.a), to_dim(atom.b))

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fxlite import shapes
 from fxlite.errors import FxliteError
 from fxlite.files.serialize import load, load_safetensors
 from fxlite.graph_module import GraphModule
 from fxlite.location import is_own_file
 from fxlite.nn.module import Module, StateDictError
+from fxlite.symbols import Facts, symbol
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
 
@@ -48,6 +50,21 @@ def trace_program(
         shown = " ".join(f'--input "{name}=f32[...]"' for name in untyped)
         raise ProgramError(f"{text} needs types of its inputs: {shown}")
     return program, module
+
+
+def with_facts(
+    inputs: Sequence[tuple[str, Any]], facts: Sequence[tuple[str, Facts]]
+) -> list[tuple[str, Any]]:
+    """Pairs of name and type, with facts of their named dims. Raises ProgramError for a dim that no
+    type has."""
+    known = unique(facts, "--dim")
+    have = shapes.names([type.shape for _, type in inputs])
+    for name in known:
+        if name not in have:
+            listed = ", ".join(sorted(have)) or "there is none"
+            raise ProgramError(f"--dim {name}: no --input has that named dim ({listed})")
+    dims = {name: symbol(name, found) for name, found in known.items()}
+    return [(name, type.substitute(dims)) for name, type in inputs]
 
 
 def unique(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any]:

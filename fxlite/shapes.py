@@ -18,68 +18,46 @@ from typing import Any, TypeAlias
 import numpy as np
 import sympy
 
-from fxlite.errors import ParseError, ShapeError, TraceError
+from fxlite import proofs
+from fxlite.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.state import active_tracer
+from fxlite.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
 
 Dim: TypeAlias = Any  # int | sympy.Expr; sympy has no types to check against
 Shape: TypeAlias = tuple[Dim, ...]
 
 
-class FloorDiv(sympy.Function):  # type: ignore[misc]
-    """``a // b`` on dims; folds what is exact. (sympy's own floor of a fraction prints as one.)"""
-
-    nargs = (2,)
-    is_integer = True
-    precedence = 45  # for printing: below a product (50), so that 4*(H//2) keeps its parentheses
-
-    @classmethod
-    def eval(cls, a: Any, b: Any) -> Any:
-        if b == 1:
-            return a
-        if a.is_Integer and b.is_Integer:
-            return sympy.Integer(int(a) // int(b))
-        if b.is_Integer and int(b) > 0:
-            # (k*b*x + r) // b  ==  k*x + r // b  for any integer x
-            exact: list[Any] = []
-            rest: list[Any] = []
-            for term in sympy.Add.make_args(sympy.expand(a)):
-                coeff, _ = term.as_coeff_Mul()
-                (exact if coeff.is_Integer and int(coeff) % int(b) == 0 else rest).append(term)
-            if exact and not rest:
-                return sympy.Add(*exact) / b
-            if exact:
-                return sympy.Add(*exact) / b + FloorDiv(sympy.Add(*rest), b)
-            return None
-        quotient = sympy.cancel(a / b)
-        if sympy.denom(quotient) == 1:
-            return sympy.expand(quotient)
-        return None
-
-    def _eval_is_nonnegative(self) -> bool | None:
-        a, b = self.args
-        return True if a.is_nonnegative and (b.is_nonnegative or b.is_positive) else None
-
-    def _sympystr(self, printer: Any) -> str:
-        a, b = (printer.parenthesize(x, 50) for x in self.args)  # 50: precedence of a product
-        if not (self.args[1].is_Symbol or self.args[1].is_Integer):
-            b = f"({printer.doprint(self.args[1])})"
-        if self.args[0].is_Mul:
-            a = f"({printer.doprint(self.args[0])})"
-        return f"{a}//{b}"
+_OPTIONS = ("min", "max", "multiple_of")
 
 
-@functools.cache
-def symbol(name: str) -> Any:
-    """The named dim ``name``: a sympy symbol, integer and non-negative."""
-    if not name.isidentifier():
-        raise ParseError(f"a named dim must be an identifier, not {name!r}")
-    return sympy.Symbol(name, integer=True, nonnegative=True)
+def dims(
+    names: str,
+    *,
+    min: int | Mapping[str, int] | None = None,
+    max: int | Mapping[str, int] | None = None,
+    multiple_of: int | Mapping[str, int] | None = None,
+) -> Any:
+    """``B, T = fx.dims("B T", max=512)``: named dims to use in shapes and types, and what their
+    values fulfil. An option is for all of them, or a dict by name, ``max={"T": 512}``.
+
+    Facts decide comparisons while tracing and are checked when the program is called. Raises
+    ArgumentError for facts that no size fulfils."""
+    found = names.replace(",", " ").split()
+    made = []
+    for name in found:
+        facts: dict[str, Any] = {}
+        for option, given in zip(_OPTIONS, (min, max, multiple_of)):
+            if isinstance(given, Mapping):
+                if unknown := sorted(set(given) - set(found)):
+                    raise ArgumentError(f"{option} names {', '.join(unknown)}, not in {names!r}")
+                given = given.get(name)
+            if given is not None:
+                facts[_FIELDS.get(option, option)] = given
+        made.append(symbol(name, Facts(**facts)))
+    return made[0] if len(made) == 1 else tuple(made)
 
 
-def dims(names: str) -> Any:
-    """``B, T = fx.dims("B T")``: named dims to use in shapes and types."""
-    made = tuple(symbol(n) for n in names.replace(",", " ").split())
-    return made[0] if len(made) == 1 else made
+_FIELDS = {"min": "minimum", "max": "maximum"}
 
 
 def normalize(value: Any) -> Dim:
@@ -91,12 +69,18 @@ def normalize(value: Any) -> Dim:
     if isinstance(value, sympy.Expr):
         if value.is_Integer:
             return int(value)
-        if value.has(sympy.floor):  # B // 2 on sympy's own symbols
-            value = value.replace(sympy.floor, _floor_as_division)
-        return sympy.expand(value) if value.is_Add or value.is_Mul or value.is_Pow else value
+        return value if value.is_Symbol else _normal_form(value)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ShapeError(f"a dim is an int or a named dim, not {value!r} ({type(value).__name__})")
     return int(value.__index__())
+
+
+@functools.lru_cache(maxsize=4096)
+def _normal_form(value: Any) -> Any:
+    if value.has(sympy.floor):  # B // 2 on sympy's own symbols
+        value = value.replace(sympy.floor, _floor_as_division)
+    found = expanded(value) if value.is_Add or value.is_Mul or value.is_Pow else value
+    return int(found) if found.is_Integer else found
 
 
 def _floor_as_division(argument: Any) -> Any:
@@ -107,7 +91,10 @@ def equal(a: Dim, b: Dim) -> bool:
     """True if provably equal for all values of the named dims."""
     if a is b or (type(a) is int and type(b) is int):
         return bool(a == b)
-    return bool(a == b) or normalize(a - b) == 0
+    if a == b:
+        return True
+    difference = normalize(a - b)
+    return (type(difference) is not int and proofs.is_zero(difference)) or difference == 0
 
 
 def shapes_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
@@ -116,11 +103,13 @@ def shapes_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 
 
 def at_least(a: Dim, b: Dim) -> bool:
-    """True if ``a >= b`` is provable for all non-negative values of the named dims."""
+    """True if ``a >= b`` is provable for all values of the named dims."""
     difference = normalize(a - b)
     if type(difference) is int:
         return difference >= 0
-    return bool(difference.is_nonnegative)
+    if difference.is_nonnegative:
+        return True
+    return bool(fact_symbols(difference)) and proofs.never_negative(difference)
 
 
 def product(values: Iterable[Dim]) -> Dim:
@@ -136,6 +125,15 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if type(a) is int and type(b) is int:
         return a // b
     return normalize(FloorDiv(sympy.sympify(a), sympy.sympify(b)))
+
+
+def remainder(a: Dim, b: Dim) -> Dim:
+    """``a % b``, with the sign of b; 0 where b is known to divide a."""
+    if type(a) is int and type(b) is int:
+        return a % b
+    if type(b) is int and proofs.divides(b, a):
+        return 0
+    return normalize(sympy.Mod(a, b))
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
@@ -183,7 +181,8 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
     if isinstance(value, NamedDim):
         value = value.expr
     if isinstance(value, sympy.Expr):
-        return normalize(value.subs({symbol(k): v for k, v in env.items()}, simultaneous=True))
+        found = {s: env[s.name] for s in value.free_symbols if s.name in env}
+        return normalize(value.subs(found, simultaneous=True)) if found else normalize(value)
     return value
 
 
@@ -197,7 +196,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.FloorDiv: floordiv,
-    ast.Mod: lambda a, b: sympy.Mod(a, b),
+    ast.Mod: remainder,
     ast.Pow: lambda a, b: a**b,
 }
 _FUNCTIONS = {"Min": minimum, "Max": maximum, "min": minimum, "max": maximum}
@@ -220,7 +219,7 @@ def from_ast(node: ast.expr, text: str) -> Dim:
         if function is not None and len(node.args) >= 2 and not node.keywords:
             return functools.reduce(function, (from_ast(a, text) for a in node.args))
         if node.func.id == "Mod" and len(node.args) == 2:
-            return normalize(sympy.Mod(*(from_ast(a, text) for a in node.args)))
+            return remainder(*(from_ast(a, text) for a in node.args))
     raise ParseError(f"{ast.unparse(node)!r} in {text!r} is not a dim; write ints, names, + - * //")
 
 
@@ -264,6 +263,11 @@ class NamedDim:
             "use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a number in place "
             f"of {', '.join(sorted(names(self.expr)))}"
         )
+        if what.startswith(("the comparison", "if")):
+            instead += (
+                "; bounds in fx.dims(..., min=, max=, multiple_of=), or an assert before this "
+                "line, decide it for all sizes"
+            )
         tracer = active_tracer.get()
         if tracer is None:
             raise TraceError(f"{problem}\n  instead: {instead}")
@@ -279,7 +283,7 @@ class NamedDim:
         return float(self._number("float()"))
 
     def __bool__(self) -> bool:
-        return bool(self._number("if, while, and, or"))
+        return _decided(self.expr, "!=", 0, is_truth=True)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: with NumPy's ints a size
@@ -300,41 +304,35 @@ class NamedDim:
         return call_ufunc(tracer, ufunc, method, tuple(traced), kwargs)  # type: ignore[arg-type]
 
     def __eq__(self, other: object) -> bool:
+        return self._compare_equal("==", other)  # type: ignore[no-any-return]
+
+    def __ne__(self, other: object) -> bool:  # not the opposite of ==, which may be a guard
+        return self._compare_equal("!=", other)  # type: ignore[no-any-return]
+
+    def _compare_equal(self, relation: str, other: object) -> Any:
         if isinstance(other, NamedDim):
             other = other.expr
         if not isinstance(other, (int, sympy.Expr)):
             return NotImplemented
-        difference = normalize(self.expr - other)
-        if difference == 0:
-            return True
-        if type(difference) is int or difference.is_positive or difference.is_negative:
-            return False
-        return bool(self._number(f"the comparison {self.expr} == {other}"))
+        return _decided(self.expr, relation, own_dims(other))
 
     def __hash__(self) -> int:
         return hash(self.expr)
 
-    def _compare(self, other: Any, sign: str) -> bool:
-        other_expr = other.expr if isinstance(other, NamedDim) else other
-        low, high = (other_expr, self.expr) if sign in (">", ">=") else (self.expr, other_expr)
-        strict = sign in ("<", ">")
-        if at_least(high, low + 1 if strict else low):
-            return True
-        if at_least(low, high if strict else high + 1):
-            return False
-        return bool(self._number(f"the comparison {self.expr} {sign} {other_expr}"))
+    def _compare(self, relation: str, other: Any) -> bool:
+        return _decided(self.expr, relation, normalize(own_dims(other)))
 
     def __lt__(self, other: Any) -> bool:
-        return self._compare(other, "<")
+        return self._compare("<", other)
 
     def __le__(self, other: Any) -> bool:
-        return self._compare(other, "<=")
+        return self._compare("<=", other)
 
     def __gt__(self, other: Any) -> bool:
-        return self._compare(other, ">")
+        return self._compare(">", other)
 
     def __ge__(self, other: Any) -> bool:
-        return self._compare(other, ">=")
+        return self._compare(">=", other)
 
     def __add__(self, other: Any) -> Any:
         return _wrap_arithmetic(self, other, lambda a, b: a + b)
@@ -358,7 +356,7 @@ class NamedDim:
         return _wrap_arithmetic(self, other, lambda a, b: floordiv(b, a))
 
     def __mod__(self, other: Any) -> Any:
-        return _wrap_arithmetic(self, other, lambda a, b: sympy.Mod(a, b))
+        return _wrap_arithmetic(self, other, remainder)
 
     def __neg__(self) -> Any:
         return NamedDim(-self.expr)
@@ -367,14 +365,40 @@ class NamedDim:
         return str(self.expr)
 
 
+def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool:
+    """Whether a comparison holds; the tracer decides where that depends on the sizes."""
+    from fxlite.guards import decide
+
+    tracer = active_tracer.get()
+    known = () if tracer is None else tracer.graph.guards
+    answer = decide(left, relation, right, known)
+    if answer is None:
+        answer = None if tracer is None else tracer.check_of_sizes(left, relation, right, is_truth)
+    if answer is None:
+        what = "if, while, and, or" if is_truth else f"the comparison {left} {relation} {right}"
+        answer = bool(NamedDim(left)._number(what))
+    return answer
+
+
+def own_dims(value: Any) -> Any:
+    """A dim of a program that is being traced, with the symbols of the graph: ``T`` of
+    ``fx.dims("T")`` is the ``T`` of the inputs, whatever is known of that."""
+    tracer = active_tracer.get()
+    if tracer is None or not tracer.graph.declared_dims:
+        return value
+    return substitute(value, tracer.graph.declared_dims)
+
+
 def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
     if isinstance(b, NamedDim):
         b = b.expr
+    elif isinstance(b, sympy.Expr):
+        b = own_dims(b)
     elif hasattr(type(b), "__fx_record__"):
         return NotImplemented  # a traced value: its own operators take over
-    elif isinstance(b, float) or not (hasattr(b, "__index__") or isinstance(b, sympy.Expr)):
+    elif isinstance(b, float) or not hasattr(b, "__index__"):
         return NotImplemented
-    elif not isinstance(b, sympy.Expr):
+    else:
         b = int(b)
     return for_user(normalize(function(a.expr, b)))
 

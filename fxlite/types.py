@@ -18,6 +18,7 @@ from fxlite import dtypes, shapes
 from fxlite.dtypes import DType
 from fxlite.errors import DTypeError, ParseError, ShapeError
 from fxlite.shapes import Dim, Shape
+from fxlite.symbols import FactSymbol
 
 
 class TensorType:
@@ -118,6 +119,15 @@ def parse_type(text: str) -> TensorType:
     return TensorType(tuple(shape), dtype)
 
 
+def checked_shape(sizes: tuple[Any, ...]) -> Shape:
+    """Sizes in normal form. Raises ShapeError for a negative one and for what is no size."""
+    shape = tuple(map(shapes.normalize, sizes))
+    for dim in shape:
+        if type(dim) is int and dim < 0:
+            raise ShapeError(f"a shape has a negative size {dim}")
+    return shape
+
+
 def type_of(value: Any) -> TensorType:
     """The type of an array, a Python scalar (f64, i64 or bool), type text or a TensorType."""
     if isinstance(value, TensorType):
@@ -135,7 +145,8 @@ def bind_dims(
 
     ``pairs`` holds (input name, declared type, actual shape). A dim is solved from the first axis
     that is linear in it alone; every other axis is then checked. Raises ShapeError naming the
-    input, axis, expected and actual size."""
+    input, axis, expected and actual size, also for a value that the facts of a named dim
+    exclude."""
     env = dict(env or {})
     bound_by: dict[str, str] = {}
     pending: list[tuple[str, int, Dim, int, TensorType]] = []
@@ -154,6 +165,7 @@ def bind_dims(
                     )
             elif dim.is_Symbol and dim.name not in env:
                 env[dim.name] = int(size)
+                _check_facts(dim, int(size), f"{name}: axis {axis} is {size}, but")
                 bound_by[dim.name] = f"{name}.shape[{axis}]"
             else:
                 pending.append((name, axis, dim, int(size), declared))
@@ -172,6 +184,13 @@ def bind_dims(
                 f"{f' ({origin})' if origin else ''}, not {size}"
             )
     return env
+
+
+def _check_facts(dim: Any, value: int, start: str) -> None:
+    if isinstance(dim, FactSymbol):
+        required = dim.facts.broken_by(value)
+        if required is not None:
+            raise ShapeError(f"{start} {dim} must be {required} (declared by fx.dims)")
 
 
 def _solve(
@@ -193,7 +212,9 @@ def _solve(
                 raise ShapeError(
                     f"{name}: axis {axis} of {declared} is {value}; no {unknown[0]} gives {size}"
                 )
-            env[unknown[0].name] = (size - b) // a
+            env[unknown[0].name] = found = (size - b) // a
+            start = f"{name}: axis {axis} of {declared} is {size}, so {unknown[0]} is {found}, but"
+            _check_facts(unknown[0], found, start)
             bound_by[unknown[0].name] = f"{name}.shape[{axis}]"
             return size
     raise ShapeError(

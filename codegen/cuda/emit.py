@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.emit import c_name, entry_of, title_of
+from fxlite.codegen.c.calls import title_of
+from fxlite.codegen.c.emit import c_name, entry_of
 from fxlite.codegen.contraction import is_matrix_product
 from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
 from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels

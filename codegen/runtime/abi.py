@@ -10,8 +10,9 @@ raises the error that tells a user what to change.
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType
@@ -42,8 +43,10 @@ _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast
 
 # What `DimText.c` calls. Divisors are checked to be positive before these run.
 C_HELPERS = """\
+/* Quotient and remainder as Python has them, for b > 0: rounded down, not towards zero. */
 static inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 static inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
+
 static inline int64_t fx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t fx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 """
@@ -223,10 +226,45 @@ class Binding:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """`left relation right` must hold for the dims of a call; `reason` says so to the user."""
+
+    left: Dim
+    relation: str
+    right: Dim
+    reason: str
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The named dims it speaks of."""
+        sides = (side for side in (self.left, self.right) if isinstance(side, DimText))
+        return frozenset[str]().union(*(side.names for side in sides))
+
+    def holds(self, dims: Mapping[str, int]) -> bool:
+        """Whether it holds. Raises `ValueError` when a divisor is not positive."""
+        left, right = (
+            d if isinstance(d, int) else d.evaluate(dims) for d in (self.left, self.right)
+        )
+        return _RELATIONS[self.relation](left, right)
+
+    def c(self, prefix: str) -> str:
+        """The condition as C over `int64_t` variables named `prefix + dim`."""
+        sides = (str(d) if isinstance(d, int) else d.c(prefix) for d in (self.left, self.right))
+        return f" {self.relation} ".join(sides)
+
+
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "==": operator.eq,
+    "!=": operator.ne,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Entry:
     """The entry point of a compiled model: `NAME_run` and what may be passed to it.
 
-    `locations[where]` is the text for the place that `fx_error.where` names. Raises `ValueError`
+    `locations[where]` is the text for the place that `fx_error.where` names; `conditions` are what
+    the dims must fulfil. Raises `ValueError`
     when a dim cannot be solved from the input shapes, or when names clash.
     """
 
@@ -236,6 +274,8 @@ class Entry:
     dims: tuple[str, ...] = ()
     locations: tuple[str, ...] = ()
     single_output: bool = True
+    conditions: tuple[Condition, ...] = ()
+    note: str = ""  # ends the message for a wrong axis
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.dims):
@@ -314,6 +354,10 @@ def bind_arguments(
             if size != expected:
                 text = _expected_text(entry, dim, expected, dims)
                 raise ValueError(_axis_message(entry, spec, axis, text, size))
+    for condition in entry.conditions:
+        if not condition.holds(dims):
+            sources = _sources(entry, condition.names, dims)
+            raise ValueError(f"{entry.name}(): {condition.reason}; got {sources}")
     return [_ready(spec, array) for spec, array in zip(entry.inputs, arrays)], dims
 
 
@@ -382,17 +426,23 @@ def _ready(spec: ArgSpec, array: Array) -> Array:
 
 
 def _axis_message(entry: Entry, spec: ArgSpec, axis: int, expected: str, size: int) -> str:
-    return f"{_start(entry, spec)}: axis {axis} must be {expected}, got {size}"
+    note = f" ({entry.note})" if entry.note else ""
+    return f"{_start(entry, spec)}: axis {axis} must be {expected}, got {size}{note}"
 
 
 def _expected_text(entry: Entry, dim: Dim, value: int, dims: Mapping[str, int]) -> str:
     if isinstance(dim, int):
         return str(dim)
-    sources = []
-    for binding in entry.bindings:
-        if binding.dim in dim.names:
-            where = f"axis {binding.axis} of {entry.inputs[binding.argument].name!r}"
-            sources.append(f"{binding.dim} = {dims[binding.dim]} from {where}")
+    sources = _sources(entry, dim.names, dims)
     if dim.python in dims:
-        return f"{'; '.join(sources)}"
-    return f"{dim} = {value}" + (f" ({'; '.join(sources)})" if sources else "")
+        return sources
+    return f"{dim} = {value}" + (f" ({sources})" if sources else "")
+
+
+def _sources(entry: Entry, names: Collection[str], dims: Mapping[str, int]) -> str:
+    """`T = 7 from axis 1 of 'x'` for each of the dims."""
+    return "; ".join(
+        f"{b.dim} = {dims[b.dim]} from axis {b.axis} of {entry.inputs[b.argument].name!r}"
+        for b in entry.bindings
+        if b.dim in names
+    )

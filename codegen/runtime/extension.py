@@ -54,7 +54,8 @@ def _input_row(spec: ArgSpec) -> str:
 
 
 def _checks(entry: Entry) -> Iterator[str]:
-    """C that declares `dim_NAME` for each dim and goes to `done` unless every axis agrees."""
+    """C that declares `dim_NAME` for each dim and goes to `done` unless every axis agrees and
+    every condition holds."""
     solved = set()
     for binding in entry.bindings:
         yield from _solve(binding)
@@ -64,6 +65,14 @@ def _checks(entry: Entry) -> Iterator[str]:
             if (argument, axis) not in solved:
                 yield from _divisor_checks(dim)
                 yield f"if (view[{argument}].shape[{axis}] != {_c(dim)}) goto done;"
+    for condition in entry.conditions:
+        for side in (condition.left, condition.right):
+            yield from _divisor_checks(side)
+        yield f"if (!({condition.c('dim_')})) goto done; /* {_comment(condition.reason)} */"
+
+
+def _comment(text: str) -> str:
+    return text.replace("*/", "* /").replace("/*", "/ *")
 
 
 def _solve(binding: Binding) -> Iterator[str]:

@@ -88,6 +88,9 @@ def find_difference(
             return Difference(
                 f"{counts[0]} {kind} against {counts[1]}: ({names[0]}) against ({names[1]})"
             )
+    conditions = _condition_difference(graph_a, graph_b)
+    if conditions is not None:  # before types and sizes, which hold the facts
+        return conditions
     for with_types in (False, True):  # what causes a difference of types is told first
         walk = _Walk(weights, with_types)
         for kind in roots_a:
@@ -95,6 +98,16 @@ def find_difference(
                 found = walk.compare(one, other)
                 if found is not None:
                     return found
+    return None
+
+
+def _condition_difference(a: Graph, b: Graph) -> Difference | None:
+    """The first condition on named dims that only one of the graphs has."""
+    mine, theirs = a.conditions(), b.conditions()
+    for one, other, which in ((mine, theirs, "first"), (theirs, mine, "second")):
+        for guard in one:
+            if guard not in other:
+                return Difference(f"only the {which} graph says {guard.reason}")
     return None
 
 

@@ -6,7 +6,9 @@ In: a graph. Out: tables of what nodes share, and columns with one entry per nod
      "locations": [null, [file, line, function, expression]],
      "calls": [["call_function", "add", [{"input": 0}, 1], {}]],
      "name": ["add", ...], "call": [0, ...], "type": [1, ...], "scope": [0, ...], "loc": [0, ...],
-     "inputs": [...], "meta": {"add": {...}}, "interface": ...}
+     "inputs": [...], "meta": {"add": {...}}, "interface": ...,
+     "dims": {"T": [1, 512, 8]}, "guards": [["T <= 512", [file, line, function, check]]],
+     "specialized": {"B": 8}}
 
 The columns ``call``, ``type``, ``scope`` and ``loc`` are positions in the tables; ``{"input": 0}``
 is the first operand of a node, and ``inputs`` are the positions of the operands of all nodes, one
@@ -18,13 +20,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from keyword import iskeyword
 from typing import Any
 
-from fxlite import pytree
+from fxlite import guards, pytree, shapes
 from fxlite.errors import FileFormatError, FxliteError
 from fxlite.files.json_values import Operand, by_name, decode, encode
 from fxlite.graph import OPCODES, Graph, Node
@@ -32,6 +34,7 @@ from fxlite.graph_module import GraphModule
 from fxlite.immutable_collections import immutable, immutable_dict
 from fxlite.location import Location, Scope
 from fxlite.op import Op, lookup
+from fxlite.symbols import Facts, FactSymbol, symbol
 from fxlite.types import TensorType
 
 
@@ -115,6 +118,15 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     }  # fmt: skip
     if graph.interface is not None:
         data["interface"] = encode(pytree.to_data(graph.interface))
+    if graph.declared_dims:
+        data["dims"] = {
+            name: [dim.facts.minimum, dim.facts.maximum, dim.facts.multiple_of]
+            for name, dim in graph.declared_dims.items()
+        }
+    if graph.guards:
+        data["guards"] = [[str(guard), _location_data(guard.loc)] for guard in graph.guards]
+    if graph.specialized:
+        data["specialized"] = {n: encode(value) for n, value in graph.specialized.items()}
     return data
 
 
@@ -175,10 +187,13 @@ def rebuild(content: dict[str, Any]) -> Graph:
     """The graph from :func:`describe`. It passes lint, but for weights, which the caller checks.
 
     Raises FileFormatError, or what the type rules raise, for data that is not such a graph."""
-    types = [_type(entry) for entry in content["types"]]
+    graph = Graph()
+    _read_dims(graph, content)
+    own = graph.declared_dims
+    types = [_type(entry, own) for entry in content["types"]]
     scopes = [_scope(entry) for entry in content["scopes"]]
     places = [_location(entry) for entry in content["locations"]]
-    calls = [_call(entry) for entry in content["calls"]]
+    calls = [_call(entry, own) for entry in content["calls"]]
     names, inputs = content["name"], content["inputs"]
     columns = [content[column] for column in ("call", "type", "scope", "loc")]
     for column, table in zip((*columns, inputs), (calls, types, scopes, places, names)):
@@ -187,7 +202,6 @@ def rebuild(content: dict[str, Any]) -> Graph:
     if not all(map(str.isidentifier, names)):
         wrong = next(name for name in names if not name.isidentifier())
         raise FileFormatError(f"{wrong!r} cannot be the name of a value")
-    graph = Graph()
     made: list[Node] = []
     checked: set[tuple[int, ...]] = set()
     start = 0
@@ -218,6 +232,7 @@ def rebuild(content: dict[str, Any]) -> Graph:
             raise FileFormatError(f"the name {name!r} is used twice or not allowed")
         made.append(node)
     _check_ends(made, start == len(inputs))
+    _check_guards(graph)
     _read_meta(content["meta"], made)
     if "interface" in content:
         graph.interface = pytree.from_data(decode(content["interface"]))
@@ -225,12 +240,33 @@ def rebuild(content: dict[str, Any]) -> Graph:
     return graph
 
 
-def _call(entry: list[Any]) -> _Call:
-    """Check one call and bring it to canonical form."""
+def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
+    """What is known and required of the named dims."""
+    dims = {n: symbol(_line(n), Facts(*facts)) for n, facts in content.get("dims", {}).items()}
+    graph.declare_dims({n: d for n, d in dims.items() if isinstance(d, FactSymbol)})
+    graph.guards = [
+        guards.parse(text, _location(place)) for text, place in content.get("guards", ())
+    ]
+    graph.specialized = {_line(n): decode(v) for n, v in content.get("specialized", {}).items()}
+
+
+def _check_guards(graph: Graph) -> None:
+    """Every condition can be checked in a call."""
+    shown = [n.type.shape for n in graph.placeholders if isinstance(n.type, TensorType)]
+    known = shapes.names(shown)
+    for guard in graph.guards:
+        if unknown := sorted(guard.names - known):
+            raise FileFormatError(f"{guard}: {unknown[0]} is not a named dim of an input")
+
+
+def _call(entry: list[Any], own: Mapping[str, FactSymbol]) -> _Call:
+    """Check one call and bring it to canonical form. ``own``: the graph's named dims with facts."""
     op, target, args, kwargs = entry
     seen: list[int] = []
     args = tuple([decode(a, _operand(seen)) for a in args])
     kwargs = {k: decode(v, _operand(seen)) for k, v in kwargs.items()}
+    if own and op == "call_function":
+        kwargs = {k: shapes.substitute(v, own) for k, v in kwargs.items()}
     if op not in OPCODES:
         raise FileFormatError(f"unknown opcode {op!r}")
     if seen != list(range(len(seen))):
@@ -330,10 +366,21 @@ def _read_meta(content: dict[str, Any], nodes: list[Node]) -> None:
         by_name[name].meta = {k: decode(v, read) for k, v in entries.items()}
 
 
-def _type(entry: Any) -> Any:
+def _type(entry: Any, own: Mapping[str, FactSymbol]) -> Any:
     found = decode(entry)
     if not _is_type(found):
         raise FileFormatError(f"{entry!r} is not a type")
+    return _with_dims(found, own) if own else found
+
+
+def _with_dims(found: Any, own: Mapping[str, FactSymbol]) -> Any:
+    """A type with the graph's symbols."""
+    if isinstance(found, TensorType):
+        return found.substitute(own)
+    if isinstance(found, dict):
+        return {k: _with_dims(v, own) for k, v in found.items()}
+    if isinstance(found, (tuple, list)):
+        return type(found)(_with_dims(v, own) for v in found)
     return found
 
 

@@ -5,7 +5,8 @@ In: one tensor, an axis, bounds in dims (ints or named). Out: views; from slice_
 :func:`slice_bounds` is the one place where Python's slice rules meet named dims: a bound written as
 an int clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound written with named dims is
 taken as it is and checked when the program runs; a named axis that is sliced is taken to be not
-empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``.
+empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``; the tracer notes that as
+a guard (:mod:`fxlite.tracing.nonempty`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, expr, shapes
+from fxlite import dtypes, expr, proofs, shapes
 from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index
@@ -32,33 +33,8 @@ from fxlite.types import TensorType
 # -- proofs ----------------------------------------------------------------------------------------
 def never_negative(dim: Dim, nonempty: bool = False) -> bool:
     """True if the dim is provably >= 0 for all sizes; ``nonempty``: for all sizes but 0."""
-    if nonempty and isinstance(dim, sympy.Expr):
-        dim = dim.xreplace({s: s + 1 for s in dim.free_symbols})
-    return _never_negative(shapes.normalize(dim))
-
-
-@functools.lru_cache(maxsize=4096)
-def _never_negative(dim: Dim) -> bool:
-    if type(dim) is int:
-        return dim >= 0
-    if dim.is_nonnegative:
-        return True
-    dim = sympy.expand(dim)
-    atoms = dim.atoms(sympy.Min, sympy.Max, shapes.FloorDiv)
-    for atom in sorted(atoms, key=sympy.default_sort_key):
-        coeff = dim.coeff(atom)
-        if coeff == 0 or not coeff.is_Integer:  # inside another atom, or times a dim
-            continue
-        rest = dim - coeff * atom
-        if isinstance(atom, shapes.FloorDiv):  # (a - b + 1) / b <= a // b <= a / b
-            a, b = atom.args
-            if b.is_Integer:
-                bound = (a / b) if coeff < 0 else (a - b + 1) / b
-                return _never_negative(sympy.expand(rest + coeff * bound))
-            continue
-        enough = any if isinstance(atom, sympy.Min) == (coeff < 0) else all
-        return enough(_never_negative(sympy.expand(rest + coeff * a)) for a in atom.args)
-    return False
+    dim = shapes.normalize(dim)
+    return dim >= 0 if type(dim) is int else proofs.never_negative(dim, nonempty)
 
 
 def smaller(a: Dim, b: Dim) -> Dim:

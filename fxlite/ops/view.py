@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, expr, shapes
+from fxlite import dtypes, expr, proofs, shapes
 from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index, flatten, unflatten
@@ -51,8 +51,11 @@ def exact_quotient(total: Dim, part: Dim) -> Dim | None:
     """``total / part`` if that is a whole number for all sizes, else None."""
     if type(total) is int and type(part) is int:
         return total // part if part and total % part == 0 else None
-    quotient = sympy.cancel(sympy.sympify(total) / part)
-    return shapes.normalize(quotient) if sympy.fraction(quotient)[1] == 1 else None
+    (whole, by), back = proofs.in_multiples(total, part)
+    quotient = sympy.cancel(whole / by)
+    if sympy.fraction(quotient)[1] != 1:
+        return None
+    return shapes.normalize(quotient.xreplace(back) if back else quotient)
 
 
 # -- reshape ---------------------------------------------------------------------------------------
@@ -64,18 +67,22 @@ def resolve_shape(old: Shape, shape: Any) -> Shape:
     unknown = [a for a, d in enumerate(new) if type(d) is int and d == -1]
     if any(type(d) is int and d < -1 for d in new) or len(unknown) > 1:
         raise ShapeError(f"shape {new} may hold one -1 (to be solved) and no other negative size")
-    text = f"{_text(old)} ({total} elements) cannot be reshaped to {_text(new)}"
-    named = shapes.names((*old, *new))
-    hint = "; named dims must divide for all sizes: say 2*T for an even one" if named else ""
     if unknown:
         known = shapes.product(d for a, d in enumerate(new) if a != unknown[0])
         solved = None if type(known) is int and known == 0 else exact_quotient(total, known)
         if solved is None:
-            raise ShapeError(f"{text}: {known} does not divide {total}{hint}")
+            raise _no_reshape(old, new, f": {known} does not divide {total}")
         return tuple(solved if a == unknown[0] else d for a, d in enumerate(new))
     if not shapes.equal(total, shapes.product(new)):
-        raise ShapeError(f"{text} ({shapes.product(new)} elements){hint}")
+        raise _no_reshape(old, new, f" ({shapes.product(new)} elements)")
     return new
+
+
+def _no_reshape(old: Shape, new: Shape, why: str) -> ShapeError:
+    text = f"{_text(old)} ({shapes.product(old)} elements) cannot be reshaped to {_text(new)}{why}"
+    named = shapes.names((*old, *new))
+    hint = "; named dims must divide for all sizes: say 2*T for an even one" if named else ""
+    return ShapeError(text + hint)
 
 
 def _text(shape: Shape) -> str:

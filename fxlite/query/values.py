@@ -20,6 +20,7 @@ from fxlite import dtypes, shapes
 from fxlite.dtypes import DType
 from fxlite.errors import ParseError, QueryError
 from fxlite.shapes import Dim
+from fxlite.symbols import fact_symbols, symbol
 from fxlite.types import TensorType
 
 #: Attributes that are read off the type of a node's result.
@@ -61,9 +62,16 @@ class ShapePattern:
     @staticmethod
     def _same(wanted: tuple[Any, ...], dims: tuple[Dim, ...], sizes: Mapping[str, int]) -> bool:
         return len(wanted) == len(dims) and all(
-            w == "*" or shapes.equal(shapes.substitute(w, sizes), shapes.substitute(d, sizes))
-            for w, d in zip(wanted, dims)
+            w == "*" or shapes.equal(*_in_same_dims(w, d, sizes)) for w, d in zip(wanted, dims)
         )
+
+
+def _in_same_dims(wanted: Any, value: Any, sizes: Mapping[str, int]) -> tuple[Any, Any]:
+    """What a query says and what a graph has, with sizes in place of named dims; the other names of
+    the query mean the graph's dims, whatever is known of those."""
+    value = shapes.substitute(value, sizes)
+    known = {dim.name: dim for dim in fact_symbols(value)}
+    return shapes.substitute(wanted, {**known, **sizes}), value
 
 
 class Undecided(Exception):
@@ -160,7 +168,7 @@ def _from_ast(tree: ast.expr, text: str) -> Any:
 
 
 def _as_dim(value: Any) -> Any:
-    return shapes.symbol(value.text) if isinstance(value, Word) else value
+    return symbol(value.text) if isinstance(value, Word) else value
 
 
 def _is_number(value: Any) -> bool:
@@ -187,7 +195,7 @@ def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:
         return wanted in (value.name, value.long_name)
     if not (_is_number(value) and _is_number(wanted)):
         return type(value) is type(wanted) and bool(value == wanted)
-    value, wanted = shapes.substitute(value, sizes), shapes.substitute(wanted, sizes)
+    wanted, value = _in_same_dims(wanted, value, sizes)
     if isinstance(value, sympy.Expr) or isinstance(wanted, sympy.Expr):
         return bool(value == wanted) or shapes.normalize(value - wanted) == 0
     return bool(value == wanted)
@@ -212,7 +220,7 @@ def is_ordered(value: Any, sign: str, wanted: Any, sizes: Mapping[str, int]) -> 
         return bool(value) and all(is_ordered(item, sign, wanted, sizes) for item in value)
     if not _is_number(value):
         return False
-    value, wanted = shapes.substitute(value, sizes), shapes.substitute(wanted, sizes)
+    wanted, value = _in_same_dims(wanted, value, sizes)
     if not (isinstance(value, sympy.Expr) or isinstance(wanted, sympy.Expr)):
         return _COMPARE[sign](value, wanted)
     low, high = (wanted, value) if sign in (">", ">=") else (value, wanted)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from fxlite import shapes
 from fxlite.location import Location, Scope
+from fxlite.shapes import Dim
 from fxlite.types import TensorType, parse_type
 
 _WEIGHT = re.compile(r"([^\s,]+) (\w+(?:\[[^\]]*\])?)")
 _SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
 _PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
+_CHECK = re.compile(r"([^,]+?):(\d+)(?:: (.*))?")
 _SELF_PATH = re.compile(r"""self(?:\.\w+|\[\d+\]|\["[^"]*"\]|\['[^']*'\])+""")
 _STEP = re.compile(r"\w+")
 
@@ -55,3 +58,21 @@ def origin_of(comment: str) -> tuple[Scope | None, Location | None]:
     if found:
         scope = Scope(found[1], found[2])
     return scope, place
+
+
+def check_of(comment: str) -> Location | None:
+    """The place of a guard, from ``model.py:12: assert x.shape[1] <= 512``."""
+    found = _CHECK.fullmatch(comment)
+    if found is None:
+        return None
+    return Location(resolved=(found[1].strip(), int(found[2]), "", found[3] or ""))
+
+
+def specialized_dims(lines: Iterable[str]) -> dict[str, Dim]:
+    """The named dims that ``# specialized: T = 128`` says were replaced."""
+    for line in lines:
+        _, sign, said = line.partition("# specialized: ")
+        if sign and not line.partition("#")[0].strip():
+            pairs = (pair.partition(" = ") for pair in said.split(", "))
+            return {name: shapes.parse(value) for name, _, value in pairs}
+    return {}

@@ -5,7 +5,8 @@ line and what was expected there. The text is taken apart with :mod:`ast` and ne
 
 Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...)``, an operator on
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
-``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped.
+``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped;
+``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim.
 Types may be left out; where they stand, they must agree with the op's rule. The comment on the
 right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
 """
@@ -17,14 +18,21 @@ import math
 import textwrap
 from typing import Any
 
-from fxlite import shapes
+from fxlite import guards, shapes
 from fxlite.comparison.compare import types_equal
 from fxlite.errors import FxliteError, ParseError
 from fxlite.graph import Graph, Node
+from fxlite.guards import Guard
 from fxlite.location import Location, Scope
 from fxlite.op import REGISTRY, Op, lookup
 from fxlite.paused_gc import paused_gc
-from fxlite.text.comments import listed_weights, origin_of, weights_in
+from fxlite.text.comments import (
+    check_of,
+    listed_weights,
+    origin_of,
+    specialized_dims,
+    weights_in,
+)
 from fxlite.text.errors import cut, error_at, error_at_column
 from fxlite.types import TensorType, parse_type
 
@@ -75,9 +83,13 @@ class _Parser:
         function = body[0]
         self.weight_types = listed_weights(self.lines)
         self._reserve(function)
+        conditions = [s for s in function.body if isinstance(s, ast.Assert)]
+        self._declared_dims(conditions)
         self._placeholders(function)
+        self._guards(conditions)
         for statement in function.body:
-            self._statement(statement)
+            if not isinstance(statement, ast.Assert):
+                self._statement(statement)
         if self.graph._root._prev.op != "output":
             raise self.error(len(self.lines), "expected a last line: return value")
         return self.graph
@@ -114,6 +126,39 @@ class _Parser:
             args = () if default is None else (self._literal(default),)
             name = renamed.get(parameter.arg, parameter.arg)
             self._new(parameter, "placeholder", parameter.arg, args, {}, name, found)
+
+    # -- conditions on named dims ---------------------------------------------------------------
+    def _conditions(self, statement: ast.Assert, loc: Location | None = None) -> list[Guard]:
+        try:
+            return guards.from_ast(statement.test, ast.unparse(statement.test), loc)
+        except FxliteError as error:
+            raise self.error(statement, str(error)) from None
+
+    def _declared_dims(self, conditions: list[ast.Assert]) -> None:
+        """``assert 1 <= T <= 512  # declared``: facts of the named dims of the inputs."""
+        self.graph.specialized = specialized_dims(self.lines)
+        for statement in conditions:
+            if self._comment(statement) == "declared":
+                try:
+                    found = self._conditions(statement)
+                    dim = guards.facts_from(found, ast.unparse(statement.test))
+                except FxliteError as error:
+                    raise self.error(statement, str(error)) from None
+                self.graph.declare_dims({dim.name: dim})
+
+    def _guards(self, conditions: list[ast.Assert]) -> None:
+        """``assert T <= 512  # model.py:12: assert x.shape[1] <= self.max_len``"""
+        found: list[Guard] = []
+        for statement in conditions:
+            comment = self._comment(statement)
+            if comment != "declared":
+                place = check_of(comment or self._comment_before(statement))
+                found += self._conditions(statement, place)
+        for guard in found:
+            if unknown := sorted(guard.names - self.dims):
+                raise self.error(1, f"{guard}: {unknown[0]} is not a named dim of an input")
+        if found:
+            self.graph.guards = found
 
     # -- lines ---------------------------------------------------------------------------------
     def _statement(self, statement: ast.stmt) -> None:
@@ -157,16 +202,25 @@ class _Parser:
     def _read_origin(self, statement: ast.stmt) -> None:
         """Scope and location from the comment on the right or on the line before; without one they
         are those of the line before."""
-        end = statement.end_lineno or statement.lineno
-        comment = cut(self.lines[end - 1], statement.end_col_offset or 0, None).strip()
-        if not comment.startswith("#"):
-            comment = self.lines[statement.lineno - 2].strip()
-            if not comment.startswith("#") or origin_of(comment[1:].strip())[1] is None:
+        comment = self._comment(statement)
+        if not comment:
+            comment = self._comment_before(statement)
+            if origin_of(comment)[1] is None:
                 return
-        comment = comment[1:].strip()
         if comment not in self.origins:
             self.origins[comment] = origin_of(comment)
         self.origin = self.origins[comment]
+
+    def _comment(self, statement: ast.stmt) -> str:
+        """What stands behind a line's ``#``."""
+        end = statement.end_lineno or statement.lineno
+        text = cut(self.lines[end - 1], statement.end_col_offset or 0, None).strip()
+        return text[1:].strip() if text.startswith("#") else ""
+
+    def _comment_before(self, statement: ast.stmt) -> str:
+        """The comment on the line before."""
+        text = self.lines[statement.lineno - 2].strip()
+        return text[1:].strip() if text.startswith("#") else ""
 
     def _define(self, at: ast.stmt, name: str, value: ast.expr, declared: Any) -> None:
         node = self._expression(value, name, declared)
@@ -364,7 +418,8 @@ class _Parser:
             keys = [self._source(k) if k is not None else "" for k in value.keys]
             return dict(zip(keys, map(self._type, value.values)))
         try:
-            return parse_type(self._source(value))
+            found = parse_type(self._source(value))
+            return found.substitute(own) if (own := self.graph.declared_dims) else found
         except FxliteError as error:
             raise self.error(value, str(error)) from None
 

@@ -17,6 +17,7 @@ import sympy
 from fxlite import shapes
 from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node, nodes_in
+from fxlite.guards import facts_text
 from fxlite.text.line_breaking import wrap_code
 from fxlite.types import TensorType
 
@@ -153,9 +154,25 @@ def _head_lines(graph: Graph) -> Iterator[str]:
     yield from _dim_lines(graph)
 
 
+def condition_lines(graph: Graph) -> Iterator[tuple[str, str]]:
+    """(code, comment) of what a call's named dims must fulfil: ``assert T <= 512`` and where that
+    is said, ``declared`` for the facts of a named dim."""
+    for dim in graph.declared_dims.values():
+        yield f"assert {facts_text(dim)}", "declared"
+    for guard in graph.guards:
+        place, said = guard.loc, ""
+        if place is not None:
+            said = " ".join(f"{place.short}: {place.expression}".split()).removesuffix(":")
+        yield f"assert {guard}", said
+    if graph.specialized:
+        said = ", ".join(f"{n} = {v}" for n, v in graph.specialized.items())
+        yield "", f"specialized: {said}"
+
+
 def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
     yield from ((line, "") for line in _head_lines(graph))
+    yield from condition_lines(graph)
     annotation = _remembering(_annotation)
     scope_text = _remembering(lambda scope: str(scope) if scope is not None and scope.path else "")
     place_text = _remembering(lambda loc: loc.short if loc is not None else "")
@@ -177,11 +194,11 @@ def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
 
 
 def _dim_lines(graph: Graph) -> Iterator[str]:
-    """``B = x.shape[0]`` for every named dim that an attribute uses."""
+    """``B = x.shape[0]`` for every named dim that an attribute or a condition uses."""
     placeholders = [n for n in graph.placeholders if isinstance(n.type, TensorType)]
     if all(n.type.is_concrete for n in placeholders):
         return
-    needed: set[str] = set()
+    needed = set(graph.declared_dims).union(*(guard.names for guard in graph.guards))
     for node in graph.nodes:
         if node.kwargs:
             needed |= shapes.names(list(node.kwargs.values()))
@@ -228,8 +245,7 @@ def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
 def graph_text(graph: Graph) -> str:
     """Readable code, a type on every line, where it comes from on the right."""
     lines = [f"def forward({_signature(graph)}):", *_weights_comment(graph)]
-    for code, comment in _lines(graph):
-        lines.append(f"    {code}  # {comment}" if comment else f"    {code}")
+    lines += (f"    {_with_comment(code, comment)}" for code, comment in _lines(graph))
     return "\n".join(lines)
 
 
@@ -243,7 +259,7 @@ def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None)
         listed = [*listed[:weight_lines], f"    #    and {left_out} more"]
     lines = [*wrap_code(f"def forward({_signature(graph)}):", width), *listed]
     for code, comment in _lines(graph):
-        whole = f"    {code}  # {comment}" if comment else f"    {code}"
+        whole = f"    {_with_comment(code, comment)}"
         if len(whole) <= width:
             lines.append(whole)
             continue
@@ -251,6 +267,10 @@ def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None)
             lines.append(f"    # {comment}")
         lines += wrap_code(f"    {code}", width)
     return "\n".join(lines)
+
+
+def _with_comment(code: str, comment: str) -> str:
+    return "  ".join(part for part in (code, f"# {comment}" if comment else "") if part)
 
 
 _IMPORT = "from __future__ import annotations\n\n\n"
@@ -269,6 +289,7 @@ def executable_code(graph: Graph) -> str:
     show the readable text."""
     lines = [f"def forward({_signature(graph)}):", *_weights_comment(graph)]
     lines += [f"    {line}" for line in _head_lines(graph)]
+    lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph)]
     annotation_width = _remembering(lambda type: " " * len(_annotation(type)))
     deletions = _deletions(graph)
     for node in graph.nodes:

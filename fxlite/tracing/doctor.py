@@ -57,8 +57,7 @@ class Diagnosis:
         for number, p in enumerate(self.problems, 1):
             lines.append(Text.assemble((f"{number}. ", "bold"), (p.problem, "bold red")))
             lines.append(Text.assemble((f"   {p.location}  ", "dim"), (p.expression, "cyan")))
-            if p.origin:
-                lines.append(Text(f"   {p.origin}", style="dim"))
+            lines += [Text(f"   {line}", style="dim") for line in p.origin.splitlines()]
             if p.fix:
                 lines.append(Text.assemble("   instead: ", (p.fix, "green")))
         return Group(*lines)

@@ -49,8 +49,7 @@ class Problem:
 
     def __str__(self) -> str:
         lines = [self.problem, f"  at {self.location}: {self.expression}"]
-        if self.origin:
-            lines.append(f"  {self.origin}")
+        lines += [f"  {line}" for line in self.origin.splitlines()]
         if self.fix:
             lines.append(f"  instead: {self.fix}")
         return "\n".join(lines)

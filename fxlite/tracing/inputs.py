@@ -18,6 +18,7 @@ from typing import Any
 from fxlite import pytree
 from fxlite.errors import ArgumentError
 from fxlite.pytree import PH, Interface, Structure
+from fxlite.symbols import FactSymbol, ordered_facts
 from fxlite.types import type_of
 
 #: Makes a placeholder: (wished target, type or None) -> (target, proxy).
@@ -131,6 +132,28 @@ def make_inputs(
         else:
             made.arguments.append(value)
     return made
+
+
+def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
+    """The named dims with facts in the types of inputs, by name. A plain name in another type means
+    the same dim. Raises ArgumentError where two inputs declare one name differently."""
+    found: dict[str, FactSymbol] = {}
+    places: dict[str, str] = {}
+
+    def leaf(value: Any, path: str, keys: tuple[Any, ...]) -> Structure:
+        for dim in ordered_facts(getattr(value, "shape", ())):
+            known = found.setdefault(dim.name, dim)
+            first = places.setdefault(dim.name, path)
+            if known != dim:
+                raise ArgumentError(
+                    f"the named dim {dim} is declared twice: it is {known.facts} in the input "
+                    f"{first}, and {dim.facts} in {path}; use one fx.dims for both"
+                )
+        return pytree.LEAF
+
+    for name, value in declared.items():
+        pytree.structure_of(value, name, leaf)
+    return found
 
 
 _UNTYPED = object()  # no types are given at all

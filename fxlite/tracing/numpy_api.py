@@ -95,7 +95,7 @@ def call_ufunc(
 
 def _number(value: Any) -> Any:
     """sympy's dims, as ``fx.dims`` makes them, as sizes; everything else as it is."""
-    return shapes.for_user(value) if isinstance(value, sympy.Expr) else value
+    return shapes.for_user(shapes.own_dims(value)) if isinstance(value, sympy.Expr) else value
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -16,8 +16,11 @@ import numpy as np
 from fxlite import pytree, shapes
 from fxlite.errors import ShapeError
 from fxlite.graph import Node, map_nodes
+from fxlite.guards import remaining
 from fxlite.location import Scope
 from fxlite.shapes import Dim
+from fxlite.symbols import FactSymbol, symbol
+from fxlite.tracing.inputs import declared_dims
 from fxlite.tracing.memory import note_retraced
 from fxlite.tracing.proxy import Proxy
 from fxlite.types import TensorType, type_of
@@ -33,14 +36,47 @@ def retrace(
     """Trace a GraphModule as the root. Inputs that ``declared`` does not name keep their types.
 
     Raises ShapeError where a new type contradicts a size that the graph was made for."""
-    placeholders = module.graph.placeholders
-    types = {n.target: n.type for n in placeholders}
+    types = {n.target: n.type for n in module.graph.placeholders}
     given = {t: type_of(v) for t, v in module.flatten_inputs(declared, True).items()}
     baked = module.flatten_inputs(concrete, True)
     fixed = {t: type_of(v) for t, v in baked.items() if isinstance(v, np.ndarray)}
+    tracer.graph.declare_dims(kept_facts(types, {**given, **fixed}, given))
+    own = tracer.graph.declared_dims
+    given = {t: type.substitute(own) for t, type in given.items()}
     dims = _renamed_dims(module.name, types, {**given, **fixed})
+    _write(tracer, module, given, dims, baked)
+    interface = module.graph.interface
+    if interface is not None:
+        kept = tuple(p for p in interface.parameters if p[0] not in concrete)
+        tracer.graph.interface = pytree.Interface(kept, interface.result)
+
+
+def retrace_with_dims(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> None:
+    """Trace a GraphModule as the root with other sizes in place of its named dims.
+
+    Raises ShapeError where that breaks a guard or the facts of a dim, or a call does not fit."""
+    types = {n.target: n.type for n in module.graph.placeholders}
+    new = {t: type.substitute(dims) for t, type in types.items() if isinstance(type, TensorType)}
+    changed = {t: type for t, type in new.items() if type is not types[t]}
+    tracer.graph.declare_dims(kept_facts(types, changed, {}))
+    own = tracer.graph.declared_dims
+    _write(tracer, module, {}, {n: shapes.substitute(d, own) for n, d in dims.items()}, {})
+    tracer.graph.interface = module.graph.interface
+
+
+def _write(
+    tracer: Tracer,
+    module: GraphModule,
+    given: Mapping[str, TensorType],
+    dims: Mapping[str, Dim],
+    baked: Mapping[str, Any],
+) -> None:
+    """Record the module's whole graph, with the types given for some inputs, other dims in place of
+    its own, and values in place of some inputs."""
+    _require(tracer, module, dims)
+    tracer.graph.specialized = module.graph.specialized
     values: dict[Node, Any] = {}
-    for node in placeholders:
+    for node in module.graph.placeholders:
         if node.target in baked:
             values[node] = baked[node.target]
             continue
@@ -56,10 +92,6 @@ def retrace(
     made = tracer.create_node("output", "output", (tracer.create_arg(result),), {}, output.name)
     if output.meta:
         made.meta = dict(output.meta)
-    interface = module.graph.interface
-    if interface is not None:
-        kept = tuple(p for p in interface.parameters if p[0] not in concrete)
-        tracer.graph.interface = pytree.Interface(kept, interface.result)
 
 
 def call_graph_module(
@@ -76,6 +108,7 @@ def call_graph_module(
         if not (isinstance(v, Proxy) and v.node.type is None)
     }
     dims = _renamed_dims(module.name, types, actual)
+    _require(tracer, module, dims)
     outer = tracer.scope
     prefix = outer.path if outer is not None else ""
     known: dict[Scope, Scope] = {}
@@ -162,6 +195,7 @@ def _renamed_dims(
     """What the graph's named dims are in the new types. A size that was a number while tracing may
     be anywhere in the graph, so it must stay what it was."""
     dims: dict[str, Dim] = {}
+    known: dict[str, Dim] = {}
     pairs = [
         (target, declared[target], new)
         for target, new in given.items()
@@ -173,6 +207,7 @@ def _renamed_dims(
         for before, after in zip(old.shape, new.shape, strict=True):
             if getattr(before, "is_Symbol", False):
                 dims.setdefault(before.name, after)
+                known[before.name] = before
     for target, old, new in pairs:
         for before, after in zip(old.shape, new.shape, strict=True):
             expected = shapes.substitute(before, dims)
@@ -181,4 +216,27 @@ def _renamed_dims(
                     f"{name}: {target} was traced as {old}, so {new} does not fit: {after} where "
                     f"{expected} is expected; trace the program itself, with a named dim there"
                 )
-    return {n: d for n, d in dims.items() if not shapes.equal(shapes.symbol(n), d)}
+    return {n: d for n, d in dims.items() if not shapes.equal(known[n], d)}
+
+
+def kept_facts(
+    types: Mapping[str, Any], new: Mapping[str, Any], declared: Mapping[str, TensorType]
+) -> dict[str, FactSymbol]:
+    """The named dims with facts after a retrace: those of inputs that keep their types; those of
+    the new types; and a plain name in the place of a dim with facts has these from then on."""
+    found = declared_dims({t: type for t, type in types.items() if t not in new})
+    for target, type in new.items():
+        before = types.get(target)
+        for old, after in zip(getattr(before, "shape", ()), type.shape):
+            if isinstance(old, FactSymbol) and getattr(after, "is_Symbol", False):
+                found.setdefault(after.name, symbol(after.name, old.facts))
+    return found | declared_dims(declared)
+
+
+def _require(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> None:
+    """Let the tracer's graph require what the module requires of its named dims."""
+    graph = tracer.graph
+    conditions = module.graph.conditions()
+    if conditions:
+        env = {**graph.declared_dims, **dims}
+        graph.guards = (*graph.guards, *remaining(conditions, env, module.name))

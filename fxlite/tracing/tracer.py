@@ -15,16 +15,19 @@ from fxlite import dtypes, pytree
 from fxlite.errors import Details, FxliteError, TraceAttributeError, TraceError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
+from fxlite.guards import OPPOSITE, Guard
 from fxlite.location import Location, Scope, definition_of, here, with_place
 from fxlite.nn.module import Module
 from fxlite.op import Op, lookup
-from fxlite.shapes import NamedDim
+from fxlite.shapes import Dim, NamedDim
 from fxlite.state import active_tracer
 from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
-from fxlite.tracing.inputs import Inputs, make_inputs
+from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs
 from fxlite.tracing.leaf import leaf_paths, leaf_result_type
 from fxlite.tracing.memory import Writes, note_leaf_call, note_parts, note_view
+from fxlite.tracing.nonempty import nonempty_guards
 from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
+from fxlite.tracing.program_checks import running_check
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.wrapped import activate_wrapped_names
 from fxlite.types import TensorType, type_of
@@ -232,11 +235,20 @@ class Tracer:
             if op.shares_memory:
                 note_parts(parts, **bound)
             return parts
+        if op.name == "slice":
+            self._require_elements(bound)
         if op.shares_memory:
             note_view(proxy, op, bound)
         elif op.kind == "opaque":
             note_leaf_call(self, f"the function {op.name}", bound)
         return proxy
+
+    def _require_elements(self, bound: Mapping[str, Any]) -> None:
+        """A slice whose type is true for axes that are not empty."""
+        x = bound["x"]
+        found = nonempty_guards({**bound, "x": getattr(x, "node", x)}, self._place()[1])
+        if found:
+            self.graph.guards = (*self.graph.guards, *found)
 
     def _create_call(self, op: Op, bound: dict[str, Any]) -> Node:
         """What ``create_node`` does, for arguments that are bound and are nodes already."""
@@ -260,6 +272,20 @@ class Tracer:
         """Python needs a named size as a number: refused, unless a subclass has one to go on
         with."""
         raise self.error(problem, instead)
+
+    def check_of_sizes(
+        self, left: Dim, relation: str, right: Dim, is_truth: bool = False
+    ) -> bool | None:
+        """A comparison of named sizes that depends on their values (``is_truth``: ``if B % 2``):
+        where it is a check that the program makes, it becomes a guard of the graph, and the program
+        goes on as if it had passed; None where it is none."""
+        found = running_check(is_truth)
+        if found is None:
+            return None
+        wanted, place = found
+        guard = Guard(left, relation if wanted else OPPOSITE[relation], right, place)
+        self.graph.guards = (*self.graph.guards, guard)
+        return wanted
 
     def size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
         attributes = {"shape": (), "value": value.expr, "dtype": dtype}
@@ -374,6 +400,7 @@ class Tracer:
         self, root: Module | Callable[..., Any], declared: dict[str, Any], concrete: dict[str, Any]
     ) -> None:
         function = root.forward if isinstance(root, Module) else root
+        self.graph.declare_dims(declared_dims(declared))
         inputs = make_inputs(function, declared, concrete, self.placeholder)
         if isinstance(root, Module):
             result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)

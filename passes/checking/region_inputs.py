@@ -6,13 +6,14 @@ of :class:`Draw`, each a choice of sizes and of values, and the arrays of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fxlite import shapes
+from fxlite.symbols import fact_symbols
 from fxlite.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -56,19 +57,25 @@ class Draw:
         return "; ".join(p for p in parts if p)
 
 
-def draws(types: Iterable[Any], names: Iterable[str], special: bool) -> list[Draw]:
+def draws(types: Collection[Any], names: Iterable[str], special: bool) -> list[Draw]:
     """What a region is tried with, the most telling first: named dims odd and different; NaN and
     infinities, the limits of integers if ``special``; all dims 1; one of the first three 0; large
-    and different."""
+    and different. Where the facts of a dim exclude such a size, the nearest one is taken."""
     names = sorted(names)
-    odd = {name: 3 + 2 * i for i, name in enumerate(names)}
-    large = {name: 10 + 3 * i for i, name in enumerate(names)}
+    known = {s.name: s.facts for t in _flat(types) for s in fact_symbols(t.shape)}
+
+    def nearest(sizes: Mapping[str, int]) -> dict[str, int]:
+        return {n: known[n].nearest(size) if n in known else size for n, size in sizes.items()}
+
+    odd = nearest({name: 3 + 2 * i for i, name in enumerate(names)})
+    large = nearest({name: 10 + 3 * i for i, name in enumerate(names)})
     made = [Draw("odd", odd, "normal")]
     if special and any(not t.dtype.is_bool for t in _flat(types)):
         made.append(Draw("large", large, "special"))
     if names:
-        made.append(Draw("one", dict.fromkeys(names, 1), "normal"))
-        made += [Draw("zero", {**odd, name: 0}, "normal") for name in names[:3]]
+        made.append(Draw("one", nearest(dict.fromkeys(names, 1)), "normal"))
+        empty = [name for name in names[:3] if nearest({name: 0})[name] == 0]
+        made += [Draw("zero", {**odd, name: 0}, "normal") for name in empty]
     return [*made, Draw("large", large, "positive")]
 
 

@@ -26,6 +26,7 @@ from fxlite.comparison.compare import types_equal
 from fxlite.errors import ArgumentError, GraphError
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule
+from fxlite.guards import remaining
 from fxlite.passes.base import graph_pass
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -156,6 +157,10 @@ def _expand(
         )
     wishes: list[Wish] = []
     graph = gm.graph
+    conditions = child.graph.conditions()
+    if conditions:
+        known = {**graph.declared_dims, **env}
+        graph.guards = (*graph.guards, *remaining(conditions, known, node.describe()))
     with graph.inserting_before(node):
         for old in child.graph.nodes:
             if old.op == "output":

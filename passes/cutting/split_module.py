@@ -62,6 +62,7 @@ class _Outer:
     def make(self) -> GraphModule:
         """The outer GraphModule."""
         old = self.gm.graph
+        self.graph.take_conditions(old)
         output = old.output_node()
         outside = [n for n in old.nodes if n not in self.assignment]
         read = {u for n in outside for u in n.all_input_nodes if u.op == "get_attr"}

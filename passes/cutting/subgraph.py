@@ -219,6 +219,7 @@ def build(gm: GraphModule, region: Region, name: str) -> GraphModule:
     """A GraphModule of copies of the region's nodes over gm's weights. One output is returned as it
     is, several as a tuple."""
     graph = Graph()
+    graph.take_conditions(gm.graph, _sizes(region.inputs))
     values: dict[Node, Node] = {}
     taken: set[str] = set()
     last = reversed(region.inputs)
@@ -251,6 +252,12 @@ def build(gm: GraphModule, region: Region, name: str) -> GraphModule:
     made = GraphModule(holder, graph, name)
     made.training = gm.training
     return made
+
+
+def _sizes(inputs: Iterable[Node]) -> frozenset[str]:
+    """The named sizes that can be read off inputs."""
+    shown = shapes.names([n.type.shape for n in inputs if isinstance(n.type, TensorType)])
+    return shown - _unbound(inputs, frozenset())
 
 
 def _placeholder(graph: Graph, node: Node, taken: set[str], optional: bool) -> Node:

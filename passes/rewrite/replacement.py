@@ -73,6 +73,9 @@ class Replacement:
             traced = self.at(match.bindings)
         except FxliteError as error:
             return f"the replacement does not fit: {str(error).splitlines()[0]}"
+        required = traced.module.graph.guards
+        if not set(required) <= set(match.anchors[0].graph.guards):
+            return f"the replacement is for some sizes only: {required[0].reason}"
         for anchor, result in zip(match.anchors, traced.results):
             known = traced.is_typed and anchor.type is not None
             if known and result.type != anchor.type:
@@ -163,6 +166,9 @@ class Inserter:
         """New nodes in front of ``before`` with the scope and place of ``anchor``. Returns the
         results and the new nodes. Raises what the graph raises where a call does not fit."""
         graph = self.graph
+        required = traced.module.graph.guards
+        if required:  # of replace_pattern; a rule does not fire with guards that are new
+            graph.guards = (*graph.guards, *required)
         values: dict[Node, Any] = {}
         for node, name, index in traced.inputs:
             value = bindings[name]

@@ -1,0 +1,116 @@
+"""A traced program's own checks of its sizes: which comparison is one, and what it requires.
+
+In: the running frame of the user's program, at a comparison of named dims that cannot be decided.
+Out: the value that the check needs to go on (an ``assert`` passes, an ``if`` whose body only raises
+is not taken) and the place of the statement; None for every other use, where going on would choose
+a branch for all sizes.
+
+A check is recognized where the comparison is the whole test, or a part of it that must come out
+like that whatever the others say: ``a and b`` in an assert, ``a or b`` before a raise, ``not``, and
+chains such as ``1 <= T <= 512``. One inside of a ``try`` with handlers is none: the program may go
+on where it fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import linecache
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from fxlite import shapes
+from fxlite.location import REGENERATED, Location, is_own_file
+
+#: First line, last line, first column, column behind the last; columns count bytes, as in code
+#: objects.
+_Place = tuple[int | None, int | None, int | None, int | None]
+
+
+def running_check(is_truth: bool) -> tuple[bool, Location] | None:
+    """The check whose test the program evaluates now, called by a dunder of a NamedDim: (what the
+    comparison must give, the statement); None where it is none. ``is_truth``: what runs is no
+    comparison, but asks a size whether it is true."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in _CALLERS:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    file = frame.f_code.co_filename
+    if is_own_file(file) and not file.startswith(REGENERATED):
+        return None
+    # a jump has the place of its statement; that of the size is with the instruction before
+    position = frame.f_lasti // 2 - is_truth
+    place = next(itertools.islice(frame.f_code.co_positions(), position, None))
+    found = _checks(frame.f_code).get(place)
+    if found is None:
+        return None
+    wanted, line, text = found
+    code = frame.f_code
+    return wanted, Location(resolved=(code.co_filename, line, code.co_name, text))
+
+
+#: Files between a comparison in the program and this function.
+_CALLERS = frozenset((__file__, shapes.__file__, __file__.replace("program_checks", "tracer")))
+
+
+@functools.lru_cache(maxsize=256)
+def _checks(code: CodeType) -> dict[_Place, tuple[bool, int, str]]:
+    """Place of a part of a test -> (its value where the check passes, line and text of the
+    statement), for all checks in the file of a function. Empty where there is no source."""
+    lines = linecache.getlines(code.co_filename)
+    return _checks_of_file("".join(lines))
+
+
+@functools.lru_cache(maxsize=32)
+def _checks_of_file(source: str) -> dict[_Place, tuple[bool, int, str]]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return {}
+    found: dict[_Place, tuple[bool, int, str]] = {}
+    for statement in _checking_statements(tree):
+        is_assert = isinstance(statement, ast.Assert)
+        test = ast.get_source_segment(source, statement.test) or ast.unparse(statement.test)
+        text = " ".join(f"{'assert' if is_assert else 'if'} {test}".split())
+        for part, wanted in _required(statement.test, is_assert):
+            found[_place(part)] = wanted, statement.lineno, text + ("" if is_assert else ": raise")
+    return found
+
+
+def _checking_statements(tree: ast.AST) -> Iterator[ast.Assert | ast.If]:
+    work: list[ast.AST] = [tree]
+    while work:
+        node = work.pop()
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _only_raises(node)):
+            yield node
+        if isinstance(node, (ast.Try, ast.TryStar)) and node.handlers:
+            work += [*node.handlers, *node.orelse, *node.finalbody]
+        else:
+            work += ast.iter_child_nodes(node)
+
+
+def _only_raises(statement: ast.If) -> bool:
+    """True for a body that does nothing but prepare and raise an exception."""
+    *before, last = statement.body
+    return isinstance(last, ast.Raise) and all(
+        isinstance(s, (ast.Assign, ast.Expr)) for s in before
+    )
+
+
+def _required(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
+    """The parts of a test that must all have a certain value for it to be ``wanted``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _required(test.operand, not wanted)
+    elif isinstance(test, ast.BoolOp):
+        if isinstance(test.op, ast.And) is wanted:
+            for value in test.values:
+                yield from _required(value, wanted)
+    elif not (isinstance(test, ast.Compare) and len(test.ops) > 1 and not wanted):
+        yield test, wanted
+
+
+def _place(node: ast.expr) -> _Place:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset

@@ -1,0 +1,134 @@
+"""Types inferred anew from other inputs, and types compared with the arrays of a run.
+
+In: a GraphModule, traced with types or without. Out: :func:`shape_prop` gives a copy whose values
+have the types that follow from other input types; no program runs. :class:`ShapeProp` runs the
+graph on arrays, as torch.fx's class of that name does, and notes what each node really returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fxlite import dtypes
+from fxlite.dtypes import DType
+from fxlite.errors import DTypeError, ShapeError
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+from fxlite.guards import remaining
+from fxlite.interpreter import Interpreter
+from fxlite.passes.base import as_module
+from fxlite.retype import infer_types
+from fxlite.shapes import Dim
+from fxlite.tracing.inputs import declare
+from fxlite.tracing.retrace import kept_facts
+from fxlite.types import TensorType, type_of
+
+
+def shape_prop(
+    program: Any, *types: Any, inputs: Mapping[str, Any] | None = None, **named: Any
+) -> GraphModule:
+    """A copy over the same weights with every type inferred from the given input types:
+    ``shape_prop(gm, x="f32[B,3,H,W]")``; types, type text or example arrays, by position or name,
+    one whose name is also an option in ``inputs={...}``. Inputs that are not given keep their type,
+    and without any all types are checked against the rules.
+
+    Named dims that the graph has are replaced, also where it writes them (``x.reshape(B, -1)``); a
+    size that was a number in the trace and is written in the graph stays that number. Facts and
+    guards of named dims hold on. Raises
+    ShapeError or DTypeError for types that do not fit, naming the node, its line and where the
+    sizes come from, and ArgumentError for inputs that the program does not have."""
+    made = as_module(program).copy()
+    graph, conditions = made.graph, made.graph.conditions()
+    declared = declare(made.forward, types, {**(inputs or {}), **named}, {})
+    given = {t: type_of(v) for t, v in made.flatten_inputs(declared, True).items()}
+    placeholders = graph.placeholders
+    known = {node.target: node.type for node in placeholders}
+    graph.declared_dims = kept_facts(known, given, given)
+    given = {t: type.substitute(graph.declared_dims) for t, type in given.items()}
+    dims = _new_dims(placeholders, given)
+    new = {
+        node: given[node.target] if node.target in given else _substitute(node.type, dims)
+        for node in placeholders
+    }
+    infer_types(graph, new, dims)
+    graph.guards = remaining(conditions, {**graph.declared_dims, **dims}, made.name)
+    return made
+
+
+def _new_dims(placeholders: list[Node], given: Mapping[str, TensorType]) -> dict[str, Dim]:
+    """What the graph's named dims are in the new types."""
+    dims: dict[str, Dim] = {}
+    for node in placeholders:
+        new = given.get(node.target)
+        if new is None or not isinstance(node.type, TensorType) or new.rank != node.type.rank:
+            continue
+        for before, after in zip(node.type.shape, new.shape, strict=True):
+            if getattr(before, "is_Symbol", False):
+                dims.setdefault(before.name, after)
+    return dims
+
+
+def _substitute(type: Any, dims: Mapping[str, Dim]) -> Any:
+    return type.substitute(dims) if isinstance(type, TensorType) and dims else type
+
+
+class TensorMetadata(NamedTuple):
+    """An array of a run: ``stride`` in elements, as torch counts them."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    stride: tuple[int, ...]
+    nbytes: int
+
+
+class ShapeProp(Interpreter):
+    """``ShapeProp(gm).propagate(x)`` runs the graph and sets ``node.meta["tensor_meta"]`` to the
+    :class:`TensorMetadata` of each value (nested as the value is, None for what is no array).
+
+    Raises ShapeError or DTypeError, naming the node and its line, where a value is not what
+    ``node.type`` says at the sizes of this run."""
+
+    def propagate(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays, given as to the module; returns the program's result."""
+        return super().run(*args, **kwargs)
+
+    def run_node(self, node: Node) -> Any:
+        """Run, compare and note."""
+        value = super().run_node(node)
+        self._compare(node, node.type, value)
+        node.meta["tensor_meta"] = _metadata(value)
+        return value
+
+    def _compare(self, node: Node, declared: Any, value: Any) -> None:
+        if isinstance(declared, TensorType):
+            expected = declared.substitute(self.dims)
+            found = type_of(value)
+            if found is expected:
+                return
+            kind = DTypeError if found.shape == expected.shape else ShapeError
+            at_sizes = f", which is {expected} here" if expected is not declared else ""
+            made_at = f"\n  made at {node.loc}: {node.loc.expression}" if node.loc else ""
+            raise kind(
+                f"{node.describe()}: the value is {found}, but its type says {declared}{at_sizes}; "
+                f"correct the type rule of what computes it{made_at}"
+            )
+        if isinstance(declared, (tuple, list)):
+            for part, one in zip(declared, value, strict=True):
+                self._compare(node, part, one)
+        elif isinstance(declared, dict):
+            for key, part in declared.items():
+                self._compare(node, part, value[key])
+
+
+def _metadata(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        stride = tuple(step // value.itemsize for step in value.strides)
+        return TensorMetadata(value.shape, dtypes.dtype(value.dtype), stride, value.nbytes)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_metadata, value))
+    if isinstance(value, dict):
+        return {key: _metadata(part) for key, part in value.items()}
+    return None

@@ -1,0 +1,52 @@
+"""Slices whose type is true for axes that are not empty: what a call must fulfil, in every back
+end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+
+
+def guards(program: Any, type: Any) -> list[str]:
+    return [str(guard) for guard in fx.symbolic_trace(program, type).graph.guards]
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (lambda x: x[:, -1:], ["T >= 1"]), (lambda x: x[:, 1:] - x[:, :-1], ["T >= 1"]),
+        (lambda x: x[:, :1], ["T >= 1"]), (lambda x: x[:, -2:], []), (lambda x: x[:, :2], []),
+        (lambda x: x[:, 1:3], ["T >= 1"]), (lambda x: x[:1, 1:], ["B >= 1", "T >= 1"]),
+        (lambda x: x[:, :, 1:], []), (lambda x: x[:, : x.shape[0]], []), (lambda x: x[:, ::2], []),
+    ],
+)  # fmt: skip
+def test_what_is_required(program: Any, expected: list[str]) -> None:
+    """Where nothing is required, the type says what NumPy does, for empty axes too."""
+    gm = fx.symbolic_trace(program, "f32[B,T,4]")
+    assert sorted(map(str, gm.graph.guards)) == expected
+    x = np.zeros((0, 0, 4), np.float32)
+    if not expected:
+        fx.ShapeProp(gm).propagate(x)
+
+
+def test_a_fact_decides() -> None:
+    length = fx.dims("T", min=1)
+    assert guards(lambda x: x[-1:], fx.TensorType((length,), fx.float32)) == []
+
+
+def test_an_empty_axis_is_refused_with_the_line() -> None:
+    class Last(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return np.exp(x[:, -1:])
+
+    gm = fx.symbolic_trace(Last(), "f32[B,T,4]")
+    rule = r"T >= 1 is required by test_nonempty.py:\d+: x\[:, -1:\]; got T ?= ?0"
+    for function in (gm, fx.compile(gm, backend="c", threads=1), fx.Interpreter(gm).run):
+        assert function(np.ones((2, 3, 4), np.float32)).shape == (2, 1, 4)
+        with pytest.raises(ValueError, match=rule):
+            function(np.zeros((2, 0, 4), np.float32))
