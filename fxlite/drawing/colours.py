@@ -53,6 +53,7 @@ DTYPES: dict[str, Colour] = {
 }
 CHANGES: dict[str, Colour] = {
     "added": ("#c8f0cf", "#1f8a3b"),
+    "removed": ("#fbd5d5", "#b3202a"),
     "changed": ("#ffe9b0", "#c08a00"),
     "unchanged": ("#f6f7f8", "#b8c0c8"),
 }
@@ -126,11 +127,18 @@ def _by_dtype(outline: Outline, times: Any, changes: Any) -> Colours:
 
 
 def _by_time(outline: Outline, times: Mapping[str, float], changes: Any) -> Colours:
-    """A folded part has the time of all its copies."""
-    seconds = [0.0] * len(outline.nodes)
+    return by_share(outline, times, _seconds, "of the time")
+
+
+def by_share(
+    outline: Outline, amounts: Mapping[str, float], text: Callable[[float], str], of: str
+) -> Colours:
+    """Colours by share of a whole, from the amount of each node by its name; notes have amounts as
+    ``text`` writes them. A folded part has what all its copies have."""
+    own = [0.0] * len(outline.nodes)
     for place, node in enumerate(outline.nodes):
-        seconds[outline.drawn_as[place]] += times.get(node.name, 0.0)
-    sums = [0.0, *itertools.accumulate(seconds)]
+        own[outline.drawn_as[place]] += amounts.get(node.name, 0.0)
+    sums = [0.0, *itertools.accumulate(own)]
     total = sums[-1] or 1.0
 
     def share(part: Part) -> float:
@@ -140,12 +148,12 @@ def _by_time(outline: Outline, times: Mapping[str, float], changes: Any) -> Colo
         return next(c for most, c in SHARES if share(part) <= most or most == 1.0)
 
     def note(part: Part) -> str:
-        spent = sums[part.stop] - sums[part.start]
-        return f"{_seconds(spent)} · {_percent(share(part))}" if spent else ""
+        amount = sums[part.stop] - sums[part.start]
+        return f"{text(amount)} · {_percent(share(part))}" if amount else ""
 
     legend = tuple((f"≤ {100 * most:.0f} %", c) for most, c in SHARES[:-1])
-    legend += ((f"> {100 * SHARES[-2][0]:.0f} % of the time", SHARES[-1][1]),)
-    return Colours(colour, legend, note, f"{_seconds(sums[-1])} in all")
+    legend += ((f"> {100 * SHARES[-2][0]:.0f} % {of}", SHARES[-1][1]),)
+    return Colours(colour, legend, note, f"{text(sums[-1])} in all")
 
 
 def _percent(share: float) -> str:

@@ -12,6 +12,7 @@ mouse.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -29,7 +30,7 @@ LARGEST_PAGE = 20_000
 
 def page_text(drawn: Picture, heading: str) -> str:
     """The page as text."""
-    data = page_data(drawn)
+    data = page_data(drawn, room=LARGEST_PAGE)
     held = sum(part["kind"] == "node" for part in data["parts"])
     count = len(drawn.outline.nodes)
     legend, width = legend_row(drawn.colours.legend, 2)
@@ -43,7 +44,7 @@ def page_text(drawn: Picture, heading: str) -> str:
 <meta name="viewport" content="width=device-width">
 <title>{escape(heading)}</title>
 <style>
-{STYLE}{_resource("viewer.css")}</style>
+{STYLE}{viewer_style()}</style>
 </head>
 <body>
 <header>
@@ -64,29 +65,47 @@ it, and the title of an open one to close it. Drag to move, turn the wheel to zo
 </main>
 <footer>{key}{caption}</footer>
 <template id="marker"><svg>{MARKER}</svg></template>
-<script type="application/json" id="graph">{_json(data)}</script>
+{json_element("graph", data)}
 <script>
-{_resource("layout.js")}{_resource("viewer.js")}</script>
+{viewer_script()}
+fxViewer().load(JSON.parse(document.getElementById("graph").textContent));
+</script>
 </body>
 </html>
 """
+
+
+def viewer_script() -> str:
+    """JavaScript that draws pictures that are given as data: ``fxViewer().load(data)``."""
+    return _resource("layout.js") + _resource("viewer.js")
+
+
+def viewer_style() -> str:
+    """The style of a page with such a picture."""
+    return _resource("viewer.css")
 
 
 def _resource(name: str) -> str:
     return files("fxlite.drawing").joinpath(name).read_text(encoding="utf-8")
 
 
-def _json(data: Any) -> str:
-    """JSON that may stand in a script element."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+def json_element(name: str, data: Any) -> str:
+    """A script element that holds data and that no text in the data can end."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>'
 
 
-def page_data(drawn: Picture) -> dict[str, Any]:
+def page_data(
+    drawn: Picture,
+    more: Callable[[Part], Mapping[str, Any]] = lambda part: {},
+    room: int = LARGEST_PAGE,
+) -> dict[str, Any]:
     """The picture as plain data: ``parts`` in order, outer ones before what is in them, and
-    ``edges``, pairs of numbers of parts without children."""
+    ``edges``, pairs of numbers of parts without children.
+
+    ``more`` gives what is to be added to the data of a part; ``room``: parts at most."""
     found = drawn.outline
-    kept = _kept(found)
+    kept = _kept(found, room)
     numbers = {part: number for number, part in enumerate(kept)}
     owner = [-1] * len(found.nodes)
     parts = []
@@ -94,16 +113,15 @@ def page_data(drawn: Picture) -> dict[str, Any]:
         has_children = bool(part.children) and part.children[0] in numbers
         if not has_children:
             owner[part.start : part.stop] = [numbers[part]] * (part.stop - part.start)
-        parts.append(_part_data(drawn, part, numbers, has_children))
+        parts.append({**_part_data(drawn, part, numbers, has_children), **more(part)})
     edges = dict.fromkeys((owner[a], owner[b]) for a, b in found.node_edges())
     return {"parts": parts, "edges": [edge for edge in edges if edge[0] != edge[1]]}
 
 
-def _kept(found: Outline) -> list[Part]:
+def _kept(found: Outline, room: int) -> list[Part]:
     """The parts that fit on a page, in order: level by level until it is full."""
     kept = {found.root}
     level = [found.root]
-    room = LARGEST_PAGE
     while level:
         below = []
         for box in level:

@@ -1,27 +1,44 @@
-// The picture on the page: draws what is open, and answers to mouse, buttons and search.
+// The picture on the page: draws what is open, and answers to mouse, keys, buttons and search.
+//
+// In: `describe(element, part)`, which adds to the panel what it shows beside the part's details; may
+// be left out. Out: {load, redraw, show}: `load` takes a picture as data, `show` a part's number.
 "use strict";
 
-(() => {
-  const { parts, edges } = JSON.parse(document.getElementById("graph").textContent);
+const fxViewer = describe => {
   const SVG = "http://www.w3.org/2000/svg";
   const LINE_HEIGHT = 15, TITLE_WIDTH = 10.5 * 0.605, MOST_RESULTS = 200;
   const picture = document.getElementById("picture");
   const details = document.getElementById("details");
   const results = document.getElementById("results");
   const search = document.getElementById("search");
+  const intro = [...details.childNodes];
   const view = { x: 0, y: 0, scale: 1 };
+  let parts = [], edges = [], reads = [], readers = [], searched = [];
   let root = null, boxes = new Map(), chosen = -1, found = new Set(), groups = new Map();
 
-  parts.forEach((part, number) => { part.number = number; part.children = []; });
-  for (const part of parts) if (part.in >= 0) parts[part.in].children.push(part.number);
-  const reads = parts.map(() => []), readers = parts.map(() => []);
-  for (const [source, target] of edges) {
-    reads[target].push(source);
-    readers[source].push(target);
+  // Show another picture. What was chosen stays so if there is a part of that name.
+  function load(data) {
+    const label = chosen < 0 ? null : parts[chosen].label;
+    ({ parts, edges } = data);
+    parts.forEach((part, number) => { part.number = number; });
+    reads = parts.map(() => []);
+    readers = parts.map(() => []);
+    for (const [source, target] of edges) {
+      reads[target].push(source);
+      readers[source].push(target);
+    }
+    // The line is left out: it names the operands, too.
+    searched = parts.map(part => [part.label, part.title, ...part.texts.map(t => t[1]),
+      ...part.details.filter(d => d[0] !== "line").map(d => d[1])].join("\n").toLowerCase());
+    chosen = -1;
+    found = new Set();
+    const same = label === null ? -1 : parts.findIndex(part => part.label === label);
+    details.replaceChildren(...(same < 0 ? intro.map(node => node.cloneNode(true)) : []));
+    draw();
+    find();
+    fit();
+    if (same >= 0) show(same);
   }
-  // The line is left out: it names the operands, too.
-  const searched = parts.map(part => [part.label, part.title, ...part.texts.map(t => t[1]),
-    ...part.details.filter(d => d[0] !== "line").map(d => d[1])].join("\n").toLowerCase());
 
   // -- what is open -----------------------------------------------------------------------------
   function build() {
@@ -181,7 +198,9 @@
   function link(parent, number) {
     const made = add(parent, "a", parts[number].label);
     made.dataset.part = number;
+    made.tabIndex = 0;
     made.addEventListener("click", () => show(number));
+    made.addEventListener("keydown", event => { if (event.key === "Enter") show(number); });
   }
 
   function choose(number, redraw) {
@@ -200,6 +219,8 @@
       const cell = add(list, "dd", "");
       for (const other of others.slice(0, MOST_RESULTS)) link(cell, other);
     }
+    if (describe) describe(details, part);
+    details.parentElement.scrollTop = 0;
     if (redraw) mark();
   }
 
@@ -277,6 +298,19 @@
     if (event.key === "Enter" && found.size) show([...found][0]);
   });
 
-  draw();
-  fit();
-})();
+  picture.tabIndex = 0;
+  picture.addEventListener("keydown", event => {
+    const steps = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
+    const step = steps[event.key];
+    if (step) {
+      view.x += step[0];
+      view.y += step[1];
+      move();
+    } else if (event.key === "+" || event.key === "-") middle(event.key === "+" ? 1.3 : 1 / 1.3);
+    else if (event.key === "0") fit();
+    else return;
+    event.preventDefault();
+  });
+
+  return { load, redraw: draw, show };
+};

@@ -1,17 +1,13 @@
 """The HTML page of a graph: what it holds, and how it behaves in a real browser.
 
-``python -m pytest -m browser`` runs the tests that open it in a headless Chromium: a copy of the
-page gets a script that clicks and types, and writes what it saw into the page.
+``python -m pytest -m browser`` runs the tests that open it in a headless Chromium
+(:mod:`tests.browser`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
-from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +18,8 @@ import fxlite as fx
 from fxlite.drawing import draw, page
 from fxlite.drawing.picture import laid_out, picture
 from tests import models
+from tests.browser import Elements, browser, in_browser
 from tests.zoo.registry import by_name
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-
-
-class Elements(HTMLParser):
-    """Attributes and texts of a page, by tag."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.found[-1][0] if self.found else "", data))
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -109,48 +88,7 @@ def test_a_page_holds_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- in a browser ----------------------------------------------------------------------------------
-browser = pytest.mark.browser
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-
-HELPERS = """
-const $ = what => document.querySelector(what);
-const press = thing => thing.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-const names = () => [...document.querySelectorAll(".part")].map(
-  part => (part.querySelector(".name, .handle") || part).textContent);
-const part = name => [...document.querySelectorAll(".part")].find(
-  p => [...p.querySelectorAll(".name, .handle")].some(t => t.textContent.includes(name)));
-const type = text => {
-  $("#search").value = text;
-  $("#search").dispatchEvent(new Event("input", { bubbles: true }));
-};
-"""
-
-
-def in_browser(tmp_path: Path, text: str, script: str) -> Any:
-    """What ``script``, the body of a function, returns in the page."""
-    assert CHROMIUM is not None
-    probe = f"""<script>addEventListener("load", () => {{
-      let result;
-      try {{ result = (() => {{ {HELPERS} {script} }})(); }}
-      catch (error) {{ result = {{ error: String(error.stack) }}; }}
-      const made = document.createElement("pre");
-      made.id = "result";
-      made.textContent = JSON.stringify(result);
-      document.body.append(made);
-    }});</script>"""
-    file = tmp_path / "page.html"
-    file.write_text(text.replace("</body>", f"{probe}</body>"), encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800",
-               "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
-               "--dump-dom", file.as_uri()]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    found = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stderr[-2000:]
-    return json.loads(unescape(found[1]))
-
-
 @browser
-@needs_chromium
 def test_modules_open_and_close_on_a_click(tmp_path: Path) -> None:
     text = draw.to_html(models.traced("resnet18").graph, depth=1)
     seen = in_browser(tmp_path, text, """
@@ -171,7 +109,6 @@ def test_modules_open_and_close_on_a_click(tmp_path: Path) -> None:
 
 
 @browser
-@needs_chromium
 def test_search_finds_what_is_closed_and_leads_there(tmp_path: Path) -> None:
     text = draw.to_html(models.traced("resnet18").graph, depth=1)
     seen = in_browser(tmp_path, text, """
@@ -199,7 +136,6 @@ def test_search_finds_what_is_closed_and_leads_there(tmp_path: Path) -> None:
 
 
 @browser
-@needs_chromium
 def test_a_node_tells_about_itself(tmp_path: Path) -> None:
     seen = in_browser(tmp_path, draw.to_html(models.traced("gpt_block").graph), """
       press(part("softmax"));
@@ -216,7 +152,6 @@ def test_a_node_tells_about_itself(tmp_path: Path) -> None:
 
 
 @browser
-@needs_chromium
 def test_wheel_and_drag(tmp_path: Path) -> None:
     seen = in_browser(tmp_path, draw.to_html(models.traced("gpt_block").graph), """
       const place = () => $("#canvas").getAttribute("transform").match(/-?[\\d.]+/g).map(Number);
@@ -241,7 +176,6 @@ GRAPHS = ["bert", "lstm_tagger", "resnet18", "unet", "gpt_block", "transformer_b
 
 
 @browser
-@needs_chromium
 @pytest.mark.parametrize(("name", "depth"), [*((name, None) for name in GRAPHS), ("resnet18", 2)])
 def test_the_page_places_boxes_as_the_picture_does(
     tmp_path: Path, name: str, depth: int | None

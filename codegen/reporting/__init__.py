@@ -1,0 +1,1 @@
+"""One page that shows a model: graph, costs, times, memory, source and emitted kernels."""

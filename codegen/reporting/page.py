@@ -1,0 +1,273 @@
+"""A report as one HTML page that loads nothing from anywhere.
+
+In: a :class:`~fxlite.codegen.reporting.report.ModelReport`. Out: the page as text: tabs with the
+graph to explore, times, memory, modules, passes and the machine. Without scripts, and printed, the
+tabs stand below each other and the graph is a picture.
+
+All text of the program stands in the page escaped, or in a script element as JSON that cannot end
+it; ``report.js`` writes it as text only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from fxlite.codegen.reporting.report import ModelReport, Stage
+from fxlite.codegen.reporting.source import SourceLines
+from fxlite.codegen.reporting.stages import stage_data
+from fxlite.console import plain_text
+from fxlite.cost import short_text
+from fxlite.drawing.page import json_element, viewer_script, viewer_style
+from fxlite.drawing.svg import MARKER, STYLE, svg_text
+from fxlite.passes.ledger import ledger
+from fxlite.passes.profiling.flame import flame_svg
+from fxlite.passes.profiling.record import Profile, Row
+from fxlite.passes.profiling.tables import fact_lines, seconds_text
+from fxlite.roofs import Roofs, rate_text
+from fxlite.text.pretty import type_text
+
+#: Rows of a table of times; all are in the graph.
+MOST_ROWS = 100
+_WIDTH = 110  # columns of text tables
+#: What a browser may do on the page: nothing but show it.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_LANGUAGES = {"python": "NumPy", "c": "C"}
+
+
+def page_text(report: ModelReport) -> str:
+    """The page."""
+    source = SourceLines()
+    stages, pictures = zip(*(stage_data(report, s, source) for s in _stages(report)))
+    calls = report.program.calls if report.program is not None else ()
+    data = {
+        "stages": stages, "files": source.data(), "kernels": _kernels(report),
+        "functions": {call.function: call.text for call in calls},
+    }  # fmt: skip
+    tabs = {
+        "graph": _graph(svg_text(pictures[0])),
+        "time": "".join(_time(report)),
+        "memory": "".join(_memory(report)),
+        "modules": _pre(report.traced.module.summary().table(_WIDTH)),
+        "passes": "".join(_passes(report)),
+        "machine": "".join(_machine(report.roofs)),
+    }
+    buttons = "".join(
+        f'<button role="tab" id="tab-{name}" aria-controls="{name}">{name}</button>'
+        for name in tabs
+    )
+    panels = "\n".join(
+        f'<section id="{name}" role="tabpanel" aria-labelledby="tab-{name}">\n'
+        f'<h2 class="tab-title">{name}</h2>\n{text}\n</section>'
+        for name, text in tabs.items()
+    )
+    notes = "".join(f'<p class="missing">{escape(note)}</p>' for note in report.notes)
+    return f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(report.name)}</title>
+<style>
+{STYLE}{viewer_style()}{_resource("report.css")}</style>
+</head>
+<body>
+<header>
+<h1>{escape(report.name)}</h1>
+<span id="about">{_about(report)}</span>
+<nav role="tablist">{buttons}</nav>
+</header>
+{notes}
+{panels}
+<template id="marker"><svg>{MARKER}</svg></template>
+{json_element("report", data)}
+<script>
+{viewer_script()}{_resource("report.js")}</script>
+</body>
+</html>
+"""
+
+
+def _resource(name: str) -> str:
+    return files("fxlite.codegen.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+def _stages(report: ModelReport) -> tuple[Stage, Stage]:
+    return report.traced, report.optimized
+
+
+def _about(report: ModelReport) -> str:
+    """One line about the model: types, sizes, parameters, FLOPs."""
+    graph, costs = report.traced.module.graph, report.traced.costs.total
+    inputs = ", ".join(f"{n.name}: {type_text(n.type)}" for n in graph.placeholders)
+    texts = [f"{inputs} → {type_text(graph.output_node().type)}"]
+    if report.dims:
+        texts.append(", ".join(f"{name}={size}" for name, size in report.dims.items()))
+    texts.append(f"{short_text(costs.parameters)} parameters")
+    if costs.flops is not None:
+        texts.append(f"{short_text(costs.flops)} FLOPs")
+    for stage in _stages(report):
+        if stage.profile is not None:
+            language = _LANGUAGES[stage.profile.backend]
+            texts.append(f"{stage.title} in {language} {seconds_text(_least(stage.profile))}")
+    return " · ".join(f"<span>{escape(text)}</span>" for text in texts)
+
+
+def _least(profile: Profile) -> float:
+    return min(profile.plain_seconds)
+
+
+def _kernels(report: ModelReport) -> list[dict[str, Any]]:
+    """Name of each kernel, the function it calls, which several may share, and the nodes it
+    computes."""
+    if report.program is None:
+        return []
+    return [
+        {"name": call.name, "function": call.function, "root": call.group.root.name,
+         "nodes": [node.name for node in call.group.members]}
+        for call in report.program.calls
+    ]  # fmt: skip
+
+
+# -- tabs ------------------------------------------------------------------------------------------
+def _graph(picture: str) -> str:
+    return f"""\
+<div class="bar">
+<label class="slider"><span>traced</span><input type="range" id="stage" min="0" max="1" value="0"
+ aria-label="before or after optimization"><span>optimized</span></label>
+<label>colour <select id="colour"></select></label>
+<input id="search" type="search" placeholder="search: name, op, type, module, file:line  ( / )">
+<span class="buttons"><button id="fit">fit</button><button id="in">+</button><button
+ id="out">−</button><button id="open-all">open all</button><button id="close-all">close
+ all</button></span>
+</div>
+<div class="view">
+<div id="picture">{picture}</div>
+<aside>
+<div id="results"></div>
+<div id="details"><p>Click a node, or search for one, to see what it costs, how long it takes, where
+it stands in the program, which kernel computes it and what passes did to it. Click a closed module
+to open it, and the title of an open one to close it. Drag to move, turn the wheel to zoom; keys:
+/ search, arrows, + and −, 0.</p></div>
+</aside>
+</div>
+<div id="legend"></div>"""
+
+
+def _time(report: ModelReport) -> Iterator[str]:
+    profiles = [s.profile for s in (report.optimized, report.traced) if s.profile is not None]
+    if not profiles:
+        yield "<p>Nothing was measured.</p>"
+    for profile in profiles:
+        is_traced = profile is report.traced.profile
+        stage = report.traced if is_traced else report.optimized
+        yield f"<h3>The {stage.title} graph in {_LANGUAGES[profile.backend]}</h3>"
+        facts = "\n".join(line.plain for line in fact_lines(profile))
+        yield f"<pre>{escape(facts)}</pre>"
+        yield _isolated(flame_svg(profile))
+        yield _times(profile, 0 if is_traced else 1)
+
+
+def _times(profile: Profile, stage: int) -> str:
+    """The rows of a profile, slowest first; a click on a name leads to the node."""
+    what = "node" if profile.backend == "python" else "kernel"
+    total = profile.rows_seconds or 1.0
+    ordered = sorted(profile.rows, key=lambda row: -row.median)
+    rows = [_time_row(row, total, stage) for row in ordered[:MOST_ROWS]]
+    if len(ordered) > MOST_ROWS:
+        rest = sum(row.median for row in ordered[MOST_ROWS:])
+        more = f"{len(ordered) - MOST_ROWS} more"
+        rows.append([more, "", "", "", seconds_text(rest), f"{rest / total:.1%}", "", "", ""])
+    headings = (what, "computes", "module", "line", "median", "share", "FLOP/s", "B/s", "bound by")
+    return _table(headings, rows, left=4)
+
+
+def _time_row(row: Row, total: float, stage: int) -> list[str]:
+    name = escape(row.name)
+    rates = [(row.flops_per_second, ""), (row.bytes_per_second, "")]
+    bound = "" if row.efficiency is None else f"{row.bound} {row.efficiency:.0%}"
+    return [
+        f'<a class="node" data-stage="{stage}" data-node="{escape(row.node.name)}">{name}</a>',
+        escape(row.covers), escape(row.module),
+        escape(row.location.short if row.location is not None else ""),
+        seconds_text(row.median), f"{row.median / total:.1%}",
+        *("" if rate is None else rate_text(rate, unit).strip() for rate, unit in rates), bound,
+    ]  # fmt: skip
+
+
+def _memory(report: ModelReport) -> Iterator[str]:
+    timelines = report.timelines()
+    for title, timeline in timelines:
+        yield f"<h3>{escape(title)}</h3>{_isolated(timeline.to_svg())}"
+    if not timelines:
+        yield "<p>The sizes of some values are not known.</p>"
+
+
+def _passes(report: ModelReport) -> Iterator[str]:
+    yield "<h3>Before and after</h3>"
+    yield _table(("", *(stage.title for stage in _stages(report))), list(_totals(report)), left=1)
+    yield f"<h3>Passes</h3>{_pre(report.passes)}"
+    refused = ledger(report.optimized.module)
+    if refused:
+        yield f"<h3>Where passes did not fire</h3>{_pre(refused)}"
+
+
+def _totals(report: ModelReport) -> Iterator[list[str]]:
+    stages = _stages(report)
+    yield ["nodes", *(f"{len(stage.module.graph):,}" for stage in stages)]
+    for name, quantity, unit in (
+        ("FLOPs", "flops", ""), ("read", "read", "B"), ("written", "written", "B"),
+        ("peak memory", "peak", "B"),
+    ):  # fmt: skip
+        values = [getattr(stage.costs.total, quantity) for stage in stages]
+        yield [name, *("?" if v is None else f"{short_text(v)}{unit}" for v in values)]
+    if report.program is not None:
+        yield ["kernels", "", f"{len(report.program.calls):,}"]
+    if all(stage.profile is not None for stage in stages):
+        times = []
+        for stage in stages:
+            assert stage.profile is not None
+            language = _LANGUAGES[stage.profile.backend]
+            times.append(f"{seconds_text(_least(stage.profile))} in {language}")
+        yield ["least time of a call", *times]
+
+
+def _machine(roofs: Roofs | None) -> Iterator[str]:
+    if roofs is None:
+        yield "<p>What the machine can do at most was not measured.</p>"
+        return
+    yield f"<p>{escape(roofs.cpu)}, measured on {escape(roofs.measured)}.</p>"
+    rows = [
+        [escape(roof.name), rate_text(roof.one_thread, roof.unit),
+         rate_text(roof.all_threads, roof.unit), escape(roof.how)]
+        for roof in roofs.roofs.values()
+    ]  # fmt: skip
+    yield _table(("roof", "1 thread", f"{roofs.threads} threads", "how it was measured"), rows, 1)
+    yield from (f"<p>Left out: {escape(text)}</p>" for text in roofs.left_out)
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+def _pre(thing: Any) -> str:
+    return f"<pre>{escape(plain_text(thing, _WIDTH))}</pre>"
+
+
+def _table(headings: Iterable[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    """A table; the cells are HTML, those behind the first ``left`` columns numbers."""
+
+    def row(cells: Iterable[str], tag: str) -> str:
+        kinds = ("" if place < left else ' class="number"' for place in range(len(rows[0])))
+        return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells))
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>\n" for cells in rows)
+    head = f"<thead><tr>{row(headings, 'th')}</tr></thead>" if rows else ""
+    return f'<div class="wide"><table>{head}<tbody>{body}</tbody></table></div>'
+
+
+def _isolated(svg: str) -> str:
+    """A picture in a tree of its own, so that its style is its own, too."""
+    style = "<style>@media print { svg { max-width: 100%; height: auto; } }</style>"
+    return f'<div class="wide"><template shadowrootmode="open">{style}{svg}</template></div>'

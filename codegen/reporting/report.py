@@ -1,0 +1,177 @@
+"""A report on a model: what a page about it shows, gathered.
+
+In: a GraphModule, maybe inputs, and a back end. Out: :class:`ModelReport`: the traced graph and the
+one that compiled code is made from, with costs, measured times, memory, the emitted kernels and
+what each pass did; :meth:`~ModelReport.to_html` writes it as one page.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fxlite import compiler
+from fxlite.codegen.c.emit import CProgram, emit
+from fxlite.codegen.memory_plan import memory_plan
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.reporting.history import History, history
+from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
+from fxlite.comparison.graph_diff import GraphDiff, diff
+from fxlite.errors import ArgumentError, CodegenError, GraphError
+from fxlite.graph_module import GraphModule, check_inputs
+from fxlite.passes.cost import cost
+from fxlite.passes.costing.report import CostReport
+from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
+from fxlite.passes.manager import Report as PassReport
+from fxlite.passes.profiling.profile import input_values
+from fxlite.passes.profiling.profile import profile as measure
+from fxlite.passes.profiling.record import Profile
+from fxlite.passes.profiling.tables import seconds_text
+from fxlite.roofs import Roofs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A graph of the report: ``traced`` or ``optimized``; its ``costs`` at the report's sizes, and
+    its ``profile`` (None: not measured)."""
+
+    title: str
+    module: GraphModule
+    costs: CostReport
+    profile: Profile | None
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """Everything about a model at sizes ``dims``. ``program`` is the emitted C (None for a program
+    that cannot be compiled, and where C is not asked for); ``notes`` say what is missing and why.
+    """
+
+    name: str
+    dims: Mapping[str, int]
+    traced: Stage
+    optimized: Stage
+    passes: PassReport
+    program: CProgram | None
+    roofs: Roofs | None
+    notes: tuple[str, ...]
+
+    @functools.cached_property
+    def history(self) -> History:
+        """What each pass did to each node."""
+        return history(self.traced.module.graph, self.optimized.module.graph, self.passes)
+
+    @functools.cached_property
+    def changes(self) -> GraphDiff:
+        """What differs between the two graphs."""
+        return diff(self.traced.module.graph, self.optimized.module.graph)
+
+    def timelines(self) -> list[tuple[str, MemoryTimeline]]:
+        """Memory over time, with what it is that of: the traced graph run node by node, and the
+        arena of the compiled program. Nothing for graphs with nodes of unknown size."""
+        found = []
+        try:
+            run_by_node = memory_timeline(self.traced.module, self.dims)
+            found.append(("The traced graph, run node by node as NumPy does", run_by_node))
+        except GraphError:
+            pass
+        if self.program is not None:
+            names = [call.name for call in self.program.calls]
+            plan = memory_plan(self.program.program, names, self.dims)
+            found.append(("Compiled C: the slots of its arena", plan))
+        return found
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One page that loads nothing from anywhere; written to ``path`` if there is one. Returns
+        it."""
+        from fxlite.codegen.reporting.page import page_text
+
+        text = page_text(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def __str__(self) -> str:
+        sizes = "".join(f", {name}={size}" for name, size in self.dims.items())
+        nodes = [len(stage.module.graph) for stage in (self.traced, self.optimized)]
+        lines = [f"{self.name}: {nodes[0]} nodes, {nodes[1]} after optimization{sizes}"]
+        for stage in (self.traced, self.optimized):
+            if stage.profile is not None:
+                language = {"python": "NumPy", "c": "C"}[stage.profile.backend]
+                least = seconds_text(min(stage.profile.plain_seconds))
+                lines.append(f"{stage.title}: {least} in {language}, the least of all calls")
+        return "\n".join([*lines, *self.notes])
+
+    __repr__ = __str__
+
+
+def report(
+    gm: GraphModule,
+    *args: Any,
+    inputs: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    backend: str | None = None,
+    profile: bool = True,
+    repeat: int | None = None,
+    threads: int | None = None,
+    roofs: Roofs | None = None,
+) -> ModelReport:
+    """A report on a program, to look at: ``fx.report(gm, sizes={"B": 8}).to_html("report.html")``.
+
+    Inputs, ``sizes``, ``repeat``, ``threads`` and ``roofs`` are those of
+    :func:`fxlite.passes.profile`; without inputs random ones are drawn. The traced graph is timed
+    node by node in NumPy. With ``backend="c"`` the optimized one is compiled and timed kernel by
+    kernel, with ``"python"`` node by node, too. By default it is C where that is possible; what was
+    not is said in ``notes``. ``profile=False`` measures nothing and needs no compiler.
+
+    Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
+    without types; with ``backend="c"`` CodegenError for what cannot be compiled, and
+    CompilerNotFound where it is to be measured."""
+    if backend not in (None, "c", "python"):
+        raise ArgumentError(f"a report is made for 'c' or 'python', not for {backend!r}")
+    values = input_values(gm, args, inputs, sizes)
+    dims = check_inputs(gm.name, gm.graph.placeholders, values)
+    optimized, manager = optimize(gm)
+    program, notes = _emitted(optimized, backend)
+    if not profile:
+        notes.append("Nothing was measured, as asked for.")
+    is_compiled = program is not None and profile
+    if is_compiled and backend is None:
+        try:
+            find_compiler()
+        except CompilerNotFound:
+            is_compiled = False
+            notes.append("There is no C compiler: both graphs were timed in NumPy, and the "
+                         "machine's roofs are not known.")  # fmt: skip
+    known = compiler.machine_roofs() if roofs is None and profile else roofs
+
+    def timed(module: GraphModule, backend: str) -> Profile | None:
+        if not profile:
+            return None
+        return measure(
+            module, inputs=values, backend=backend, repeat=repeat, threads=threads, roofs=known
+        )
+
+    before = timed(gm, "python")
+    after = timed(gm, "c") if is_compiled else timed(optimized, "python")
+    return ModelReport(
+        gm.name, dims, Stage("traced", gm, cost(gm, dims), before),
+        Stage("optimized", optimized, cost(optimized, dims), after),
+        manager.report, program, known, tuple(notes),
+    )  # fmt: skip
+
+
+def _emitted(optimized: GraphModule, backend: str | None) -> tuple[CProgram | None, list[str]]:
+    """The program as C, if it is wanted and possible; and a note where it is not possible."""
+    if backend == "python":
+        return None, []
+    try:
+        return emit(optimized), []
+    except CodegenError as error:
+        if backend == "c":
+            raise
+        return None, [f"No C could be made of it, both graphs were timed in NumPy: {error}"]

@@ -1,0 +1,117 @@
+"""A flame graph of a profile as SVG: modules with those inside them, and what runs, by time.
+
+In: a :class:`Profile`. Out: SVG text that stands on its own. The width of a bar is the time of a
+module with all that is inside it, the bars below it are what it is made of, in order of the
+program; this is an icicle plot of the module tree (after Brendan Gregg's flame graphs, in which
+the tree is one of calls).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+
+from fxlite.drawing.colours import KINDS, Colour, kind_of
+from fxlite.drawing.svg import FONT
+from fxlite.passes.profiling.record import Part, Profile, Row, outer_modules
+from fxlite.passes.profiling.tables import seconds_text
+
+#: Pixels: of the picture, of a bar, of a letter, and of the narrowest bar that is drawn by itself.
+_WIDTH, _HEIGHT, _LETTER, _NARROWEST = 1000.0, 22, 6.4, 1.0
+_MODULE: Colour = ("#eaf0f7", "#627d98")
+_REST: Colour = ("#e4e7eb", "#9aa5b1")
+
+
+@dataclass
+class _Bar:
+    """A module, or what runs (a node, or a kernel's share in a module), and its seconds."""
+
+    name: str
+    seconds: float = 0.0
+    colour: Colour = _MODULE
+    about: str = ""
+    children: dict[str, _Bar] = field(default_factory=dict)
+
+
+def flame_svg(profile: Profile) -> str:
+    """The picture as text. Bars carry time, share and place as a tooltip."""
+    root = _tree(profile)
+    total = root.seconds or 1.0
+    body: list[str] = []
+    deepest = 0
+    for bar, depth, x, width in _placed(root, _WIDTH / total):
+        deepest = max(deepest, depth)
+        body.append(_drawn(bar, depth, x, width, total))
+    height = (deepest + 1) * _HEIGHT + 4
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH:.0f}" height="{height}" '
+        f'viewBox="-1 -1 {_WIDTH + 2:.0f} {height}" font-family="{FONT}" font-size="10.5">'
+    )
+    style = "<style>\ntext { fill: #102a43; pointer-events: none; }\n</style>"
+    return "\n".join([head, style, *body, "</svg>\n"])
+
+
+def _tree(profile: Profile) -> _Bar:
+    root = _Bar(profile.name)
+    for row in profile.rows:
+        for part in row.parts:
+            seconds = part.share * row.median
+            scope = part.node.scope
+            bar = root
+            bar.seconds += seconds
+            for path in outer_modules(scope.path if scope is not None else "")[1:]:
+                bar = bar.children.setdefault(f"module {path}", _Bar(path.rpartition(".")[2]))
+                bar.seconds += seconds
+            leaf = bar.children.setdefault(f"row {row.name}", _leaf(row, part))
+            leaf.seconds += seconds
+    return root
+
+
+def _leaf(row: Row, part: Part) -> _Bar:
+    place = f"{row.covers}\n" if len(row.parts) > 1 else ""
+    place += row.location.short if row.location is not None else ""
+    return _Bar(row.name, 0.0, KINDS[kind_of(row.node)], place)
+
+
+def _placed(root: _Bar, scale: float) -> Iterator[tuple[_Bar, int, float, float]]:
+    """Bars with depth, left end and width, outer ones first; those too narrow to be seen that stand
+    together are one."""
+    work = [(root, 0, 0.0)]
+    while work:
+        bar, depth, x = work.pop()
+        yield bar, depth, x, bar.seconds * scale
+        narrow = 0.0
+        for child in bar.children.values():
+            width = child.seconds * scale
+            if width >= _NARROWEST:
+                yield from _rest(narrow, depth + 1, x, scale)
+                x, narrow = x + narrow, 0.0
+                work.append((child, depth + 1, x))
+                x += width
+            else:
+                narrow += width
+        yield from _rest(narrow, depth + 1, x, scale)
+
+
+def _rest(
+    width: float, depth: int, x: float, scale: float
+) -> Iterator[tuple[_Bar, int, float, float]]:  # fmt: skip
+    if width >= _NARROWEST / 4:
+        yield _Bar("short ones", width / scale, _REST), depth, x, width
+
+
+def _drawn(bar: _Bar, depth: int, x: float, width: float, total: float) -> str:
+    fill, border = bar.colour
+    y = depth * _HEIGHT
+    letters = int((width - 6) / _LETTER)
+    name = bar.name if len(bar.name) <= letters else f"{bar.name[: letters - 1]}…"
+    told = f"{bar.name}: {seconds_text(bar.seconds)}, {bar.seconds / total:.1%}\n{bar.about}"
+    parts = [
+        f"<g><title>{escape(told.rstrip())}</title>",
+        f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_HEIGHT - 2}" rx="2" '
+        f'fill="{fill}" stroke="{border}" stroke-width="0.6"/>',
+    ]
+    if letters >= 3:
+        parts.append(f'<text x="{x + 4:.1f}" y="{y + 14}">{escape(name)}</text>')
+    return "".join([*parts, "</g>"])
