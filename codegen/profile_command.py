@@ -1,28 +1,49 @@
 """What ``fxlite profile`` and ``fxlite blame`` do: measure a program and print where its time goes.
 
 In: parsed options and a console. Out: the table that ``--by`` names, and with ``--trace`` a file
-for ``chrome://tracing`` and Perfetto; or the program's file with the time of each line.
+for ``chrome://tracing`` and Perfetto; with ``--passes`` what each pass brings; or the program's
+file with the time of each line.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from rich.console import Console
 
 from fxlite.codegen import examples
-from fxlite.compiler import check_backend
+from fxlite.compiler import check_backend, standard_passes
 from fxlite.console import show
+from fxlite.errors import FxliteError
+from fxlite.graph_module import GraphModule
+from fxlite.passes.manager import PassManager
+from fxlite.passes.pass_names import find_passes
+from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.blame import blame_text
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.program_file import ProgramError, trace_program, unique
 
+#: In place of names of passes: those that ``fxlite compile`` runs.
+STANDARD = "standard"
+
+
+class UsageError(FxliteError):
+    """The options of ``fxlite profile`` do not go together."""
+
 
 def profile_command(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite profile``."""
+    """``fxlite profile``. Raises UsageError, and what tracing, passes and running raise."""
+    if options.passes:
+        if options.by or options.trace:
+            raise UsageError("--passes shows a row for each pass; leave out --by and --trace")
+        chosen = None if options.passes == STANDARD else pipeline(options.passes)
+        module, given = _subject(options)
+        show(console, before_after(module, passes=chosen, **given))
+        return 0
     found = _measured(options)
-    show(console, found.table(options.by, console.width))
+    show(console, found.table(options.by or "kernel", console.width))
     if options.trace:
         found.to_chrome_trace(options.trace)
         console.print(f"{options.trace} written", soft_wrap=True, markup=False)
@@ -41,12 +62,25 @@ def blame_command(options: argparse.Namespace, console: Console) -> int:
 def _measured(options: argparse.Namespace) -> Profile:
     """The profile of the program that the options name. Raises what tracing, loading data and
     running raise."""
+    module, given = _subject(options)
+    return profile(module, **given)
+
+
+def pipeline(text: str) -> PassManager:
+    """The passes that ``--passes`` names; ``standard`` stands for those of ``fxlite compile``."""
+    if text == STANDARD:
+        return PassManager(standard_passes(), check="lint")
+    return PassManager(find_passes(text))
+
+
+def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
+    """What to measure, and how."""
     data = examples.load_data(unique(options.data, "--data"))
     sizes = unique(options.size, "--size")
     check_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
     inputs = examples.make_cases(module, sizes, data)[-1].inputs
-    return profile(
-        module, inputs=inputs, backend=options.backend, repeat=options.repeat,
-        threads=options.threads,
-    )  # fmt: skip
+    return module, {
+        "inputs": inputs, "backend": options.backend, "repeat": options.repeat,
+        "threads": options.threads,
+    }  # fmt: skip

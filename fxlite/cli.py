@@ -1,4 +1,5 @@
-"""The command line: ``fxlite trace``, ``compile``, ``diff``, ``check``, ``profile`` and others.
+"""The command line: ``fxlite trace``, ``compile``, ``diff``, ``check``, ``cost``, ``profile`` and
+others.
 
 In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program
 or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are.
@@ -12,8 +13,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fxlite import option_values as value
 from fxlite.errors import FxliteError
 
 if TYPE_CHECKING:
@@ -28,8 +30,10 @@ examples:
   fxlite check model.py:Net --input "x=f32[8,3,224,224]" --no-match dropout --max-peak 200MB
   fxlite diff model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,cse --html diff.html
   fxlite new-pass my_pass
+  fxlite cost model.py:Net --input "x=f32[B,T,64]" --size B=8 --range T=64,128,256
   fxlite profile model.py:Net --input "x=f32[B,3,224,224]" --size B=8 --backend c --by module
   fxlite blame model.py:Net --input "x=f32[8,3,224,224]"
+  fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -62,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console(highlight=False)
     try:
+        if getattr(options, "dim", None):
+            from fxlite.program_file import with_facts
+
+            options.input = with_facts(options.input, options.dim)
         return int(options.run(options, console))
     except BrokenPipeError:
         # the reader has gone, as in `fxlite trace ... | head`; nothing is left to be flushed
@@ -120,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf",
     )  # fmt: skip
     trace.add_argument(
-        "--depth", type=_depth, metavar="N",
+        "--depth", type=value.depth, metavar="N",
         help="for --draw and --tree: levels of modules that are open; default: as many as stay "
         "readable in a picture, all in a tree",
     )  # fmt: skip
@@ -129,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for --draw: what colours say; default op, its kind; change: what --passes did",
     )  # fmt: skip
     trace.add_argument(
-        "--query", metavar="QUERY", type=_query,
+        "--query", metavar="QUERY", type=value.query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
     )  # fmt: skip
     trace.add_argument(
@@ -151,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backend", default="c", metavar="NAME", help="c (default), python or cuda"
     )
     compile.add_argument(
-        "--threads", type=_positive, metavar="N",
+        "--threads", type=value.positive, metavar="N",
         help="threads of compiled code; default OMP_NUM_THREADS, else the usable processors",
     )  # fmt: skip
     compile.add_argument(
@@ -160,7 +168,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _size_option(compile, "to check and time with")
     compile.add_argument(
-        "--data", action="append", default=[], metavar="NAME=FILE.npy", type=_pair("NAME=FILE.npy"),
+        "--data", action="append", default=[], metavar="NAME=FILE.npy",
+        type=value.pair("NAME=FILE.npy"),
         help="a real input to check with and to store in the self-test; default random numbers",
     )  # fmt: skip
     compile.add_argument(
@@ -212,14 +221,26 @@ def _parser() -> argparse.ArgumentParser:
     _size_option(bisect, "to run compiled code with")
     bisect.set_defaults(run=_command("bisect_command", "bisect_command"))
 
+    cost = commands.add_parser(
+        "cost", help="FLOPs, bytes, parameters and memory, as formulas in the named dims or numbers"
+    )
+    _program_options(cost)
+    _cost_options(cost)
+    cost.set_defaults(run=_command("cost_command", "cost_command"))
+
     profile = commands.add_parser(
         "profile", help="measure where the time of a call goes, beside the machine's limits"
     )
     _program_options(profile)
     _measuring_options(profile)
     profile.add_argument(
-        "--by", default="kernel", choices=("kernel", "module", "op", "line"),
-        help="one row for each kernel (in Python: node), module, op or source line",
+        "--by", choices=("kernel", "module", "op", "line"),
+        help="one row for each kernel (default; in Python: node), module, op or source line",
+    )  # fmt: skip
+    profile.add_argument(
+        "--passes", metavar="NAME,NAME",
+        help="measure what each of these passes brings, beside what its costs predict; your own: "
+        "FILE.py:NAME; standard: those that fxlite compile runs",
     )  # fmt: skip
     profile.add_argument(
         "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
@@ -233,6 +254,19 @@ def _parser() -> argparse.ArgumentParser:
     _measuring_options(blame)
     blame.set_defaults(run=_command("profile_command", "blame_command"))
 
+    report = commands.add_parser(
+        "report", help="write one HTML page: the graph to explore with costs, times, memory, source"
+    )
+    _program_options(report)
+    report.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
+    _measuring_options(
+        report, None, "what the optimized graph runs as: c (default, where possible) or python"
+    )
+    report.add_argument(
+        "--no-profile", dest="profile", action="store_false", help="measure nothing"
+    )
+    report.set_defaults(run=_command("report_command", "report_command"))
+
     info = commands.add_parser("info", help="version, compiler, CPU, cache and devices")
     info.add_argument(
         "--roofs", action="store_true",
@@ -240,7 +274,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     info.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
     info.set_defaults(run=_info)
-    for command in (trace, compile, diff, check, new_pass, bisect, profile, blame, info):
+    every = trace, compile, diff, check, new_pass, bisect, cost, profile, blame, report, info
+    for command in every:
         command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.set_defaults(trouble=2 if command is diff else 1)
     return parser
@@ -249,35 +284,74 @@ def _parser() -> argparse.ArgumentParser:
 def _program_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="PROGRAM", help="FILE.py:NAME or FILE.fxl")
     parser.add_argument(
-        "-i", "--input", action="append", default=[], metavar="NAME=TYPE", type=_input,
+        "-i", "--input", action="append", default=[], metavar="NAME=TYPE", type=value.typed_input,
         help='an input and its type, "x=f32[B,3,224,224]"; repeat for each',
+    )  # fmt: skip
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="DIM=FACTS", type=value.facts,
+        help='what is known of a named dim of the inputs: "T=1..512", "T=8..512%%8" (a multiple of '
+        '8), "T=1..", "T=%%8"; repeat for each',
     )  # fmt: skip
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
 
 
 def _size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
-        "--size", action="append", default=[], metavar="DIM=N", type=_size,
+        "--size", action="append", default=[], metavar="DIM=N", type=value.size,
         help=f"size of a named dim {purpose}; repeat for each",
     )  # fmt: skip
 
 
-def _measuring_options(parser: argparse.ArgumentParser) -> None:
+def _cost_options(parser: argparse.ArgumentParser) -> None:
+    _size_option(parser, "to put into the formulas")
     parser.add_argument(
-        "--backend", default="python", metavar="NAME",
-        help="python (default: each node, run by NumPy) or c (each kernel, with counters)",
+        "--by", default="module", choices=("module", "op", "node"),
+        help="one row for each module (default), op or node",
     )  # fmt: skip
+    parser.add_argument(
+        "--compare", metavar="OTHER", help="a program to compare with, after the first"
+    )
+    parser.add_argument(
+        "--passes", metavar="NAME,NAME",
+        help="in place of OTHER: the program after these passes; your own: FILE.py:NAME; "
+        "standard: those that fxlite compile runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--range", metavar="DIM=N,N,...", type=value.sizes,
+        help="a row for each of these sizes of a named dim",
+    )  # fmt: skip
+    parser.add_argument(
+        "--quantity", default="flops", metavar="COST",
+        help="what --draw plots, and what must be less for the second program to pay: flops "
+        "(default), bytes, read, written, peak",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeline", action="store_true",
+        help="show which values are in memory while each node runs instead",
+    )  # fmt: skip
+    parser.add_argument(
+        "--draw", metavar="FILE.svg", help="draw what --range or --timeline shows, too"
+    )
+
+
+def _measuring_options(
+    parser: argparse.ArgumentParser,
+    backend: str | None = "python",
+    backends: str = "python (default: each node, run by NumPy) or c (each kernel, with counters)",
+) -> None:
+    parser.add_argument("--backend", default=backend, metavar="NAME", help=backends)
     _size_option(parser, "to measure with")
     parser.add_argument(
-        "--data", action="append", default=[], metavar="NAME=FILE.npy", type=_pair("NAME=FILE.npy"),
+        "--data", action="append", default=[], metavar="NAME=FILE.npy",
+        type=value.pair("NAME=FILE.npy"),
         help="a real input to measure with; default random numbers",
     )  # fmt: skip
     parser.add_argument(
-        "--repeat", type=_positive, metavar="N",
+        "--repeat", type=value.positive, metavar="N",
         help="measured calls; default what fits into half a second",
     )  # fmt: skip
     parser.add_argument(
-        "--threads", type=_positive, metavar="N",
+        "--threads", type=value.positive, metavar="N",
         help="threads of compiled code; default OMP_NUM_THREADS, else the usable processors",
     )  # fmt: skip
 
@@ -293,7 +367,7 @@ def _diff_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing else, too")
     parser.add_argument("--json", metavar="FILE", help="write the diff as data, too; - prints it")
     parser.add_argument(
-        "--context", type=_count, default=3, metavar="N",
+        "--context", type=value.count, default=3, metavar="N",
         help="unchanged lines shown around a change; default 3",
     )  # fmt: skip
 
@@ -304,7 +378,7 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
         ("--no-match", "fail if this finds something; repeat for each"),
     ):
         parser.add_argument(
-            option, action="append", default=[], metavar="QUERY", type=_query, help=text
+            option, action="append", default=[], metavar="QUERY", type=value.query, help=text
         )
     for option, metavar, text in (
         ("--max-peak", "BYTES", "memory of computed values, when it is largest: 200MB, 64MiB"),
@@ -312,79 +386,11 @@ def _check_options(parser: argparse.ArgumentParser) -> None:
         ("--max-weights", "BYTES", "bytes of the weights that are read"),
         ("--max-nodes", "N", "nodes of the graph"),
     ):
-        parser.add_argument(option, metavar=metavar, type=_quantity, help=text)
+        parser.add_argument(option, metavar=metavar, type=value.quantity, help=text)
     parser.add_argument(
         "--lint", action="store_true", help="fail if the graph breaks its own rules"
     )
     _size_option(parser, "that a limit depends on")
-
-
-# -- values of options -----------------------------------------------------------------------------
-def _pair(form: str) -> Any:
-    def parse(text: str) -> tuple[str, str]:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip().isidentifier() or not value.strip():
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        return name.strip(), value.strip()
-
-    return parse
-
-
-def _input(text: str) -> tuple[str, Any]:
-    from fxlite.errors import ParseError
-    from fxlite.types import parse_type
-
-    name, value = _pair('NAME=TYPE, such as "x=f32[B,3,224,224]"')(text)
-    try:
-        return name, parse_type(value)
-    except ParseError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _size(text: str) -> tuple[str, int]:
-    name, value = _pair("DIM=N, such as B=8")(text)
-    if not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"{value!r} in {text!r} is not a size")
-    return name, int(value)
-
-
-def _query(text: str) -> str:
-    from fxlite.errors import QueryError
-    from fxlite.query.parser import parse_query
-
-    try:
-        parse_query(text)
-    except QueryError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-def _quantity(text: str) -> int:
-    from fxlite.errors import QueryError
-    from fxlite.query.values import parse_quantity
-
-    try:
-        return parse_quantity(text)
-    except QueryError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
-    return int(text)
-
-
-def _depth(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of levels")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
 
 
 # -- commands --------------------------------------------------------------------------------------

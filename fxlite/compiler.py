@@ -52,6 +52,7 @@ def compile(
     matmul_precision: str = "highest",
     device: int | str | None = None,
     profile: bool = False,
+    optimize: bool = True,
     **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
@@ -61,8 +62,12 @@ def compile(
     OMP_NUM_THREADS, else the usable processors. ``device``, for "cuda": the number of a GPU
     (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to compile
     without running. ``profile``, for "c": take the time of each kernel, which ``kernel_ticks()``
-    gives and :func:`fxlite.passes.profile` reads. ``matmul_precision`` has torch's meaning; "high"
-    and "medium" only permit less accurate products, and all back ends compute "highest" so far.
+    gives and :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c": run none of the
+    :func:`standard_passes` but what code generation needs. ``matmul_precision`` has torch's
+    meaning: what "high" and "medium" permit is done where it is faster. With "medium" the c back
+    end rounds the operands of float32 products with constant weights (linear layers, matmul, 1x1
+    convolutions) to bf16 and sums in float32, which is off by about 2e-3 of the largest output;
+    everything else, "high", and the other back ends compute as "highest".
 
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
     where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
@@ -78,6 +83,8 @@ def compile(
         raise ArgumentError(
             f"profile=True is an option of the c back end; {backend!r} has no counters"
         )
+    if not optimize and backend in ("cuda", "python"):
+        raise ArgumentError(f"optimize=False is an option of the c back end, not of {backend!r}")
     module = (
         model
         if isinstance(model, GraphModule) and not (types or inputs or named)
@@ -86,6 +93,10 @@ def compile(
     options: dict[str, Any] = {} if device is None else {"device": device}
     if profile:
         options["profile"] = True
+    if not optimize:
+        options["optimize"] = False
+    if backend == "c" and matmul_precision == "medium":
+        options["matmul_precision"] = matmul_precision
     return _BACKENDS[backend](module, threads=threads, **options)
 
 
@@ -96,6 +107,14 @@ def check_backend(name: str) -> None:
     if name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ArgumentError(f"there is no back end {name!r}; choose one of {known}")
+
+
+def standard_passes() -> list[Any]:
+    """The passes that :func:`compile` runs before it generates C, in order."""
+    from fxlite.codegen import optimize
+    from fxlite.codegen.c import templates
+
+    return optimize.standard_passes(templates.claims)
 
 
 def random_inputs(module: GraphModule, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -3,7 +3,8 @@ named dims.
 
 In: a typed node. Out: FLOPs and bytes. FLOPs are read off the op's body, a multiply-add counting as
 two; a composite costs what its expansion costs. Bytes are what the op reads and writes when it runs
-by itself: each operand once and the result; views move nothing.
+by itself: each operand once and the result; views move nothing. An op whose expansion is as long as
+a dim has a formula of its own.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
         return _NOTHING
     if op.is_random:  # drawing numbers is no arithmetic
         return Cost(0, *_moved(op, bound, out))
-    if op.has_expansion and not op.has_body:
+    if op.has_expansion and not op.has_body and not op.has_cost:
         inner = _expanded(op, bound)
         flops = shapes.normalize(sum((node_flops(node) for node in inner.nodes), start=0))
         calls = inner.find_nodes(op="call_function")

@@ -48,6 +48,13 @@ class Snapshot:
                 journal.replay(again)
         return self._made
 
+    def records_since(self, start: int) -> list[Any]:
+        """The journal's records from ``start`` to here. Raises GraphError as :meth:`get` does."""
+        journal = self.live.graph.journal
+        if any(begin < self.position for begin in journal.undone[self.undone :]):
+            raise GraphError("the edits of this pass are gone: they were undone since")
+        return journal.records[start : self.position]
+
 
 @dataclass(frozen=True)
 class Step:
@@ -62,11 +69,18 @@ class Step:
     refusals: tuple[Refusal, ...]
     verification: VerificationReport | None
     _snapshot: Snapshot
+    _start: int  # position of the journal before the pass
 
     @property
     def module(self) -> GraphModule:
         """The module after the pass."""
         return self._snapshot.get()
+
+    @property
+    def records(self) -> list[Any]:
+        """What the pass wrote into the graph's journal (see :mod:`fxlite.journal`); nothing where
+        it made a graph of its own."""
+        return self._snapshot.records_since(self._start)
 
 
 class Report:
@@ -144,10 +158,12 @@ class PassManager:
         module.graph._linted = module.graph.journal.version
         self.report = Report([])
         for item in self.passes:
-            module = self._step(item, module)
+            module = self.run_pass(item, module)
         return module
 
-    def _step(self, item: Pass, module: GraphModule) -> GraphModule:
+    def run_pass(self, item: Pass, module: GraphModule) -> GraphModule:
+        """Run one pass on a module itself, checked, and enter it in the report; returns what it
+        made. Raises PassError, the module then is as it was."""
         begin = time.perf_counter()
         graph, known = module.graph, len(refusals(module))
         before, start = len(graph), len(graph.journal.records)
@@ -176,6 +192,7 @@ class PassManager:
                 item.name, before, len(made.graph), changes_text(changed),
                 (time.perf_counter() - begin) * 1e3, tuple(refusals(made)[known:]),
                 verification[0] if verification else None, Snapshot.of(made),
+                start if made.graph is graph else len(made.graph.journal.records),
             )
         )  # fmt: skip
         return made

@@ -76,6 +76,44 @@ def check_when_a_pass_does_not_fire(output: str) -> None:
     assert "2 checks passed" in output and "1 of 1 check failed" in output
 
 
+def check_shapes_and_costs(output: str) -> None:
+    assert "    softmax: f32[B,4,T,T] = ops.softmax(div)" in output
+    assert "\n│  ├─ 1 GELU                    f32[B,T,256]" in output
+    line = 1 + source("04_shapes_and_costs").index(
+        '        assert x.shape[1] <= 512, "longer texts have to be cut"'
+    )
+    assert f"\nrefused: Block: T <= 512 is required by 04_shapes_and_costs.py:{line}: " in output
+    error = output[output.index("linear(f32[B,T,256], f32[64,255], f32[64]): ") :].splitlines()
+    assert "up.weight" in error[2] and "axis 1 of the weight down.weight" in error[3]
+    # the linear layers 2*64*(192+64+256+256) and their biases, attention 2*2*64*T, and the rest
+    assert "\nFLOPs          280*B*T**2 + 101192*B*T\n" in output
+    assert "\nFLOPs          140,320,768 (140M)\n" in output
+    assert 280 * 8 * 128**2 + 101192 * 8 * 128 == 140_320_768
+    assert "\nattention takes more from T = 362\n" in output and 280 * 362 > 101192 > 280 * 361
+    assert "x @ (a @ b) takes fewer FLOPs for N > 64\n" in output
+    assert "peak     622,592 bytes in 3 values while div runs" in output
+    assert "['flops.svg', 'memory.svg', 'order.svg']\n" in output
+    assert re.search(r"^workspace: \S*\*B\*T", output, re.M)
+    refused = re.findall(r"^refused: block\(\): (.*)", output, re.M)
+    assert [text.split(" is ")[0].split(":")[0] for text in refused] == [
+        "T % 8 == 0", "T <= 512", "argument 'x' must be f32[B,T,64]",
+    ]  # fmt: skip
+    assert f"x: f32[B,128,64]\n{280 * 128**2 + 101192 * 128}*B\n" in output
+    assert "(T was specialized to 128)\nrefused: specialize(T=12): " in output
+
+
+def check_profile_and_fuse(output: str) -> None:
+    slow = source("05_profile_and_fuse").index("        return self.topic(x).mean(axis=1)") + 1
+    assert re.search(rf"^ *\S+ .s +\S+% +{slow}  +return self.topic", output, re.M), "blame"
+    assert "fewer FLOPs: always\nfewer bytes: always\n['flops.svg']\n" in output
+    tables = re.findall(r"^mean_first +(.*)%.*\n  1 × linear, mean → mean, linear", output, re.M)
+    assert len(tables) == 3 and all("-84.8%" in table for table in tables)
+    assert "  1 × neg, exp, add, div → silu" in output
+    kernels = re.search(r"^silu: (\d+) kernels before, (\d+) after$", output, re.M)
+    assert kernels is not None and kernels[1] == kernels[2]
+    assert len(re.findall(r"^05_profile_and_fuse.py:\d+: \d+ µs$", output, re.M)) > 2
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -85,6 +123,8 @@ CHECKS = {
     "01_trace_and_compile": check_trace_and_compile,
     "02_write_a_pass": check_write_a_pass,
     "03_when_a_pass_does_not_fire": check_when_a_pass_does_not_fire,
+    "04_shapes_and_costs": check_shapes_and_costs,
+    "05_profile_and_fuse": check_profile_and_fuse,
 }
 
 

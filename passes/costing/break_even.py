@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from fxlite import shapes
+from fxlite import shapes, symbols
 from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
 from fxlite.passes.cost import cost
@@ -104,7 +104,9 @@ def _value(costs: Costs, by: str | Callable[[Costs], Any]) -> Any:
 
 def _positive(gain: Any, dim: str) -> SizeRanges:
     """The sizes for which an expression is positive."""
-    symbol = shapes.symbol(dim)
+    symbol = symbols.symbol(dim)
+    plain = {name: symbols.symbol(name) for name in shapes.names(gain)}
+    gain = sympy.sympify(shapes.substitute(gain, plain))
     gain = _without_common(gain, symbol)
     others = gain.free_symbols - {symbol}
     if others:

@@ -6,6 +6,7 @@ of the whole and of each module, and from which size on it pays.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,13 @@ class CostComparison:
         """For which sizes of ``dim`` the program costs less after than before: see
         :func:`~fxlite.passes.costing.break_even.pays_when`."""
         return pays_when(self.before, self.after, dim, by, **sizes)
+
+    def plot(self, quantity: str, path: str | os.PathLike[str] | None = None, **sizes: Any) -> str:
+        """A quantity before and after over several sizes of one dim as SVG, with the sizes from
+        which on it pays, as :meth:`CostReport.plot <fxlite.passes.CostReport.plot>` does."""
+        from fxlite.passes.costing.plotting import plot
+
+        return plot({"before": self.before, "after": self.after}, quantity, path, sizes)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         from fxlite.passes.costing.tables import comparison_parts

@@ -1,13 +1,15 @@
 """The report of :func:`fxlite.passes.cost.cost`: costs by node, by module and of the whole.
 
 In: costs as ints or expressions in named dims. Out: :class:`CostReport`, which prints as a table,
-takes sizes (:meth:`~CostReport.evaluate`), gives values over a range (:meth:`~CostReport.table`)
-and compares with another (:meth:`~CostReport.compare`, ``after - before``).
+takes sizes (:meth:`~CostReport.evaluate`), gives values over a range (:meth:`~CostReport.table`,
+:meth:`~CostReport.plot`) and compares with another (:meth:`~CostReport.compare`, or
+``after - before``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,9 @@ from fxlite.shapes import Dim
 
 if TYPE_CHECKING:
     from fxlite.passes.costing.comparison import CostComparison
+
+#: What the costs of a report may be listed by.
+GROUPINGS = ("module", "op", "node")
 
 #: What :class:`Costs` holds, and what is derived from that.
 QUANTITIES = ("flops", "read", "written", "bytes", "parameters", "parameter_bytes", "peak")
@@ -146,6 +151,26 @@ class CostReport:
             self.module.name, dim, fixed, values, tuple(total.evaluate({dim: v}) for v in values)
         )
 
+    def listing(self, by: str = "module", width: int = 100) -> Any:
+        """The whole, and a row for each ``module`` (what ``print`` shows), ``op`` or ``node``, as a
+        rich object. Raises ArgumentError for another word."""
+        from rich.console import Group
+
+        from fxlite.passes.costing.tables import report_parts
+
+        if by not in GROUPINGS:
+            raise ArgumentError(f"costs are listed by {', '.join(GROUPINGS)}, not by {by!r}")
+        return Group(*report_parts(self, by, width))
+
+    def plot(self, quantity: str, path: str | os.PathLike[str] | None = None, **sizes: Any) -> str:
+        """A quantity over several sizes of one dim as SVG, which is returned, and written to
+        ``path`` if there is one: ``report.plot("flops", "flops.svg", T=range(1, 1025), B=8)``.
+
+        Raises ArgumentError as :meth:`table` does, and for a quantity that is unknown."""
+        from fxlite.passes.costing.plotting import plot
+
+        return plot({self.module.name: self}, quantity, path, sizes)
+
     def compare(self, after: CostReport) -> CostComparison:
         """How the costs change from this report to another one, of a rewritten program."""
         from fxlite.passes.costing.comparison import CostComparison
@@ -159,7 +184,7 @@ class CostReport:
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         from fxlite.passes.costing.tables import report_parts
 
-        yield from report_parts(self, options.max_width)
+        yield from report_parts(self, "module", options.max_width)
 
     def __str__(self) -> str:
         from fxlite.console import plain_text

@@ -84,12 +84,15 @@ def _intensity_text(costs: Costs) -> str:
     return f"({short_text(costs.flops)})/({short_text(costs.bytes)})"
 
 
-def report_parts(report: CostReport, width: int) -> Iterator[Any]:
-    """The facts of the whole, and the table by module."""
+def report_parts(report: CostReport, by: str, width: int) -> Iterator[Any]:
+    """The facts of the whole, and the table by module, op or node."""
     sizes = "".join(f", {name}={size}" for name, size in report.sizes.items())
     yield Text(f"{report.module.name}: {len(report.by_node)} calls{sizes}", style="bold")
     yield Text("\n".join(costs_text(report.total, width)))
     yield ""
+    if by != "module":
+        yield _node_table(report, width) if by == "node" else _op_table(report, width)
+        return
     tree = module_tree(report.module.graph, report.module.name)
     yield _module_table(report, tree, width)
     if any(row.times > 1 for row in tree.rows):
@@ -97,13 +100,8 @@ def report_parts(report: CostReport, width: int) -> Iterator[Any]:
 
 
 def _module_table(report: CostReport, tree: ModuleTree, width: int) -> Table:
-    """A row for each module; where there are formulas, fewer columns."""
-    if report.total.dims:
-        columns = ["flops", "bytes"] if width < 100 else ["flops", "bytes", "parameters"]
-    elif width < 100:
-        columns = ["flops", "bytes", "peak", "intensity"]
-    else:
-        columns = ["flops", "read", "written", "parameters", "peak", "intensity"]
+    """A row for each module."""
+    columns = _columns(report, width)
     table = _table("module", (TITLES[c] for c in columns))
     weights = weights_by_node(report.module)
     for row in tree.rows:
@@ -117,6 +115,45 @@ def _module_table(report: CostReport, tree: ModuleTree, width: int) -> Table:
             costs = _sum(report, nodes, sum(w.size for w in parameters))
         table.add_row(label(row), *(_cell(costs, c) for c in columns))
     return table
+
+
+def _columns(report: CostReport, width: int) -> list[str]:
+    """What is shown of each module or node; fewer where there are formulas."""
+    if report.total.dims:
+        return ["flops", "bytes"] if width < 100 else ["flops", "bytes", "parameters"]
+    if width < 100:
+        return ["flops", "bytes", "peak", "intensity"]
+    return ["flops", "read", "written", "parameters", "peak", "intensity"]
+
+
+def _node_table(report: CostReport, width: int) -> Table:
+    """A row for each call, in the order of the program."""
+    columns = [c for c in _columns(report, width) if c != "parameters"]
+    table = _table("node", ("line", *(TITLES[c] for c in columns)))
+    for node, costs in report.by_node.items():
+        line = node.loc.short if node.loc is not None else ""
+        table.add_row(node.name, line, *(_cell(costs, c) for c in columns))
+    return table
+
+
+def _op_table(report: CostReport, width: int) -> Table:
+    """A row for each op, that with the most FLOPs and bytes first."""
+    columns = [c for c in _columns(report, width) if c not in ("parameters", "peak")]
+    nodes: dict[str, list[Any]] = {}
+    for node in report.by_node:
+        name = node.target.name if node.op == "call_function" else str(node.target)
+        nodes.setdefault(name, []).append(node)
+    sums = {name: _sum(report, found, 0) for name, found in nodes.items()}
+    table = _table("op", ("calls", *(TITLES[c] for c in columns)))
+    for name in sorted(sums, key=lambda name: _weight(sums[name]), reverse=True):
+        table.add_row(name, str(len(nodes[name])), *(_cell(sums[name], c) for c in columns))
+    return table
+
+
+def _weight(costs: Costs) -> tuple[float, float]:
+    """FLOPs and bytes as numbers, to sort by: each named size counts as 64; unknown ones as 0."""
+    at_64 = costs.evaluate(dict.fromkeys(costs.dims, 64))
+    return float(at_64.flops or 0), float(at_64.bytes or 0)
 
 
 def _sum(report: CostReport, nodes: list[Any], parameters: int) -> Costs:

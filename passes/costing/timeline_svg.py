@@ -208,7 +208,7 @@ def _axes(
 ) -> Iterator[str]:
     """Grid lines with bytes, and numbers of steps."""
     bottom = _TOP + _HEIGHT
-    for value in _ticks(highest):
+    for value in ticks(highest):
         y = bottom - value * scale
         yield f'<path class="grid" d="M{_LEFT},{y:.1f} h{_WIDTH}"/>'
         text = f"{short_text(value)}B" if value else "0"
@@ -224,7 +224,7 @@ def _note(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
-def _ticks(highest: int) -> list[int]:
+def ticks(highest: int) -> list[int]:
     """Four to ten round numbers from 0 on."""
     power = 10 ** (len(str(highest)) - 1)
     size = next(

@@ -58,7 +58,7 @@ def profile(
     calling and compiling ``gm`` raise."""
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
-    values = _values(gm, args, inputs, sizes)
+    values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     subject = _interpreted(gm, values, threads)
     if backend != "python":
@@ -99,9 +99,14 @@ def _interpreted(gm: GraphModule, values: Mapping[str, Any], threads: int | None
         return timed.run(initial_env=given)
 
     parts = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output")]
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    used = threads or usable or 1
+    used = threads or usable_threads()
     return _Subject(run, lambda: timed.ticks, lambda: gm.run_flat(values), parts, used)
+
+
+def usable_threads() -> int:
+    """How many processors this process may use."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return usable or 1
 
 
 def _compiled(
@@ -135,13 +140,14 @@ class _TimedInterpreter(Interpreter):
         return super().run_node(node)
 
 
-def _values(
+def input_values(
     gm: GraphModule,
     args: tuple[Any, ...],
     inputs: Mapping[str, Any] | None,
     sizes: Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    """The inputs by placeholder's target: those given, else random ones."""
+    """The inputs by placeholder's target: those given, else random ones. Raises ArgumentError for
+    sizes beside inputs, and where none can be drawn."""
     if args or inputs or not gm.graph.placeholders:
         if sizes:
             raise ArgumentError("sizes= is for random inputs; the inputs given have sizes")

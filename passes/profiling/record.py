@@ -11,6 +11,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fxlite.errors import ArgumentError
@@ -203,8 +204,12 @@ class Profile:
         return entries
 
     def node_seconds(self) -> dict[Node, float]:
-        """Median seconds by node: ``graph.draw("x.svg", times=profile)`` paints them."""
-        return {part.node: seconds for part, seconds in self._parts()}
+        """Median seconds by node, of all kernels that compute it (several may, each for itself):
+        ``graph.draw("x.svg", times=profile)`` paints them."""
+        found: dict[Node, float] = {}
+        for part, seconds in self._parts():
+            found[part.node] = found.get(part.node, 0.0) + seconds
+        return found
 
     def line_seconds(self) -> dict[tuple[str, int], float]:
         """Median seconds by file and line of the user's program."""
@@ -253,6 +258,16 @@ class Profile:
         from fxlite.passes.profiling.chrome_trace import write_chrome_trace
 
         write_chrome_trace(self, path)
+
+    def to_flame_graph(self, path: str | os.PathLike[str] | None = None) -> str:
+        """A flame graph as SVG: modules with those inside them, and what runs, as wide as their
+        time; written to ``path`` if there is one. Returns it."""
+        from fxlite.passes.profiling.flame import flame_svg
+
+        text = flame_svg(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
 
 
 def op_name(node: Node) -> str:

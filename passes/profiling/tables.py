@@ -34,7 +34,7 @@ def profile_table(profile: Profile, by: str, width: int) -> Group:
     else:
         found = profile.by_op() if by == "op" else profile.by_line()
         table = _groups(profile, found, by)
-    return Group(*_facts(profile), "", table, *_legend(profile, by))
+    return Group(*fact_lines(profile), "", table, *_legend(profile, by))
 
 
 def seconds_text(value: float) -> str:
@@ -55,7 +55,8 @@ def heat(share: float) -> str:
 
 
 # -- facts -----------------------------------------------------------------------------------------
-def _facts(profile: Profile) -> list[Text]:
+def fact_lines(profile: Profile) -> list[Text]:
+    """What a profile says of the whole call: times, the cost of measuring, the machine's roofs."""
     threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
     sizes = "".join(f", {name}={size}" for name, size in profile.dims.items())
     what = "node" if profile.backend == "python" else "kernel"

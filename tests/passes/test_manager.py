@@ -10,6 +10,8 @@ import pytest
 import fxlite as fx
 import fxlite.errors
 from fxlite import passes
+from fxlite.errors import GraphError
+from fxlite.node_store import undo_erase
 from fxlite.passes.base import PassError
 from fxlite.passes.manager import changes_text, edited_ops
 from tests.passes.helpers import calls, trace
@@ -148,3 +150,18 @@ def test_a_pass_of_ones_own_may_be_defined_again() -> None:
         assert passes.PASSES.pop("mine_again") is mine
         passes.PASSES["mine_again"] = mine
     del passes.PASSES["mine_again"]
+
+
+def test_a_step_has_what_its_pass_wrote() -> None:
+    def own_graph(gm: fx.GraphModule) -> fx.GraphModule:
+        return gm.copy()
+
+    manager = passes.PassManager(["dce", own_graph, "simplify"], check="lint")
+    done = manager(fx.symbolic_trace(lambda x: np.exp(x.T.T), x="f32[4,5]"))
+    dce, own, simplify = manager.report
+    assert dce.records == own.records == []
+    erased = [r[1].name for r in simplify.records if isinstance(r, tuple) and r[0] is undo_erase]
+    assert {"permute", "permute_1"} <= set(erased)
+    done.graph.undo()
+    with pytest.raises(GraphError, match="they were undone since"):
+        simplify.records  # noqa: B018  a property

@@ -4,7 +4,9 @@ No assertion is about seconds: times are compared with one another, or made up."
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.passes.profiling.rows import Setting, Times, node_row
 from fxlite.passes.profiling.tables import MOST_ROWS, seconds_text
 from fxlite.roofs import Roof, Roofs, limits
+from tests import models
 from tests.roofs import ROOFS
 
 
@@ -94,6 +97,41 @@ def test_the_parts_make_up_the_whole(backend: str) -> None:
     assert found.rows_seconds > 0
 
 
+#: Models, their input types and sizes that take some milliseconds.
+WHOLE: dict[str, tuple[Any, tuple[str, ...], dict[str, int]]] = {
+    "resnet": (
+        lambda: nn.Sequential(models.BasicBlock(16, 16, 1), models.BasicBlock(16, 32, 2)),
+        ("f32[B,16,32,32]",), {"B": 4},
+    ),
+    "bert": (lambda: models.Bert(1, 128), ("i64[B,T]", "i64[B,T]"), {"B": 2, "T": 64}),
+    "lstm": (models.Tagger, ("i64[B,3]",), {"B": 64}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_parts_of_a_model_make_up_the_whole(name: str, backend: str) -> None:
+    """Within 10 %: of the call they were measured in, and, of C, of a call without counters.
+
+    Other programs may take the processor away between two clocks, so one of several tries has to
+    be right; a part that is left out is missing in all of them."""
+    make, types, sizes = WHOLE[name]
+    gm = fx.symbolic_trace(make().eval(), *types)
+    tries = []
+    for _ in range(8):
+        found = measured(gm, sizes=sizes, backend=backend, threads=1)
+        least = min(map(sum, zip(*(row.seconds for row in found.rows))))
+        plain = least / min(found.plain_seconds) if backend == "c" else 1.0
+        tries.append((found.coverage, plain))
+        if 0.9 < found.coverage <= 1.001 and 0.9 < plain < 1.1:
+            break
+    else:
+        raise AssertionError(f"sum of the parts by the whole, and by the plain call: {tries}")
+    slowest = sorted(found.rows, key=lambda row: -sum(row.seconds))[: len(found.rows) // 3]
+    less = dataclasses.replace(found, rows=tuple(r for r in found.rows if r not in slowest))
+    assert less.coverage < 0.9, "the bound is close enough to find what is missing"
+
+
 def test_inputs_as_to_the_program(net: fx.GraphModule) -> None:
     x = np.ones((5, 16), np.float32)
     assert measured(net, inputs={"x": x}).dims == {"B": 5}
@@ -142,6 +180,14 @@ def test_a_look_up_reads_what_it_takes() -> None:
     gm = fx.symbolic_trace(lambda index: table(index) * 2, index="i64[T]")
     (row,) = measured(gm, sizes={"T": 5}, backend="c").rows
     assert row.bytes == 5 * 8 + 5 * 8 * 4 + 5 * 8 * 4  # positions, rows of the table, results
+
+
+def test_a_node_in_two_kernels_has_the_time_of_both(net: fx.GraphModule) -> None:
+    found = made_up(net, 1.0, 0.25)
+    first, second = found.rows[:2]
+    shared = replace(second, parts=(replace(second.parts[0], share=0.6), Part(first.node, 0, 0.4)))
+    seconds = replace(found, rows=(first, shared)).node_seconds()
+    assert seconds == {first.node: pytest.approx(0.35), second.node: pytest.approx(0.15)}
 
 
 # -- limits ----------------------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""``fxlite cost`` and ``fxlite profile --passes``."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from fxlite import compiler
+from fxlite.cli import main
+from tests.roofs import ROOFS
+
+NET = '''"""Two ways to multiply three matrices, and a model."""
+import numpy as np
+
+from fxlite import nn, passes
+
+
+def two(x, a, b):
+    return x @ a @ b
+
+
+def one(x, a, b):
+    return x @ (a @ b)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return np.tanh(self.bn(self.conv(x)))
+
+
+@passes.graph_pass
+def nothing(gm):
+    """Leave all as it is."""
+'''
+MATRICES = ("-i", "x=f32[T,64]", "-i", "a=f32[64,64]", "-i", "b=f32[64,64]")
+NET_X = ("net.py:Net", "-i", "x=f32[B,3,N,N]")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with programs, as current folder, on a machine with known roofs."""
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output, standard error."""
+    try:
+        status = main(arguments)
+    except SystemExit as error:
+        status = int(error.code or 0)
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def test_formulas_and_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "cost", *NET_X)
+    assert (status, err) == (0, "")
+    assert "FLOPs          44*B*N**2 + 12\n" in out and "├─ conv Conv2d" in out
+    _, out, _ = run(capsys, "cost", *NET_X, "--size", "B=2", "--size", "N=10")
+    assert out.startswith("Net: 3 calls, B=2, N=10\nFLOPs          8,812\n")
+
+
+@pytest.mark.parametrize(
+    ("by", "labels"),
+    [("op", ["conv2d", "batch_norm", "tanh"]), ("node", ["conv2d", "batch_norm", "tanh"]),
+     ("module", ["Net", "├─", "├─", "└─"])],
+)  # fmt: skip
+def test_by(folder: Path, capsys: pytest.CaptureFixture[str], by: str, labels: list[str]) -> None:
+    status, out, _ = run(capsys, "cost", *NET_X, "--by", by)
+    table = [line.split() for line in out.split("\n\n")[1].splitlines()]
+    assert status == 0 and table[0][0] == by
+    assert [row[0] for row in table[1:]] == labels
+
+
+def test_two_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("cost", "net.py:two", "--compare", "net.py:one", *MATRICES)
+    status, out, err = run(capsys, *options)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1].split() == [
+        "FLOPs", "16.4k*T", "8192*T", "+", "524k", "-8192*T", "+", "524k",
+    ]  # fmt: skip
+    assert out.endswith("\nflops: less after than before: T > 64\n")
+    _, out, _ = run(capsys, *options, "--quantity", "peak")
+    assert out.endswith("\npeak: less after than before: T > 64\n")
+
+
+def test_a_range_and_its_plot(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("cost", "net.py:two", "--compare", "net.py:one", *MATRICES, "--draw", "cost.svg")
+    status, out, _ = run(capsys, *options, "--range", "T=32,128")
+    assert status == 0 and out.endswith("T > 64\ncost.svg written\n")
+    assert [line.split()[:2] for line in out.splitlines()[:3]] == [
+        ["T", "FLOPs"], ["32", "524k"], ["128", "2.1M"],
+    ]  # fmt: skip
+    texts = [e.text for e in ElementTree.parse(folder / "cost.svg").iter() if e.text]
+    assert "pays: T > 64" in texts and "before" in texts and "after" in texts
+
+
+def test_after_passes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for names in ("fuse_conv_bn", "standard"):
+        status, out, _ = run(capsys, "cost", *NET_X, "--passes", names)
+        assert status == 0
+        (line,) = [s.split() for s in out.splitlines() if s.startswith("FLOPs")]
+        # for each pixel 3 * 4 multiply-adds, 4 biases and tanh; batch norm 12 (and 12 once)
+        assert line == [
+            "FLOPs", "44*B*N**2", "+", "12", "32*B*N**2", "-12*B*N**2", "-", "12",
+        ]  # fmt: skip
+
+
+def test_timeline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--size", "B=1", "--size", "N=4")
+    status, out, _ = run(capsys, "cost", *NET_X, "--timeline", *sizes, "--draw", "t.svg")
+    assert status == 0 and out.splitlines()[1].startswith("peak     512 bytes in 2 values")
+    assert ElementTree.parse(folder / "t.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--draw", "x.svg"), "--draw draws what --range or --timeline shows"),
+        (("--compare", "net.py:Net", "--passes", "cse"), "not both"),
+        (("--timeline", "--range", "B=1,2"), "--timeline shows one size"),
+        (("--size", "B=1", "--range", "B=1,2"), "--size and --range both give B"),
+        (("--range", "B=1,2"), "the costs depend on N, too"),
+        (("--size", "Q=1"), "the program has no named dim 'Q'"),
+        (("--range", "B=1,2", "--size", "N=2", "--quantity", "flop", "--draw", "x.svg"),
+         "there is no cost 'flop'"),
+        (("--passes", "cze"), "there is no pass 'cze'; did you mean dce or cse"),
+    ],
+)  # fmt: skip
+def test_wrong_options(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
+) -> None:
+    status, _, err = run(capsys, "cost", *NET_X, *options)
+    assert status == 1 and message in err and not (folder / "x.svg").exists()
+
+
+@pytest.mark.parametrize("values", ["T", "T=", "T=0", "T=1,x", "T=-1"])
+def test_wrong_ranges(folder: Path, capsys: pytest.CaptureFixture[str], values: str) -> None:
+    status, _, err = run(capsys, "cost", *NET_X, "--range", values)
+    assert status == 2 and "argument --range" in err
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_passes_measured(folder: Path, capsys: pytest.CaptureFixture[str], backend: str) -> None:
+    options = ("--backend", backend, "--repeat", "2", "--size", "B=3", "--size", "N=4")
+    status, out, err = run(capsys, "profile", *NET_X, *options, "--passes", "standard")
+    assert (status, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0][:3] == [
+        "Net:",
+        str(len(compiler.standard_passes())),
+        "passes,",
+    ] and out.splitlines()[0].endswith("B=3, N=4")
+    (fused,) = [line for line in lines if line[:1] == ["fuse_conv_bn"]]
+    assert "-27.7%" in fused  # of the FLOPs: 12*3*4**2 + 12 of 44*3*4**2 + 12
+    _, out, _ = run(capsys, "profile", *NET_X, *options, "--passes", "net.py:nothing,fuse_conv_bn")
+    steps = [line.split()[0] for line in out.splitlines()[4:6]]
+    assert steps == ["nothing", "fuse_conv_bn"]
+
+
+def test_passes_have_a_table_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "profile", *NET_X, "--passes", "cse", "--by", "op")
+    assert status == 1 and "leave out --by and --trace" in err
