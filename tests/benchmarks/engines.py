@@ -1,243 +1,205 @@
-"""The engines: fxlite's C, torch eager and ONNX Runtime, each alone in a process of its own.
+"""The engines: fxlite's C and its peers.
 
-In: a workload's name and a number of threads. Out: calls that take prepared inputs. Processes keep
-the engines' thread pools apart: a pool that spins for work would take a core from its competitor.
+In: a prepared workload (:class:`tests.benchmarks.workloads.Job`) and a number of threads. Out, in
+two steps: a function that builds, with the model in memory (ONNX Runtime and OpenVINO: in a file),
+and what it returns, :class:`Loaded`, whose calls are measured. The first step is not timed.
 """
 
 from __future__ import annotations
 
-import io
+import importlib.util
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
+from tests.benchmarks.workloads import Job
 
-from tests.benchmarks.timing import Block, block
-from tutorials import digits, minilm
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A model (digits, mlp or minilm), the types its inputs are compiled for, and inputs."""
-
-    name: str
-    model: str
-    types: dict[str, str]
-    inputs: Callable[[], dict[str, Array]]
-
-
-#: Sentences of 5 to 60 tokens: a batch as it comes, padded to its longest.
-RAGGED = (
-    "Hello there.",
-    "The river burst its banks after three days of heavy rain.",
-    "A man is eating a piece of bread.",
-    "Hundreds of families had to leave their homes and sleep in school buildings when the river "
-    "flooded part of the old town, where volunteers handed out blankets, soup and dry clothes to "
-    "everybody who had come up the hill that night, many of them with nothing but a bag.",
-    "How do I compile a neural network to plain C?",
-    "Share prices dropped at the start of the week, and analysts expect them to fall further.",
-    "Is it going to snow tomorrow?",
-    "She plays the violin in a small orchestra that gives concerts in village churches.",
-)
-
-
-def _images(batch: int) -> dict[str, Array]:
-    from sklearn.datasets import load_digits
-
-    return {"x": (load_digits().images[:batch, None] / 16).astype(np.float32)}
-
-
-def _normal(batch: int) -> dict[str, Array]:
-    drawn = np.random.default_rng(0).standard_normal((batch, 784))
-    return {"x": drawn.astype(np.float32)}
-
-
-def _tokens() -> dict[str, Array]:
-    ids = np.random.default_rng(0).integers(1000, minilm.VOCABULARY, (1, 128))
-    return {"x": ids, "mask": np.ones_like(ids)}
-
-
-def _sentences() -> dict[str, Array]:
-    x, mask = minilm.encode(RAGGED)
-    return {"x": x, "mask": mask}
-
-
-def workloads() -> list[Workload]:
-    """All workloads, in the order of the table."""
-    image, row, tokens = {"x": "f32[B,1,8,8]"}, {"x": "f32[B,784]"}, "i64[B,T]"
-    text = {"x": tokens, "mask": tokens}
-    return [
-        *(
-            Workload(f"digits B={b}", "digits", image, lambda b=b: _images(b))
-            for b in (1, 64, 1797)
-        ),
-        *(Workload(f"mlp B={b}", "mlp", row, lambda b=b: _normal(b)) for b in (1, 32, 256)),
-        Workload("minilm B=1 T=128", "minilm", text, _tokens),
-        Workload(f"minilm B={len(RAGGED)} ragged", "minilm", text, _sentences),
-    ]
-
-
-def weights(model: str) -> dict[str, Array]:
-    """The weights every engine gets."""
-    if model == "minilm":
-        return minilm.load_weights()
-    if model == "digits":
-        return digits.trained().state_dict()
-    rng = np.random.default_rng(1)
-    shapes = {"0": (512, 784), "2": (512, 512), "4": (10, 512)}
-    made = {}
-    for name, (outputs, inputs) in shapes.items():
-        limit = inputs**-0.5
-        made[f"{name}.weight"] = rng.uniform(-limit, limit, (outputs, inputs)).astype(np.float32)
-        made[f"{name}.bias"] = rng.uniform(-limit, limit, outputs).astype(np.float32)
-    return made
-
-
-# -- engines ---------------------------------------------------------------------------------------
 Call = Callable[[], Any]
 
 
-def fxlite_c(workload: Workload, threads: int) -> Call:
-    """fxlite compiled to C: NumPy arrays in and out."""
-    import fxlite as fx
-    from fxlite import nn
+@dataclass(frozen=True)
+class Loaded:
+    """A call on the workload's inputs, and the accuracy class of its products: ``f32`` or
+    ``bf16``."""
 
-    if workload.model == "mlp":
-        model: nn.Module = nn.Sequential(
-            nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-        )
-    else:
-        model = digits.Digits() if workload.model == "digits" else minilm.MiniLM()
-    model.load_state_dict(weights(workload.model))
-    function = fx.compile(model.eval(), inputs=workload.types, backend="c", threads=threads)
-    inputs = tuple(workload.inputs().values())
-    return lambda: function(*inputs)
+    call: Call
+    precision: str = "f32"
 
 
-def _torch_model(workload: Workload) -> Any:
-    import torch
-
-    from tests.benchmarks import torch_models
-
-    state = {k: torch.from_numpy(np.array(v)) for k, v in weights(workload.model).items()}
-    if workload.model == "minilm":
-        made = torch_models.MiniLM()
-        made.load(state)
-        return made.eval()
-    model = torch_models.Digits() if workload.model == "digits" else torch_models.mlp()
-    model.load_state_dict(state)
-    return model.eval()
+Build = Callable[[], Loaded]
 
 
-def torch_eager(workload: Workload, threads: int) -> Call:
-    """torch without compilation, in inference mode: tensors in and out."""
-    import torch
+@dataclass(frozen=True)
+class Engine:
+    """``open(job, threads)`` makes the model and returns what builds it. ``modules`` have to be
+    installed, and are imported before time and memory are taken."""
 
-    torch.set_num_threads(threads)
-    model = _torch_model(workload)
-    inputs = [torch.from_numpy(a) for a in workload.inputs().values()]
+    name: str
+    open: Callable[[Job, int], Build]
+    modules: tuple[str, ...]
 
-    def call() -> Any:
-        with torch.inference_mode():
-            return model(*inputs)
+    @property
+    def is_ours(self) -> bool:
+        return self.name.startswith("fxlite")
 
-    return call
+    @property
+    def reads_onnx(self) -> bool:
+        return not {"onnxruntime", "openvino"}.isdisjoint(self.modules)
+
+    @property
+    def missing(self) -> str:
+        """The packages that are not installed."""
+        packages = dict.fromkeys(module.partition(".")[0] for module in self.modules)
+        return ", ".join(p for p in packages if importlib.util.find_spec(p) is None)
 
 
-def onnx_runtime(workload: Workload, threads: int) -> Call:
-    """ONNX Runtime on the torch model exported to ONNX, with all its graph optimizations: NumPy
-    arrays in and out."""
+def _fxlite(precision: str) -> Callable[[Job, int], Build]:
+    def open(job: Job, threads: int) -> Build:
+        import fxlite as fx
+
+        os.environ["FXLITE_CACHE"] = str(job.cache / "fxlite")
+        model, inputs = job.model(), job.inputs()
+        types, arrays = job.spec.types(inputs), tuple(inputs.values())
+
+        def build() -> Loaded:
+            function = fx.compile(model, inputs=types, threads=threads, matmul_precision=precision)
+            return Loaded(lambda: function(*arrays), "bf16" if precision == "medium" else "f32")
+
+        return build
+
+    return open
+
+
+def _torch(compiled: bool = False, freezing: bool = False) -> Callable[[Job, int], Build]:
+    def open(job: Job, threads: int) -> Build:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(job.cache / "inductor")
+        import torch
+
+        from tests.benchmarks.torch_models import load
+
+        torch.set_num_threads(threads)
+        model = load(job.spec.model, job.weights())
+        inputs = [torch.from_numpy(array) for array in job.inputs().values()]
+
+        def build() -> Loaded:
+            run: Any = model
+            if compiled:
+                torch._inductor.config.freezing = freezing
+                run = torch.compile(model, dynamic=bool(job.spec.dynamic))
+
+            def call() -> Any:
+                with torch.inference_mode():
+                    return run(*inputs)
+
+            return Loaded(call)
+
+        return build
+
+    return open
+
+
+def _onnx_runtime(job: Job, threads: int) -> Build:
     import onnxruntime
-    import torch
 
-    inputs = workload.inputs()
-    names = list(inputs)
-    axes = {name: {0: "B"} if workload.model != "minilm" else {0: "B", 1: "T"} for name in names}
-    stream = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            _torch_model(workload), tuple(torch.from_numpy(a) for a in inputs.values()), stream,
-            input_names=names, output_names=["y"], dynamic_axes={**axes, "y": {0: "B"}},
-            opset_version=17, dynamo=False,
-        )  # fmt: skip
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    session = onnxruntime.InferenceSession(
-        stream.getvalue(), options, providers=["CPUExecutionProvider"]
-    )
-    return lambda: session.run(None, inputs)[0]
+    job.check_onnx()
+    inputs = job.inputs()
+
+    def build() -> Loaded:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        session = onnxruntime.InferenceSession(
+            str(job.onnx), options, providers=["CPUExecutionProvider"]
+        )
+        used = {i.name: inputs[i.name] for i in session.get_inputs()}
+        return Loaded(lambda: session.run(None, used))
+
+    return build
 
 
-ENGINES: dict[str, Callable[[Workload, int], Call]] = {
-    "fxlite C": fxlite_c,
-    "torch": torch_eager,
-    "ONNX Runtime": onnx_runtime,
-}
+def _openvino(precision: str | None) -> Callable[[Job, int], Build]:
+    def open(job: Job, threads: int) -> Build:
+        import openvino
+
+        job.check_onnx()
+        inputs = job.inputs()
+
+        def build() -> Loaded:
+            core = openvino.Core()
+            settings: dict[str, Any] = {
+                "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_NUM_THREADS": threads,
+            }
+            if precision is not None:
+                settings["INFERENCE_PRECISION_HINT"] = precision
+            compiled = core.compile_model(core.read_model(str(job.onnx)), "CPU", settings)
+            request = compiled.create_infer_request()
+            used = {i: inputs[i.get_any_name()] for i in compiled.inputs}
+
+            def call() -> Any:
+                found = request.infer(used, share_inputs=True, share_outputs=True)
+                return [found[output] for output in compiled.outputs]
+
+            hint = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
+            return Loaded(call, "bf16" if "bfloat16" in hint else "f32")
+
+        return build
+
+    return open
 
 
-# -- processes -------------------------------------------------------------------------------------
-class Worker:
-    """One engine in a process of its own, pinned to ``cores``; runs a block when told."""
+def _jax(job: Job, threads: int) -> Build:
+    # XLA takes as many threads as the process may use cores
+    import jax
 
-    def __init__(self, engine: str, cores: list[int]) -> None:
-        context = get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(engine, cores, other), daemon=True)
-        os.environ["OMP_NUM_THREADS"] = str(len(cores))  # read by the libraries' first import
-        self.process.start()
+    from tests.benchmarks import jax_models
 
-    def load(self, workload: str) -> Array:
-        """Prepare a workload; returns the output of its first call. Raises RuntimeError."""
-        return self._ask("load", workload)  # type: ignore[no-any-return]
+    parameters = jax_models.parameters(job.weights())
+    inputs = [jax.numpy.asarray(array) for array in job.inputs().values()]
 
-    def run(self, seconds: float) -> Block:
-        """One block of repetitions."""
-        return self._ask("run", seconds)  # type: ignore[no-any-return]
+    def build() -> Loaded:
+        function = jax.jit(jax_models.MODELS[job.spec.model])
+        return Loaded(lambda: jax.block_until_ready(function(parameters, *inputs)))
 
-    def close(self) -> None:
-        self.pipe.close()  # the process sees the end of the pipe
-        self.process.join()
-
-    def _ask(self, *request: Any) -> Any:
-        self.pipe.send(request)
-        answer = self.pipe.recv()
-        if isinstance(answer, Exception):
-            raise RuntimeError(f"{type(answer).__name__}: {answer}") from answer
-        return answer
+    return build
 
 
-def _serve(engine: str, cores: list[int], pipe: Connection) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-    known = {w.name: w for w in workloads()}
-    call: Call = lambda: None  # noqa: E731
-    while True:
-        try:
-            request, value = pipe.recv()
-        except EOFError:
-            return
-        try:
-            if request == "load":
-                call = ENGINES[engine](known[value], len(cores))
-                pipe.send(np.asarray(call()))
-            else:
-                pipe.send(block(call, value))
-        except Exception as error:
-            pipe.send(RuntimeError(f"{type(error).__name__}: {error}"))
+_INDUCTOR = ("torch", "torch._dynamo", "torch._inductor.config")
+_LIST = (
+    Engine("fxlite highest", _fxlite("highest"), ("fxlite",)),
+    Engine("fxlite high", _fxlite("high"), ("fxlite",)),
+    Engine("fxlite medium", _fxlite("medium"), ("fxlite",)),
+    Engine("torch", _torch(), ("torch",)),
+    Engine("torch.compile", _torch(compiled=True), _INDUCTOR),
+    Engine("compile, freezing", _torch(compiled=True, freezing=True), _INDUCTOR),
+    Engine("ONNX Runtime", _onnx_runtime, ("onnxruntime",)),
+    Engine("OpenVINO f32", _openvino("f32"), ("openvino",)),
+    Engine("OpenVINO", _openvino(None), ("openvino",)),
+    Engine("jax.jit", _jax, ("jax", "jaxlib")),
+)
+#: All engines by name, in the order of the columns.
+ENGINES = {engine.name: engine for engine in _LIST}
 
 
-def available(engine: str) -> bool:
-    """Whether the packages of an engine are installed."""
-    from importlib.util import find_spec
+def offered() -> list[str]:
+    """The names of the engines: "high" and "medium" are among them where fxlite computes them
+    otherwise than "highest"."""
+    same = [f"fxlite {p}" for p in ("high", "medium") if not differs(p)]
+    return [name for name in ENGINES if name not in same]
 
-    needed = {"torch": ("torch",), "ONNX Runtime": ("torch", "onnx", "onnxruntime")}
-    return all(find_spec(name) for name in needed.get(engine, ()))
+
+def differs(precision: str) -> bool:
+    """Whether fxlite emits other code for a matmul_precision than for "highest"."""
+    from fxlite import compiler, nn
+    from fxlite.codegen.runtime.toolchain import CompilerNotFound
+
+    layer = nn.Linear(64, 64)
+    try:
+        texts = [
+            dict(compiler.compile(layer, x="f32[64,64]", matmul_precision=name).sources)
+            for name in ("highest", precision)
+        ]
+    except CompilerNotFound:
+        return False
+    return texts[0] != texts[1]

@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import datetime
 import gc
-import importlib.metadata
 import importlib.util
 import os
-import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,11 +27,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tests.benchmarks import type_inference
 from tests.benchmarks.graph_tasks import EDITS, TOOLKITS, Task, Workload, bytes_held
-from tests.benchmarks.inference import choose_cores, foreign_load, machine
+from tests.benchmarks.machine import choose_cores, foreign_load, machine, versions
 from tests.benchmarks.timing import Block, Comparison, Timing, busy_seconds
 
 OURS, PEER = "fxlite", "torch.fx"
+PACKAGES = ("torch", "onnx_ir", "onnxscript", "numpy")
 
 #: Row -> the ratio to torch.fx that is wanted at 10 000 nodes; None: shown for itself.
 WANTED: dict[str, float | None] = {
@@ -191,7 +191,9 @@ def table(rows: list[Row]) -> Table:
     return made
 
 
-def markdown(rows: list[Row], options: argparse.Namespace, load: float) -> str:
+def markdown(
+    rows: list[Row], options: argparse.Namespace, load: float, inference: Sequence[str] = ()
+) -> str:
     """The table, the losses by name, and how it was measured, as a page."""
     align = "".join(" ---: |" if 1 < n < 6 else " --- |" for n in range(len(HEADINGS)))
     losses = [r for r in rows if r.verdict == "LOSS"]
@@ -210,7 +212,7 @@ def markdown(rows: list[Row], options: argparse.Namespace, load: float) -> str:
         "| " + " | ".join(HEADINGS) + " |", "|" + align,
         *("| " + " | ".join(row.cells()) + " |" for row in rows), "",
         "## Losses", "",
-        *(found or ["None of the wanted ratios is missed."]), "",
+        *(found or ["None of the wanted ratios is missed."]), "", *inference,
         "## What is measured", "",
         "- A row's values are times of the whole program divided by one number of nodes, that of "
         "torch.fx's graph.",
@@ -228,7 +230,7 @@ def markdown(rows: list[Row], options: argparse.Namespace, load: float) -> str:
         "- pipeline: simplify, cse, dce; its ratio is that of the checked one to the unchecked.",
         "- memory: what `tracemalloc` counts after a garbage collection.", "",
         "## How", "",
-        f"- {machine()}; {datetime.date.today().isoformat()}. {versions()}.",
+        f"- {machine()}; {datetime.date.today().isoformat()}. {versions(*PACKAGES)}.",
         f"- One process on one core; rounds of {options.seconds:g} s for each toolkit in turns, "
         f"{options.rounds} of them (one where a round takes longer than 20 s), garbage collector "
         "on.",
@@ -238,17 +240,6 @@ def markdown(rows: list[Row], options: argparse.Namespace, load: float) -> str:
         "Made by `python -m tests.benchmarks.graph --output docs/benchmarks_graph.md`.", "",
     ]  # fmt: skip
     return "\n".join(lines)
-
-
-def versions() -> str:
-    """``fxlite 0.1.0, torch 2.13.0, onnx_ir 1.1.0, ..., Python 3.11``."""
-    import fxlite
-
-    parts = [f"fxlite {fxlite.__version__}"]
-    for name in ("torch", "onnx_ir", "onnxscript", "numpy"):
-        if importlib.util.find_spec(name):
-            parts.append(f"{name} {importlib.metadata.version(name)}")
-    return ", ".join([*parts, f"Python {platform.python_version()}"])
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -293,11 +284,14 @@ def main(arguments: list[str] | None = None) -> list[Row]:
             )
             rows += measure(WORKLOADS[name], toolkits, options, tick)
             progress.console.print(f"{name}: measured")
+    inferred = type_inference.measured_rows(options.rounds)
     if cores:
         os.sched_setaffinity(0, cores)
     console.print(table(rows))
+    console.print(type_inference.table(inferred))
     if options.output is not None:
-        options.output.write_text(markdown(rows, options, load))
+        section = type_inference.markdown(inferred)
+        options.output.write_text(markdown(rows, options, load, section))
         console.print(f"written: {options.output}")
     return rows
 

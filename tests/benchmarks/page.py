@@ -1,0 +1,232 @@
+"""The page of the inference benchmark, as Markdown and for the terminal.
+
+In: rows of :mod:`tests.benchmarks.results`. Out: docs/benchmarks.md: times by number of threads,
+why, errors, first results, memory, where fxlite falls short, what failed, and how it was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from tests.benchmarks.engines import ENGINES
+from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.results import OURS, WANTED_MEAN, Row, mean_ratio, shortfalls, threads_text
+
+PACKAGES = ("torch", "onnxruntime", "openvino", "jax", "numpy")
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits."""
+    value = seconds * 1e3
+    digits = 3 if value < 1 else 2 if value < 10 else 1
+    return f"{value:.{digits}f}"
+
+
+def time_cell(row: Row, engine: str) -> str:
+    """A time in milliseconds, or in a few words why there is none."""
+    if row.ran(engine):
+        return milliseconds(row.seconds(engine))
+    failed = row.cells[engine].failed
+    is_known = failed.startswith(("not installed", "not prepared", "wrong result"))
+    return failed.partition(":")[0] if is_known else f"fails: {failed.partition(':')[0]}"
+
+
+def ratio_cell(row: Row, ours: str) -> str:
+    """The ratio to the best peer."""
+    ratio = row.ratio(ours)
+    return "–" if ratio is None else f"{ratio:.2f}"
+
+
+def noise(row: Row) -> str:
+    """What to know of the times."""
+    if not row.comparison.engines or not row.comparison.is_noisy:
+        return ""
+    return "noisy, processor time" if row.comparison.uses_processor_time else "noisy"
+
+
+def our_columns(engines: Sequence[str]) -> list[str]:
+    """The columns that are fxlite."""
+    return [engine for engine in engines if ENGINES[engine].is_ours]
+
+
+def ratio_heading(ours: str) -> str:
+    return f"{ours} / best peer"
+
+
+def table(rows: Sequence[Row], engines: Sequence[str]) -> Table:
+    """For the terminal; a ratio as wanted is green, another red."""
+    ours = our_columns(engines)
+    made = Table(title="inference, ms", header_style="bold")
+    made.add_column("workload")
+    for heading in ("threads", *engines, *map(ratio_heading, ours)):
+        made.add_column(heading, justify="right")
+    made.add_column("")
+    for row in rows:
+        ratios = []
+        for engine in ours:
+            ratio = row.ratio(engine)
+            is_wanted = ratio is not None and ratio <= row.wanted(engine)
+            ratios.append(f"[{'green' if is_wanted else 'red'}]{ratio_cell(row, engine)}[/]")
+        times = [time_cell(row, engine) for engine in engines]
+        made.add_row(row.workload, str(row.threads), *times, *ratios, noise(row))
+    return made
+
+
+def markdown(
+    rows: Sequence[Row], engines: Sequence[str], options: argparse.Namespace, load: float
+) -> str:
+    """The whole page."""
+    ours = our_columns(engines)
+    threads = sorted({row.threads for row in rows})
+    cold = [row for row in rows if row.cold]
+    lines = [
+        "# Benchmarks: inference", "",
+        "fxlite's C beside the run-times people use: the same weights, the same inputs, in turns. "
+        "A ratio is fxlite's time by that of the **best** peer of the same accuracy class: below "
+        "1 fxlite is faster than all of them.", "",
+        f"{machine()}; {datetime.date.today().isoformat()}; {versions(*PACKAGES)}.", "",
+        "## In short", "", *_means(rows, ours, threads), "",
+    ]  # fmt: skip
+    for count in threads:
+        chosen = [row for row in rows if row.threads == count]
+        lines += [
+            f"## Milliseconds of a call, {threads_text(count)}", "",
+            *_grid(("workload", *engines, *map(ratio_heading, ours), ""), [
+                [row.workload, *(time_cell(row, e) for e in engines),
+                 *(ratio_cell(row, e) for e in ours), noise(row)]
+                for row in chosen
+            ]), "",
+        ]  # fmt: skip
+    lines += [
+        "## Why", "",
+        "Which roof binds fxlite's kernels (each kernel reads its inputs once and writes its "
+        "result), how much of it the call reaches, and the kernel that loses most, with its own "
+        "part of the roof. More than 100% are fewer products than the definition has (Winograd), "
+        "or a roof that was measured beside other programs.", "",
+        *_grid(("workload", "threads", "why"),
+               [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)), "",
+        "## Error", "",
+        "Largest difference from a float64 result, as a part of the largest value; the worst of "
+        "several results.", "",
+        *_by_engine(cold, engines, lambda row, e: _error(row, e)), "",
+        "## First result", "",
+        "Seconds from a model in memory to its first result, imports excluded, with empty caches: "
+        "trace, passes and the C compiler. *cached*: the same in a new process. ONNX Runtime and "
+        "OpenVINO start from an ONNX file, of which the making is not counted; the run with "
+        "freezing finds torch.compile's precompiled header.", "",
+        *_grid(("workload", *engines, f"{OURS}, cached"), [
+            [row.workload, *(_first(row, e) for e in engines), _cached(row)] for row in cold
+        ]), "",
+        "## Memory", "",
+        "Megabytes: the most that was resident in the engine's process while it built the program "
+        "and ran it (`VmHWM`), less what was resident after its imports; the model's weights are "
+        "in it, compilers that run as other processes are not.", "",
+        *_by_engine(cold, engines, lambda row, e: _memory(row, e)), "",
+        "## Where it falls short", "",
+        *([f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."]), "",
+        "## What failed", "",
+        *(_failures(rows) or ["Nothing."]), "",
+        "## How it was measured", "", *_method(options, load), "",
+        "Made by `python -m tests.benchmarks.inference --output docs/benchmarks.md`.", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _grid(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()
+) -> list[str]:
+    """A Markdown table; the first column and those of ``left`` are text, the others numbers."""
+    marks = [" --- " if n == 0 or n in left else " ---: " for n in range(len(headings))]
+    return [f"| {' | '.join(headings)} |", f"|{'|'.join(marks)}|",
+            *(f"| {' | '.join(row)} |" for row in rows)]  # fmt: skip
+
+
+def _by_engine(
+    rows: Sequence[Row], engines: Sequence[str], cell: Callable[[Row, str], str]
+) -> list[str]:
+    return _grid(
+        ("workload", *engines), [[row.workload, *(cell(row, e) for e in engines)] for row in rows]
+    )
+
+
+def _means(rows: Sequence[Row], ours: Sequence[str], threads: Sequence[int]) -> list[str]:
+    lines = []
+    for engine in ours:
+        for count in threads:
+            chosen = [row for row in rows if row.threads == count]
+            found = mean_ratio(chosen, engine)
+            if found is None:
+                lines.append(f"- {engine}, {threads_text(count)}: no peer of its accuracy class.")
+                continue
+            mean, number = found
+            missed = [r for r in chosen if (q := r.ratio(engine)) and q > r.wanted(engine)]
+            above = f"{len(missed)} above what was wanted of them" if missed else "all as wanted"
+            lines.append(
+                f"- {engine}, {threads_text(count)}: geometric mean "
+                f"**{mean:.2f}** over {number} workloads (wanted ≤ {WANTED_MEAN[engine]:.2f}), "
+                f"{above}."
+            )
+    return lines
+
+
+def _error(row: Row, engine: str) -> str:
+    first = row.cells[engine].first
+    return "–" if first is None else f"{first.error:.0e}"
+
+
+def _first(row: Row, engine: str) -> str:
+    first = row.cells[engine].first
+    return "–" if first is None else f"{first.seconds:.2f}"
+
+
+def _cached(row: Row) -> str:
+    seconds = row.cells[OURS].cached_seconds
+    return "–" if seconds is None else f"{seconds:.2f}"
+
+
+def _memory(row: Row, engine: str) -> str:
+    megabytes = row.cells[engine].memory
+    return "–" if math.isnan(megabytes) else f"{megabytes:.0f}"
+
+
+def _failures(rows: Sequence[Row]) -> list[str]:
+    """Each kind of failure once, with the workloads it met."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for engine, cell in row.cells.items():
+            if cell.failed:
+                found.setdefault((engine, cell.failed), []).append(
+                    f"{row.workload} ({row.threads})"
+                )
+    return [
+        f"- {engine}: {text} — on {', '.join(places)}." for (engine, text), places in found.items()
+    ]
+
+
+def _method(options: argparse.Namespace, load: float) -> list[str]:
+    lines: list[Any] = [
+        f"- Every engine and workload in a process of its own, pinned to as many cores as threads; "
+        f"blocks of {options.seconds:g} s, at least three calls each, in turns, {options.rounds} "
+        f"to {options.most} rounds. Values are medians.",
+        f"- Rounds in which other programs used more than 0.15 cores are left out; where too few "
+        f"are quiet, the noisiest half is, and the row says *noisy*; with one thread its times are "
+        f"processor times. Before the start other programs used {load:.2f} cores.",
+        "- fxlite, ONNX Runtime and OpenVINO take and give NumPy arrays, torch tensors (eager and "
+        "compiled by inductor in inference mode), JAX its arrays (convolutions in NHWC). ONNX "
+        "Runtime and OpenVINO run torch's export (opset 17), with all graph optimizations.",
+        "- All compile for the shapes of the inputs; *ragged* (eight sentences of different "
+        "lengths, padded) is compiled for any batch and length where an engine can.",
+        "- *f32* and *bf16* are the accuracy classes: what an engine says it computes products in. "
+        "OpenVINO without a hint chooses itself. *high* and *medium* of fxlite have a column where "
+        "they are computed otherwise than *highest*.",
+        "- digits and minilm have their trained weights, the others random ones; bert is BERT-base "
+        "with a table of 1,000 words, gpt2 GPT-2 small; decoding adds one token to 512.",
+        "- matmul is `x @ weight.T` with square matrices; it is not part of the mean.",
+    ]
+    return lines
