@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.cuda.function import CudaFunction
 from fxlite.codegen.examples import Case
 from fxlite.codegen.memory_plan import memory_plan
 from fxlite.codegen.nested import flat_arguments, restructure
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.optimize import optimize as run_passes
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.compiler import KernelInfo, register_backend
@@ -39,12 +40,18 @@ class CFunction:
         threads: int | None = None,
         stage: Stage = _silent,
         profile: bool = False,
+        optimize: bool = True,
+        matmul_precision: str = "highest",
     ) -> None:
         self.graph_module = module
         with stage("optimize"):
-            self.optimized, self.passes = optimize(module)
+            self.optimized, self.passes = run_passes(
+                module, needed_only=not optimize, keep=templates.claims
+            )
         with stage("emit"):
-            self.program: CProgram = emit(self.optimized, profile=profile)
+            self.program: CProgram = emit(
+                self.optimized, profile=profile, matmul_precision=matmul_precision
+            )
         with stage("build"):
             library = build(dict(self.program.sources), self.program.entry)
             self.function = CompiledFunction(
@@ -70,7 +77,7 @@ class CFunction:
     def kernels(self) -> tuple[KernelInfo, ...]:
         """What each kernel computes, in the order in which they run."""
         return tuple(
-            KernelInfo(c.function, tuple(c.group.members), c.group.root, c.group.anchor,
+            KernelInfo(c.name, tuple(c.group.members), c.group.root, c.group.anchor,
                        tuple(c.group.inputs))
             for c in self.program.calls
         )  # fmt: skip

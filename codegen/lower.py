@@ -103,22 +103,32 @@ ACCUMULATOR = "sum"
 
 @dataclass(frozen=True)
 class Contraction:
-    """``root[store] = value(sum over reduced of a * b)``.
+    """``root[store] = value(anchor's element)``. The anchor is what a template computes: a sum of
+    products of two operands, or attention.
 
-    ``coordinates`` are the contraction's own output coordinates; ``value`` is the epilogue, an
-    expression over them in which the sum is the local :data:`ACCUMULATOR`; ``store`` is the index
-    in the root's array. ``a`` and ``b`` are loads (``a`` the input, ``b`` the weight or right
-    operand)."""
+    ``coordinates`` are the anchor's own output coordinates, ``reduced`` the variables it sums over;
+    ``value`` is the epilogue, an expression over the coordinates in which the anchor's element is
+    the local :data:`ACCUMULATOR`; ``store`` is the index in the root's array. ``operands`` are
+    loads: of a product the input and the weight or right operand."""
 
     root: Node
     anchor: Node
     coordinates: tuple[Var, ...]
     reduced: tuple[Var, ...]
-    a: Load
-    b: Load
+    operands: tuple[Load, ...]
     value: Expr
     store: MultiIndex
     buffers: tuple[Buffer, ...]
+
+    @property
+    def a(self) -> Load:
+        """The first operand."""
+        return self.operands[0]
+
+    @property
+    def b(self) -> Load:
+        """The second operand."""
+        return self.operands[1]
 
     def buffer(self, name: str) -> Buffer:
         for found in self.buffers:
@@ -132,20 +142,7 @@ def lower_contraction(group: Group) -> Contraction:
     loads."""
     anchor = group.anchor
     assert anchor is not None
-    state = _Lowering(group, stop=anchor)
-    index = tuple(Index.of(v) for v in group.space)
-    if group.root is anchor:
-        coordinates = tuple(expr.fresh_var(v.extent, "c") for v in group.space)
-        store: MultiIndex = tuple(Index.of(c) for c in coordinates)
-        epilogue: Expr = Load(anchor.type.dtype, buffer_name(anchor), store)
-    else:
-        value = state.read(group.root, index)
-        ((read_index, _),) = state.stopped
-        inverse = invert(read_index, group.space, anchor.type)
-        assert inverse is not None
-        coordinates, solved = inverse
-        epilogue = expr.substitute_index(value, solved)
-        store = tuple(i.substitute(solved) for i in index)
+    coordinates, epilogue, store, outer = _around(group, anchor)
     inner = _Lowering(group)
     own = element_of(anchor, tuple(Index.of(c) for c in coordinates), inner.read)
     sums = [n for n in expr.walk(own) if isinstance(n, Reduction)]
@@ -155,26 +152,84 @@ def lower_contraction(group: Group) -> Contraction:
     factors = reduction.body
     if not isinstance(factors, Apply) or factors.function != "mul":
         raise CodegenError(f"{anchor.describe()} is not a sum of products")
-    a, b = factors.args
-    if not isinstance(a, Load) or not isinstance(b, Load):
-        raise CodegenError(f"{anchor.describe()}: an operand is not one strided access")
+    may_pad = anchor.target.name.startswith("conv")
+    a, b = (_as_load(factor, anchor, may_pad) for factor in factors.args)
     accumulator = Local(reduction.dtype, ACCUMULATOR)
-
-    def finished(node: Expr) -> Expr:
-        return accumulator if node is reduction else node
-
-    own_value = expr.transform(own, finished)
-
-    def place(node: Expr) -> Expr:
-        if isinstance(node, Load) and node.buffer == buffer_name(anchor):
-            return own_value
-        return node
-
-    buffers = {b.name: b for b in (*inner.buffers.values(), *state.buffers.values())}
+    own_value = expr.transform(own, lambda n: accumulator if n is reduction else n)
     return Contraction(
-        group.root, anchor, coordinates, reduction.variables, a, b, expr.transform(epilogue, place),
-        store, tuple(buffers.values()),
+        group.root, anchor, coordinates, reduction.variables, (a, b),
+        _placed(epilogue, anchor, own_value), store, _buffers(inner, outer),
     )  # fmt: skip
+
+
+def lower_attention(group: Group) -> Contraction:
+    """Lower a group anchored at scaled_dot_product_attention: ``operands`` are query, key, value
+    and the mask, if there is one, at the element that feature and key (``reduced``, in this order)
+    and the output's coordinates need. Raises CodegenError if an operand is not one strided
+    access."""
+    anchor = group.anchor
+    assert anchor is not None
+    coordinates, epilogue, store, outer = _around(group, anchor)
+    inner = _Lowering(group)
+    query, key, value, *mask = anchor.args
+    *batch, row, column = coordinates
+    feature = expr.fresh_var(query.type.shape[-1], "c")
+    position = expr.fresh_var(key.type.shape[-2], "c")
+
+    def operand(node: Node, last: Var, last_but_one: Var) -> Load:
+        own = (*batch, last_but_one, last)[-node.type.rank or len(coordinates) :]
+        index = (Index.of(0 if d == 1 else v) for v, d in zip(own, node.type.shape))
+        return _as_load(inner.read(node, tuple(index)), anchor)
+
+    loads = [
+        operand(query, feature, row), operand(key, feature, position),
+        operand(value, column, position), *(operand(m, position, row) for m in mask),
+    ]  # fmt: skip
+    accumulator = Local(anchor.type.dtype.compute, ACCUMULATOR)
+    return Contraction(
+        group.root, anchor, coordinates, (feature, position), tuple(loads),
+        _placed(epilogue, anchor, accumulator), store, _buffers(inner, outer),
+    )  # fmt: skip
+
+
+def _around(
+    group: Group, anchor: Node
+) -> tuple[tuple[Var, ...], Expr, MultiIndex, dict[str, Buffer]]:
+    """What stands around a template's anchor: the anchor's coordinates, the root's element in terms
+    of them (in which the anchor is a load of itself), its place, and what is read for it."""
+    if group.root is anchor:
+        coordinates = tuple(expr.fresh_var(v.extent, "c") for v in group.space)
+        store: MultiIndex = tuple(Index.of(c) for c in coordinates)
+        return coordinates, Load(anchor.type.dtype, buffer_name(anchor), store), store, {}
+    state = _Lowering(group, stop=anchor)
+    index = tuple(Index.of(v) for v in group.space)
+    value = state.read(group.root, index)
+    ((read_index, _),) = state.stopped
+    inverse = invert(read_index, group.space, anchor.type)
+    assert inverse is not None
+    coordinates, solved = inverse
+    store = tuple(i.substitute(solved) for i in index)
+    read = {b.name: b for b in state.buffers.values()}
+    return coordinates, expr.substitute_index(value, solved), store, read
+
+
+def _placed(epilogue: Expr, anchor: Node, value: Expr) -> Expr:
+    """The epilogue with the anchor's element in place."""
+    name = buffer_name(anchor)
+    return expr.transform(
+        epilogue, lambda n: value if isinstance(n, Load) and n.buffer == name else n
+    )
+
+
+def _buffers(inner: _Lowering, outer: dict[str, Buffer]) -> tuple[Buffer, ...]:
+    return tuple(({b.name: b for b in inner.buffers.values()} | outer).values())
+
+
+def _as_load(value: Expr, anchor: Node, may_pad: bool = False) -> Load:
+    """The operand of a template; only those of convolutions read zeros outside (a guard)."""
+    if not isinstance(value, Load) or (value.guard is not None and not may_pad):
+        raise CodegenError(f"{anchor.describe()}: an operand is not one strided access")
+    return value
 
 
 def address(load: Load, buffer: Buffer) -> Index:

@@ -7,7 +7,7 @@ values take turns in, and the results. Nothing here knows a target language.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fxlite import shapes
@@ -18,6 +18,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index, flatten
 from fxlite.passes.group import Group, group
+from fxlite.passes.ledger import refusals
 from fxlite.shapes import Dim
 from fxlite.tracing.wrapped import WrappedOp
 
@@ -26,7 +27,8 @@ ALIGNMENT = 64
 
 @dataclass
 class Slot:
-    """A piece of the arena; ``sizes`` are the bytes of the values that use it one after another."""
+    """A piece of the arena, in which values lie one after another; ``sizes`` are the bytes they
+    take, each size once."""
 
     sizes: list[Dim] = field(default_factory=list)
 
@@ -77,8 +79,9 @@ class Program:
 
 def plan(module: GraphModule, claims: Callable[[Node], bool]) -> Program:
     """Group the graph and plan its memory. Raises CodegenError for what no back end can do."""
+    unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
-        _check(node)
+        _check(node, claims, unexpanded)
     groups = group(module, claims)
     results = list(_flat_results(module))
     stored: dict[Node, Node] = {}
@@ -93,7 +96,7 @@ def plan(module: GraphModule, claims: Callable[[Node], bool]) -> Program:
     return Program(module, kept, stored, slots, slot_of, results)
 
 
-def _check(node: Node) -> None:
+def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str]) -> None:
     if node.op == "call_module":
         raise CodegenError(
             f"{node.describe()}: a leaf module cannot be compiled; trace without leaf="
@@ -109,8 +112,14 @@ def _check(node: Node) -> None:
                 f'compiled code cannot call; use backend="python", or write it with NumPy and '
                 f"leave fx.wrap out"
             )
-        if not node.target.has_body:
-            raise CodegenError(f"{node.describe()}: the op has no body; run passes.decompose first")
+        if not node.target.has_body and not claims(node):
+            why = "the op has no body; run passes.decompose first"
+            if node.name in unexpanded and node.type is not None:
+                why = (
+                    f"this back end has no template for {node.target.name}, and expanding it fails:"
+                    f" {unexpanded[node.name]}; give that size with gm.specialize(NAME=NUMBER)"
+                )
+            raise CodegenError(f"{node.describe()}: {why}")
     if node.op != "output" and node.type is None:
         raise CodegenError(f"{node.describe()} has no type; trace with input types")
 
@@ -166,7 +175,8 @@ def _assign_slots(
                 choice = len(slots) - 1
             else:
                 free.remove(choice)
-            slots[choice].sizes.append(size)
+            if size not in slots[choice].sizes:
+                slots[choice].sizes.append(size)
             slot_of[root] = choice
         for node in dict.fromkeys(stored.get(n, n) for n in found.inputs):
             if last.get(node) == step and node in slot_of:

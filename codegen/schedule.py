@@ -27,6 +27,7 @@ from fxlite.codegen.kernel_ir import (
     statements,
 )
 from fxlite.codegen.lower import buffer_name, buffer_of, lower
+from fxlite.codegen.windows import window_rows
 from fxlite.dtypes import DType
 from fxlite.errors import CodegenError
 from fxlite.expr import (
@@ -64,10 +65,13 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
     shapes[output.name] = output.shape
     store = tuple(Index.of(v) for v in lowered.space)
     space, value, store = collapse(lowered.space, lowered.value, store, shapes, output.name)
+    if any(v.extent.constant == 0 for v in lowered.space):
+        return finish(name, (*lowered.buffers, output), [], group)
+    rows = window_rows(space, value, store, output, shapes) if lanes else None
+    if rows is not None:
+        return finish(name, (*lowered.buffers, output), rows, group)
     nest = Nest(space, lanes=lanes)
-    body: list[Stmt] = []
-    if all(v.extent.constant != 0 for v in lowered.space):
-        body = nest.finish([Store(output.name, store, nest.bind(value))])
+    body = nest.finish([Store(output.name, store, nest.bind(value))])
     return finish(name, (*lowered.buffers, output), body, group)
 
 

@@ -35,6 +35,7 @@ from fxlite.types import TensorType, parse_type
 
 if TYPE_CHECKING:
     from fxlite import codegen, passes
+    from fxlite.codegen.reporting.report import report
     from fxlite.comparison.compare import assert_same
     from fxlite.comparison.graph_diff import diff
     from fxlite.compiler import compile
@@ -56,7 +57,9 @@ _LAZY = {
     "assert_same": "fxlite.comparison.compare",
     "GraphAppendingTracer": "fxlite.tracing.appending_tracer",
     "replace_pattern": "fxlite.passes.rewrite.match",
+    "ShapeProp": "fxlite.passes.shape_prop",
     "trace_doctor": "fxlite.tracing.doctor",
+    "report": "fxlite.codegen.reporting.report",
     "passes": None,
     "codegen": None,
 }

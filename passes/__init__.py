@@ -27,10 +27,14 @@ from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.dce import dce
 from fxlite.passes.decompose import decompose
 from fxlite.passes.examples import ExampleError, check_examples
+from fxlite.passes.fuse_attention import fuse_attention
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager
 from fxlite.passes.memory import peak_memory
+from fxlite.passes.merge_linears import merge_linears
+from fxlite.passes.profiling.before_after import before_after
+from fxlite.passes.profiling.effects import BeforeAfter
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.remove_dropout import remove_dropout
@@ -42,10 +46,12 @@ from fxlite.passes.rewrite.pattern import Pattern
 from fxlite.passes.rewrite.rule import Rule, rule
 from fxlite.passes.rewrite.rule_analysis import analyze_rules
 from fxlite.passes.rewrite.rule_set import RuleSet
+from fxlite.passes.shape_prop import ShapeProp, shape_prop
 from fxlite.passes.simplify import simplify
 
 __all__ = [
     "PASSES",
+    "BeforeAfter",
     "Call",
     "CostReport",
     "Costs",
@@ -67,11 +73,13 @@ __all__ = [
     "Refusal",
     "Rule",
     "RuleSet",
+    "ShapeProp",
     "SourcePartition",
     "VerificationError",
     "VerificationReport",
     "allclose",
     "analyze_rules",
+    "before_after",
     "check_examples",
     "const_fold",
     "cost",
@@ -82,6 +90,7 @@ __all__ = [
     "explain",
     "extract_subgraph",
     "find_matches",
+    "fuse_attention",
     "fuse_conv_bn",
     "fuse_partitions",
     "graph_pass",
@@ -89,6 +98,7 @@ __all__ = [
     "inline_modules",
     "ledger",
     "memory_timeline",
+    "merge_linears",
     "minimize",
     "node_rule",
     "partition",
@@ -100,6 +110,7 @@ __all__ = [
     "remove_dropout",
     "replace_pattern",
     "rule",
+    "shape_prop",
     "simplify",
     "source_partitions",
     "split_module",

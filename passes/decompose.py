@@ -41,7 +41,8 @@ def decompose(gm: GraphModule, keep: Keep = frozenset()) -> None:
     """Expand composites until only ops with a body remain, or ops in ``keep`` (names, or a
     predicate on nodes). ``getitem`` of an expanded tuple becomes the element itself.
 
-    A composite in a graph without types whose expansion needs a shape stays, with a refusal."""
+    A composite whose expansion needs a number where the graph has no types or a named dim stays,
+    with a refusal."""
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     is_kept = keep if callable(keep) else lambda node: node.target.name in keep
     new_nodes: set[Node] = set()
@@ -151,10 +152,10 @@ def _expand(gm: GraphModule, node: Node, recorder: Recorder, rewiring: Rewiring)
     try:
         result = recorder.run(node, node.target.expand)
     except TraceError as error:
-        if any(n.type is None for n in node.all_input_nodes):
-            refuse(gm, "decompose", node, f"needs input types: {str(error).splitlines()[0]}")
-            return []
-        raise
+        reason = str(error).splitlines()[0]
+        untyped = any(n.type is None for n in node.all_input_nodes)
+        refuse(gm, "decompose", node, f"needs input types: {reason}" if untyped else reason)
+        return []
     _check(node, result)
     rewiring.replace(node, result)
     return recorder.made

@@ -5,9 +5,8 @@ In: a GraphModule whose ops all have a body. Out: a list of :class:`Group`; each
 
 - *loops*: pointwise chains, views, gathers and reductions with their producers and consumers
   (softmax and layer_norm are one group each);
-- *template*: a contraction (``anchor``) that the target claims, with a pointwise epilogue behind it
-and
-  strided views in front of it.
+- *template*: a contraction or composite (``anchor``) that the target claims, with a pointwise
+  epilogue behind it and strided views in front of it.
 
 How: nodes are visited from the output to the inputs. A node is taken into the group of its readers
 when every reader is in that group and the *index* by which it is read says it costs nothing to
@@ -44,6 +43,10 @@ EXPENSIVE = frozenset(
     "pow div "
     "floordiv mod".split()
 )
+#: Ops whose templates read operands with any strides.
+READS_VIEWS = frozenset(("matmul", "linear", "scaled_dot_product_attention"))
+#: Ops whose templates have no epilogue.
+ALONE = frozenset(("recurrence",))
 
 
 @dataclass
@@ -100,10 +103,8 @@ def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiInde
 
 
 def group(module: GraphModule, claims: Callable[[Node], bool] = lambda node: False) -> list[Group]:
-    """Groups in execution order. ``claims(node)`` is true for contractions the target has a
-    template for.
-
-    Raises GraphError through lint if a node's op has no body (run decompose first)."""
+    """Groups in execution order. ``claims(node)`` is true for contractions and composites that the
+    target has a template for; the ops of all other nodes need a body (run decompose first)."""
     return _Grouping(module.graph, claims).run()
 
 
@@ -152,6 +153,10 @@ class _Grouping:
                 groups.append(target)
             return Load(read.type.dtype, read.name, index)
 
+        if not node.target.has_body:  # a composite, which a template computes whole
+            for read in node.all_input_nodes:
+                on_read(read, tuple(Index.of(fresh_var(d, "o")) for d in read.type.shape))
+            return
         for index in indices:
             element_of(node, index, on_read)
 
@@ -181,7 +186,7 @@ class _Grouping:
         kind = node.target.kind
         if found.anchor is not None and self._is_operand(node, found):
             return False
-        if kind == "contraction" and self.claims(node):
+        if self.claims(node):
             return self._as_anchor(node, found, indices)
         if kind in ("pointwise", "gather"):
             if not _only_elementwise(found) and self._follows_contraction(node):
@@ -222,7 +227,7 @@ class _Grouping:
         for reader in chain:
             for read in reader.all_input_nodes:
                 if read.op == "call_function" and len(read.users) == 1:
-                    if self.claims(read):
+                    if self.claims(read) and read.target.name not in ALONE:
                         return True
                     if read.target.kind == "pointwise" and len(chain) < MOST_MEMBERS:
                         chain.append(read)
@@ -263,7 +268,7 @@ class _Grouping:
 
     def _as_anchor(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
         """Become the group's contraction: everything in the group is then its epilogue."""
-        if found.anchor is not None or len(indices) != 1:
+        if found.anchor is not None or len(indices) != 1 or node.target.name in ALONE:
             return False
         if not _only_elementwise(found):
             return False
@@ -278,7 +283,7 @@ class _Grouping:
             return False
         if found.anchor is None or not self._is_operand(node, found):
             return len(found.reads[node]) <= MOST_READS
-        if node.target.kind != "view" or not _is_gemm(found.anchor):
+        if node.target.kind != "view" or found.anchor.target.name not in READS_VIEWS:
             return False
         sources: list[tuple[Node, MultiIndex]] = []
 
@@ -288,7 +293,7 @@ class _Grouping:
 
         for index in found.reads[node]:
             value = element_of(node, index, on_read)
-            if not isinstance(value, Load):
+            if not isinstance(value, Load) or value.guard is not None:
                 return False  # padding or several inputs: not one strided access
         return all(flatten(index, read.type.shape).is_polynomial for read, index in sources)
 
@@ -296,10 +301,6 @@ class _Grouping:
 def _only_elementwise(found: Group) -> bool:
     """True if the group could be the epilogue of a contraction."""
     return all(m.target.kind in ("pointwise", "view", "gather") for m in found.members)
-
-
-def _is_gemm(node: Node) -> bool:
-    return node.target.name in ("matmul", "linear")
 
 
 def _overlaps(index: MultiIndex) -> bool:

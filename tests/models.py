@@ -110,6 +110,22 @@ class Tagger(nn.Module):
         return F.log_softmax(self.tag(self.lstm(self.words(tokens))[0]), -1)
 
 
+class LstmCells(nn.Module):
+    """An LSTM cell called in a Python loop, which tracing unrolls: x [T,B,16]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(16, 24)
+
+    def forward(self, x: Any) -> Any:
+        states = []
+        state = None
+        for step in x:
+            state = self.cell(step, state)
+            states.append(state[0])
+        return np.stack(states)
+
+
 def double_conv(inside: int, width: int) -> nn.Module:
     """Convolution, batch norm and relu, twice."""
     return nn.Sequential(
@@ -172,6 +188,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[str, ...]]] = {
     "resnet18": (ResNet18, ("f32[B,3,224,224]",)),
     "bert": (Bert, ("i64[B,T]", "i64[B,T]")),
     "lstm_tagger": (Tagger, ("i64[B,12]",)),
+    "lstm_cells": (LstmCells, ("f32[12,B,16]",)),
     "unet": (UNet, ("f32[B,3,64,64]",)),
     "gpt_block": (GptBlock, ("f32[B,T,64]",)),
 }

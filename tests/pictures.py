@@ -22,6 +22,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "resnet18": {"depth": 2},
     "bert": {},
     "lstm_tagger": {},
+    "lstm_cells": {},
     "unet": {"depth": 1, "color": "scope"},
     "gpt_block": {},
 }

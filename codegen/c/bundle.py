@@ -165,9 +165,15 @@ def readme(function: CFunction, cases: Sequence[Case]) -> str:
     ]  # fmt: skip
     if entry.dims:
         listed = ", ".join(entry.dims)
+        graph = program.program.module.graph
+        known = {name: dim.facts for name, dim in graph.declared_dims.items()}
+        rules = [f"    {name} is {known[name]}" for name in entry.dims if name in known]
+        rules += [f"    {guard.reason}" for guard in graph.guards]
+        low = "as said below" if rules else "0 or more"
         lines += [
             "Named dims", "----------",
-            f"{listed}: sizes you choose with every call (0 or more); one build serves all.", "",
+            f"{listed}: sizes you choose with every call ({low}); one build serves all.",
+            *rules, "",
         ]  # fmt: skip
     lines += ["Memory", "------", *_memory(function, cases), ""]
     lines += ["How to call it", "--------------", *_example(program, cases[-1]), ""]

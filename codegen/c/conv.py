@@ -4,10 +4,11 @@
         oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
 
 In goes a `ConvSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for that
-node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are three
+node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are four
 plans, chosen by `plan_of`:
 
 - "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
+- "winograd": 3x3 of stride 1 between many channels, by fewer products; see `winograd_tile.py`;
 - "channels": a tile is up to TILE_ROWS pixels of one output row times 32 output channels. Pixels
   are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
   turned round before the epilogue, which runs along output rows;
@@ -30,8 +31,10 @@ from fxlite.codegen.c.conv_plan import (
     plan_of,
     product_pitch,
     weight_index,
+    winograd_tile,
 )
 from fxlite.codegen.c.conv_tile import CONV_PREAMBLE
+from fxlite.codegen.c.conv_winograd import put_winograd_sum, render_winograd
 from fxlite.codegen.c.gemm import GemmSpec, Operand, Rendered, render_product
 from fxlite.codegen.c.gemm_text import Lines, add, atom, mentions, multiply
 
@@ -51,6 +54,9 @@ RESERVED = gemm.RESERVED | frozenset(
         "n group pixel_0 row_block plane block row_4 c r s o p oh ow ow_0 i_0 j_0 run k i j",
         "out_h out_w padded_h pitch tap padded image weights sums turned channels pixels tiles",
         "first count from to first_oh first_ow",
+        "tiles_down tiles_across across group_rows groups_across block_rows point_step points",
+        "zeros row_0 rest rows chunk left tile top column_0 pixel row column inside columns row_1",
+        "tile_1 down width products square parts part start p ow_0 oh_0 pixels_here",
     )
     for name in line.split()
 )
@@ -65,6 +71,9 @@ def render_conv(spec: ConvSpec) -> Rendered:
     plan = plan_of(spec)
     if plan == "product":
         return _render_product(spec)
+    m = winograd_tile(spec)
+    if m:
+        return render_winograd(spec, m)
     return Channels(spec).render() if plan == "channels" else Pixels(spec).render()
 
 
@@ -101,7 +110,7 @@ def _render_product(spec: ConvSpec) -> Rendered:
     def finish(out: Lines, element: str) -> None:
         """The epilogue over a tile of `rows` output channels and `columns` pixels."""
         put_first(out, spec, "column_0")
-        with out.block("for (int i = 0; i < rows; i++)"):
+        with out.block("for (int64_t i = 0; i < rows; i++)"):
             if mentions(spec.epilogue(element, "n", "k", "oh", "ow"), "k"):
                 out.put(f"const int64_t k = {add(group_row, 'row_0', 'i')};")
             put_rows(out, spec, element, "j", "column_0", "columns")
@@ -117,19 +126,28 @@ def render_conv_naive(spec: ConvSpec) -> Rendered:
         out.put(f"(void){name};")
     out_h, out_w = spec.output_size()
     out.put(f"const int64_t h = {spec.h}, w = {spec.w};")
-    inputs = spec.group_inputs
     with out.loops([("n", spec.n), ("k", str(spec.k)), ("oh", out_h), ("ow", out_w)]):
-        out.put(f"{spec.ctype} sum = 0;")
-        out.put(f"const int64_t group = k / {spec.group_outputs};")
-        with out.loops([("c", str(inputs)), ("r", str(spec.r)), ("s", str(spec.s))]):
-            for name, position, tap, axis in (("i", "oh", "r", 0), ("j", "ow", "s", 1)):
-                place = f"{position} * {spec.stride[axis]} + {tap} * {spec.dilation[axis]}"
-                out.put(f"const int64_t {name} = {place} - {spec.padding[axis]};")
-            out.put(f"const int64_t depth = (c * {spec.r} + r) * {spec.s} + s;")
-            out.put(f"const int64_t at = {weight_index(spec)};")
-            out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
-            index = f"((n * {spec.c} + group * {inputs} + c) * h + i) * w + j"
-            out.put(f"    sum += {atom(spec.x)}[{index}] * {atom(spec.weight)}[at];")
+        m = winograd_tile(spec)
+        if m:
+            put_winograd_sum(out, spec, m, weight_index(spec))
+        else:
+            _put_naive_sum(out, spec)
         out.put(spec.epilogue("sum", "n", "k", "oh", "ow"))
     note = "The plain loops, to check the fast version against."
     return conv_function(spec, note, out.lines, "0", extra)
+
+
+def _put_naive_sum(out: Lines, spec: ConvSpec) -> None:
+    """Declare the sum of one output element."""
+    inputs = spec.group_inputs
+    out.put(f"{spec.ctype} sum = 0;")
+    out.put(f"const int64_t group = k / {spec.group_outputs};")
+    with out.loops([("c", str(inputs)), ("r", str(spec.r)), ("s", str(spec.s))]):
+        for name, position, tap, axis in (("i", "oh", "r", 0), ("j", "ow", "s", 1)):
+            place = f"{position} * {spec.stride[axis]} + {tap} * {spec.dilation[axis]}"
+            out.put(f"const int64_t {name} = {place} - {spec.padding[axis]};")
+        out.put(f"const int64_t depth = (c * {spec.r} + r) * {spec.s} + s;")
+        out.put(f"const int64_t at = {weight_index(spec)};")
+        out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
+        index = f"((n * {spec.c} + group * {inputs} + c) * h + i) * w + j"
+        out.put(f"    sum += {atom(spec.x)}[{index}] * {atom(spec.weight)}[at];")

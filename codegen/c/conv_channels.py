@@ -113,13 +113,17 @@ class Channels(Direct):
                 out.put("const int first = tile_index * pixels / tiles;")
                 out.put("const int count = (tile_index + 1) * pixels / tiles - first;")
                 pixel = add("image", row, multiply(f"({start} + first)", str(spec.stride[1])))
-                out.put(f"sum_tile_{self.ctype}(count, columns, {spec.group_inputs}, {self.taps},")
-                out.put(f"    {pixel}, {plane}, tap, {spec.stride[1]}, weights, tile);")
-                out.put(f"copy_transposed_{self.ctype}(16, {turned_columns}, tile, {width},")
-                out.put(f"    turned + first, {TURNED});")
+                out.put(
+                    f"sum_tile_{self.ctype}(count, columns, {spec.group_inputs}, {self.taps}, "
+                    f"{pixel}, {plane}, tap, {spec.stride[1]}, weights, tile);"
+                )
+                out.put(
+                    f"copy_transposed_{self.ctype}(16, {turned_columns}, tile, {width}, "
+                    f"turned + first, {TURNED});"
+                )
             if self.joined:
                 put_first(out, spec, start)
-            with out.block("for (int j = 0; j < columns; j++)"):
+            with out.block("for (int64_t j = 0; j < columns; j++)"):
                 group = multiply("group", str(spec.group_outputs)) if self.grouped else "0"
                 panel = multiply("panel", str(width)) if panels > 1 else "0"
                 out.put(f"const int64_t k = {add(group, panel, 'j')};")

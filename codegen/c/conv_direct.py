@@ -40,17 +40,17 @@ def put_rows(out: Lines, spec: ConvSpec, element: str, index: str, first: str, c
     epilogue does not mind. `element` uses the variable `index`, which starts at 0."""
     if spec.joinable:
         out.put("#pragma omp simd")
-        with out.block(f"for (int {index} = 0; {index} < {count}; {index}++)"):
+        with out.block(f"for (int64_t {index} = 0; {index} < {count}; {index}++)"):
             out.put(f"const int64_t ow = {add(first, index)};")
             out.put(spec.epilogue(element, "n", "k", "0", "ow"))
         return
     statements = spec.epilogue(element, "n", "k", "oh", "ow")
     start, w = f"{index}_0", atom(spec.w)
     out.put("int64_t oh = first_oh, ow_0 = first_ow;")
-    with out.block(f"for (int {start} = 0, run; {start} < {count}; {start} += run)"):
+    with out.block(f"for (int64_t {start} = 0, run; {start} < {count}; {start} += run)"):
         out.put(f"run = {w} - ow_0 < {count} - {start} ? {w} - ow_0 : {count} - {start};")
         out.put("#pragma omp simd")
-        with out.block(f"for (int {index} = {start}; {index} < {start} + run; {index}++)"):
+        with out.block(f"for (int64_t {index} = {start}; {index} < {start} + run; {index}++)"):
             if mentions(statements, "ow"):
                 out.put(f"const int64_t ow = ow_0 + {index} - {start};")
             out.put(statements)
@@ -124,7 +124,7 @@ class Direct:
         out = self.out
         statements = self.spec.epilogue(element, "n", "k", "oh", "ow")
         out.put("#pragma omp simd")
-        with out.block(f"for (int i = 0; i < {count}; i++)"):
+        with out.block(f"for (int64_t i = 0; i < {count}; i++)"):
             if mentions(statements, "ow"):
                 out.put(f"const int64_t ow = {add(first, 'i')};")
             out.put(statements)

@@ -178,7 +178,7 @@ class Pixels(Direct):
     def finish_plane(self, channels: str, step: int, blocks: int) -> None:
         """The epilogue over a small image."""
         out = self.out
-        with out.block(f"for (int o = 0; o < {channels}; o++)"):
+        with out.block(f"for (int64_t o = 0; o < {channels}; o++)"):
             self.put_channel(step, blocks)
             with out.block(f"for (int64_t oh = 0; oh < {self.out_h}; oh++)"):
                 self.put_row(f"sums[o * {SEGMENT} + oh * {self.pitch} + i]", "0", self.out_w)
@@ -186,13 +186,13 @@ class Pixels(Direct):
     def finish_rows(self, channels: str, step: int, blocks: int) -> None:
         """The epilogue over a segment of four rows, or of one."""
         out = self.out
-        with out.block(f"for (int o = 0; o < {channels}; o++)"):
+        with out.block(f"for (int64_t o = 0; o < {channels}; o++)"):
             self.put_channel(step, blocks)
             if self.mode == "line":
                 out.put("const int64_t oh = 0;")
                 self.put_row(f"sums[o * {SEGMENT} + i]", "ow_0", "pixels")
                 return
-            out.put("for (int p = 0; p < 4; p++) {")
+            out.put("for (int64_t p = 0; p < 4; p++) {")
             out.depth += 1
             out.put("const int64_t oh = row_4 * 4 + p;")
             if not (self.out_h.isdecimal() and int(self.out_h) % 4 == 0):

@@ -10,8 +10,9 @@ import numpy as np
 
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES, pack_b, panel_columns
 from fxlite.codegen.c.gemm_text import add, atom
+from fxlite.codegen.c.winograd_tile import Tile, transform_weight
 
-Plan = Literal["product", "channels", "pixels"]
+Plan = Literal["product", "channels", "pixels", "winograd"]
 
 FEW_OUTPUTS = 8
 """Up to so many output channels per group, vectors hold pixels instead of channels."""
@@ -99,16 +100,46 @@ def is_pointwise(spec: ConvSpec) -> bool:
 
 
 def plan_of(spec: ConvSpec) -> Plan:
-    """Which of the three plans suits the convolution.
+    """Which of the plans suits the convolution.
 
     A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
     """
     if spec.group_outputs <= FEW_OUTPUTS:
         return "pixels"
     if not is_pointwise(spec):
-        return "channels"
+        return "winograd" if winograd_tile(spec) else "channels"
     pixels = int(spec.h) * int(spec.w) if spec.h.isdecimal() and spec.w.isdecimal() else 0
     return "channels" if pixels * 100 < 85 * (-(-pixels // 16) * 16) else "product"
+
+
+WINOGRAD_CHANNELS = 32
+"""Input and output channels from which Winograd's transforms are cheap beside the products."""
+
+
+def winograd_tile(spec: ConvSpec) -> Tile | None:
+    """The size of Winograd's tiles that suits the convolution; None where it does not pay.
+
+    Compared are the products of whole tiles and the bytes of weights that a call reads: those of
+    tiles of 4 x 4 are four times as many as the kernel's."""
+    shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
+    if shape != ("float", 3, 3, 1, 1, 1, 1, 1) or min(spec.c, spec.k) < WINOGRAD_CHANNELS:
+        return None
+    height, width = spec.output_size()
+    if not (height.isdecimal() and width.isdecimal()):
+        return 4
+    images = int(spec.n) if spec.n.isdecimal() else 1
+
+    def work(m: int) -> float:
+        """Cycles for one input and output channel: 16 products and 8 bytes of weights a cycle, and
+        what transforming the points costs."""
+        tiles = images * -(-int(height) // m) * -(-int(width) // m)
+        points = (m + 2) ** 2 if m > 1 else 9
+        transforms = tiles * points * (1 / spec.k + 1 / spec.c) if m > 1 else 0
+        return tiles * points / 16 + points * 4 / 8 + transforms
+
+    sizes: tuple[Tile, ...] = (2, 4)
+    best = min(sizes, key=work)
+    return best if work(best) < 0.9 * work(1) else None
 
 
 # ---- weights --------------------------------------------------------------------------------
@@ -127,7 +158,7 @@ def outputs_per_tile(spec: ConvSpec) -> int:
 
 def weight_index(spec: ConvSpec) -> str:
     """C expression: where the packed weight of output channel k (of `group`) and `depth` =
-    (c * R + r) * S + s is."""
+    (c * R + r) * S + s is; for Winograd's, that of channels c, k and `point`."""
     depth = spec.group_inputs * spec.r * spec.s
     plan = plan_of(spec)
     output = f"k % {spec.group_outputs}"
@@ -138,6 +169,9 @@ def weight_index(spec: ConvSpec) -> str:
         whole = -(-spec.group_outputs // step) * step
         return f"(group * {whole} + {output}) * {depth} + depth"
     width = panel_columns(spec.ctype)
+    if m := winograd_tile(spec):
+        panel = f"k / {width} * {(m + 2) ** 2}"
+        return f"(({panel} + point) * {spec.c} + c) * {width} + k % {width}"
     whole = -(-spec.group_outputs // width) * width
     return (
         f"group * {depth * whole} + {output} / {width} * {depth * width}"
@@ -151,8 +185,13 @@ def pack_conv_weight(weight: np.ndarray[Any, Any], spec: ConvSpec) -> np.ndarray
     "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB
     "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]
     "pixels":   as it is, output channels of a group padded with zeros to whole tiles
+    "winograd": for each panel of `pack_b`, the matrices [C, K] of all points
     """
     plan = plan_of(spec)
+    if m := winograd_tile(spec):
+        points = transform_weight(weight, m)
+        panels = [pack_b(p).reshape(-1, spec.c * panel_columns(spec.ctype)) for p in points]
+        return np.stack(panels, axis=1).ravel()
     depth = spec.group_inputs * spec.r * spec.s
     rows = weight.reshape(spec.groups, spec.group_outputs, depth)
     if plan == "product":

@@ -16,33 +16,24 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.c import templates
+from fxlite.codegen.c.attention import ATTENTION_PREAMBLE
+from fxlite.codegen.c.calls import Call, dim_c, program_calls
 from fxlite.codegen.c.conv import CONV_PREAMBLE
-from fxlite.codegen.c.gemm import PREAMBLE
+from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
+from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.header import about, header_text
+from fxlite.codegen.c.needed import needed
+from fxlite.codegen.c.recurrence import RECURRENCE_PREAMBLE
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
-from fxlite.codegen.kernel_ir import Kernel
+from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import CPrinter, comment, signature, storage_type
+from fxlite.codegen.printer import comment, signature, storage_type
 from fxlite.codegen.program import ALIGNMENT, Program, plan
-from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, DimText, Entry
-from fxlite.codegen.schedule import schedule
+from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, DimText, Entry
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index, to_text
-from fxlite.passes.group import Group
 from fxlite.shapes import Dim
-
-
-@dataclass(frozen=True)
-class Call:
-    """One step of the run function: a C function and the arguments it takes."""
-
-    function: str
-    text: str
-    arguments: tuple[str, ...]
-    group: Group
-    scratch: str = "0"
-    kernel: Kernel | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +52,7 @@ class CProgram:
     outputs: tuple[str, ...]
     functions: str
     profile: bool = False
+    matmul_precision: str = "highest"
 
 
 def c_name(name: str) -> str:
@@ -69,22 +61,20 @@ def c_name(name: str) -> str:
     return re.sub(r"\W+", "_", snake).strip("_") or "model"
 
 
-def emit(module: GraphModule, name: str | None = None, profile: bool = False) -> CProgram:
+def emit(
+    module: GraphModule,
+    name: str | None = None,
+    profile: bool = False,
+    matmul_precision: str = "highest",
+) -> CProgram:
     """C source of a module; with ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's
-    last run began and ended. Raises CodegenError for graphs that cannot be compiled."""
+    last run began and ended. ``matmul_precision`` "medium" rounds the operands of products with
+    constant weights to bf16. Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     program = plan(module, templates.claims)
     weights = _Weights(module)
     locations: list[str] = []
-    calls = [
-        _call(
-            found,
-            f"k{number:0{len(str(len(program.groups)))}d}_{title_of(found)}",
-            weights,
-            locations,
-        )
-        for number, found in enumerate(program.groups)
-    ]
+    calls = program_calls(program, weights.arrays, weights.packed, locations, matmul_precision)
     blob = weights.blob(calls, program)
     printed = _Source(prefix, program, calls, weights, locations, profile)
     header, source = printed.texts()
@@ -93,32 +83,9 @@ def emit(module: GraphModule, name: str | None = None, profile: bool = False) ->
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
     outputs = tuple(printed.outputs)
     return CProgram(
-        prefix, sources, blob, entry, program, tuple(calls), outputs, printed.functions(), profile
-    )
-
-
-def title_of(found: Group) -> str:
-    """Name of a group's function, from the program: the module's path, or the value's name."""
-    node = found.anchor or found.root
-    path = node.scope.path if node.scope is not None else ""
-    text = f"{path}_{found.root.name}" if path and found.anchor is None else path or found.root.name
-    return re.sub(r"\W+", "_", text)
-
-
-def _call(found: Group, name: str, weights: _Weights, locations: list[str]) -> Call:
-    if found.anchor is not None:
-        made = templates.render(found, name, weights.arrays, locations)
-        weights.packed.update(made.packed)
-        return Call(name, made.text, made.arguments, found, made.scratch)
-    kernel = schedule(found, name)
-    printer = CPrinter(kernel.buffers, locations)
-    text = printer.function(kernel)
-    arguments = [b.name for b in kernel.buffers] + list(kernel.dims)
-    if printer.uses_error:
-        arguments.append("error")
-    if "int n_threads" in text:
-        arguments.append("n_threads")
-    return Call(name, text, tuple(arguments), found, "0", kernel)
+        prefix, sources, blob, entry, program, tuple(calls), outputs, printed.functions(), profile,
+        matmul_precision,
+    )  # fmt: skip
 
 
 class _Weights:
@@ -159,12 +126,7 @@ class _Weights:
 
 
 def _ctype_of(array: np.ndarray[Any, Any]) -> str:
-    return {"float32": "float", "float64": "double"}[array.dtype.name]
-
-
-def dim_c(dim: Dim) -> str:
-    """A dim as a C integer expression."""
-    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"))
+    return {"float32": "float", "float64": "double", "uint32": "uint32_t"}[array.dtype.name]
 
 
 def _dim_python(dim: Dim) -> int | DimText:
@@ -179,7 +141,8 @@ def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
     def spec(label: str, node: Node) -> ArgSpec:
         return ArgSpec(label, node.type.dtype.name, tuple(_dim_python(d) for d in node.type.shape))
 
-    structure = program.module.graph.output_node().args[0]
+    graph = program.module.graph
+    structure = graph.output_node().args[0]
     return Entry(
         name,
         tuple(spec(n.target, n) for n in program.inputs),
@@ -187,6 +150,11 @@ def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
         tuple(program.dims),
         tuple(locations),
         single_output=isinstance(structure, Node),
+        conditions=tuple(
+            Condition(_dim_python(g.left), g.relation, _dim_python(g.right), g.reason)
+            for g in graph.conditions()
+        ),
+        note=", ".join(f"{n} was specialized to {v}" for n, v in graph.specialized.items()),
     )
 
 
@@ -218,13 +186,11 @@ class _Source:
             self.outputs.append(wish)
 
     def texts(self) -> tuple[str, str]:
-        anchors = [c.group.anchor.target.name for c in self.calls if c.group.anchor is not None]
         head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', ""]
-        conv = any(a.startswith("conv") for a in anchors)
         if self.profile:
             head.insert(2, "#include <time.h>")
-        source = [*head, prelude(gemm=bool(anchors), conv=conv), self.functions()]
-        return self._header(), "\n".join(source)
+        functions = self.functions()
+        return self._header(), "\n".join([*head, prelude(functions), functions])
 
     # -- header --------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
@@ -263,7 +229,8 @@ class _Source:
         """The kernels, the memory layout and the run function."""
         text: list[str] = []
         for call in self.calls:
-            text += [call.text, ""]
+            if call.name == call.function:
+                text += [call.text, ""]
         text += [*self._layout(), "", *self._workspace(), ""]
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
@@ -362,16 +329,19 @@ class _Source:
         return lines
 
 
-def prelude(*, gemm: bool, conv: bool) -> str:
-    """What the functions of a program need before them: includes, helpers, tiles of the
-    templates."""
-    text = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
-            '#include "fx_math.h"', "", C_HELPERS]  # fmt: skip
-    if gemm or conv:
-        text.append(PREAMBLE)
-    if conv:
-        text.append(CONV_PREAMBLE)
-    return "\n".join(text)
+_PREAMBLES = (
+    PREAMBLE, BF16_PREAMBLE, CONV_PREAMBLE, DEPTHWISE_PREAMBLE, WINOGRAD_PREAMBLE,
+    ATTENTION_PREAMBLE, RECURRENCE_PREAMBLE,
+)  # fmt: skip
+"""Tiles and transforms that the functions of templates call; each may call those before it."""
+
+
+def prelude(functions: str) -> str:
+    """What the functions of a program need before them: includes, and what they call."""
+    head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
+            '#include "fx_math.h"', ""]  # fmt: skip
+    library = "\n".join([C_HELPERS, *_PREAMBLES])
+    return "\n".join([*head, needed(library, functions)])
 
 
 def len_text(weights: _Weights) -> str:

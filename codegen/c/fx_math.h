@@ -84,24 +84,12 @@ FX_FN double fx_sign_f64(double x) {
     return x != x ? x : sign;
 }
 
-/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it). `a > b ? a : b` is b when b
-   is NaN, so only a has to be looked at. */
-FX_FN float fx_maximum_f32(float a, float b) {
-    float larger = a > b ? a : b;
-    return a != a ? a : larger;
-}
-FX_FN double fx_maximum_f64(double a, double b) {
-    double larger = a > b ? a : b;
-    return a != a ? a : larger;
-}
-FX_FN float fx_minimum_f32(float a, float b) {
-    float smaller = a < b ? a : b;
-    return a != a ? a : smaller;
-}
-FX_FN double fx_minimum_f64(double a, double b) {
-    double smaller = a < b ? a : b;
-    return a != a ? a : smaller;
-}
+/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it), b if they are equal. One
+   selection between two comparisons: where b is a constant, as in relu, one comparison is left. */
+FX_FN float fx_maximum_f32(float a, float b) { return (a <= b) | (b != b) ? b : a; }
+FX_FN double fx_maximum_f64(double a, double b) { return (a <= b) | (b != b) ? b : a; }
+FX_FN float fx_minimum_f32(float a, float b) { return (a >= b) | (b != b) ? b : a; }
+FX_FN double fx_minimum_f64(double a, double b) { return (a >= b) | (b != b) ? b : a; }
 
 /* np.remainder: the sign of the divisor, also on zeros; NaN for a zero divisor. */
 FX_FN float fx_mod_f32(float a, float b) {

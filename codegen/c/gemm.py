@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fxlite.codegen.c.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES, PREAMBLE, pack_b, panel_columns
 from fxlite.codegen.c.gemm_text import (
     Lines,
@@ -31,6 +32,7 @@ from fxlite.codegen.c.gemm_text import (
 )
 
 __all__ = [
+    "BF16_PREAMBLE",
     "PREAMBLE",
     "RESERVED",
     "GemmSpec",
@@ -38,6 +40,7 @@ __all__ = [
     "PackedOperand",
     "Rendered",
     "pack_b",
+    "pack_b_bf16",
     "render_gemm",
     "render_gemm_naive",
 ]
@@ -98,6 +101,9 @@ class GemmSpec:
                 simd loop over columns, so the iterations must not depend on each other
     prologue_a  (row, k) -> C expression of A's element, in place of a load of `a`
     comment     what is computed, shapes, origin
+    bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs (`gemm_bf16`) when
+                the model was compiled, and the other one, of floats, is rounded here; sums are
+                float. Strides of such an `a` count pairs. "": products of the `ctype`
     """
 
     name: str
@@ -112,6 +118,7 @@ class GemmSpec:
     epilogue: Callable[[str, str, str], str]
     prologue_a: Callable[[str, str], str] | None = None
     comment: str = ""
+    bf16: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,8 +143,11 @@ def _copies_a(spec: GemmSpec) -> bool:
 
     They are when an expression replaces them, when a row's elements are not adjacent, and when the
     rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
-    first-level cache (measured at K = 1024: 93 against 117 GFLOP/s).
+    first-level cache (measured at K = 1024: 93 against 117 GFLOP/s). They are, too, when they have
+    to be rounded.
     """
+    if spec.bf16:
+        return spec.bf16 == "b"
     if spec.prologue_a is not None or spec.a.col_stride != "1":
         return True
     if not spec.a.row_stride.isdecimal() or (spec.m.isdecimal() and int(spec.m) <= 6):
@@ -149,8 +159,8 @@ def _copies_a(spec: GemmSpec) -> bool:
 def _packs_b(spec: GemmSpec) -> bool:
     """Whether B's panels are packed first: not if they were when compiling, and not if B is read
     once or twice in all and its rows are contiguous whole cache lines."""
-    if isinstance(spec.b, PackedOperand):
-        return False
+    if isinstance(spec.b, PackedOperand) or spec.bf16:
+        return not isinstance(spec.b, PackedOperand)
     whole_lines = spec.n.isdecimal() and int(spec.n) % (panel_columns(spec.ctype) // 2) == 0
     return not (spec.b.col_stride == "1" and whole_lines and spec.m in ("1", "2"))
 
@@ -163,20 +173,26 @@ class _Gemm:
         self.finish = finish or self.finish_tile
         self.out = Lines()
         self.width = panel_columns(spec.ctype)
+        # What A and B are read as, how many of them along k, and the tile that does.
+        self.item_type = "uint32_t" if spec.bf16 else spec.ctype
+        self.depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
+        self.item_bytes = PAIR_BYTES if spec.bf16 else ITEM_BYTES[spec.ctype]
+        self.tile_name = "bf16" if spec.bf16 else spec.ctype
         self.extents = [extent for _, extent in spec.batch]
         self.copies_a = _copies_a(spec)
         self.packs_b = _packs_b(spec)
-        self.a_pitch = add(spec.k, "16")
+        self.a_pitch = add(self.depth, "16")
         panels = divide_up(spec.n, self.width)
         self.panels = panels if panels.isdecimal() else "panels"
-        work = multiply(*self.extents, spec.m, spec.n, spec.k)
+        # Reading B takes about as long as two rows do.
+        work = multiply(*self.extents, add(spec.m, "2"), spec.n, spec.k)
         self.threads = not (work.isdecimal() and int(work) < WORTH_THREADS)
         large = "" if work.isdecimal() else f" && {work} > {WORTH_THREADS}"
         self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
-        item = str(ITEM_BYTES[spec.ctype])
+        item = str(self.item_bytes)
         self.a_items = multiply(*self.extents, spec.m, self.a_pitch) if self.copies_a else "0"
         # A panel for each thread, 128 bytes apart.
-        self.slice = add(multiply(spec.k, str(self.width)), "32")
+        self.slice = add(multiply(self.depth, str(self.width)), "32")
         threads = "n_threads" if self.threads else "1"
         b_bytes = multiply(threads, self.slice, item) if self.packs_b else "0"
         self.workspace = add(multiply(self.a_items, item), b_bytes)
@@ -199,6 +215,9 @@ class _Gemm:
         elif not self.threads:
             self.copy_a()
             self.multiply("", "")
+        elif spec.bf16 and spec.m.isdecimal() and int(spec.m) <= 4 and not spec.batch:
+            self.copy_a(threads=False)  # takes less than to wait for a thread that does
+            self.multiply("omp parallel for", f" {self.team}")
         else:
             out.put(f"#pragma omp parallel {self.team}")
             with out.block():
@@ -208,20 +227,20 @@ class _Gemm:
 
     def declare(self) -> None:
         """Numbers of tiles, panels and blocks; the parts of the workspace."""
-        spec, out, ctype = self.spec, self.out, self.spec.ctype
+        spec, out, item_type = self.spec, self.out, self.item_type
         out.put(f"const int64_t row_tiles = ({spec.m} + TILE_ROWS - 1) / TILE_ROWS;")
         if not spec.n.isdecimal():
             out.put(f"const int64_t panels = {divide_up(spec.n, self.width)};")
-        tile_bytes = multiply(spec.k, "TILE_ROWS", str(ITEM_BYTES[ctype]))
+        tile_bytes = multiply(self.depth, "TILE_ROWS", str(self.item_bytes))
         others = multiply(*self.extents, self.panels)
         n_threads = "n_threads" if self.threads else "1"
         blocks = f"count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads})"
         out.put(f"const int64_t row_blocks = {blocks};")
         if self.copies_a:
-            out.put(f"{ctype} *const a_rows = workspace;")
+            out.put(f"{item_type} *const a_rows = workspace;")
         if self.packs_b:
             start = f"a_rows + {self.a_items}" if self.copies_a else "workspace"
-            out.put(f"{ctype} *const b_panels = {start};")
+            out.put(f"{item_type} *const b_panels = {start};")
 
     def declare_batch_index(self) -> None:
         """Position of the batch item in the copy of A, row-major."""
@@ -260,8 +279,8 @@ class _Gemm:
         """The current panel of B, packed if need be."""
         spec, out = self.spec, self.out
         if isinstance(spec.b, PackedOperand):
-            start = add(spec.b.pointer, multiply("panel", spec.k, str(self.width)))
-            out.put(f"const {spec.ctype} *const b_panel = {start};")
+            start = add(spec.b.pointer, multiply("panel", self.depth, str(self.width)))
+            out.put(f"const {self.item_type} *const b_panel = {start};")
             return
         column = multiply("column_0", spec.b.col_stride)
         source = add(spec.b.pointer, spec.b.offset, column)
@@ -269,15 +288,21 @@ class _Gemm:
             out.put(f"const {spec.ctype} *const b_panel = {source};")
             return
         thread = multiply("this_thread()", self.slice) if self.threads else "0"
-        out.put(f"{spec.ctype} *const b_panel = {add('b_panels', thread)};")
-        out.put(f"pack_panel_{spec.ctype}({spec.k}, columns, {source},")
-        out.put(f"    {spec.b.row_stride}, {spec.b.col_stride}, b_panel);")
+        out.put(f"{self.item_type} *const b_panel = {add('b_panels', thread)};")
+        pack = "round_panel_bf16" if spec.bf16 else f"pack_panel_{spec.ctype}"
+        out.put(
+            f"{pack}({spec.k}, columns, {source}, "
+            f"{spec.b.row_stride}, {spec.b.col_stride}, b_panel);"
+        )
 
-    def copy_a(self) -> None:
+    def copy_a(self, threads: bool = True) -> None:
         """Copy A's rows, where the tile cannot read them in place."""
         spec, out = self.spec, self.out
-        out.put("/* The rows of A, side by side. */")
-        pragma = f"#pragma omp for collapse({len(spec.batch) + 1})" if self.threads else ""
+        done = "rounded to bf16" if spec.bf16 else "side by side"
+        out.put(f"/* The rows of A, {done}. */")
+        pragma = ""
+        if self.threads and threads:
+            pragma = f"#pragma omp for collapse({len(spec.batch) + 1})"
         with out.loops([*spec.batch, ("tile_index", "row_tiles")], pragma):
             self.declare_batch_index()
             self.declare_rows()
@@ -290,12 +315,15 @@ class _Gemm:
         target, pitch = self.a_start()
         if spec.prologue_a is None:
             source = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
-            out.put(f"pack_rows_{spec.ctype}(rows, {spec.k}, {source},")
-            out.put(f"    {spec.a.row_stride}, {spec.a.col_stride}, {target}, {pitch});")
+            pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
+            out.put(
+                f"{pack}(rows, {spec.k}, {source}, "
+                f"{spec.a.row_stride}, {spec.a.col_stride}, {target}, {pitch});"
+            )
             return
         element = spec.prologue_a("row", "k")
         out.put(f"{spec.ctype} *const a_target = {target};")
-        with out.block("for (int i = 0; i < rows; i++)"):
+        with out.block("for (int64_t i = 0; i < rows; i++)"):
             if mentions(element, "row"):
                 out.put("const int64_t row = row_0 + i;")
             out.put("#pragma omp simd")
@@ -324,20 +352,25 @@ class _Gemm:
                 low, b = "low_tile", f"b_panel, {spec.b.row_stride}"
             else:
                 low, b = "tile", "b_panel"
-            out.put(f"multiply_{low}_{spec.ctype}(rows, columns, {spec.k}, {a_start}, {a_row},")
-            out.put(f"    {b}, tile);")
+            out.put(
+                f"multiply_{low}_{self.tile_name}(rows, columns, {self.depth}, {a_start}, {a_row}, "
+                f"{b}, tile);"
+            )
             self.finish(out, f"tile[i * {width} + j]")
             out.depth -= 1
             out.put("}")
 
     def finish_tile(self, out: Lines, element: str) -> None:
-        """The epilogue over the finished tile."""
+        """The epilogue over the finished tile.
+
+        Its indices are int64_t: products of int may wrap around for all GCC knows (-fwrapv), so
+        that it would gather the tile element by element (measured: 20 % of a product at k = 64)."""
         statements = self.spec.epilogue(element, "row", "column")
-        with out.block("for (int i = 0; i < rows; i++)"):
+        with out.block("for (int64_t i = 0; i < rows; i++)"):
             if mentions(statements, "row"):
                 out.put("const int64_t row = row_0 + i;")
             out.put("#pragma omp simd")
-            with out.block("for (int j = 0; j < columns; j++)"):
+            with out.block("for (int64_t j = 0; j < columns; j++)"):
                 if mentions(statements, "column"):
                     out.put("const int64_t column = column_0 + j;")
                 out.put(statements)
@@ -347,7 +380,11 @@ def _function(spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str,
     """The comment, the head and the body of a function."""
     width = panel_columns(spec.ctype)
     tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of TILE_ROWS x {width}."
-    head = [*block_comment(spec.comment, tiles), *signature(spec.name, spec.parameters, extra)]
+    precision = "Operands are rounded to bf16, sums are float." if spec.bf16 else ""
+    head = [
+        *block_comment(spec.comment, tiles, precision),
+        *signature(spec.name, spec.parameters, extra),
+    ]
     return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
 
 
@@ -375,13 +412,19 @@ def render_gemm_naive(spec: GemmSpec) -> Rendered:
         out.put(f"(void){name};")
     with out.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
         out.put(f"{spec.ctype} sum = 0;")
+        k = "(k / 2)" if spec.bf16 else "k"
         a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
+        if spec.bf16 == "a":
+            a = spec.a.at("row", k)
         if isinstance(spec.b, Operand):
             b = spec.b.at("k", "column")
         else:
             out.put(f"const int64_t panel = column / {width};")
-            start = multiply("panel", spec.k, str(width))
-            b = f"{atom(spec.b.pointer)}[{add(start, f'k * {width} + column % {width}')}]"
+            start = multiply("panel", divide_up(spec.k, 2) if spec.bf16 else spec.k, str(width))
+            b = f"{atom(spec.b.pointer)}[{add(start, f'{k} * {width} + column % {width}')}]"
+        if spec.bf16:
+            pair, other = (a, b) if spec.bf16 == "a" else (b, a)
+            a, b = f"rounded_bf16({other})", f"half_of_pair({pair}, k % 2)"
         out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
         out.put(f"    sum += {atom(a)} * {b};")
         out.put(spec.epilogue("sum", "row", "column"))

@@ -67,6 +67,7 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
 
 #ifdef _OPENMP
 int omp_get_thread_num(void);
+int omp_get_num_threads(void);
 #endif
 
 /* For tiles: one copy of the code, whoever calls it; on a cache line of its own, because where the
@@ -94,15 +95,32 @@ static inline int64_t this_thread(void)
 #endif
 }
 
+/* How many threads the calling thread's team has. */
+__attribute__((unused)) static inline int64_t team_size(void)
+{
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+
+/* Bytes of a core's second-level cache; fxlite gives its machine's with -DL2_BYTES. */
+#ifndef L2_BYTES
+#define L2_BYTES 1048576
+#endif
+
 /* How many blocks of whole row tiles a product is cut into: so that the rows of A in one block stay
- * in the second-level cache (half a MiB of it) while the panels of B pass by, and so that the
- * blocks times `other_tasks` give each thread at least four tasks. */
+ * in half of the second-level cache while the panels of B pass by, and so that the blocks times
+ * `other_tasks` give each thread at least four tasks, and all threads equally many. */
 static inline int64_t count_row_blocks(int64_t row_tiles, int64_t tile_bytes,
                                        int64_t other_tasks, int n_threads)
 {
-    const int64_t for_cache = row_tiles * tile_bytes / (512 * 1024) + 1;
+    const int64_t for_cache = row_tiles * tile_bytes / (L2_BYTES / 2) + 1;
     const int64_t for_threads = other_tasks > 0 ? (4 * n_threads - 1) / other_tasks + 1 : 1;
-    const int64_t blocks = for_cache > for_threads ? for_cache : for_threads;
+    int64_t blocks = for_cache > for_threads ? for_cache : for_threads;
+    if (blocks * other_tasks % n_threads != 0)
+        blocks = (blocks + n_threads - 1) / n_threads * n_threads;
     return blocks < row_tiles ? blocks : row_tiles;
 }
 """

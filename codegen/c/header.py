@@ -57,8 +57,14 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
     rows = [(buffer_name(n), f"in   {n.type}") for n in program.inputs]
     for node, output, path in zip(program.results, outputs, result_paths(program.module)):
         rows.append((output, f"out  {node.type}" + (f"  (the program's {path})" if path else "")))
-    if program.dims:
-        rows.append((", ".join(program.dims), "sizes of the named dims, 0 or more"))
+    declared = program.module.graph.declared_dims
+    plain = [dim for dim in program.dims if dim not in declared]
+    if plain:
+        rows.append((", ".join(plain), "sizes of the named dims, 0 or more"))
+    for dim in program.dims:
+        if dim in declared:
+            rows.append((dim, f"size of a named dim, {declared[dim].facts}"))
+    rows += [("", guard.reason) for guard in program.module.graph.guards]
     rows += [
         ("weights", f"{name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),
         ("workspace", "memory to compute in, 64-byte aligned; may be NULL if no bytes are needed"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxlite.codegen.c.emit import CProgram, dim_c
+from fxlite.codegen.c.calls import dim_c
+from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.examples import Case
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import signature, storage_type

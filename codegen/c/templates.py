@@ -1,23 +1,39 @@
-"""Match contraction groups to the GEMM and convolution templates of C.
+"""Match groups to the templates of C: matrix products, convolutions, attention, recurrences.
 
-In: a group anchored at a matmul, linear or convolution, and the module's weights. Out: the C
+In: a group anchored at an op of :data:`TEMPLATES`, and the module's weights. Out: the C
 function of that group, packed weights, and scratch. The template's slots (operand addresses,
 epilogue) are filled with text printed from the group's expressions.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fxlite import expr
-from fxlite.codegen.c import conv
+from fxlite import dtypes, expr
+from fxlite.codegen.c import attention, conv
+from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.conv import ConvSpec, pack_conv_weight, render_conv
-from fxlite.codegen.c.gemm import RESERVED, GemmSpec, Operand, PackedOperand, pack_b, render_gemm
+from fxlite.codegen.c.gemm import (
+    RESERVED,
+    GemmSpec,
+    Operand,
+    PackedOperand,
+    pack_b,
+    pack_b_bf16,
+    render_gemm,
+)
+from fxlite.codegen.c.recurrence import (
+    RecurrenceSpec,
+    pack_recurrent_weight,
+    render_recurrence,
+)
 from fxlite.codegen.contraction import (
     Epilogue,
     avoid,
@@ -28,7 +44,12 @@ from fxlite.codegen.contraction import (
 )
 from fxlite.codegen.evaluate import Evaluator
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
+from fxlite.codegen.lower import (
+    Contraction,
+    buffer_name,
+    lower_attention,
+    lower_contraction,
+)
 from fxlite.codegen.printer import CPrinter, compute_type
 from fxlite.codegen.schedule import divides, document, is_flat
 from fxlite.errors import CodegenError
@@ -50,61 +71,84 @@ class TemplateFunction:
     scratch: str
 
 
+@dataclass(frozen=True)
+class Template:
+    """What computes the nodes of an op: those that it ``claims``; ``render`` makes the function of
+    a group that is anchored at one. ``render_medium``, if any, is used in its place for
+    ``matmul_precision="medium"``."""
+
+    claims: Callable[[Node], bool]
+    render: Callable[[Group, str, dict[Node, Any], list[str]], TemplateFunction]
+    render_medium: Callable[[Group, str, dict[Node, Any], list[str]], TemplateFunction] | None = (
+        None
+    )
+
+
 def claims(node: Node) -> bool:
-    """True for contractions that a template computes: float matrix products and convolutions."""
-    if is_matrix_product(node):
-        return True
-    if node.target.name not in ("conv1d", "conv2d") or node.type.dtype.name not in ("f32", "f64"):
-        return False
-    if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
-        return False
-    weight = node.args[1]
-    return isinstance(weight, Node) and weight.op == "get_attr"
+    """True for nodes that a template computes."""
+    found = TEMPLATES.get(node.target.name)
+    return found is not None and found.claims(node)
 
 
 def render(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str],
+    matmul_precision: str = "highest",
+) -> TemplateFunction:  # fmt: skip
     """The group's C function. Raises CodegenError where the group fits no template after all."""
-    contraction = lower_contraction(group)
-    if contraction.anchor.target.name.startswith("conv"):
-        return _render_conv(group, contraction, name, weights, locations)
-    return _render_gemm(group, contraction, name, weights, locations)
+    assert group.anchor is not None
+    template = TEMPLATES[group.anchor.target.name]
+    medium = matmul_precision == "medium" and template.render_medium
+    return (medium or template.render)(group, name, weights, locations)
 
 
 # -- matrix products -------------------------------------------------------------------------------
 def _render_gemm(
-    group: Group, c: Contraction, name: str, weights: dict[Node, Any], locations: list[str]
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False
 ) -> TemplateFunction:
-    c, output, old = avoid(c, RESERVED)
+    c, output, old = avoid(lower_contraction(group), RESERVED)
     p = matrix_product(c, output)
     m, n, k = p.m, p.n, p.k
     emitter = _epilogue(c, output, p.value, p.store, locations, old)
     rows = p.batch_index
     packed: dict[str, np.ndarray[Any, Any]] = {}
     weight = next((w for w in weights if buffer_name(w) == old.get(p.b.buffer, p.b.buffer)), None)
+    ctype = compute_type(output.dtype)
+    bf16 = ""
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
         key = f"{buffer_name(weight)}_packed"
-        packed[key] = pack_b(_matrix(p.b, k, n, np.asarray(weights[weight])))
+        bf16 = "b" if medium and ctype == "float" else ""
+        matrix = _matrix(p.b, k, n, np.asarray(weights[weight]))
+        packed[key] = pack_b_bf16(matrix) if bf16 else pack_b(matrix)
         right: Operand | PackedOperand = PackedOperand(key)
     else:
         right = _operand(p.b, c.buffer(p.b.buffer), k, n, rows)
     left = _operand(p.a, c.buffer(p.a.buffer), m, k, rows)
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
     spec = GemmSpec(
-        name=name, ctype=compute_type(output.dtype), parameters=", ".join(t for t, _ in parameters),
+        name=name, ctype=ctype, parameters=_parameters(parameters, packed),
         batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
         m="1" if m is None else emitter.text(m.extent),
         n=emitter.text(n.extent), k=emitter.text(k.extent), a=left, b=right,
         epilogue=lambda total, row, column: emitter.print(
             total, {**rows, n: named(column, n), **({} if m is None else {m: named(row, m)})}
         ),
-        comment=document(group),
+        comment=document(group), bf16=bf16,
     )  # fmt: skip
     rendered = render_gemm(spec)
     arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
     return TemplateFunction(
         name, rendered.text, arguments, packed, _outside(rendered.workspace, old)
+    )
+
+
+def _parameters(
+    pairs: Sequence[tuple[str, str]], packed: Mapping[str, np.ndarray[Any, Any]]
+) -> str:
+    """The parameter list; weights that were packed as pairs of bf16 are pointers to these."""
+    bf16 = {name for name, array in packed.items() if array.dtype == np.uint32}
+    return ", ".join(
+        text.replace("const float ", "const uint32_t ") if argument in bf16 else text
+        for text, argument in pairs
     )
 
 
@@ -146,9 +190,20 @@ def _operand(
 
 
 # -- convolutions ----------------------------------------------------------------------------------
+def _claims_conv(node: Node) -> bool:
+    """True for float convolutions with weights that are known when compiling."""
+    if node.type.dtype.name not in ("f32", "f64"):
+        return False
+    if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
+        return False
+    weight = node.args[1]
+    return isinstance(weight, Node) and weight.op == "get_attr"
+
+
 def _render_conv(
-    group: Group, c: Contraction, name: str, weights: dict[Node, Any], locations: list[str]
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False
 ) -> TemplateFunction:
+    c = lower_contraction(group)
     anchor = c.anchor
     weight = anchor.args[1]
     array = np.asarray(weights[weight])
@@ -171,15 +226,17 @@ def _render_conv(
         names = (n, k, ow) if one_d else (n, k, oh, ow)
         return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
 
+    ctype = compute_type(output.dtype)
     spec = ConvSpec(
-        name=name, ctype=compute_type(output.dtype), parameters=", ".join(p for p, _ in parameters),
+        name=name, ctype=ctype, parameters="",
         n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
         s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
         padding=padding, dilation=dilation, groups=attributes.get("groups", 1),
         joinable=one_d or _joinable(c, output), comment=document(group),
+        bf16=medium and ctype == "float",
     )  # fmt: skip
-    rendered = render_conv(spec)
     packed = {packed_name: pack_conv_weight(np.ascontiguousarray(array), spec)}
+    rendered = render_conv(replace(spec, parameters=_parameters(parameters, packed)))
     arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
     return TemplateFunction(
         name, rendered.text, arguments, packed, _outside(rendered.workspace, old)
@@ -213,3 +270,104 @@ def _padding(value: Any, one_d: bool) -> tuple[int, int, int, int]:
     if one_d:
         pairs.insert(0, (0, 0))
     return (pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1])
+
+
+# -- attention -------------------------------------------------------------------------------------
+def _claims_attention(node: Node) -> bool:
+    """True for attention of floats whose mask, if any, is of bools or of the same dtype."""
+    dtypes = [n.type.dtype for n in node.args if isinstance(n, Node)]
+    mask = dtypes[3:]
+    return dtypes[0].name in ("f32", "f64") and all(d.is_bool or d is dtypes[0] for d in mask)
+
+
+def _render_attention(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    c, output, old = avoid(lower_attention(group), attention.RESERVED)
+    *outer, row, column = c.coordinates
+    feature, key = c.reduced
+    several = len(outer) > 1
+    names = {v: f"batch_{i}" if several else "batch" for i, v in enumerate(outer)}
+    batch = {v: named(n, v) for v, n in names.items()}
+    emitter = _epilogue(c, output, c.value, c.store, locations, old)
+    axes = ((row, feature), (key, feature), (key, column), (row, key))
+    q, k, v, *mask = (
+        _operand(load, c.buffer(load.buffer), *pair, batch) for load, pair in zip(c.operands, axes)
+    )
+    parameters = emitter.parameters([o.buffer for o in c.operands], [])
+    attributes = c.anchor.arguments
+    ctype = compute_type(c.anchor.type.dtype)
+    spec = AttentionSpec(
+        name=name, ctype=ctype,
+        parameters=", ".join(t for t, _ in parameters),
+        batch=tuple((names[v], emitter.text(v.extent)) for v in outer),
+        rows=emitter.text(row.extent), keys=emitter.text(key.extent),
+        features=emitter.text(feature.extent), columns=emitter.text(column.extent),
+        q=q, k=k, v=v, scale=_scale(attributes.get("scale"), feature, emitter, ctype),
+        epilogue=lambda total, at_row, at_column: emitter.print(
+            total, {**batch, row: named(at_row, row), column: named(at_column, column)}
+        ),
+        mask=mask[0] if mask else None, mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
+        causal=attributes.get("is_causal", False),
+        empty_is_nan=not mask or attributes.get("empty_rows") == "nan",
+        comment=document(group),
+    )  # fmt: skip
+    rendered = render_attention(spec)
+    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
+    return TemplateFunction(name, rendered.text, arguments, {}, _outside(rendered.workspace, old))
+
+
+def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> str:
+    """What scores are multiplied by, in C: the attribute, or 1 / sqrt(features)."""
+    width = feature.extent.constant
+    if scale is None and width is None:
+        return f"({ctype})(1 / sqrt((double)fx_max({emitter.text(feature.extent)}, 1)))"
+    factor = 1 / math.sqrt(max(width or 0, 1)) if scale is None else scale
+    dtype = "f32" if ctype == "float" else "f64"
+    return emitter.printer.constant(expr.const(factor, dtypes.dtype(dtype)))
+
+
+# -- recurrences -----------------------------------------------------------------------------------
+def _claims_recurrence(node: Node) -> bool:
+    """True for recurrences of one float dtype."""
+    types = {n.type.dtype.name for n in node.all_input_nodes}
+    return types in ({"f32"}, {"f64"})
+
+
+def _render_recurrence(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    node = group.root
+    operands = node.arguments
+    gates, weight = operands["gates"], operands["weight_hh"]
+    ctype = compute_type(node.type.dtype)
+    known = {"steps": gates.type.shape[0], "batch": gates.type.shape[1],
+             "size": weight.type.shape[1]}  # fmt: skip
+    sizes = {n: str(d) if type(d) is int else n for n, d in known.items()}
+    spec = RecurrenceSpec(
+        name, ctype, operands.get("mode", "lstm"), **sizes, has_bias="bias_hh" in operands,
+        is_packed=weight in weights, reverse=operands.get("reverse", False),
+        comment=document(group),
+    )  # fmt: skip
+    rendered = render_recurrence(spec)
+    packed: dict[str, np.ndarray[Any, Any]] = {}
+    arrays = {n: buffer_name(operands[n]) for n in spec.arrays}
+    if spec.is_packed:
+        arrays["weight_hh"] = f"{buffer_name(weight)}_units"
+        packed[arrays["weight_hh"]] = pack_recurrent_weight(np.asarray(weights[weight]), spec.gates)
+    dims = {n: CPrinter(()).index(Index.of(known[n])) for n in spec.named_sizes}
+    arguments = (*arrays.values(), buffer_name(node), *dims.values())
+    return TemplateFunction(
+        name, rendered.text, arguments + _extra(rendered.extra_parameters), packed,
+        _outside(rendered.workspace, {n: f"({d})" for n, d in dims.items()}),
+    )  # fmt: skip
+
+
+_GEMM = Template(is_matrix_product, _render_gemm, partial(_render_gemm, medium=True))
+_CONV = Template(_claims_conv, _render_conv, partial(_render_conv, medium=True))
+TEMPLATES = {
+    "matmul": _GEMM, "linear": _GEMM, "conv1d": _CONV, "conv2d": _CONV,
+    "scaled_dot_product_attention": Template(_claims_attention, _render_attention),
+    "recurrence": Template(_claims_recurrence, _render_recurrence),
+}  # fmt: skip
+"""The template of each op that has one."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from fxlite.roofs import Roof, Roofs
 
 from .build import build_executable
-from .toolchain import cache_folder, cpu_identity, find_compiler, usable_cpus
+from .toolchain import cache_folder, cache_sizes, cpu_identity, find_compiler, usable_cpus
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25
@@ -123,15 +123,7 @@ def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
 
 def last_level_cache() -> int:
     """Bytes of the largest cache that the first CPU has; 32 MiB where the system does not say."""
-    largest = 0
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        try:
-            text = path.read_text().strip()
-            factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-            largest = max(largest, int(text.rstrip("KMG")) * factor)
-        except (OSError, ValueError):
-            continue
-    return largest or 32 << 20
+    return max(cache_sizes().values(), default=0) or 32 << 20
 
 
 def _run(program: Path, what: str, threads: int, seconds: float, size: int) -> float:

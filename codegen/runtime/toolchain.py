@@ -26,11 +26,28 @@ from fxlite.errors import FxliteError
 
 _ARM_OR_POWER = platform.machine().lower() in ("aarch64", "arm64", "ppc64le")
 
+
+def cache_sizes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
+    """Bytes of the first CPU's caches for data, by level; empty where the system does not say."""
+    sizes: dict[int, int] = {}
+    for folder in caches.glob("index*"):
+        try:
+            if (folder / "type").read_text().strip() == "Instruction":
+                continue
+            level, text = (int((folder / "level").read_text()), (folder / "size").read_text())
+            factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text.strip()[-1:], 1)
+            sizes[level] = int(text.strip().rstrip("KMG")) * factor
+        except (OSError, ValueError):
+            continue
+    return sizes
+
+
 # What compiles every file. Never -ffast-math: NaN, infinity and -0.0 must come out right.
 COMPILE_FLAGS = (
     "-std=gnu11",  # C11 with GCC's vector types and statement expressions
     "-O3",
     "-mcpu=native" if _ARM_OR_POWER else "-march=native",  # the cache key holds the CPU
+    f"-DL2_BYTES={cache_sizes().get(2) or 1 << 20}",  # by which matrix products are cut
     "-fPIC",
     "-fno-math-errno",  # sqrtf is an instruction; nobody reads errno
     "-fno-trapping-math",  # values stay exact; only the status flags of skipped lanes may differ

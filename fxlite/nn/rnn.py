@@ -1,8 +1,8 @@
-"""Recurrent layers: LSTM, GRU, RNN and their cells. Loops are unrolled over the concrete length T.
+"""Recurrent layers: LSTM, GRU, RNN and their cells.
 
-Gates stand in torch's order (LSTM i, f, g, o; GRU r, z, n). The input's part of all steps is one
-linear call; each step adds the hidden state's part. In a trace the length must be a number: a named
-one raises TraceError from ``range``.
+Gates stand in torch's order (LSTM i, f, g, o; GRU r, z, n). A layer in one direction is one call of
+``ops.lstm``, ``ops.gru`` or ``ops.rnn``, whatever the length T and the batch B are, numbers or
+named dims. With ``proj_size`` the loop over time is unrolled, and in a trace T must be a number.
 """
 
 from __future__ import annotations
@@ -17,34 +17,12 @@ from fxlite.nn import init
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module
 from fxlite.ops.composite import created
-
-_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
-
-
-def _part(x: Any, number: int, size: int) -> Any:
-    """The ``number``-th block of ``size`` along the last axis."""
-    return ops.slice(x, axis=-1, start=number * size, stop=(number + 1) * size)
+from fxlite.ops.recurrent import GATES, step
 
 
 def _zeros(x: Any, shape: tuple[Any, ...]) -> Any:
     """A state of zeros in the dtype of ``x``."""
     return created(x, ops.full, shape, 0.0, dtype=x.dtype)
-
-
-def _step(mode: str, size: int, x: Any, gates: Any, state: Any, cell: Any) -> tuple[Any, Any]:
-    """One step from the gates' parts of the input ``x`` and of the hidden state ``gates``, both
-    [B, G*size], and the states [B, size]: (new state, new cell state or None)."""
-    if mode == "LSTM":
-        both = x + gates
-        i, f, g, o = (_part(both, n, size) for n in range(4))
-        cell = ops.sigmoid(f) * cell + ops.sigmoid(i) * ops.tanh(g)
-        return ops.sigmoid(o) * ops.tanh(cell), cell
-    if mode == "GRU":
-        reset = ops.sigmoid(_part(x, 0, size) + _part(gates, 0, size))
-        update = ops.sigmoid(_part(x, 1, size) + _part(gates, 1, size))
-        new = ops.tanh(_part(x, 2, size) + reset * _part(gates, 2, size))
-        return (1 - update) * new + update * state, None
-    return (ops.tanh if mode == "RNN_TANH" else ops.relu)(x + gates), None
 
 
 class _Recurrent(Module):
@@ -68,7 +46,7 @@ class _Recurrent(Module):
         self.bidirectional, self.proj_size = bidirectional, proj_size
         self.state_size = proj_size or hidden_size
         self.directions = 2 if bidirectional else 1
-        rows = _GATES[self.mode] * hidden_size
+        rows = GATES[self.mode] * hidden_size
         for layer in range(num_layers):
             width = input_size if layer == 0 else self.state_size * self.directions
             for suffix in self._suffixes(layer):
@@ -124,31 +102,46 @@ class _Recurrent(Module):
 
     def _scan(self, x: Any, suffix: str, start: Any, reverse: bool) -> tuple[Any, list[Any]]:
         """One direction of one layer: x [T, B, I] -> ([T, B, size], final states [B, size])."""
-        weight = {
-            name: getattr(self, f"{name}{suffix}", None)
+        weights = [
+            getattr(self, f"{name}{suffix}", None)
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        }
-        project = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
-        inputs = F.linear(x, weight["weight_ih"], weight["bias_ih"])
-        length = range(x.shape[0])
-        if not length:
-            raise ShapeError(f"{type(self).__name__} needs a sequence of length 1 or more")
+        ]
         if start is None:
-            state = cell = _zeros(x, (x.shape[1], self.state_size))
-            if self.proj_size:
-                cell = _zeros(x, (x.shape[1], self.hidden_size))
+            start = [_zeros(x, (x.shape[1], self.state_size))]
+            if self.mode == "lstm":
+                same = self.state_size == self.hidden_size
+                start.append(start[0] if same else _zeros(x, (x.shape[1], self.hidden_size)))
+        if self.proj_size:
+            project = getattr(self, f"weight_hr{suffix}")
+            return self._scan_projected(x, start, weights, project, reverse)
+        if self.mode == "lstm":
+            y, *final = ops.lstm(x, *start, *weights, reverse=reverse)
+        elif self.mode == "gru":
+            y, *final = ops.gru(x, *start, *weights, reverse=reverse)
         else:
-            state, cell = start[0], start[-1]
+            kind = self.mode.removeprefix("rnn_")
+            y, *final = ops.rnn(x, *start, *weights, nonlinearity=kind, reverse=reverse)
+        return y, final
+
+    def _scan_projected(
+        self, x: Any, start: list[Any], weights: list[Any], project: Any, reverse: bool
+    ) -> tuple[Any, list[Any]]:
+        """:meth:`_scan` of an LSTM whose hidden states are projected, unrolled."""
+        weight_ih, weight_hh, bias_ih, bias_hh = weights
+        inputs = F.linear(x, weight_ih, bias_ih)
+        state, cell = start
         outputs = []
-        for t in reversed(length) if reverse else length:
-            gates = F.linear(state, weight["weight_hh"], weight["bias_hh"])
-            state, cell = _step(self.mode, self.hidden_size, inputs[t], gates, state, cell)
-            if project is not None:
-                state = F.linear(state, project)
+        times = range(x.shape[0])
+        for t in reversed(times) if reverse else times:
+            gates = F.linear(state, weight_hh, bias_hh)
+            state, cell = step(self.mode, self.hidden_size, inputs[t], gates, state, cell)
+            state = F.linear(state, project)
             outputs.append(state)
         if reverse:
             outputs.reverse()
-        return ops.stack(tuple(outputs), axis=0), [state] if cell is None else [state, cell]
+        if not outputs:
+            return _zeros(x, (0, x.shape[1], self.proj_size)), [state, cell]
+        return ops.stack(tuple(outputs), axis=0), [state, cell]
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -164,7 +157,7 @@ class LSTM(_Recurrent):
     optionally ``hx = (h0, c0)``, each [D*layers, B, H], to (outputs [T, B, D*H], (hn, cn)). Missing
     states are 0."""
 
-    mode = "LSTM"
+    mode = "lstm"
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -183,7 +176,7 @@ class GRU(_Recurrent):
     """Gated recurrent unit: x [T, B, I] and optionally ``hx`` [D*layers, B, H], to (outputs [T, B,
     D*H], hn); axes as in LSTM."""
 
-    mode = "GRU"
+    mode = "gru"
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -207,7 +200,7 @@ class RNN(_Recurrent):
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
         bidirectional: bool = False, dtype: Any = None,
     ) -> None:  # fmt: skip
-        self.mode = f"RNN_{_nonlinearity(nonlinearity).upper()}"
+        self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
         self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
                     0, dtype)  # fmt: skip
         self.nonlinearity = nonlinearity
@@ -231,7 +224,7 @@ class _Cell(Module):
     def _setup(self, input_size: int, hidden_size: int, bias: bool, dtype: Any) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows = _GATES[self.mode] * hidden_size
+        rows = GATES[self.mode] * hidden_size
         self.weight_ih = empty_parameter(rows, input_size, dtype=dtype)
         self.weight_hh = empty_parameter(rows, hidden_size, dtype=dtype)
         for name in ("bias_ih", "bias_hh"):
@@ -247,7 +240,7 @@ class _Cell(Module):
             state, cell = states[0], states[-1]
         gates = F.linear(state, self.weight_hh, self.bias_hh)
         inputs = F.linear(x, self.weight_ih, self.bias_ih)
-        return _step(self.mode, self.hidden_size, inputs, gates, state, cell)
+        return step(self.mode, self.hidden_size, inputs, gates, state, cell)
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -258,7 +251,7 @@ class LSTMCell(_Cell):
     """One step: x [B, I] (or [I]) and ``hx = (h, c)``, each [B, H], to (h, c). Missing states are
     0."""
 
-    mode = "LSTM"
+    mode = "lstm"
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None
@@ -272,7 +265,7 @@ class LSTMCell(_Cell):
 class GRUCell(_Cell):
     """One step: x [B, I] (or [I]) and ``hx`` [B, H] to h [B, H]. A missing state is 0."""
 
-    mode = "GRU"
+    mode = "gru"
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None
@@ -290,7 +283,7 @@ class RNNCell(_Cell):
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
         dtype: Any = None,
     ) -> None:  # fmt: skip
-        self.mode = f"RNN_{_nonlinearity(nonlinearity).upper()}"
+        self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
         self._setup(input_size, hidden_size, bias, dtype)
         self.nonlinearity = nonlinearity
 

@@ -29,6 +29,7 @@ FAMILIES = (
     "activation",
     "normalization",
     "attention",
+    "recurrent",
     "loss",
 )
 for _family in FAMILIES:

@@ -15,10 +15,13 @@ from fxlite.ops.composite import composite, created, number
 from fxlite.samples import Bad, S
 from fxlite.types import TensorType
 
+#: What a row gets in which the mask leaves nothing.
+EMPTY_ROWS = ("zero", "nan")
+
 
 def _infer(
     query: TensorType, key: TensorType, value: TensorType, attn_mask: Any = None,
-    is_causal: bool = False, scale: float | None = None,
+    is_causal: bool = False, scale: float | None = None, empty_rows: str = "zero",
 ) -> TensorType:  # fmt: skip
     for name, operand in (("query", query), ("key", key), ("value", value)):
         require_float(operand, name)
@@ -34,6 +37,8 @@ def _infer(
         )
     if not shapes.equal(key.shape[-2], value.shape[-2]):
         raise ShapeError(f"key {key} and value {value} must have the same length (axis -2)")
+    if empty_rows not in EMPTY_ROWS:
+        raise ArgumentError(f"empty_rows must be one of {EMPTY_ROWS}, not {empty_rows!r}")
     batch = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     if attn_mask is not None:
         if is_causal:
@@ -48,7 +53,7 @@ def _infer(
 
 def _attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
-    scale: float | None = None,
+    scale: float | None = None, empty_rows: str = "zero",
 ) -> Any:  # fmt: skip
     if scale is None:
         width = query.shape[-1]
@@ -65,7 +70,7 @@ def _attention(
         masked = np.dtype(attn_mask.dtype) == np.bool_
         scores = ops.where(attn_mask, scores, -math.inf) if masked else scores + attn_mask
     weights = ops.softmax(scores, axis=-1)
-    if attn_mask is not None:
+    if attn_mask is not None and empty_rows == "zero":
         nothing = ops.max(scores, axis=-1, keepdims=True) == -math.inf
         weights = ops.where(nothing, 0.0, weights)
     return ops.matmul(weights, value)
@@ -88,7 +93,10 @@ _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
                     S("f32[2,3,4]", "f32[2,5,4]", "f32[2,5,4]", "bool[3,5]", scale=0.3),
                     S("f32[2,2,3,4]", "f32[2,2,5,4]", "f32[2,2,5,4]", "f32[2,1,3,5]"),
                     S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
-                      dims={"B": 9, "T": 2}), S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"),
+                      dims={"B": 9, "T": 2}),
+                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
+                      empty_rows="nan", dims={"B": 9, "T": 2}),
+                    S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"),
                     S("f16[3,4]", "f16[5,4]", "f16[5,4]"),
                     S("bf16[3,8]", "bf16[5,8]", "bf16[5,8]", "f32[3,5]"),
                     S("f32[B,3,D]", "f32[B,4,D]", "f32[B,4,D]", dims={"B": 2, "D": 5}),
@@ -101,17 +109,20 @@ _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
                 Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "bool[2,3,5]",
                     match="does not broadcast"),
                 Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "i32[3,5]",
-                    match="bool or float")])  # fmt: skip
+                    match="bool or float"),
+                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", empty_rows="inf",
+                    match="empty_rows")])  # fmt: skip
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: OptionalTensor = None,
-    is_causal: bool = False, scale: float | None = None,
+    is_causal: bool = False, scale: float | None = None, empty_rows: str = "zero",
 ) -> Tensor:  # fmt: skip
     """``softmax(query @ key.T * scale + mask) @ value``: query [..., L, E], key [..., S, E], value
     [..., S, V] -> [..., L, V].
 
     A bool ``attn_mask`` keeps where True, a float one is added; it broadcasts to [..., L, S]. A row
-    with nothing kept gives zeros, as in torch. ``is_causal`` keeps key positions up to the query's.
-    ``scale`` None is 1/sqrt(E)."""
+    in which it leaves nothing (all scores are -inf) gives zeros, as in torch, or with
+    ``empty_rows="nan"`` NaN, as a softmax does. ``is_causal`` keeps key positions up to the
+    query's. ``scale`` None is 1/sqrt(E)."""
     wide = [v.astype(np.float64) for v in (query, key, value)]
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     scores = factor * (wide[0] @ wide[1].swapaxes(-1, -2))
@@ -123,4 +134,7 @@ def scaled_dot_product_attention(
     highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     e = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
     total = e.sum(axis=-1, keepdims=True)
-    return np.where(total == 0, 0, e / total) @ wide[2]
+    weights = e / total
+    if attn_mask is not None and empty_rows == "zero":
+        weights = np.where(total == 0, 0, weights)
+    return weights @ wide[2]

@@ -94,7 +94,7 @@ def composite(
             dtype = result_dtype(dtypes.dtype(np.asarray(bound[first]).dtype))
             with np.errstate(all="ignore"):
                 result = reference(**widen(record, bound, exact, dtype.compute))
-            return np.asarray(result).astype(dtype.numpy, copy=False)
+            return _each(lambda r: np.asarray(r).astype(dtype.numpy, copy=False), result)
 
         def expand(**bound: Any) -> Any:
             known = dtype_of(bound[first])
@@ -102,7 +102,7 @@ def composite(
                 return expansion(**bound)
             dtype = result_dtype(known)
             result = expansion(**widen(record, bound, exact, dtype.compute))
-            return result if dtype_of(result) is dtype else ops.cast(result, dtype)
+            return _each(lambda r: r if dtype_of(r) is dtype else ops.cast(r, dtype), result)
 
         record = op("composite", **facts)(call)
         record.infer(infer)
@@ -110,6 +110,11 @@ def composite(
         return record
 
     return register
+
+
+def _each(function: Callable[[Any], Any], result: Any) -> Any:
+    """``function`` of a result, or of each of several."""
+    return tuple(map(function, result)) if isinstance(result, tuple) else function(result)
 
 
 def same_type(x: TensorType, **attributes: Any) -> TensorType:

@@ -8,6 +8,7 @@ may touch, against the naive twin.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import random
 import subprocess
@@ -18,6 +19,9 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c import conv, gemm
+from fxlite.codegen.c.conv_plan import winograd_tile
+from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
+from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
 
 HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
 WARN = (
@@ -156,6 +160,20 @@ def all_cases() -> list[Case]:
         Case("float", 1024, 16, (1, 1), (1, 1), (0,) * 4, (1, 1), 1, (1, 4, 4)),
         Case("float", 20, 20, (3, 3), (2, 2), (1,) * 4, (1, 1), 20, (2, 15, 15)),
         Case("float", 1, 16, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, (5, 8, 8)),
+        # Winograd's tiles, of 4 x 4 and 2 x 2 pixels; their twins are slow
+        Case("float", 33, 34, (3, 3), (1, 1), (1, 0, 2, 1), (1, 1), 1, (2, 5, 9)),
+        Case("float", 32, 33, (3, 3), (1, 1), (0,) * 4, (1, 1), 1, (1, 4, 71)),
+        Case("float", 64, 64, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, (1, 6, 6)),
+        Case("float", 32, 36, (3, 3), (1, 1), (1,) * 4, (1, 1), 1, None),
+        # depthwise: images of less than half a vector, a vector, several; both strides; unequal padding
+        Case("float", 6, 6, (3, 3), (1, 1), (1,) * 4, (1, 1), 6, (2, 7, 7)),
+        Case("float", 5, 5, (3, 3), (2, 2), (1,) * 4, (1, 1), 5, (1, 13, 14)),
+        Case("float", 6, 6, (3, 3), (1, 1), (0, 1, 2, 3), (1, 1), 6, (1, 20, 37)),
+        Case("float", 6, 6, (5, 5), (2, 2), (2,) * 4, (1, 1), 6, (1, 23, 90)),
+        Case("double", 7, 7, (5, 3), (2, 1), (1, 0, 3, 1), (1, 1), 7, (2, 9, 17)),
+        Case("float", 8, 8, (3, 5), (1, 2), (0, 4, 1, 5), (1, 1), 8, None),
+        Case("float", 5, 5, (3, 3), (1, 1), (1,) * 4, (1, 1), 5, None),
+        Case("double", 4, 4, (5, 5), (1, 1), (2,) * 4, (1, 1), 4, None),
         # the kernel is larger than the image; an empty result; 1-d
         Case("float", 4, 12, (5, 5), (1, 1), (2,) * 4, (1, 1), 1, (2, 1, 1)),
         Case("float", 4, 12, (5, 5), (2, 2), (0,) * 4, (1, 1), 1, (2, 4, 4)),
@@ -183,12 +201,15 @@ CASES = all_cases()
 
 
 def runs(case: Case) -> list[tuple[int, int, int]]:
-    return [case.size] if case.size else [size for size in SIZES if case.fits(size)]
+    if case.size:
+        return [case.size]
+    most = 200 if winograd_tile(case.spec()) else 10_000  # pixels
+    return [size for size in SIZES if case.fits(size) and math.prod(size) <= most]
 
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE, conv.CONV_PREAMBLE]
+    parts = [HEAD, gemm.PREAMBLE, conv.CONV_PREAMBLE, DEPTHWISE_PREAMBLE, WINOGRAD_PREAMBLE]
     for case in cases:
         spec = case.spec()
         fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
@@ -218,7 +239,13 @@ def compile_c(text: str, target: Path, *flags: str) -> Path:
 def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> int:
     text = conv.render_conv(case.spec()).workspace.replace("/", "//")
     n, h, w = size
-    return int(eval(text, {}, {"N": n, "H": h, "W": w, "n_threads": n_threads}))
+    names = {"N": n, "H": h, "W": w, "n_threads": n_threads}
+    return int(eval(text, {"winograd_block_rows": winograd_block_rows}, names))
+
+
+def winograd_block_rows(tiles_down: int, row_bytes: int) -> int:
+    """The C function of this name."""
+    return min(max(2 * 1024 * 1024 // max(row_bytes, 1), 1), tiles_down)
 
 
 def reference(case: Case, x, weight, bias):
@@ -272,7 +299,8 @@ def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_thread
         got = y[: expected.size].reshape(expected.shape)
         depth = weight[0].size
         error = np.abs(got - expected) / np.maximum(1, np.abs(expected))
-        tolerance = 32 * np.finfo(dtype).eps * (depth + 4) ** 0.5
+        rounding = 96 if winograd_tile(case.spec()) else 32  # see winograd_tile.py
+        tolerance = rounding * np.finfo(dtype).eps * (depth + 4) ** 0.5
         assert error.max(initial=0) <= tolerance, (prefix, case, size, error.max())
 
 
@@ -305,7 +333,8 @@ def test_convolutions_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> 
 def test_every_plan_is_drawn() -> None:
     """The random cases reach every plan with fixed and named sizes, groups and both types."""
     seen = {(conv.plan_of(case.spec()), case.size is None) for case in CASES}
-    assert len(seen) == 6
+    assert len(seen) == 10
+    assert {winograd_tile(case.spec()) for case in CASES} == {None, 2, 4}
     assert {(conv.plan_of(c.spec()), c.groups > 1) for c in CASES} >= {
         ("product", True),
         ("channels", True),
@@ -313,13 +342,13 @@ def test_every_plan_is_drawn() -> None:
         ("pixels", False),
     }
     assert {(conv.plan_of(c.spec()), c.ctype) for c in CASES} >= {
-        (plan, "double") for plan in ("product", "channels", "pixels")
+        (plan, "double") for plan in ("product", "channels", "pixels", "depthwise")
     }
 
 
 def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     """A NaN pixel reaches the pixels whose kernels cover it, and no other."""
-    for case in CASES[:3]:
+    for case in [c for c in CASES[:19] if c.c > 1 and c.size and min(c.size[1:]) > 4]:
         n, h, w = case.size
         rng = np.random.default_rng(0)
         x = rng.standard_normal((n, case.c, h, w)).astype(np.float32)

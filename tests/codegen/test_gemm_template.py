@@ -297,6 +297,41 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     assert np.array_equal(y[infinite] > 0, expected[infinite] > 0)
 
 
+def test_results_do_not_depend_on_the_number_of_threads(library: ctypes.CDLL) -> None:
+    m, n, k = 130, 170, 41
+    cases = [c for c in CASES if c.size is None and c.ctype == "float"]
+    for case in cases:
+        rng = np.random.default_rng(0)
+        arrays = [
+            rng.standard_normal(count).astype(np.float32)
+            for count in (12 * m * (k + 3), 12 * (k + 3) * 192, n)
+        ]
+        results = []
+        for n_threads in (1, 2, 3, 7):
+            size = evaluate(
+                gemm.render_gemm(case.spec()).workspace, H=3, M=m, N=n, K=k, n_threads=n_threads
+            )
+            workspace, y = np.empty(size, np.uint8), np.zeros(6 * m * n, np.float32)
+            library[f"fast_{case.name}"](
+                *(ctypes.c_void_p(array.ctypes.data) for array in (*arrays, y)),
+                *(ctypes.c_int64(value) for value in (3, m, n, k)),
+                ctypes.c_void_p(workspace.ctypes.data),
+                n_threads,
+            )
+            results.append(y.tobytes())
+        assert len(set(results)) == 1, case.name
+
+
+def test_finished_tiles_are_read_by_whole_vectors(tmp_path: Path) -> None:
+    """GCC reads them by gathers, which take as long as the product of 64 steps, where it cannot
+    see that an index grows by one: with -fwrapv that is so for products of int."""
+    cases = [case for case in CASES if case.size is None and case.b_layout == "packed"]
+    text = translation_unit([case for case in cases if case.a_layout == "rows"])
+    flags = ("-O3", "-fwrapv", "-fopenmp", "-march=skylake-avx512", "-S")
+    assembly = compile_c(text, tmp_path / "gemm.s", *flags).read_text()
+    assert "vfmadd" in assembly and "gather" not in assembly
+
+
 MAIN = """
 typedef void function(const void *, const void *, const void *, void *, int64_t, int64_t, int64_t,
                       int64_t, void *, int);

@@ -39,8 +39,8 @@ def test_text_and_picture() -> None:
     for width in (80, 100):
         lines = plain_text(plan, width).splitlines()
         assert max(map(len, lines)) <= width
-    assert lines[1].startswith("arena    6,291,456 bytes in 5 slots, for 9 values of")
-    assert any(line.startswith("slot 4     1.05MB") for line in lines)
+    assert lines[1].startswith("arena    2,097,152 bytes in 3 slots, for 6 values of")
+    assert any(line.startswith("slot 2     1.05MB") for line in lines)
     assert plan.to_svg().count("<title>") == len(plan.buffers)
 
 

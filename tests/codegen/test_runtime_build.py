@@ -371,3 +371,14 @@ def test_symbols_of_the_model_are_its_own():
         "twice.h": HEADER.replace("kernel(", "index("),
     }
     assert call(build(own, ENTRY, flags=("-fno-builtin",))) == [2, 4]
+
+
+def test_cache_sizes(tmp_path: Path) -> None:
+    caches = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M\n")]
+    for number, facts in enumerate([*caches, ("3", "Unified", "plenty")]):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, text in zip(("level", "type", "size"), facts):
+            (folder / name).write_text(text)
+    assert toolchain.cache_sizes(tmp_path) == {1: 48 << 10, 2: 2 << 20}
+    assert toolchain.cache_sizes(tmp_path / "none") == {}

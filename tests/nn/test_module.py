@@ -260,9 +260,9 @@ def test_batch_norm_in_training_mode_is_refused() -> None:
     assert "BatchNorm2d" in str(caught.value)
 
 
-def test_a_named_length_is_refused_by_recurrent_layers() -> None:
+def test_a_named_length_is_refused_by_an_lstm_with_projections() -> None:
     with pytest.raises(TraceError, match="T is a named dim"):
-        fx.symbolic_trace(nn.LSTM(4, 5), x="f32[T,B,4]")
+        fx.symbolic_trace(nn.LSTM(4, 5, proj_size=2), x="f32[T,B,4]")
 
 
 def test_dropout_while_training() -> None:

@@ -13,7 +13,7 @@ from fxlite import nn, ops
 from fxlite.errors import GraphError
 from fxlite.passes.cost import flops, flops_by_node
 from fxlite.passes.decompose import decompose
-from fxlite.shapes import parse
+from fxlite.shapes import parse, substitute
 
 
 def count(program: Any, *types: str) -> Any:
@@ -49,6 +49,16 @@ def test_attention() -> None:
     """Two products; for each score the 5 of softmax, for each query element the scale."""
     found = count(F.scaled_dot_product_attention, *["f32[B,H,T,32]"] * 3)
     assert found == parse("4*B*H*T*T*32 + 5*B*H*T*T + B*H*T*32")
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_recurrent_layers(kind: str, bias: bool) -> None:
+    """The formula for any length, against what is counted step by step."""
+    layer = getattr(nn, kind)(3, 5, bias=bias, bidirectional=True)
+    formula = count(layer, "f32[T,B,3]")
+    unrolled = flops(decompose(fx.symbolic_trace(layer, "f32[7,B,3]")))
+    assert substitute(formula, {"T": 7}) == unrolled
 
 
 def test_a_model() -> None:

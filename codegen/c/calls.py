@@ -1,0 +1,123 @@
+"""The functions of a program in C and the calls of them.
+
+In: a :class:`~fxlite.codegen.program.Program` and the module's weights. Out: one :class:`Call` for
+each group, with the text of its function; packed weights; and the places that errors refer to.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.sharing import Shared, shared_functions
+from fxlite.codegen.kernel_ir import Kernel
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.printer import CPrinter, comment
+from fxlite.codegen.program import Program
+from fxlite.codegen.schedule import schedule
+from fxlite.graph import Node
+from fxlite.index import Index, to_text
+from fxlite.passes.group import Group
+from fxlite.shapes import Dim
+
+#: Packed weights by their names in C.
+Packed = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step of the run function: its name, the C function it calls, which may be that of
+    another, and the arguments that it gives."""
+
+    name: str
+    function: str
+    text: str
+    arguments: tuple[str, ...]
+    group: Group
+    scratch: str = "0"
+    kernel: Kernel | None = None
+
+
+def title_of(found: Group) -> str:
+    """Name of a group's function, from the program: the module's path, or the value's name."""
+    node = found.anchor or found.root
+    path = node.scope.path if node.scope is not None else ""
+    text = f"{path}_{found.root.name}" if path and found.anchor is None else path or found.root.name
+    return re.sub(r"\W+", "_", text)
+
+
+def program_calls(
+    program: Program, weights: dict[Node, Any], packed: Packed, locations: list[str],
+    matmul_precision: str = "highest",
+) -> list[Call]:  # fmt: skip
+    """A call for each group, in order; groups of one form call one function. ``weights`` are the
+    module's arrays; packed ones are put into ``packed`` by their names in C, texts that errors
+    refer to by number into ``locations``. Raises CodegenError."""
+    groups = program.groups
+    digits = len(str(len(groups)))
+    names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
+    shared = shared_functions(groups)
+    calls = {
+        number: _call(group, names[number], weights, packed, locations, matmul_precision)
+        for number, group in enumerate(groups)
+        if number not in shared
+    }
+    values: dict[int, list[str]] = {}
+    for number, found in shared.items():
+        given = weights, packed, locations, matmul_precision
+        call = _shared_call(groups[number], names[number], found, calls[found.number], *given)
+        calls[number] = call
+        if call.function != call.name:
+            values.setdefault(found.number, []).append(call.group.root.name)
+    for number, others in values.items():
+        listed = ", ".join(others[:6]) + (", ..." if len(others) > 6 else "")
+        note = comment(textwrap.fill(f"Also computes {listed}", 90))
+        calls[number] = replace(calls[number], text=f"{note}\n{calls[number].text}")
+    return [calls[number] for number in range(len(groups))]
+
+
+def _shared_call(
+    group: Group, name: str, found: Shared, serving: Call, weights: dict[Node, Any],
+    packed: Packed, locations: list[str], matmul_precision: str,
+) -> Call:  # fmt: skip
+    """A call of another group's function."""
+    if any(old is not new for old, (new, _) in found.operands.items() if old.op == "get_attr"):
+        # which packs its own weights
+        call = _call(group, name, weights, packed, locations, matmul_precision)
+        moved = any(start != 0 for _, start in found.operands.values())
+        return call if moved else replace(call, function=serving.function, text=serving.text)
+    given = {buffer_name(serving.group.root): buffer_name(group.root)}
+    for old, (new, start) in found.operands.items():
+        shift = "" if start == 0 else f" + {dim_c(start)}"
+        given[buffer_name(old)] = f"{buffer_name(new)}{shift}"
+    arguments = tuple(given.get(a, a) for a in serving.arguments)
+    return replace(serving, name=name, group=group, arguments=arguments)
+
+
+def _call(
+    found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
+    matmul_precision: str,
+) -> Call:  # fmt: skip
+    if found.anchor is not None:
+        made = templates.render(found, name, weights, locations, matmul_precision)
+        packed.update(made.packed)
+        return Call(name, name, made.text, made.arguments, found, made.scratch)
+    kernel = schedule(found, name)
+    printer = CPrinter(kernel.buffers, locations)
+    text = printer.function(kernel)
+    arguments = [b.name for b in kernel.buffers] + list(kernel.dims)
+    if printer.uses_error:
+        arguments.append("error")
+    if "int n_threads" in text:
+        arguments.append("n_threads")
+    return Call(name, name, text, tuple(arguments), found, "0", kernel)
+
+
+def dim_c(dim: Dim) -> str:
+    """A dim as a C integer expression."""
+    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"))

@@ -1,0 +1,241 @@
+"""C text of the matrix tile for products of bf16 with float sums (``matmul_precision="medium"``),
+and the layout its operands are packed in.
+
+`BF16_PREAMBLE` follows `gemm_pack.PREAMBLE` in a translation unit and has the same parts: a tile,
+and how operands that are not packed at compile time are rounded into the layout that it reads. That
+layout is the one of float, with a pair of bf16 that follow each other along k in the place of one
+float: 32 pairs of columns are one row of a panel of B. So a product of k steps is one of k / 2, and
+weights take half the bytes.
+
+Measured on a Zen 4 core (one vdpbf16ps of 64 bytes per cycle, peak 236 GFLOP/s): see
+docs/design.md. "high", three such products of split operands, would take longer than one of float
+on this instruction; it pays with matrix units (AMX) alone and is not offered here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fxlite.codegen.c.gemm_pack import pack_b
+
+PAIR_BYTES = 4
+"""Bytes of two bf16."""
+
+PANEL_COLUMNS = 32
+"""Columns of B in a full panel."""
+
+
+def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A float32 matrix [M, K] rounded to bf16 (to nearest, ties to even), as uint32 [M, ceil(K/2)]:
+    elements 2p (lower half) and 2p + 1 of a row make a pair; an odd K is filled up with zero."""
+    m, k = rows.shape
+    padded = np.zeros((m, -(-k // 2) * 2), "<f4")
+    padded[:, :k] = rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = padded.astype(ml_dtypes.bfloat16)
+    return rounded.view("<u2").view("<u4")
+
+
+def pack_b_bf16(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """As `pack_b`, for a [K, N] matrix of float32: panels of 32 columns of pairs, as uint32."""
+    return pack_b(np.ascontiguousarray(bf16_pairs(b.T).T))
+
+
+_TEXT = """\
+/* ---- Products of bf16 with sums of float --------------------------------------------------------
+ * A bf16 is the upper half of a float: 8 significant bits, so a rounded operand is off by 2^-9 of
+ * its value at most. Products of two are exact in float; sums are float. Two that follow each other
+ * along k make a pair, the first in the lower half. AVX512_BF16 multiplies 16 pairs at once and
+ * takes subnormal operands as zero; elsewhere the halves are widened to float, and sums are the
+ * same but for the order in which they are taken. */
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+typedef uint32_t pair_vec __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+/* Floats rounded to the nearest bf16, ties to even, in the upper halves; the lower ones are zero.
+ * Above 3.39e38 that is infinity; a NaN stays one. */
+static inline pair_vec round_bf16(float_vec x)
+{
+    const pair_vec bits = (pair_vec)x, is_nan = (pair_vec)(x != x);
+    const pair_vec rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) & 0xffff0000;
+}
+
+/* The halves of a pair, and a float rounded to bf16, as floats: for plain loops. */
+__attribute__((unused)) static inline float half_of_pair(uint32_t pair, int64_t half)
+{
+    return ((float_vec)((pair_vec){half ? pair & 0xffff0000 : pair << 16}))[0];
+}
+
+__attribute__((unused)) static inline float rounded_bf16(float x)
+{
+    return ((float_vec)round_bf16((float_vec){x}))[0];
+}
+
+/* sum[i * step][v] += the pair a[i * a_row] times the pairs b[v], for each row and vector. */
+static inline __attribute__((always_inline)) void add_pairs(
+    const int rows, const int vectors, const int step, const uint32_t *a, int64_t a_row,
+    const uint32_t *b, float_vec sum[TILE_ROWS][2])
+{
+    pair_vec b_k[2];
+    #pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++)
+        b_k[v] = *(const volatile pair_vec *)(b + v * float_lanes);
+#if defined(__AVX512BF16__)
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        const __m512bh a_i = (__m512bh)_mm512_set1_epi32((int)a[i * a_row]);
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i * step][v] = (float_vec)_mm512_dpbf16_ps(
+                (__m512)sum[i * step][v], a_i, (__m512bh)b_k[v]);
+    }
+#else
+    #pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        #pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const pair_vec pair = a[i * a_row] - (pair_vec){0};
+            const float_vec a_i = (float_vec)(half ? pair & 0xffff0000 : pair << 16);
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[i * step][v] += a_i * (float_vec)(half ? b_k[v] & 0xffff0000 : b_k[v] << 16);
+        }
+    }
+#endif
+}
+
+/* multiply_rows_float for pairs: tile[i][j] = sum over k < 2 * depth of a[i][k] * b[k][j]. */
+static inline __attribute__((always_inline)) void multiply_rows_bf16(
+    const int rows, const int vectors, const int split, int64_t depth,
+    const uint32_t *a, int64_t a_row, const uint32_t *b, float *restrict tile)
+{
+    float_vec sum[TILE_ROWS][2];
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows * split; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (float_vec){0};
+    }
+    for (; split > 1 && depth >= split; depth -= split, a += split, b += split * float_panel) {
+        #pragma GCC unroll 4
+        for (int s = 0; s < split; s++)
+            add_pairs(rows, vectors, split, a + s, a_row, b + s * float_panel, sum + s);
+    }
+    for (int64_t k = 0; k < depth; k++)
+        add_pairs(rows, vectors, split, a + k, a_row, b + k * float_panel, sum);
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            #pragma GCC unroll 4
+            for (int s = 1; s < split; s++)
+                sum[i * split][v] += sum[i * split + s][v];
+            *(float_vec *)(tile + i * float_panel + v * float_lanes) = sum[i * split][v];
+        }
+    }
+}
+
+/* multiply_tile_float for pairs: A is rows x depth pairs, the panel of B depth x 32 pairs. */
+TILE_FUNCTION static void multiply_tile_bf16(
+    int rows, int columns, int64_t depth, const uint32_t *a, int64_t a_row, const uint32_t *b,
+    float *restrict tile)
+{
+    const int step = 2 * float_lanes;
+    for (int j = 0; j < columns; j += step, b += step, tile += step) {
+        if (columns - j > float_lanes) {
+            switch (rows) {
+CASES_2
+            }
+        } else {
+            switch (rows) {
+CASES_1
+            }
+        }
+    }
+}
+
+/* 32 floats as 16 pairs. */
+static inline void round_pairs(const float *source, uint32_t *target)
+{
+#if defined(__AVX512BF16__)
+    const __m512 first = _mm512_loadu_ps(source), second = _mm512_loadu_ps(source + 16);
+    _mm512_storeu_si512(target, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+#else
+    uint32_t bits[32];
+    for (int j = 0; j < 32; j += float_lanes)
+        *(pair_vec *)(bits + j) = round_bf16(*(const float_vec *)(source + j));
+    for (int j = 0; j < 16; j++)
+        target[j] = bits[2 * j] >> 16 | bits[2 * j + 1];
+#endif
+}
+
+/* Rows of A rounded, one after the other: target[i][p] = the pair of
+ * a[i * row_stride + k * column_stride], k = 2p and 2p + 1, with 0 for k >= depth; up to the next
+ * multiple of 16 pairs. */
+__attribute__((unused)) static void round_rows_bf16(
+    int64_t rows, int64_t depth, const float *a, int64_t row_stride, int64_t column_stride,
+    uint32_t *restrict target, int64_t target_row)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t k = 0; k < depth; k += 32) {
+            const float *source = a + i * row_stride + k * column_stride;
+            float part[32] = {0};
+            if (column_stride != 1 || depth - k < 32) {
+                for (int64_t j = 0; j < depth - k && j < 32; j++)
+                    part[j] = source[j * column_stride];
+                source = part;
+            }
+            round_pairs(source, target + i * target_row + k / 2);
+        }
+    }
+}
+
+/* One panel of B rounded: panel[p][j] = the pair of b[k * row_stride + j * column_stride], k = 2p
+ * and 2p + 1, with 0 for k >= depth and for j >= columns. */
+__attribute__((unused)) static void round_panel_bf16(
+    int64_t depth, int columns, const float *b, int64_t row_stride, int64_t column_stride,
+    uint32_t *restrict panel)
+{
+    for (int64_t k = 0; k < depth; k += 2, panel += float_panel) {
+        float rows[2][32] = {{0}};
+        const float *source[2] = {rows[0], rows[1]};
+        for (int half = 0; half < 2 && k + half < depth; half++) {
+            const float *row = b + (k + half) * row_stride;
+            if (column_stride == 1 && columns == float_panel) {
+                source[half] = row;
+                continue;
+            }
+            for (int j = 0; j < columns; j++)
+                rows[half][j] = row[j * column_stride];
+        }
+        for (int j = 0; j < float_panel; j += float_lanes) {
+            const pair_vec first = round_bf16(*(const float_vec *)(source[0] + j));
+            const pair_vec second = round_bf16(*(const float_vec *)(source[1] + j));
+            *(pair_vec *)(panel + j) = first >> 16 | second;
+        }
+    }
+}
+"""
+
+
+def _cases(vectors: int) -> str:
+    """The switch over the number of rows, as in `gemm_pack`."""
+    lines = []
+    for rows in range(1, 12):
+        split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
+        if rows == 7:
+            lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
+        call = f"multiply_rows_bf16({rows}, {vectors}, {split}, depth, a, a_row, b, tile)"
+        lines.append(f"            case {rows}: {call}; break;")
+    lines.append("#endif")
+    return "\n".join(lines)
+
+
+BF16_PREAMBLE = "\n" + _TEXT.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
+"""C text that must precede the functions of `gemm.py` whose spec says ``bf16``."""

@@ -1,0 +1,307 @@
+"""C text of one recurrence: the loop over time of an LSTM, a GRU or an Elman network.
+
+In goes a `RecurrenceSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for
+that node. What the inputs give to the gates was computed before, by one matrix product for all
+steps. Here each step multiplies the state by `weight_hh`, whose columns are packed so that a block
+of them holds the same hidden units of all gates (`pack_recurrent_weight`), and computes the new
+states of those units at once, while the sums are in the first-level cache. States are read where
+the step before stored them: in the result.
+
+Threads share the rows of the batch, which do not depend on each other, if there are enough of them;
+else the hidden units, and wait for each other after each step. Which rows form a tile depends on
+the batch alone, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.c.gemm import Rendered
+from fxlite.codegen.c.gemm_pack import ITEM_BYTES, PANEL_BYTES, pack_b, panel_columns
+from fxlite.codegen.c.gemm_text import Lines, add, block_comment, multiply, signature
+from fxlite.ops.recurrent import GATES
+
+WORTH_THREADS = 400_000
+"""Multiply-adds of all steps from which it pays that threads share the rows of the batch."""
+
+WORTH_BARRIER = 40_000
+"""Multiply-adds of one step from which it pays that threads share the hidden units."""
+
+
+RECURRENCE_PREAMBLE = """\
+/* ---- Recurrences ------------------------------------------------------------------------- */
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#endif
+
+/* Returns when `expected` calls were made in all: a barrier of one word, for steps of microseconds.
+ * A thread that waits for long gives its processor away, for there may be fewer than threads. */
+static inline void wait_for_team(int64_t *arrived, int64_t expected)
+{
+    __atomic_add_fetch(arrived, 1, __ATOMIC_ACQ_REL);
+    for (int turns = 0; __atomic_load_n(arrived, __ATOMIC_ACQUIRE) < expected; turns++) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+        if (turns > 1000)
+            sched_yield();
+#endif
+    }
+}
+"""
+"""C text that must precede recurrences, after `gemm_pack.PREAMBLE`."""
+
+
+@dataclass(frozen=True)
+class RecurrenceSpec:
+    """One recurrence. The parameters of its function are those of :func:`parameters`.
+
+    name        of the C function
+    ctype       "float" or "double"
+    mode        a key of `GATES`
+    steps, batch, size   C expressions of T, B and H: literals where known, else the names of
+                parameters; each may be 0
+    has_bias    whether there is a `bias_hh`
+    is_packed   whether `weight_hh` is what `pack_recurrent_weight` returned, or the matrix itself,
+                which is packed into the workspace in each call
+    reverse     from the last step to the first
+    comment     what is computed, shapes, origin
+    """
+
+    name: str
+    ctype: str
+    mode: str
+    steps: str
+    batch: str
+    size: str
+    has_bias: bool
+    is_packed: bool
+    reverse: bool = False
+    comment: str = ""
+
+    @property
+    def gates(self) -> int:
+        """Number of gates."""
+        return GATES[self.mode]
+
+    @property
+    def width(self) -> int:
+        """Hidden units in a block."""
+        return panel_columns(self.ctype)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays it reads."""
+        cell = ("c0",) if self.mode == "lstm" else ()
+        return ("gates", "weight_hh", "h0", *cell, *(("bias_hh",) if self.has_bias else ()))
+
+    @property
+    def parameters(self) -> str:
+        """The C parameter list; `Rendered.extra_parameters` are appended."""
+        parts = [f"const {self.ctype} *restrict {name}" for name in self.arrays]
+        parts.append(f"{self.ctype} *restrict states")
+        return ", ".join([*parts, *(f"int64_t {name}" for name in self.named_sizes)])
+
+    @property
+    def named_sizes(self) -> list[str]:
+        """The sizes that are parameters."""
+        sizes = (self.steps, self.batch, self.size)
+        return [size for size in sizes if not size.isdecimal()]
+
+
+def pack_recurrent_weight(weight: np.ndarray[Any, Any], gates: int) -> np.ndarray[Any, Any]:
+    """Pack a [G*H, H] matrix into panels of 32 hidden units (16 of float64): for each block of
+    units one panel [H, 32] for each gate, padded with zeros."""
+    rows, size = weight.shape
+    by_gate = weight.reshape(gates, rows // gates, size)
+    packed = [pack_b(np.ascontiguousarray(gate.T)) for gate in by_gate]
+    width = PANEL_BYTES // weight.itemsize
+    panels = [gate.reshape(-(-size // width), size, width) for gate in packed]
+    return np.ascontiguousarray(np.stack(panels, axis=1)).ravel()
+
+
+def render_recurrence(spec: RecurrenceSpec) -> Rendered:
+    """Print the fast version."""
+    out = Lines()
+    t, width, size, count = spec.ctype, spec.width, "size", spec.gates
+    _declare(spec, out)
+    out.put(f"const int64_t blocks = (size + {width - 1}) / {width};")
+    out.put("int64_t row_tiles = (batch + TILE_ROWS - 1) / TILE_ROWS;")
+    out.put("if (row_tiles > 2) row_tiles = (row_tiles + 3) / 4 * 4;")
+    _pack(spec, out)
+    out.put(
+        "/* Threads take tiles of rows, or blocks of hidden units with a barrier after each step"
+    )
+    out.put(" * where there are not enough tiles for them. */")
+    out.put("const int by_rows = row_tiles >= n_threads;")
+    out.put("int team = by_rows || n_threads <= blocks ? n_threads : (int)blocks;")
+    out.put(f"const int64_t step_work = batch * {multiply(str(count), 'size', 'size')};")
+    out.put(f"if (by_rows ? steps * step_work < {WORTH_THREADS} : step_work < {WORTH_BARRIER})")
+    out.put("    team = 1;")
+    out.put("(void)team; /* without OpenMP */")
+    out.put("int64_t arrived __attribute__((aligned(64))) = 0;")
+    out.put("#pragma omp parallel num_threads(team) if (team > 1)")
+    with out.block():
+        out.put("const int64_t thread = this_thread(), threads = team_size();")
+        for name, total, mine in (
+            ("tile", "row_tiles", "by_rows"),
+            ("block", "blocks", "!by_rows"),
+        ):
+            out.put(f"const int64_t first_{name} = {mine} ? thread * {total} / threads : 0;")
+            out.put(
+                f"const int64_t end_{name} = {mine} ? (thread + 1) * {total} / threads : {total};"
+            )
+        with out.block("for (int64_t step = 0; step < steps; step++)"):
+            _declare_step(spec, out)
+            with (
+                out.block("for (int64_t block = first_block; block < end_block; block++)"),
+                out.block("for (int64_t tile = first_tile; tile < end_tile; tile++)"),
+            ):
+                out.put("const int64_t row_0 = tile * batch / row_tiles;")
+                out.put("const int rows = (int)((tile + 1) * batch / row_tiles - row_0);")
+                out.put(f"const int64_t unit_0 = block * {width};")
+                rest = "size - unit_0"
+                out.put(f"const int units = (int)({rest} < {width} ? {rest} : {width});")
+                out.put(f"{t} sums[{count}][TILE_ROWS * {width}];")
+                out.put(f"for (int64_t gate = 0; gate < {count}; gate++)")
+                panel = multiply(f"(block * {count} + gate)", size, str(width))
+                out.put(f"    multiply_tile_{t}(rows, units, size, state + row_0 * size, size,")
+                out.put(f"        {'weight_hh' if spec.is_packed else 'panels'} + {panel},")
+                out.put("        sums[gate]);")
+                with out.block("for (int64_t i = 0; i < rows; i++)"):
+                    out.put("const int64_t row = row_0 + i;")
+                    out.put("#pragma omp simd")
+                    with out.block("for (int64_t j = 0; j < units; j++)"):
+                        out.put("const int64_t unit = unit_0 + j;")
+                        _update(spec, out, [f"sums[{g}][i * {width} + j]" for g in range(count)])
+            out.put("if (!by_rows)")
+            out.put("    wait_for_team(&arrived, (step + 1) * threads);")
+    _finish(out)
+    workspace = "0"
+    if not spec.is_packed:
+        units = f"({add(spec.size, str(width - 1))}) / {width} * {width}"
+        workspace = multiply(f"({units})", str(count), spec.size, str(ITEM_BYTES[t]))
+    extra = (("workspace",) if workspace != "0" else ()) + ("n_threads",)
+    order = "from the last step to the first; " if spec.reverse else ""
+    note = f"{_EQUATIONS[spec.mode]};\n{order}blocks of {width} hidden units."
+    return _function(spec, out, note, workspace, extra)
+
+
+def render_recurrence_naive(spec: RecurrenceSpec) -> Rendered:
+    """Print the plain loops: the same parameters, no workspace, one thread."""
+    out = Lines()
+    extra = render_recurrence(spec).extra_parameters
+    width, count = spec.width, spec.gates
+    for name in extra:
+        out.put(f"(void){name};")
+    _declare(spec, out)
+    with out.block("for (int64_t step = 0; step < steps; step++)"):
+        _declare_step(spec, out)
+        with out.loops([("row", "batch"), ("unit", "size")]):
+            out.put(f"{spec.ctype} sums[{count}] = {{0}};")
+            out.put(f"for (int64_t gate = 0; gate < {count}; gate++)")
+            out.put("    for (int64_t k = 0; k < size; k++)")
+            place = "(gate * size + unit) * size + k"
+            if spec.is_packed:
+                panel = f"(unit / {width} * {count} + gate) * size"
+                place = f"({panel} + k) * {width} + unit % {width}"
+            out.put(f"        sums[gate] += state[row * size + k] * weight_hh[{place}];")
+            _update(spec, out, [f"sums[{g}]" for g in range(count)])
+    _finish(out)
+    return _function(spec, out, "The plain loops, to check the fast version against.", "0", extra)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+_EQUATIONS = {
+    "lstm": "c' = sigmoid(f) * c + sigmoid(i) * tanh(g), h' = sigmoid(o) * tanh(c')",
+    "gru": "h' = (1 - sigmoid(z)) * tanh(n + sigmoid(r) * n_h) + sigmoid(z) * h",
+    "rnn_tanh": "h' = tanh(x + W h)",
+    "rnn_relu": "h' = max(x + W h, 0)",
+}
+
+
+def _declare(spec: RecurrenceSpec, out: Lines) -> None:
+    """Sizes, and where the last states are."""
+    for name in ("steps", "batch", "size"):
+        if getattr(spec, name) != name:
+            out.put(f"const int64_t {name} = {getattr(spec, name)};")
+    t = spec.ctype
+    out.put(f"{t} *const last_state = states + steps * batch * size;")
+    if spec.mode == "lstm":
+        out.put(f"{t} *const cells = last_state + batch * size;  /* of the current step */")
+        out.put(f"memcpy(cells, c0, (size_t)(batch * size) * sizeof({t}));")
+    out.put(f"const {t} *const final_state = steps == 0 ? h0")
+    end = "states" if spec.reverse else "last_state - batch * size"
+    out.put(f"                                 : {end};")
+
+
+def _pack(spec: RecurrenceSpec, out: Lines) -> None:
+    """Pack a weight that was not known when the model was compiled."""
+    if spec.is_packed:
+        return
+    t, width, count = spec.ctype, spec.width, spec.gates
+    out.put(f"{t} *const panels = workspace;")
+    out.put("for (int64_t block = 0; block < blocks; block++)")
+    with out.block(f"for (int64_t gate = 0; gate < {count}; gate++)"):
+        rest = f"size - block * {width}"
+        out.put(f"const int units = (int)({rest} < {width} ? {rest} : {width});")
+        out.put(
+            f"pack_panel_{t}(size, units, weight_hh + (gate * size + block * {width}) * size, "
+            f"1, size, panels + (block * {count} + gate) * size * {width});"
+        )
+
+
+def _declare_step(spec: RecurrenceSpec, out: Lines) -> None:
+    """The time, the state before it and the one after it."""
+    t = spec.ctype
+    out.put(f"const int64_t time = {'steps - 1 - step' if spec.reverse else 'step'};")
+    before = "time + 1" if spec.reverse else "time - 1"
+    out.put(f"const {t} *const state = step == 0 ? h0 : states + ({before}) * batch * size;")
+    out.put(f"{t} *const next = states + time * batch * size;")
+    out.put(f"const {t} *const inputs = gates + time * batch * size * {spec.gates};")
+
+
+def _update(spec: RecurrenceSpec, out: Lines, sums: list[str]) -> None:
+    """The new states of one row and hidden unit."""
+    t = spec.ctype
+    suffix = "f32" if t == "float" else "f64"
+    sigmoid, tanh = f"fx_sigmoid_{suffix}", f"fx_tanh_{suffix}"
+    count = spec.gates
+    row = "row * size" if count == 1 else f"row * {count} * size"
+    x, hidden = [], []
+    for gate, total in enumerate(sums):
+        offset = add(multiply(str(gate), "size"), "unit") if gate else "unit"
+        x.append(f"inputs[{row} + {offset}]")
+        hidden.append(f"({total} + bias_hh[{offset}])" if spec.has_bias else total)
+    if spec.mode == "lstm":
+        for gate, name in enumerate(("in", "forget", "fresh", "out")):
+            function = tanh if name == "fresh" else sigmoid
+            out.put(f"const {t} {name} = {function}({x[gate]} + {hidden[gate]});")
+        out.put(f"const {t} cell = forget * cells[row * size + unit] + in * fresh;")
+        out.put("cells[row * size + unit] = cell;")
+        out.put(f"next[row * size + unit] = out * {tanh}(cell);")
+    elif spec.mode == "gru":
+        for gate, name in enumerate(("reset", "keep")):
+            out.put(f"const {t} {name} = {sigmoid}({x[gate]} + {hidden[gate]});")
+        out.put(f"const {t} fresh = {tanh}({x[2]} + reset * {hidden[2]});")
+        out.put("next[row * size + unit] = (1 - keep) * fresh + keep * state[row * size + unit];")
+    else:
+        function = tanh if spec.mode == "rnn_tanh" else f"fx_maximum_{suffix}"
+        zero = "" if spec.mode == "rnn_tanh" else ", 0"
+        out.put(f"next[row * size + unit] = {function}({x[0]} + {hidden[0]}{zero});")
+
+
+def _finish(out: Lines) -> None:
+    out.put("memcpy(last_state, final_state, (size_t)(batch * size) * sizeof(*states));")
+
+
+def _function(
+    spec: RecurrenceSpec, out: Lines, note: str, workspace: str, extra: tuple[str, ...]
+) -> Rendered:
+    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
+    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", workspace, extra)

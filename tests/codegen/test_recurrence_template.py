@@ -1,0 +1,269 @@
+"""The recurrence template: its C text is compiled with gcc and compared with NumPy in float64;
+under the sanitizers it runs on buffers of exactly the size it may touch, against the plain
+loops."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+from fxlite.codegen.c import gemm
+from fxlite.codegen.c.recurrence import (
+    RECURRENCE_PREAMBLE,
+    RecurrenceSpec,
+    pack_recurrent_weight,
+    render_recurrence,
+    render_recurrence_naive,
+)
+from fxlite.codegen.runtime.abi import C_HELPERS
+from fxlite.errors import CodegenError
+from fxlite.ops.recurrent import GATES
+from tests.oracle import compare, flatten
+
+HEAD = (
+    "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <stdio.h>\n"
+    '#include <stdlib.h>\n#include <string.h>\n#include "fx_math.h"\n'
+)
+WARN = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function")
+INCLUDE = str(files("fxlite.codegen.c"))
+#: (steps, batch, size)
+SIZES = [(0, 2, 3), (2, 0, 3), (1, 1, 1), (5, 1, 33), (3, 2, 40), (4, 13, 7), (2, 25, 17),
+         (3, 1, 150), (2, 47, 36), (2, 1, 0)]  # fmt: skip
+
+
+def spec(mode: str, ctype: str, packed: bool, known: tuple[int, int, int] | None = None):
+    """One case; every second has a bias, every third runs backwards."""
+    number = list(GATES).index(mode) + (ctype == "double") + packed
+    sizes = dict(zip(("steps", "batch", "size"), known or ("steps", "batch", "size")))
+    label = f"{mode}_{ctype}_{'packed' if packed else 'plain'}{'_known' if known else ''}"
+    return RecurrenceSpec(
+        label, ctype, mode, **{k: str(v) for k, v in sizes.items()}, has_bias=number % 2 == 0,
+        is_packed=packed, reverse=number % 3 == 0, comment=label,
+    )  # fmt: skip
+
+
+SPECS = [
+    *(spec(mode, "float", packed) for mode in GATES for packed in (True, False)),
+    spec("lstm", "double", True), spec("gru", "double", False),
+    spec("lstm", "float", True, (3, 1, 150)),
+]  # fmt: skip
+
+
+def sizes_of(each: RecurrenceSpec) -> list[tuple[int, int, int]]:
+    if each.named_sizes:
+        return SIZES
+    return [(int(each.steps), int(each.batch), int(each.size))]
+
+
+def translation_unit(specs: list[RecurrenceSpec]) -> str:
+    """Each case as fast_NAME and naive_NAME, with one list of arguments."""
+    parts = [HEAD, C_HELPERS, gemm.PREAMBLE, RECURRENCE_PREAMBLE]
+    for each in specs:
+        fast, naive = render_recurrence(each), render_recurrence_naive(each)
+        parts += [fast.text, naive.text.replace(f"void {each.name}(", f"void naive_{each.name}(")]
+        names = ("gates", "weight_hh", "h0", "c0", "bias_hh")
+        t = each.ctype
+        parameters = ", ".join(f"const {t} *{name}" for name in names)
+        given = ", ".join([*each.arrays, "states", *each.named_sizes, *fast.extra_parameters])
+        for prefix, name in (("fast", each.name), ("twin", f"naive_{each.name}")):
+            parts.append(
+                f"void {prefix}_{each.name}({parameters}, {t} *states, int64_t steps, "
+                f"int64_t batch,\n    int64_t size, void *workspace, int n_threads)\n{{\n"
+                f"    (void)c0, (void)bias_hh, (void)steps, (void)batch, (void)size;\n"
+                f"    (void)workspace, (void)n_threads;\n    {name}({given});\n}}\n"
+            )
+    return "\n".join(parts)
+
+
+def compile_c(text: str, target: Path, *flags: str) -> Path:
+    source = target.with_suffix(".c")
+    source.write_text(text)
+    command = ["gcc", *WARN, "-I", INCLUDE, *flags, str(source), "-o", str(target), "-lm"]
+    subprocess.run(command, check=True)
+    return target
+
+
+def workspace_bytes(each: RecurrenceSpec, size: int) -> int:
+    return int(eval(render_recurrence(each).workspace.replace("/", "//"), {}, {"size": size}))
+
+
+def arrays(each: RecurrenceSpec, sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
+    steps, batch, size = sizes
+    rng = np.random.default_rng(steps + batch + size)
+    rows = each.gates * size
+    shapes = {"gates": (steps, batch, rows), "weight_hh": (rows, size), "h0": (batch, size),
+              "c0": (batch, size), "bias_hh": (rows,)}  # fmt: skip
+    dtype = np.float32 if each.ctype == "float" else np.float64
+    values = {n: rng.standard_normal(s).astype(dtype) for n, s in shapes.items()}
+    values["weight_hh"] *= dtype(0.5 / max(size, 1) ** 0.5)  # so that errors do not grow
+    return values
+
+
+def expected(each: RecurrenceSpec, values: dict[str, np.ndarray]) -> np.ndarray:
+    wide = {n: values[n].astype(np.float64) for n in each.arrays}
+    return np.asarray(fx.ops.recurrence(**wide, mode=each.mode, reverse=each.reverse))
+
+
+def run(
+    library: ctypes.CDLL, prefix: str, each: RecurrenceSpec, sizes: tuple[int, int, int],
+    values: dict[str, np.ndarray], n_threads: int,
+) -> np.ndarray:  # fmt: skip
+    """The result; fails where something was written behind it or behind the workspace."""
+    steps, batch, size = sizes
+    rows = steps + (2 if each.mode == "lstm" else 1)
+    given = dict(values)
+    if each.is_packed:
+        given["weight_hh"] = pack_recurrent_weight(values["weight_hh"], each.gates)
+    room = workspace_bytes(each, size)
+    workspace = np.full(room + 64, 0xA5, np.uint8)
+    states = np.full(rows * batch * size + 8, 7777, values["gates"].dtype)
+    getattr(library, f"{prefix}_{each.name}")(
+        *(ctypes.c_void_p(a.ctypes.data) for a in (*given.values(), states)),
+        *(ctypes.c_int64(n) for n in sizes), ctypes.c_void_p(workspace.ctypes.data), n_threads,
+    )  # fmt: skip
+    assert (workspace[room:] == 0xA5).all(), f"{each.name} {sizes}: wrote past its workspace"
+    assert (states[rows * batch * size :] == 7777).all(), f"{each.name} {sizes}: wrote too far"
+    return states[: rows * batch * size].reshape(rows, batch, size)
+
+
+FLAGS = {
+    "native": ("-O3", "-march=native", "-fopenmp"),
+    "SSE2, no OpenMP": ("-O2",),
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_states_agree_with_numpy(flags: str, tmp_path: Path) -> None:
+    """And do not depend on the number of threads, bit for bit."""
+    made = compile_c(translation_unit(SPECS), tmp_path / "r.so", "-shared", "-fPIC", *FLAGS[flags])
+    library = ctypes.CDLL(str(made))
+    for each in SPECS:
+        for sizes in sizes_of(each):
+            values = arrays(each, sizes)
+            wanted = expected(each, values)
+            tolerance = 2e-6 if each.ctype == "float" else 1e-14
+            results = [run(library, "fast", each, sizes, values, n) for n in (1, 2, 5)]
+            for got in (results[0], run(library, "twin", each, sizes, values, 1)):
+                error = np.abs(got - wanted).max(initial=0)
+                assert error <= tolerance * (1 + np.abs(wanted).max(initial=0)), (each.name, sizes)
+            for other in results[1:]:
+                assert np.array_equal(results[0], other), (each.name, sizes)
+
+
+MAIN = """
+typedef void function(const void *, const void *, const void *, const void *, const void *, void *,
+                      int64_t, int64_t, int64_t, void *, int);
+
+static void *filled(long count, int item)
+{
+    static uint64_t state = 1;
+    void *data = malloc(count * item);
+    for (long i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(state >> 40) / (1 << 23) - 1;
+        if (item == 4)
+            ((float *)data)[i] = value;
+        else
+            ((double *)data)[i] = value;
+    }
+    return data;
+}
+
+static int check(const char *name, function *fast, function *twin, int item, long steps, long batch,
+                 long size, long gates, long weights, long states, long workspace_bytes)
+{
+    void *x = filled(steps * batch * size * gates, item), *w = filled(weights, item);
+    void *h = filled(batch * size, item), *c = filled(batch * size, item);
+    void *bias = filled(size * gates, item), *workspace = malloc(workspace_bytes);
+    void *y = filled(states, item), *z = filled(states, item);
+    int wrong = 0;
+    fast(x, w, h, c, bias, y, steps, batch, size, workspace, 2);
+    twin(x, w, h, c, bias, z, steps, batch, size, workspace, 2);
+    for (long i = 0; i < states; i++) {
+        const double u = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
+        const double v = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
+        wrong += !(fabs(u - v) <= 1e-3 * (1 + fabs(v)));
+    }
+    if (wrong)
+        printf("%s %ld %ld %ld: %d wrong\\n", name, steps, batch, size, wrong);
+    free(x), free(w), free(h), free(c), free(bias), free(workspace), free(y), free(z);
+    return wrong != 0;
+}
+
+int main(void)
+{
+    int wrong = 0;
+"""
+
+
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_states_under_the_sanitizers(march: str, tmp_path: Path) -> None:
+    specs = SPECS if march == "native" else SPECS[::3]
+    lines = [MAIN]
+    for each in specs:
+        for steps, batch, size in sizes_of(each):
+            weights = each.gates * size * (-(-size // each.width) * each.width)
+            counts = (
+                steps, batch, size, each.gates,
+                weights if each.is_packed else each.gates * size * size,
+                (steps + (2 if each.mode == "lstm" else 1)) * batch * size,
+                workspace_bytes(each, size),
+            )  # fmt: skip
+            lines.append(
+                f'    wrong += check("{each.name}", (function *)fast_{each.name}, '
+                f"(function *)twin_{each.name}, sizeof({each.ctype}), "
+                f"{', '.join(map(str, counts))});"
+            )
+    program = compile_c(
+        translation_unit(specs) + "\n".join([*lines, "    return wrong != 0;", "}"]),
+        tmp_path / "recurrence", "-O1", "-g", f"-march={march}", "-fopenmp",
+        "-Wno-cast-function-type", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+    )  # fmt: skip
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    subprocess.run([str(program)], check=True, env=environment)
+
+
+# -- layers ----------------------------------------------------------------------------------------
+class Layers(nn.Module):
+    """Two layers in both directions."""
+
+    def __init__(self, kind: str, **options: object) -> None:
+        super().__init__()
+        self.layer = getattr(nn, kind)(3, 35, num_layers=2, bidirectional=True, **options)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_one_artifact_serves_all_lengths_and_batches(kind: str) -> None:
+    model = Layers(kind).eval()
+    function = fx.compile(model, x="f32[T,B,3]", threads=2)
+    alone = fx.compile(model, x="f32[T,B,3]", threads=1)
+    kernels = [k for k in function.kernels if k.anchor is not None]
+    assert [k.anchor.target.name for k in kernels].count("recurrence") == 4
+    for steps, batch in ((1, 1), (4, 2), (3, 13), (0, 2), (2, 0), (2, 70)):
+        x = np.random.default_rng(steps).standard_normal((steps, batch, 3)).astype(np.float32)
+        found = function(x)
+        compare("c", found, model(x))
+        for one, other in zip(flatten(found), flatten(alone(x))):
+            assert np.array_equal(one, other)
+
+
+def test_the_text_says_what_it_computes() -> None:
+    text = fx.compile(Layers("GRU").eval(), x="f32[T,B,3]").sources["layers.c"]
+    assert "gru_recurrence: f32[T+1,B,35] = recurrence" in text
+    assert "h' = (1 - sigmoid(z)) * tanh(n + sigmoid(r) * n_h) + sigmoid(z) * h" in text
+
+
+def test_a_named_length_needs_a_template() -> None:
+    with pytest.raises(CodegenError, match=r"gru_recurrence.*size T is a named dim.*specialize"):
+        fx.compile(Layers("GRU").eval(), x="f32[T,B,3]", backend="cuda", device="shim")

@@ -1,0 +1,63 @@
+"""Pooling a row at a time: the loops have the form that becomes SIMD code, and the right results,
+on fixed and named sizes, with windows that stick out on each side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite.codegen.c import templates
+from fxlite.codegen.kernel_ir import For, statements
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program import plan
+from fxlite.codegen.schedule import schedule
+from tests.oracle import agree
+
+POOLS = {
+    "max 3x3 stride 2 padding 1": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max 2x2": lambda x: F.max_pool2d(x, 2),
+    "max dilated": lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2),
+    "mean 3x3 padding 1": lambda x: F.avg_pool2d(x, 3, 1, 1),
+    "mean of relu, plus one": lambda x: F.avg_pool2d(np.maximum(x, 0), (1, 4), (1, 3), (0, 2)) + 1,
+    "ceil_mode": lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+}
+
+
+def kernel_of(program: Any, type_text: str) -> Any:
+    module, _ = optimize(fx.symbolic_trace(program, type_text))
+    (group,) = plan(module, templates.claims).groups
+    return schedule(group, "pool")
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_rows(name: str) -> None:
+    loops = [s for s in statements(kernel_of(POOLS[name], "f32[2,3,9,40]").body) if type(s) is For]
+    assert sum("simd" in loop.kind for loop in loops) >= 3  # the start, a loop for each column
+    values = np.random.default_rng(0).standard_normal((2, 3, 9, 40)).astype(np.float32)
+    values[0, 1, 4, 7] = np.nan
+    values[1, 2, 0, 39] = np.inf
+    agree(POOLS[name], values)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4, 4), (2, 3, 5, 17), (1, 2, 33, 6), (0, 2, 6, 6)])
+@pytest.mark.parametrize("name", ["max 3x3 stride 2 padding 1", "mean 3x3 padding 1"])
+def test_named_sizes(name: str, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    function = fx.compile(POOLS[name], "f32[B,C,H,W]")
+    np.testing.assert_allclose(function(values), POOLS[name](values), rtol=1e-6, atol=1e-6)
+
+
+def test_other_reductions_are_left_alone() -> None:
+    """Long reductions and half precision keep their form."""
+    for program, text in (
+        (lambda x: x.sum(axis=-1), "f32[6,5,200]"),
+        (lambda x: x.sum(axis=1), "f32[6,200,5,7]"),
+        (lambda x: F.max_pool2d(x, 2), "f16[1,2,8,8]"),
+    ):
+        kernel = kernel_of(program, text)
+        stores = [s for s in statements(kernel.body) if type(s).__name__ == "Store"]
+        assert len(stores) == 1

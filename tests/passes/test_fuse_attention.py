@@ -1,0 +1,200 @@
+"""fuse_attention on the ways in which programs spell attention, and what becomes of it in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite import nn, ops, passes
+from tests.models import MODELS, Bert, traced
+from tests.oracle import agree
+
+OP = "scaled_dot_product_attention"
+QKV = ("f32[B,2,T,4]",) * 3
+
+
+def calls(gm: fx.GraphModule) -> list[fx.Node]:
+    return list(gm.graph.find_nodes(op="call_function", target=OP))
+
+
+def turned(k: Any) -> Any:
+    return k.swapaxes(-1, -2)
+
+
+def scaled_scores(q: Any, k: Any, v: Any) -> Any:
+    return F.softmax(q @ turned(k) / 2.0, -1) @ v
+
+
+def scaled_query(q: Any, k: Any, v: Any) -> Any:
+    return F.softmax((0.5 * q) @ turned(k), axis=3) @ v
+
+
+def constant_scale(q: Any, k: Any, v: Any) -> Any:
+    return F.softmax(q @ turned(k) * np.float32(0.5), -1) @ v
+
+
+def spelt_softmax(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ turned(k) * 0.5
+    e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return (e / np.sum(e, axis=-1, keepdims=True)) @ v
+
+
+def with_dropout(q: Any, k: Any, v: Any) -> Any:
+    return F.dropout(F.softmax(q @ turned(k) * 0.5, -1), 0.1, training=False) @ v
+
+
+def causal_tril(q: Any, k: Any, v: Any) -> Any:
+    seen = ops.tril(ops.ones((q.shape[2], k.shape[2]), dtype="bool"))
+    return F.softmax(np.where(seen, q @ turned(k) * 0.5, -np.inf), -1) @ v
+
+
+def causal_triu(q: Any, k: Any, v: Any) -> Any:
+    later = ops.triu(ops.ones((q.shape[2], k.shape[2]), dtype="bool"), 1)
+    return F.softmax(np.where(later, -np.inf, q @ turned(k) * 0.5), -1) @ v
+
+
+class CausalBuffer(nn.Module):
+    """GPT-2's way: a table of which the first rows and columns are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", np.tril(np.ones((64, 64), bool))[None, None])
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        T = q.shape[2]
+        scores = np.where(self.seen[:, :, :T, :T], q @ turned(k) * 0.5, -np.inf)
+        return F.softmax(scores, -1) @ v
+
+
+PLAIN = [scaled_scores, scaled_query, constant_scale, spelt_softmax, with_dropout]
+CAUSAL = [causal_tril, causal_triu, CausalBuffer()]
+
+
+@pytest.mark.parametrize("program", [*PLAIN, *CAUSAL], ids=lambda p: getattr(p, "__name__", "gpt2"))
+def test_spellings(program: Callable[..., Any]) -> None:
+    gm = fx.symbolic_trace(program, *QKV)
+    fused = passes.fuse_attention(gm)
+    (call,) = calls(fused)
+    assert call.kwargs.get("is_causal", False) is (program in CAUSAL)
+    assert call.kwargs["scale"] == 0.5
+    fused = passes.dce(fused)
+    others = {n.target.name for n in fused.graph.find_nodes(op="call_function")} - {OP}
+    assert not others, "nothing else is left"
+
+
+def test_masks_keep_their_meaning_for_rows_without_anything() -> None:
+    """A softmax over nothing is NaN, what the op gives with empty_rows="nan"."""
+
+    def choose(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return F.softmax(np.where(mask, q @ turned(k), -np.inf), -1) @ v
+
+    def choose_other(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return F.softmax(np.where(mask, -np.inf, q @ turned(k)), -1) @ v
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, 2, 5, 4)).astype(np.float32) for _ in range(3)]
+    mask = rng.random((2, 1, 5, 5)) < 0.5
+    mask[0, 0, 3], mask[1, 0, 2] = False, True
+    for program in (choose, choose_other):
+        gm = fx.symbolic_trace(program, *QKV, "bool[B,1,T,T]")
+        assert calls(passes.fuse_attention(gm))[0].kwargs["empty_rows"] == "nan"
+        with np.errstate(all="ignore"):
+            agree(program, *arrays, mask, types=(*QKV, "bool[B,1,T,T]"))
+
+
+def double_scores(q: Any, k: Any, v: Any) -> Any:
+    return F.softmax(q @ turned(k) / np.sqrt(4.0), -1) @ v
+
+
+def scores_read_twice(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ turned(k)
+    return F.softmax(scores, -1) @ v, scores.max()
+
+
+def two_masks(q: Any, k: Any, v: Any, mask: Any, bias: Any) -> Any:
+    return F.softmax(np.where(mask, q @ turned(k) + bias, -np.inf), -1) @ v
+
+
+def over_queries(q: Any, k: Any, v: Any) -> Any:
+    return F.softmax(q @ turned(k), 2) @ v
+
+
+@pytest.mark.parametrize(
+    ("program", "types", "reason"),
+    [
+        (double_scores, QKV, "several dtypes, f32 and f64"),
+        (scores_read_twice, QKV, "matmul is read by max too"),
+        (two_masks, (*QKV, "bool[T,T]", "f32[T,T]"), "several masks"),
+        (scaled_scores, ("f16[2,T,4]",) * 3, "f16 would be rounded elsewhere"),
+        (over_queries, QKV, ""),
+    ],
+)
+def test_refusals(program: Callable[..., Any], types: tuple[str, ...], reason: str) -> None:
+    gm = passes.fuse_attention(fx.symbolic_trace(program, *types))
+    assert not calls(gm)
+    said = [r.reason for r in passes.ledger(gm)]
+    assert any(reason in r for r in said) if reason else not said
+
+
+def qkv_in_one(x: Any, w: Any) -> Any:
+    B, T, width = x.shape
+    q, k, v = (p.reshape(B, T, 4, 8).transpose(0, 2, 1, 3) for p in np.split(x @ w, 3, axis=-1))
+    mixed = F.softmax(q @ turned(k) * 0.25, -1) @ v
+    return mixed.transpose(0, 2, 1, 3).reshape(B, T, width) + x
+
+
+def test_in_c_heads_are_read_in_place_and_the_result_goes_where_it_is_read() -> None:
+    types = ("f32[B,T,32]", "f32[32,96]")
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 96)).astype(np.float32) * 0.2
+    for B, T in ((2, 5), (1, 40), (3, 1), (0, 4)):
+        agree(qkv_in_one, rng.standard_normal((B, T, 32)).astype(np.float32), w, types=types)
+    made = fx.compile(qkv_in_one, *types, backend="c")
+    product, attention = made.kernels
+    assert attention.anchor is not None and attention.anchor.target.name == OP
+    assert {n.name for n in attention.reads} == {product.root.name, "x"}, "no copies"
+
+
+def test_in_c_no_matrix_of_scores_is_in_memory() -> None:
+    block, encoder = (
+        traced("gpt_block"),
+        fx.symbolic_trace(Bert(layers=2).eval(), *MODELS["bert"][1]),
+    )
+    for model, layers in ((block, 1), (encoder, 2)):
+        made = fx.compile(model, backend="c")
+        anchors = [k.anchor.target.name for k in made.kernels if k.anchor is not None]
+        assert anchors.count(OP) == layers and "matmul" not in anchors
+        small, large = (made.workspace_bytes({"B": 1, "T": T}) for T in (64, 128))
+        assert large < 2.1 * small, "it grows as T does"
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_decoding_with_a_cache(length: int) -> None:
+    def decode(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return F.softmax(q @ turned(k) * 0.3 + mask, -1) @ v
+
+    rng = np.random.default_rng(1)
+    types = (f"f32[B,2,{length},8]", "f32[B,2,S,8]", "f32[B,2,S,6]", "f32[S]")
+    for batch, keys in ((1, 700), (2, 3)):
+        shapes = ((batch, 2, length, 8), (batch, 2, keys, 8), (batch, 2, keys, 6), (keys,))
+        arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+        arrays[3][::2] = -1e9
+        agree(decode, *arrays, types=types)
+
+
+def test_operands_with_zeros_put_in_are_not_read_in_place() -> None:
+    """A template reads memory: the zeros of tril and pad are not there."""
+    rng = np.random.default_rng(2)
+    x, k = (rng.standard_normal(s).astype(np.float32) for s in ((3, 4), (6, 4)))
+    agree(lambda x, k: np.tril(x) @ k.T, x, k)
+
+    def attend(x: Any, k: Any) -> Any:
+        padded = np.pad(k, ((1, 0), (0, 0)))
+        return F.scaled_dot_product_attention(x, padded, np.tril(padded))
+
+    agree(attend, x, k)
