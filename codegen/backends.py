@@ -83,6 +83,11 @@ class CFunction:
         )  # fmt: skip
 
     @property
+    def matmul_precision(self) -> str:
+        """What products were compiled with, see :func:`fxlite.compile`."""
+        return self.program.matmul_precision
+
+    @property
     def threads(self) -> int:
         """How many threads a call uses."""
         return self.function.n_threads

@@ -170,7 +170,9 @@ def _compiled(options: argparse.Namespace, module: GraphModule, steps: Steps) ->
 
     function: Any
     if options.backend == "c":
-        function = CFunction(module, options.threads, stage)
+        function = CFunction(
+            module, options.threads, stage, matmul_precision=options.matmul_precision
+        )
     elif options.backend == "cuda":
         device = options.device
         number = int(device) if device is not None and device.isdecimal() else device

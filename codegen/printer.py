@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,14 +31,19 @@ from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load
 from fxlite.index import Index, flatten, to_text
 
 #: Scalar operations from which a second thread pays for its fork and join (about 1 microsecond).
-WORTH_THREADS = 65536
+PARALLEL_OPERATIONS = 65536
+
+PARALLEL_DEFINITION = f"""\
+/* Operations (an addition is one, an exp eight) from which a loop is worth a second thread. */
+enum {{ PARALLEL_OPERATIONS = {PARALLEL_OPERATIONS} }};
+"""
 
 _COMPUTE = {"f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "bool",
             "u8": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t",
             "i64": "int64_t"}  # fmt: skip
 _STORAGE = {**_COMPUTE, "f16": "uint16_t", "bf16": "uint16_t", "bool": "unsigned char"}
 # precedence: higher binds tighter
-_OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(10)
+_CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
 _INFIX = {
     "add": ("+", _SUM), "sub": ("-", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT),
     "lt": ("<", _ORDER), "le": ("<=", _ORDER), "gt": (">", _ORDER), "ge": (">=", _ORDER),
@@ -87,8 +93,9 @@ class CPrinter:
             return self.constant(e), _ATOM if not str(e.value).startswith("-") else _UNARY
         if isinstance(e, IndexValue):
             text = self.index(e.index)
-            simple = text.isidentifier() or text.isdecimal()
-            return text if simple else f"({text})", _ATOM
+            if text.isidentifier() or text.isdecimal():
+                return text, _ATOM
+            return text, _SUM if re.search(r" [+-] |^-", text) else _PRODUCT
         if isinstance(e, Load):
             return self._load(e)
         if isinstance(e, Local):
@@ -131,10 +138,13 @@ class CPrinter:
         return repr(float(value))
 
     def _load(self, e: Load) -> tuple[str, int]:
-        text = self.widen(self.address(e.buffer, e.index), self.dtypes[e.buffer])
+        text = self._unguarded(e)
         if e.guard is None:
             return text, _ATOM
-        return f"{self.value(e.guard, _OR + 1)} ? {text} : 0", -1
+        return f"{self.value(e.guard, _OR + 1)} ? {text} : 0", _CHOICE
+
+    def _unguarded(self, e: Load) -> str:
+        return self.widen(self.address(e.buffer, e.index), self.dtypes[e.buffer])
 
     def widen(self, text: str, dtype: DType) -> str:
         """From memory to register."""
@@ -173,8 +183,7 @@ class CPrinter:
     def _apply(self, e: Apply) -> tuple[str, int]:
         name, dtype = e.function, e.args[-1].dtype.compute
         if name == "where":
-            condition, a, b = e.args
-            return f"{self.value(condition, _OR + 1)} ? {self.value(a, 0)} : {self.value(b, 0)}", -1
+            return self._choice(*e.args), _CHOICE
         if name in ("neg", "invert"):
             text = f"{'-' if name == 'neg' else '~'}{self.value(e.args[0], _UNARY + 1)}"
             return (f"({compute_type(dtype)})({text})" if _is_small(dtype) else text), _UNARY
@@ -211,6 +220,13 @@ class CPrinter:
             return f"({compute_type(dtype)})({text})", _UNARY
         return text, precedence
 
+    def _choice(self, condition: Expr, chosen: Expr, other: Expr) -> str:
+        test, text = self.value(condition, _OR + 1), self.value(chosen, 0)
+        guard = chosen.guard if isinstance(chosen, Load) else None
+        if guard is not None and self.value(guard, _OR + 1) == test:  # one choice is enough
+            text = self._unguarded(chosen)
+        return f"{test} ? {text} : {self.value(other, 0)}"
+
     # -- statements ------------------------------------------------------------------------------
     def block(self, body: Sequence[Stmt], depth: int) -> list[str]:
         """Lines of statements, indented."""
@@ -223,13 +239,18 @@ class CPrinter:
     def statement(self, s: Stmt, depth: int) -> list[str]:
         pad = "    " * depth
         if isinstance(s, Let):
-            return [f"{pad}const {compute_type(s.value.dtype)} {s.name} = {self.value(s.value)};"]
+            return [
+                (
+                    f"{pad}const {compute_type(s.value.dtype)} {s.name} = "
+                    f"{self.value(s.value, _CHOICE)};"
+                )
+            ]
         if isinstance(s, Alloc):
             return self._alloc(s, pad)
         if isinstance(s, Assign):
             return [pad + self._assign(s)]
         if isinstance(s, Store):
-            value = self.narrow(self.value(s.value), self.dtypes[s.buffer])
+            value = self.narrow(self.value(s.value, _CHOICE), self.dtypes[s.buffer])
             target = self.address(s.buffer, s.index)
             if s.accumulate and self.dtypes[s.buffer].name in ("f16", "bf16"):
                 total = f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}"
@@ -262,7 +283,7 @@ class CPrinter:
             first, second = s.value.args
             if self.value(first) == target:
                 return f"{target} {_INFIX[s.value.function][0]}= {self.value(second)};"
-        return f"{target} = {self.value(s.value)};"
+        return f"{target} = {self.value(s.value, _CHOICE)};"
 
     def loop(self, s: For, depth: int) -> list[str]:
         """A loop with its pragma."""
@@ -280,10 +301,12 @@ class CPrinter:
         if s.kind.startswith("parallel"):
             simd = " simd" if s.kind.endswith("simd") else ""
             constant = self.work.constant
-            if constant is not None and constant < WORTH_THREADS:
+            if constant is not None and constant < PARALLEL_OPERATIONS:
                 return ["#pragma omp simd"] if simd else []
             condition = (
-                "" if constant is not None else f" if ({self.index(self.work)} >= {WORTH_THREADS})"
+                ""
+                if constant is not None
+                else f" if ({self.index(self.work)} >= PARALLEL_OPERATIONS)"
             )
             depth = _perfect_depth(s)
             joined = f" collapse({depth})" if depth > 1 else ""
@@ -291,7 +314,7 @@ class CPrinter:
         return []
 
     # -- functions -------------------------------------------------------------------------------
-    work: Index = Index.of(WORTH_THREADS)
+    work: Index = Index.of(PARALLEL_OPERATIONS)
 
     def parameters(self, kernel: Kernel) -> list[str]:
         """C parameters of a kernel: inputs, outputs, dims."""
@@ -347,32 +370,35 @@ def _is_long(value: float) -> bool:
 _BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
 
 
+_NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
+
+
 def wrap(line: str, width: int = 100) -> list[str]:
-    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses are
-    open."""
+    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses and
+    brackets are open."""
     if line.lstrip().startswith(("#", "//")):
         return [line]
     result: list[str] = []
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     while len(line) > width:
-        depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in line))
+        depths = list(itertools.accumulate(_NESTING.get(c, 0) for c in line))
         places = [m.start() for m in _BREAK.finditer(line, len(indent) + 4, width)]
         if not places:
             break
-        later = [p for p in places if p >= (len(indent) + width) // 2] or places
-        place = min(later, key=lambda p: (depths[p], -p))
+        later = [p for p in places if p >= (2 * len(indent) + width) // 3] or places
+        place = min(later, key=lambda p: (depths[p], line[p - 1] not in ",=", -p))
         result.append(line[:place])
         line = indent + line[place + 1 :]
     return [*result, line]
 
 
 def comment(text: str) -> str:
-    """A C comment block."""
-    lines = text.replace("*/", "* /").splitlines() or [""]
-    if len(lines) == 1:
-        return f"/* {lines[0]} */"
-    middle = (f"   {line}".rstrip() for line in lines[1:-1])
-    return "\n".join([f"/* {lines[0]}", *middle, f"   {lines[-1]} */"])
+    """A C comment block, its lines folded at 100 columns."""
+    lines: list[str] = []
+    for line in text.replace("*/", "* /").splitlines() or [""]:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, 94, subsequent_indent=indent, break_long_words=False) or [""]
+    return "\n * ".join(lines).replace(" * \n", " *\n").join(("/* ", " */"))
 
 
 def signature(name: str, parameters: Sequence[str], result: str = "static void") -> list[str]:

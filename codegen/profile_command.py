@@ -36,13 +36,15 @@ class UsageError(FxliteError):
 def profile_command(options: argparse.Namespace, console: Console) -> int:
     """``fxlite profile``. Raises UsageError, and what tracing, passes and running raise."""
     if options.passes:
-        if options.by or options.trace:
-            raise UsageError("--passes shows a row for each pass; leave out --by and --trace")
+        if options.by or options.trace or options.matmul_precision != "highest":
+            raise UsageError(
+                "--passes shows a row for each pass; leave out --by, --trace and --matmul-precision"
+            )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)
         module, given = _subject(options)
         show(console, before_after(module, passes=chosen, **given))
         return 0
-    found = _measured(options)
+    found = _measured(options, options.matmul_precision)
     show(console, found.table(options.by or "kernel", console.width))
     if options.trace:
         found.to_chrome_trace(options.trace)
@@ -59,11 +61,11 @@ def blame_command(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _measured(options: argparse.Namespace) -> Profile:
+def _measured(options: argparse.Namespace, matmul_precision: str = "highest") -> Profile:
     """The profile of the program that the options name. Raises what tracing, loading data and
     running raise."""
     module, given = _subject(options)
-    return profile(module, **given)
+    return profile(module, matmul_precision=matmul_precision, **given)
 
 
 def pipeline(text: str) -> PassManager:

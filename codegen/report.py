@@ -21,7 +21,7 @@ from rich.text import Text
 
 from fxlite import dtypes, shapes
 from fxlite.codegen.c.bundle import flat_results
-from fxlite.codegen.c.selftest import TOLERANCE
+from fxlite.codegen.c.selftest import tolerance
 from fxlite.codegen.examples import Case
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
@@ -44,18 +44,23 @@ class Checked:
     spread: float = 1.0  # largest median of the compiled model by its least time
 
 
-def relative_error(actual: Any, expected: Any, name: str) -> float:
+def relative_error(
+    actual: Any, expected: Any, name: str, matmul_precision: str = "highest"
+) -> float:
     """Largest difference as a part of the largest expected value, over all results.
 
     Raises Disagreement where count, shape, dtype, integers, or the places of NaN and infinity
-    differ, or a float is further off than the dtype's tolerance."""
+    differ, or a float is further off than its dtype tolerates at that precision."""
     got, want = flat_results(actual), flat_results(expected)
     if len(got) != len(want):
         raise Disagreement(f"{name}: {len(got)} results, NumPy gives {len(want)}")
-    return max((_error(a, e, f"{name}, result {i}") for i, (a, e) in enumerate(zip(got, want))))
+    return max(
+        _error(a, e, f"{name}, result {i}", matmul_precision)
+        for i, (a, e) in enumerate(zip(got, want))
+    )
 
 
-def _error(actual: Any, expected: Any, name: str) -> float:
+def _error(actual: Any, expected: Any, name: str, matmul_precision: str) -> float:
     for what in ("shape", "dtype"):
         if getattr(actual, what) != getattr(expected, what):
             shown = getattr(actual, what), getattr(expected, what)
@@ -75,10 +80,11 @@ def _error(actual: Any, expected: Any, name: str) -> float:
         return 0.0
     scale = float(np.abs(e[finite]).max()) or 1.0
     error = float(np.abs(a[finite] - e[finite]).max()) / scale
-    if error > TOLERANCE[dtype.name]:
+    limit = tolerance(dtype.name, matmul_precision)
+    if error > limit:
         raise Disagreement(
             f"{name}: it differs from NumPy's by {error:.1e} of the largest value; at most "
-            f"{TOLERANCE[dtype.name]:.0e} is expected of {dtype.long_name}"
+            f"{limit:.0e} is expected of {dtype.long_name}"
         )
     return error
 
@@ -93,7 +99,12 @@ def check(
     with np.errstate(all="ignore"):
         expected = program(**case.inputs)
         errors = [
-            relative_error(f(**case.inputs), expected, f"{_name(f)} at {case.label}")
+            relative_error(
+                f(**case.inputs),
+                expected,
+                f"{_name(f)} at {case.label}",
+                getattr(f, "matmul_precision", "highest"),
+            )
             for f in functions
         ]
     return Checked(replace(case, expected=expected), errors[0])

@@ -166,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         "--device", metavar="DEVICE",
         help="for cuda: number of a GPU, sm_90 (compile only), or shim (run on the CPU, slowly)",
     )  # fmt: skip
+    _precision_option(compile)
     _size_option(compile, "to check and time with")
     compile.add_argument(
         "--data", action="append", default=[], metavar="NAME=FILE.npy",
@@ -245,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
     )
+    _precision_option(profile)
     profile.set_defaults(run=_command("profile_command", "profile_command"))
 
     blame = commands.add_parser(
@@ -293,6 +295,14 @@ def _program_options(parser: argparse.ArgumentParser) -> None:
         '8), "T=1..", "T=%%8"; repeat for each',
     )  # fmt: skip
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
+
+
+def _precision_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--matmul-precision", choices=("highest", "high", "medium"), default="highest",
+        help="medium: products with constant weights round their operands to bf16 (c only); high "
+        "computes as highest (default)",
+    )  # fmt: skip
 
 
 def _size_option(parser: argparse.ArgumentParser, purpose: str) -> None:

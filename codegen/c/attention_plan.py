@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fxlite.codegen.c.gemm import WORTH_THREADS, Operand, Rendered
+from fxlite.codegen.c.gemm import Operand, Rendered
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES
 from fxlite.codegen.c.gemm_text import Lines, add, atom, block_comment, multiply, signature
 
@@ -80,7 +80,7 @@ def items(spec: AttentionSpec) -> str:
 def team(spec: AttentionSpec) -> str:
     """Clauses: threads, if there is work for them."""
     work = multiply(items(spec), spec.rows, spec.keys, add(spec.features, spec.columns))
-    return f"num_threads(n_threads) if (n_threads > 1 && {work} > {WORTH_THREADS})"
+    return f"num_threads(n_threads) if (n_threads > 1 && {work} > PARALLEL_PRODUCTS)"
 
 
 def row_address(operand: Operand, row: str = "0") -> str:

@@ -161,9 +161,11 @@ class Tiles:
             f"for (int64_t column_0 = 0; column_0 < {self.tile_keys}; column_0 += {width})"
         ):
             self.columns(self.tile_keys)
-            out.put(f"multiply_tile_{spec.ctype}(rows, columns, {spec.features}, q_rows,")
             panel = add("k_panels", multiply("column_0", spec.features))
-            out.put(f"    {self.q_pitch}, {panel}, tile);")
+            out.put(
+                f"multiply_tile_{spec.ctype}(rows, columns, {spec.features}, q_rows, "
+                f"{self.q_pitch}, {panel}, tile);"
+            )
             score = masked(spec, f"tile[i * {width} + j]")
             with out.block("for (int64_t i = 0; i < rows; i++)"):
                 if mentions(score, "row"):
@@ -179,8 +181,8 @@ class Tiles:
         spec, out, width, pitch = self.spec, self.out, self.width, self.score_pitch
         out.put("const int64_t place = row_0 - first_row;")
         out.put("for (int64_t i = 0; i < rows; i++)")
-        out.put(f"    rescale[i] = soften_{spec.ctype}({self.tile_keys}, scores + i * {pitch},")
-        out.put("        highest + place + i, totals + place + i);")
+        weights = f"soften_{spec.ctype}({self.tile_keys}, scores + i * {pitch}"
+        out.put(f"    rescale[i] = {weights}, highest + place + i, totals + place + i);")
         with out.block(
             f"for (int64_t column_0 = 0; column_0 < {spec.columns}; column_0 += {width})"
         ):

@@ -175,6 +175,12 @@ def readme(function: CFunction, cases: Sequence[Case]) -> str:
             f"{listed}: sizes you choose with every call ({low}); one build serves all.",
             *rules, "",
         ]  # fmt: skip
+    if program.matmul_precision == "medium":
+        lines += [
+            "Precision", "---------",
+            "Products of float32 with constant weights round their operands to bf16 (8 significant",
+            "bits) and sum in float32: matmul_precision=\"medium\".", "",
+        ]  # fmt: skip
     lines += ["Memory", "------", *_memory(function, cases), ""]
     lines += ["How to call it", "--------------", *_example(program, cases[-1]), ""]
     return "\n".join(lines)

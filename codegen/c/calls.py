@@ -11,22 +11,19 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.sharing import Shared, shared_functions
+from fxlite.codegen.c.templates import TemplateFunction
+from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import CPrinter, comment
+from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.program import Program
 from fxlite.codegen.schedule import schedule
 from fxlite.graph import Node
 from fxlite.index import Index, to_text
 from fxlite.passes.group import Group
 from fxlite.shapes import Dim
-
-#: Packed weights by their names in C.
-Packed = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,10 @@ def program_calls(
             values.setdefault(found.number, []).append(call.group.root.name)
     for number, others in values.items():
         listed = ", ".join(others[:6]) + (", ..." if len(others) > 6 else "")
-        note = comment(textwrap.fill(f"Also computes {listed}", 90))
-        calls[number] = replace(calls[number], text=f"{note}\n{calls[number].text}")
+        note = "\n * ".join(textwrap.wrap(f"Also computes {listed}.", 94, subsequent_indent="  "))
+        end = calls[number].text.index(" */")  # of the comment it begins with
+        text = f"{calls[number].text[:end]}\n * {note}{calls[number].text[end:]}"
+        calls[number] = replace(calls[number], text=text)
     return [calls[number] for number in range(len(groups))]
 
 
@@ -105,6 +104,7 @@ def _call(
 ) -> Call:  # fmt: skip
     if found.anchor is not None:
         made = templates.render(found, name, weights, locations, matmul_precision)
+        made = _with_own_names(made, packed)
         packed.update(made.packed)
         return Call(name, name, made.text, made.arguments, found, made.scratch)
     kernel = schedule(found, name)
@@ -116,6 +116,24 @@ def _call(
     if "int n_threads" in text:
         arguments.append("n_threads")
     return Call(name, name, text, tuple(arguments), found, "0", kernel)
+
+
+def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
+    """The function with other names for packed weights whose names stand for something else
+    already: a matrix and its transpose are packed differently."""
+    for name, weight in made.packed.items():
+        new, number = name, 1
+        while new in taken and taken[new] != weight:
+            number += 1
+            new = f"{name}_{number}"
+        if new != name:
+            made = replace(
+                made,
+                text=re.sub(rf"\b{name}\b", new, made.text),
+                arguments=tuple(new if a == name else a for a in made.arguments),
+                packed={new if n == name else n: w for n, w in made.packed.items()},
+            )
+    return made
 
 
 def dim_c(dim: Dim) -> str:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from fxlite.codegen.c import gemm
 from fxlite.codegen.c.conv_channels import Channels
+from fxlite.codegen.c.conv_depthwise import Depthwise
 from fxlite.codegen.c.conv_direct import conv_function, put_first, put_rows
 from fxlite.codegen.c.conv_pixels import Pixels
 from fxlite.codegen.c.conv_plan import (
@@ -74,7 +75,8 @@ def render_conv(spec: ConvSpec) -> Rendered:
     m = winograd_tile(spec)
     if m:
         return render_winograd(spec, m)
-    return Channels(spec).render() if plan == "channels" else Pixels(spec).render()
+    printers = {"channels": Channels, "pixels": Pixels, "depthwise": Depthwise}
+    return printers[plan](spec).render()
 
 
 def _render_product(spec: ConvSpec) -> Rendered:
@@ -105,6 +107,7 @@ def _render_product(spec: ConvSpec) -> Rendered:
             )
             if text
         ),
+        bf16="a" if spec.bf16 else "",
     )
 
     def finish(out: Lines, element: str) -> None:
@@ -150,4 +153,7 @@ def _put_naive_sum(out: Lines, spec: ConvSpec) -> None:
         out.put(f"const int64_t at = {weight_index(spec)};")
         out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
         index = f"((n * {spec.c} + group * {inputs} + c) * h + i) * w + j"
-        out.put(f"    sum += {atom(spec.x)}[{index}] * {atom(spec.weight)}[at];")
+        x, weight = f"{atom(spec.x)}[{index}]", f"{atom(spec.weight)}[at]"
+        if spec.bf16 and plan_of(spec) == "product":
+            x, weight = f"rounded_bf16({x})", f"half_of_pair({weight}, depth % 2)"
+        out.put(f"    sum += {x} * {weight};")

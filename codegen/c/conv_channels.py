@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxlite.codegen.c.conv_direct import Direct, conv_function, put_first, put_rows
-from fxlite.codegen.c.conv_plan import is_pointwise
+from fxlite.codegen.c.conv_plan import WINOGRAD_CHANNELS, ConvSpec, is_pointwise
 from fxlite.codegen.c.conv_tile import SEGMENT
 from fxlite.codegen.c.gemm import Rendered
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES, panel_columns
@@ -11,6 +11,19 @@ from fxlite.codegen.c.gemm_text import add, multiply
 
 TURNED = SEGMENT + 16
 """Row length of the turned tile: a whole square may be written from the last pixel on."""
+
+
+def _why_direct(spec: ConvSpec) -> str:
+    """What speaks against the other plans."""
+    if is_pointwise(spec):
+        return "Not as a product: its last panel of pixels would be filled badly."
+    if (spec.r, spec.s) != (3, 3) or spec.ctype != "float":
+        return ""
+    if (*spec.stride, *spec.dilation, spec.groups) != (1, 1, 1, 1, 1):
+        return "Not Winograd's convolution: that is for stride 1, dilation 1 and one group."
+    few = min(spec.c, spec.k) < WINOGRAD_CHANNELS
+    reason = f"there are less than {WINOGRAD_CHANNELS} channels" if few else "the image is small"
+    return f"Not Winograd's convolution, whose transforms would cost too much: {reason}."
 
 
 class Channels(Direct):
@@ -50,7 +63,7 @@ class Channels(Direct):
         width = panel_columns(self.ctype)
         note = (
             f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels; tiles of TILE_ROWS pixels of a row"
-            f" x {width} output channels."
+            f" x {width} output channels.\n{_why_direct(spec)}"
         )
         return conv_function(spec, note, out.lines, workspace, extra)
 

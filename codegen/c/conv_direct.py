@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fxlite.codegen.c.conv_plan import ConvSpec
 from fxlite.codegen.c.conv_tile import SEGMENT
-from fxlite.codegen.c.gemm import WORTH_THREADS, Rendered
+from fxlite.codegen.c.gemm import Rendered
+from fxlite.codegen.c.gemm_pack import PARALLEL_PRODUCTS
 from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
@@ -68,8 +69,8 @@ class Direct:
         self.grouped = spec.groups > 1
         self.out_h, self.out_w = spec.output_size()
         work = multiply(spec.n, str(spec.k * spec.group_inputs * self.taps), self.out_h, self.out_w)
-        self.threads = not (work.isdecimal() and int(work) < WORTH_THREADS)
-        large = "" if work.isdecimal() else f" && {work} > {WORTH_THREADS}"
+        self.threads = not (work.isdecimal() and int(work) < PARALLEL_PRODUCTS)
+        large = "" if work.isdecimal() else f" && {work} > PARALLEL_PRODUCTS"
         self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
 
     def declare(self, name: str, expression: str) -> str:
@@ -88,6 +89,8 @@ class Direct:
                 plane = multiply(str(column % step), rows, pitch)
                 row = multiply(str(r * spec.dilation[0]), pitch)
                 texts.append(add(plane, row, str(column // step)))
+        if self.taps > 1:
+            self.out.put("/* Where each weight's pixel is, from that of the kernel's first. */")
         self.out.put(f"const int64_t tap[{self.taps}] = {{{', '.join(texts)}}};")
 
     def first_channel(self) -> str:
@@ -106,9 +109,11 @@ class Direct:
         planes = multiply(spec.n, str(spec.c))
         with out.loops([("plane", planes)], self.pragma("omp for", 1)):
             image = add(spec.x, multiply("plane", spec.h, spec.w))
-            out.put(f"pad_plane_{self.ctype}({spec.h}, {spec.w}, {image}, {spec.padding[0]},")
             target = add("padded", multiply("plane", rows, pitch))
-            out.put(f"    {spec.padding[1]}, {rows}, {pitch}, {target});")
+            out.put(
+                f"pad_plane_{self.ctype}({spec.h}, {spec.w}, {image}, {spec.padding[0]}, "
+                f"{spec.padding[1]}, {rows}, {pitch}, {target});"
+            )
         out.put("/* The convolution. */")
 
     def declare_pixels(self, start: str) -> None:

@@ -40,7 +40,6 @@ class Pixels(Direct):
         self.plane = multiply(str(self.step), self.rows, self.pitch)
         self.declare_taps(self.rows, self.pitch, self.step)
         # One copy per thread of the channels of one group, 128 bytes apart; or all images.
-        own = self.grouped or self.step > 1
         size = multiply(str(self.step), atom(rows), atom(pitch))
         self.slice = add(multiply(str(spec.group_inputs), size), "32")
         item = str(ITEM_BYTES[self.ctype])
@@ -49,12 +48,15 @@ class Pixels(Direct):
             out.put(f"#pragma omp parallel {self.team}")
             out.put("{")
             out.depth += 1
-        if own:
+        if self.grouped:
             workspace = multiply("n_threads" if self.threads else "1", self.slice, item)
             self.convolve_own()
         else:
             workspace = multiply(spec.n, str(spec.c), size, item)
-            self.pad_images(self.rows, self.pitch)
+            if self.step == 1:
+                self.pad_images(self.rows, self.pitch)
+            else:
+                self.sort_images()
             self.convolve_shared()
         if self.threads:
             out.depth -= 1
@@ -79,20 +81,32 @@ class Pixels(Direct):
         with out.loops(loops, self.pragma("omp for", 2)):
             channels = [("c", str(spec.group_inputs)), ("i", spec.h)]
             with out.loops(channels if spec.group_inputs > 1 else channels[1:]):
-                self.copy_row()
+                several = spec.group_inputs > 1
+                channel = add(self.first_channel(), "c" if several else "0")
+                self.copy_row(channel, add("image", multiply("c", self.plane) if several else "0"))
             with out.loops([*self.block_loop(), *self.row_loop()]):
                 self.tile()
 
-    def copy_row(self) -> None:
+    def sort_images(self) -> None:
+        """All images between zeros, each as by `copy_row`."""
+        spec, out = self.spec, self.out
+        out.put("/* The images with zeros around them. */")
+        planes = multiply(spec.n, str(spec.c))
+        with out.loops([("plane", planes)], self.pragma("omp for", 1)):
+            out.put(f"{self.ctype} *const image = {add('padded', multiply('plane', self.plane))};")
+            out.put(f"for (int64_t i = 0; i < {self.plane}; i++)")
+            out.put("    image[i] = 0;")
+            with out.loops([("i", spec.h)]):
+                self.copy_row("plane", "image")
+        out.put("/* The convolution. */")
+
+    def copy_row(self, channel: str, image: str) -> None:
         """Row i of a channel, its columns sorted by their remainder modulo the stride."""
         spec, out, step = self.spec, self.out, self.step
-        several = spec.group_inputs > 1
-        channel = add(self.first_channel(), "c" if several else "0")
         source = add(spec.x, multiply(f"({add(multiply(channel, spec.h), 'i')})", spec.w))
         out.put(f"const {self.ctype} *const from = {source};")
         row = multiply(add("i", str(spec.padding[0])), self.pitch)
-        start = add("image", multiply("c", self.plane) if several else "0", row)
-        out.put(f"{self.ctype} *const to = {start};")
+        out.put(f"{self.ctype} *const to = {add(image, row)};")
         for remainder in range(step):
             # Input columns first, first + step, ... go to padded columns of this remainder.
             first = (remainder - spec.padding[1]) % step
@@ -166,9 +180,10 @@ class Pixels(Direct):
     def sum(self, pixels: str, start: str, place_step: str, sums_step: str) -> None:
         """The call of the tile."""
         spec, outputs = self.spec, outputs_per_tile(self.spec)
-        call = f"sum_segment_{self.ctype}({outputs}, {pixels}, {spec.group_inputs}, {self.taps},"
-        self.out.put(call)
-        self.out.put(f"    {start}, {self.plane}, tap, {place_step}, weights, sums, {sums_step});")
+        self.out.put(
+            f"sum_segment_{self.ctype}({outputs}, {pixels}, {spec.group_inputs}, {self.taps}, "
+            f"{start}, {self.plane}, tap, {place_step}, weights, sums, {sums_step});"
+        )
 
     def put_channel(self, step: int, blocks: int) -> None:
         group = multiply("group", str(self.spec.group_outputs)) if self.grouped else "0"

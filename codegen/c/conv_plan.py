@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fxlite.codegen.c.depthwise_tile import LARGEST_KERNEL
+from fxlite.codegen.c.gemm_bf16 import bf16_pairs
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES, pack_b, panel_columns
 from fxlite.codegen.c.gemm_text import add, atom
 from fxlite.codegen.c.winograd_tile import Tile, transform_weight
 
-Plan = Literal["product", "channels", "pixels", "winograd"]
+Plan = Literal["product", "channels", "pixels", "depthwise", "winograd"]
 
 FEW_OUTPUTS = 8
 """Up to so many output channels per group, vectors hold pixels instead of channels."""
@@ -37,6 +39,8 @@ class ConvSpec:
     joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
                 uses them only to address contiguous arrays of the output's height and width
     comment     what is computed, shapes, origin
+    bf16        by the plan "product", operands are rounded to bf16 and sums are float; the other
+                plans compute as ever. Of float convolutions only
     """
 
     name: str
@@ -58,6 +62,7 @@ class ConvSpec:
     groups: int = 1
     joinable: bool = False
     comment: str = ""
+    bf16: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -105,11 +110,34 @@ def plan_of(spec: ConvSpec) -> Plan:
     A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
     """
     if spec.group_outputs <= FEW_OUTPUTS:
-        return "pixels"
+        return "depthwise" if _is_depthwise(spec) else "pixels"
     if not is_pointwise(spec):
-        return "winograd" if winograd_tile(spec) else "channels"
+        if winograd_tile(spec):
+            return "winograd"
+        return "pixels" if _is_shallow(spec) else "channels"
     pixels = int(spec.h) * int(spec.w) if spec.h.isdecimal() and spec.w.isdecimal() else 0
-    return "channels" if pixels * 100 < 85 * (-(-pixels // 16) * 16) else "product"
+    least = 60 if spec.bf16 else 85  # per cent of the lanes; bf16 takes half the time
+    return "channels" if pixels * 100 < least * (-(-pixels // 16) * 16) else "product"
+
+
+def _is_depthwise(spec: ConvSpec) -> bool:
+    """Whether each channel has a small kernel of its own, and images more than one row."""
+    alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
+    small = max(spec.r, spec.s) <= LARGEST_KERNEL and max(spec.stride) <= 2
+    return alone and small and spec.output_size()[0] != "1"
+
+
+SHALLOW = 32
+"""Products per output up to which turning a tile of channels round costs more than the lanes that
+vectors of pixels waste: the first layers of networks for images."""
+
+
+def _is_shallow(spec: ConvSpec) -> bool:
+    """Whether there are few products per output, and rows of it fill vectors of pixels well."""
+    width = spec.output_size()[1]
+    fills = not width.isdecimal() or int(width) * 100 >= 85 * (-(-int(width) // 16) * 16)
+    depth = spec.group_inputs * spec.r * spec.s
+    return spec.groups == 1 and depth <= SHALLOW and max(spec.stride) <= 2 and fills
 
 
 WINOGRAD_CHANNELS = 32
@@ -146,8 +174,9 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
 
 
 def product_pitch(spec: ConvSpec) -> int:
-    """Distance of the rows of a 1x1 weight: not a multiple of 4 KiB, see `gemm._copies_a`."""
-    inputs = spec.group_inputs
+    """Distance of the rows of a 1x1 weight, for bf16 in pairs: not a multiple of 4 KiB, see
+    `gemm._copies_a`."""
+    inputs = -(-spec.group_inputs // 2) if spec.bf16 else spec.group_inputs
     return inputs + 16 if inputs * ITEM_BYTES[spec.ctype] % 4096 == 0 else inputs
 
 
@@ -163,7 +192,9 @@ def weight_index(spec: ConvSpec) -> str:
     plan = plan_of(spec)
     output = f"k % {spec.group_outputs}"
     if plan == "product":
-        return f"k * {product_pitch(spec)} + depth"
+        return f"k * {product_pitch(spec)} + depth" + " / 2" * spec.bf16
+    if plan == "depthwise":
+        return f"k * {depth} + depth"
     if plan == "pixels":
         step = outputs_per_tile(spec)
         whole = -(-spec.group_outputs // step) * step
@@ -179,28 +210,58 @@ def weight_index(spec: ConvSpec) -> str:
     )
 
 
-def pack_conv_weight(weight: np.ndarray[Any, Any], spec: ConvSpec) -> np.ndarray[Any, Any]:
-    """Pack a [K, C/groups, R, S] weight for `render_conv(spec)`; the result is flat.
+def packed_conv_size(spec: ConvSpec) -> int:
+    """Elements of what `pack_conv_weight` makes."""
+    plan = plan_of(spec)
+    depth = spec.group_inputs * spec.r * spec.s
+    width = panel_columns(spec.ctype)
+    if plan == "product":
+        return spec.k * product_pitch(spec)
+    if plan == "depthwise":
+        return spec.k * depth
+    if m := winograd_tile(spec):
+        return (m + 2) ** 2 * spec.c * -(-spec.k // width) * width
+    step = outputs_per_tile(spec) if plan == "pixels" else width
+    return spec.groups * -(-spec.group_outputs // step) * step * depth
 
-    "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB
+
+def pack_conv_weight(
+    weight: np.ndarray[Any, Any], spec: ConvSpec, packed: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    """Pack a [K, C/groups, R, S] weight for `render_conv(spec)`; the result is flat. ``packed`` is
+    where to put it.
+
+    "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB; for bf16 as pairs
     "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]
     "pixels":   as it is, output channels of a group padded with zeros to whole tiles
+    "depthwise": as it is
     "winograd": for each panel of `pack_b`, the matrices [C, K] of all points
     """
     plan = plan_of(spec)
-    if m := winograd_tile(spec):
-        points = transform_weight(weight, m)
-        panels = [pack_b(p).reshape(-1, spec.c * panel_columns(spec.ctype)) for p in points]
-        return np.stack(panels, axis=1).ravel()
     depth = spec.group_inputs * spec.r * spec.s
+    if packed is None:
+        pairs = spec.bf16 and plan == "product"
+        packed = np.empty(packed_conv_size(spec), np.uint32 if pairs else weight.dtype)
+    if m := winograd_tile(spec):
+        width = panel_columns(spec.ctype)
+        for panel, block in enumerate(packed.reshape(-1, (m + 2) ** 2, spec.c, width)):
+            points = transform_weight(weight[panel * width : (panel + 1) * width], m)
+            block[..., : points.shape[2]] = points
+            block[..., points.shape[2] :] = 0
+        return packed
     rows = weight.reshape(spec.groups, spec.group_outputs, depth)
     if plan == "product":
-        padded = np.zeros((spec.k, product_pitch(spec)), weight.dtype)
-        padded[:, :depth] = weight.reshape(spec.k, depth)
-        return padded.ravel()
-    if plan == "pixels":
+        matrix = weight.reshape(spec.k, depth)
+        matrix = bf16_pairs(matrix) if spec.bf16 else matrix
+        pitch = product_pitch(spec)
+        packed[:] = np.pad(matrix, ((0, 0), (0, pitch - matrix.shape[1]))).ravel()
+    elif plan == "depthwise":
+        packed[:] = weight.ravel()
+    elif plan == "pixels":
         step = outputs_per_tile(spec)
         whole = -(-spec.group_outputs // step) * step
-        return np.pad(rows, ((0, 0), (0, whole - spec.group_outputs), (0, 0))).ravel()
-    packed = [pack_b(np.ascontiguousarray(group.T)) for group in rows]
-    return np.concatenate(packed) if packed else np.zeros(0, weight.dtype)
+        packed[:] = np.pad(rows, ((0, 0), (0, whole - spec.group_outputs), (0, 0))).ravel()
+    elif packed.size:
+        for group, panels in zip(rows, packed.reshape(spec.groups, -1)):
+            pack_b(group.T, panels)
+    return packed

@@ -54,7 +54,9 @@ class _Winograd(Direct):
         out.put("}")
         note = (
             f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.side**2}"
-            f" products for {m * m} pixels instead of {9 * m * m}."
+            f" products for {m * m} pixels instead of {9 * m * m}.\n"
+            f"As many rows of tiles at once as have 2 MiB of points; {self.panels} x {self.panel}"
+            " output channels."
         )
         extra = ("workspace", "n_threads") if self.threads else ("workspace",)
         return conv_function(spec, note, out.lines, workspace, extra)
@@ -166,16 +168,18 @@ class _Winograd(Direct):
                 out.put("const int start = part * count / parts;")
                 out.put("const int tiles = (part + 1) * count / parts - start;")
                 with out.block(f"for (int p = 0; p < {side * side}; p++)"):
-                    out.put(f"multiply_tile_float(tiles, columns, {spec.c},")
-                    out.put(f"    points + p * point_step + (first + start) * {self.channels}, "
-                            f"{self.channels},")  # fmt: skip
-                    out.put(f"    weights + p * {spec.c * panel}, products[p]);")
+                    out.put(
+                        f"multiply_tile_float(tiles, columns, {spec.c}, "
+                        f"points + p * point_step + (first + start) * {self.channels}, "
+                        f"{self.channels}, weights + p * {spec.c * panel}, products[p]);"
+                    )
                 with out.block("for (int i = 0; i < tiles; i++)"):
                     out.put("const int64_t row = (start + i) / width, tile = (start + i) % width;")
                     place = f"square + (row * pitch + tile) * {m * panel}, pitch * {panel}"
-                    out.put(f"winograd_output_{m}(columns, &products[0][i * {panel}], "
-                            f"TILE_ROWS * {panel},")  # fmt: skip
-                    out.put(f"    {place});")
+                    out.put(
+                        f"winograd_output_{m}(columns, &products[0][i * {panel}], "
+                        f"TILE_ROWS * {panel}, {place});"
+                    )
                     with out.block("if (!finite[first + start + i])"):
                         self.find_pixels("row_1 + row", "(tile_1 + tile)")
                         out.put(f"winograd_direct_{m}(columns, {spec.c}, pixel, weights, {place});")

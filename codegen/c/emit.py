@@ -11,9 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
-
-import numpy as np
 
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.attention import ATTENTION_PREAMBLE
@@ -25,10 +22,11 @@ from fxlite.codegen.c.header import about, header_text
 from fxlite.codegen.c.needed import needed
 from fxlite.codegen.c.recurrence import RECURRENCE_PREAMBLE
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
+from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
 from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import comment, signature, storage_type
-from fxlite.codegen.program import ALIGNMENT, Program, plan
+from fxlite.codegen.printer import PARALLEL_DEFINITION, comment, signature, storage_type, wrap
+from fxlite.codegen.program import Program, plan
 from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, DimText, Entry
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -45,7 +43,7 @@ class CProgram:
 
     name: str
     sources: Mapping[str, str]
-    weights: bytes
+    weights: Array
     entry: Entry
     program: Program
     calls: tuple[Call, ...]
@@ -72,61 +70,23 @@ def emit(
     constant weights to bf16. Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     program = plan(module, templates.claims)
-    weights = _Weights(module)
+    arrays = module_arrays(module)
+    packed: Packed = {}
     locations: list[str] = []
-    calls = program_calls(program, weights.arrays, weights.packed, locations, matmul_precision)
-    blob = weights.blob(calls, program)
-    printed = _Source(prefix, program, calls, weights, locations, profile)
+    calls = program_calls(program, arrays, packed, locations, matmul_precision)
+    read = [a for c in calls for a in c.arguments]
+    results = [buffer_name(node) for node in program.results if node.op == "get_attr"]
+    blob = make_blob([*read, *results], packed, arrays)
+    printed = _Source(prefix, program, calls, blob, locations, profile)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations)
     math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
     outputs = tuple(printed.outputs)
     return CProgram(
-        prefix, sources, blob, entry, program, tuple(calls), outputs, printed.functions(), profile,
-        matmul_precision,
+        prefix, sources, blob.data, entry, program, tuple(calls), outputs, printed.functions(),
+        profile, matmul_precision,
     )  # fmt: skip
-
-
-class _Weights:
-    """Arrays of the module as the C code wants them, and their places in the blob."""
-
-    def __init__(self, module: GraphModule) -> None:
-        self.arrays: dict[Node, Any] = {
-            n: np.asarray(module.get_attribute(n.target))
-            for n in module.graph.nodes
-            if n.op == "get_attr"
-        }
-        self.packed: dict[str, np.ndarray[Any, Any]] = {}
-        self.offsets: dict[str, tuple[int, str]] = {}  # name -> (byte offset, C type)
-
-    def blob(self, calls: list[Call], program: Program) -> bytes:
-        """All arrays some call reads, aligned, one after another."""
-        by_name = {buffer_name(n): n for n in self.arrays}
-        parts: list[bytes] = []
-        position = 0
-        used = dict.fromkeys(a for c in calls for a in c.arguments)
-        for node in program.results:
-            if node.op == "get_attr":
-                used[buffer_name(node)] = None
-        for name in used:
-            if name in self.packed:
-                array, ctype = self.packed[name], _ctype_of(self.packed[name])
-            elif name in by_name:
-                node = by_name[name]
-                array, ctype = self.arrays[node], storage_type(node.type.dtype)
-            else:
-                continue
-            data = np.ascontiguousarray(array).tobytes()
-            self.offsets[name] = (position, ctype)
-            padding = -len(data) % ALIGNMENT
-            parts += [data, b"\0" * padding]
-            position += len(data) + padding
-        return b"".join(parts)
-
-
-def _ctype_of(array: np.ndarray[Any, Any]) -> str:
-    return {"float32": "float", "float64": "double", "uint32": "uint32_t"}[array.dtype.name]
 
 
 def _dim_python(dim: Dim) -> int | DimText:
@@ -166,7 +126,7 @@ class _Source:
         name: str,
         program: Program,
         calls: list[Call],
-        weights: _Weights,
+        weights: Blob,
         locations: list[str],
         profile: bool,
     ) -> None:
@@ -211,7 +171,7 @@ class _Source:
 
     def _header(self) -> str:
         run = "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))
-        size = len_text(self.weights)
+        size = str(self.weights.data.size)
         prototypes = f"{run[:-2]};"
         if self.profile:
             prototypes += f"\n\n{ticks_prototype(self.name, len(self.calls))}"
@@ -230,95 +190,108 @@ class _Source:
         text: list[str] = []
         for call in self.calls:
             if call.name == call.function:
-                text += [call.text, ""]
-        text += [*self._layout(), "", *self._workspace(), ""]
+                text += [call.text.rstrip("\n"), ""]
+        text += [*self._layout(), *self._workspace(), ""]
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
         return "\n".join([*text, *self._run(), ""])
 
-    def _layout(self) -> list[str]:
-        """Where each slot of the workspace starts."""
+    @property
+    def _scratch(self) -> list[str]:
+        """Bytes that each template needs."""
+        return list(dict.fromkeys(c.scratch for c in self.calls if c.scratch != "0"))
+
+    def _offsets(self) -> list[str]:
+        """The body of the function `layout`."""
         slots = self.program.slots
-        dims = "".join(f"int64_t {d}, " for d in self.program.dims)
-        lines = [
-            comment("Byte offsets of the workspace's slots, in which values take turns; the last\n"
-                    "ones are the scratch space of the templates and the end."),
-            f"static void layout({dims}int n_threads, int64_t offset[{len(slots) + 2}]) {{",
-            "    offset[0] = 0;",
-        ]  # fmt: skip
         users: dict[int, list[str]] = {}
         for node, slot in self.program.slot_of.items():
             users.setdefault(slot, []).append(node.name)
+        lines = ["    offset[0] = 0;"]
         for number, each in enumerate(slots):
             names = ", ".join(users[number][:6]) + (", ..." if len(users[number]) > 6 else "")
-            lines.append(
-                f"    offset[{number + 1}] = offset[{number}] + {dim_c(each.size)};  // {names}"
-            )
-        scratch = list(dict.fromkeys(c.scratch for c in self.calls if c.scratch != "0"))
-        lines.append(f"    int64_t scratch = {scratch[0] if scratch else 0};")
-        lines += [f"    scratch = fx_max(scratch, {s});" for s in scratch[1:]]
-        last = len(slots)
-        lines.append(f"    offset[{last + 1}] = offset[{last}] + (scratch + 63) / 64 * 64;")
-        unused = [*self.program.dims, "n_threads"]
-        body = "\n".join(lines[2:])
-        lines += [f"    (void)({u});" for u in unused if not re.search(rf"\b{u}\b", body)]
-        return [*lines, "}"]
+            start = f"offset[{number}] + {dim_c(each.size)}"
+            lines += _with_note(f"    offset[{number + 1}] = {start};", names)
+        if scratch := self._scratch:
+            lines += wrap(f"    int64_t scratch = {scratch[0]};")
+            for other in scratch[1:]:
+                lines += wrap(f"    scratch = fx_max(scratch, {other});")
+            end = f"offset[{len(slots)}] + (scratch + 63) / 64 * 64"
+            lines += _with_note(f"    offset[{len(slots) + 1}] = {end};", "scratch of the kernels")
+        return lines
 
-    def _workspace(self) -> list[str]:
-        count = len(self.program.slots) + 2
-        dims = "".join(f"{d}, " for d in self.program.dims)
+    @property
+    def _count(self) -> int:
+        """Offsets in the workspace: a start for each slot and for scratch, and the end."""
+        return len(self.program.slots) + bool(self._scratch) + 1
+
+    def _sizes(self) -> list[str]:
+        """What the layout of the workspace depends on."""
+        body = "\n".join(self._offsets())
+        names = [*self.program.dims, "n_threads"]
+        return [n for n in names if re.search(rf"\b{n}\b", body)]
+
+    def _layout(self) -> list[str]:
+        """Where each slot of the workspace starts; nothing if there is none."""
+        if self._count == 1:
+            return []
+        parameters = [f"{'int' if n == 'n_threads' else 'int64_t'} {n}" for n in self._sizes()]
+        note = (
+            "Byte offsets in the workspace, in whose parts values take turns; the last is its end."
+        )
         return [
-            self._workspace_signature() + " {", f"    int64_t offset[{count}];",
-            f"    layout({dims}n_threads, offset);", f"    return offset[{count - 1}];", "}",
+            comment(note),
+            *signature("layout", [*parameters, f"int64_t offset[{self._count}]"]),
+            *self._offsets(), "}", "",
         ]  # fmt: skip
 
+    def _call_layout(self) -> list[str]:
+        arguments = ", ".join([*self._sizes(), "offset"])
+        return [f"    int64_t offset[{self._count}];", f"    layout({arguments});"]
+
+    def _workspace(self) -> list[str]:
+        names = [*self.program.dims, "n_threads"]
+        if self._count == 1:
+            body = [*_unused(names), "    return 0;"]
+        else:
+            unused = _unused([n for n in names if n not in self._sizes()])
+            body = [*unused, *self._call_layout(), f"    return offset[{self._count - 1}];"]
+        return [self._workspace_signature() + " {", *body, "}"]
+
     def _run(self) -> list[str]:
-        program = self.program
-        count = len(program.slots) + 2
-        dims = "".join(f"{d}, " for d in program.dims)
-        lines = [
-            *signature(f"{self.name}_run", self._parameters(), "int"),
-            f"    int64_t offset[{count}];",
-            f"    layout({dims}n_threads, offset);",
-            "    unsigned char *const arena = (unsigned char *)workspace;",
-            f"    void *const scratch = arena + offset[{count - 2}];",
-        ]
-        for name, (position, ctype) in self.weights.offsets.items():
-            lines.append(
-                f"    const {ctype} *const {name} = "
-                f"(const {ctype} *)((const char *)weights + {position});"
-            )
+        program, lines = self.program, []
+        if self._count > 1:
+            lines += self._call_layout()
+            lines.append("    unsigned char *const arena = workspace;")
+        if self._scratch:
+            lines.append(f"    void *const scratch = arena + offset[{len(program.slots)}];")
+        for name, (position, ctype) in self.weights.places.items():
+            place = f"(const {ctype} *)((const char *)weights + {position})"
+            lines += wrap(f"    const {ctype} *const {name} = {place};")
         for node, slot in program.slot_of.items():
             ctype = storage_type(node.type.dtype)
-            lines.append(
-                f"    {ctype} *const {buffer_name(node)} = ({ctype} *)(arena + offset[{slot}]);"
-                f"  // {node.type}"
-            )
+            place = f"({ctype} *)(arena + offset[{slot}])"
+            lines += wrap(f"    {ctype} *const {buffer_name(node)} = {place};")
         for node, source in program.stored.items():
             name, ctype = buffer_name(node), storage_type(node.type.dtype)
-            lines.append(
-                f"    const {ctype} *const {name} = {buffer_name(source)};  // {node.type}"
-            )
+            lines += wrap(f"    const {ctype} *const {name} = {buffer_name(source)};")
         lines.append("    error->code = 0;")
         if self.profile:
             lines.append("    fx_ticks[0] = fx_nanoseconds();")
         for number, call in enumerate(self.calls):
-            joined = ", ".join(call.arguments)
-            line = f"    {call.function}({joined});"
-            if len(line) > 100:
-                line = f"    {call.function}(\n        {joined});"
-            lines.append(line)
+            value = f"{call.group.root.name}: {call.group.root.type}"
+            lines += _with_note(f"    {call.function}({', '.join(call.arguments)});", value)
             if "error" in call.arguments:
                 lines.append("    if (error->code) return error->code;")
             if self.profile:
                 lines.append(f"    fx_ticks[{number + 1}] = fx_nanoseconds();")
         lines += self._copies()
-        body = "\n".join(lines[2:])
-        for name in ("n_threads", "weights", "workspace", "scratch", "arena", *program.dims,
-                     *(buffer_name(n) for n in program.inputs)):  # fmt: skip
-            if len(re.findall(rf"\b{name}\b", body)) < (2 if name in ("scratch", "arena") else 1):
-                lines.append(f"    (void){name};")
-        return [*lines, "    return 0;", "}"]
+        body = "\n".join(lines)
+        names = ["n_threads", "weights", "workspace", *program.dims,
+                 *(buffer_name(n) for n in program.inputs)]  # fmt: skip
+        unused = _unused([n for n in names if not re.search(rf"\b{n}\b", body)])
+        head = signature(f"{self.name}_run", self._parameters(), "int")
+        return [*head, *unused, *lines, "    return 0;", "}"]
 
     def _copies(self) -> list[str]:
         """Results that no kernel stores: inputs or weights handed through, one value twice."""
@@ -327,6 +300,20 @@ class _Source:
             if name != buffer_name(node):
                 lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
         return lines
+
+
+def _unused(names: list[str]) -> list[str]:
+    """A line for those parameters of a public function that this model does without."""
+    ignored = ", ".join(f"(void){name}" for name in names)
+    return [f"    {ignored};  // not needed by this model"] if names else []
+
+
+def _with_note(line: str, note: str) -> list[str]:
+    """A line of C and what it is about: beside it, or above where there is no room."""
+    lines = wrap(line)
+    if len(lines) == 1 and len(line) + 5 + len(note) <= 100:
+        return [f"{line}  // {note}"]
+    return [f"    // {note}", *lines]
 
 
 _PREAMBLES = (
@@ -340,16 +327,5 @@ def prelude(functions: str) -> str:
     """What the functions of a program need before them: includes, and what they call."""
     head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
             '#include "fx_math.h"', ""]  # fmt: skip
-    library = "\n".join([C_HELPERS, *_PREAMBLES])
-    return "\n".join([*head, needed(library, functions)])
-
-
-def len_text(weights: _Weights) -> str:
-    """Size of the blob as text."""
-    end = 0
-    for name, (position, _) in weights.offsets.items():
-        array = weights.packed.get(name)
-        if array is None:
-            array = next(a for n, a in weights.arrays.items() if buffer_name(n) == name)
-        end = max(end, position + -(-array.nbytes // ALIGNMENT) * ALIGNMENT)
-    return str(end)
+    library = "\n".join([C_HELPERS, PARALLEL_DEFINITION, *_PREAMBLES])
+    return "\n".join([*head, needed(library, functions).rstrip("\n"), ""])

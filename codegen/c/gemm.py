@@ -16,10 +16,16 @@ Names the caller's expressions must leave to this file are listed in `RESERVED`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fxlite.codegen.c.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16
-from fxlite.codegen.c.gemm_pack import ITEM_BYTES, PREAMBLE, pack_b, panel_columns
+from fxlite.codegen.c.gemm_pack import (
+    ITEM_BYTES,
+    PARALLEL_PRODUCTS,
+    PREAMBLE,
+    pack_b,
+    panel_columns,
+)
+from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered
 from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
@@ -55,85 +61,6 @@ RESERVED = frozenset(
     for name in line.split()
 )
 """Names of the function's own variables."""
-
-WORTH_THREADS = 400_000
-"""Multiply-adds from which a second thread pays: 7 us of work, against 1 us for fork and join where
-the threads are awake, and several where one has to be woken (measured on the digits model)."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A strided matrix: element (row, column) is
-    ``pointer[offset + row * row_stride + column * col_stride]``.
-
-    All are C expressions; `offset` may use the batch loop variables.
-    """
-
-    pointer: str
-    offset: str
-    row_stride: str
-    col_stride: str
-
-    def at(self, row: str, column: str) -> str:
-        """C expression of the element."""
-        index = add(self.offset, multiply(row, self.row_stride), multiply(column, self.col_stride))
-        return f"{atom(self.pointer)}[{index}]"
-
-
-@dataclass(frozen=True)
-class PackedOperand:
-    """B as `pack_b` left it when the model was compiled. `pointer` should be 64-byte aligned."""
-
-    pointer: str
-
-
-@dataclass(frozen=True)
-class GemmSpec:
-    """One product.
-
-    name        of the C function
-    ctype       "float" or "double"
-    parameters  C parameter list; `Rendered.extra_parameters` are appended
-    batch       (loop variable, extent) of the loops around it, outermost first
-    m, n, k     C expressions, an integer literal where the size is known; each may be 0
-    a, b        A is [m, k], B is [k, n]
-    epilogue    (sum, row, column) -> C statements that consume one element. They are the body of a
-                simd loop over columns, so the iterations must not depend on each other
-    prologue_a  (row, k) -> C expression of A's element, in place of a load of `a`
-    comment     what is computed, shapes, origin
-    bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs (`gemm_bf16`) when
-                the model was compiled, and the other one, of floats, is rounded here; sums are
-                float. Strides of such an `a` count pairs. "": products of the `ctype`
-    """
-
-    name: str
-    ctype: str
-    parameters: str
-    batch: tuple[tuple[str, str], ...]
-    m: str
-    n: str
-    k: str
-    a: Operand
-    b: Operand | PackedOperand
-    epilogue: Callable[[str, str, str], str]
-    prologue_a: Callable[[str, str], str] | None = None
-    comment: str = ""
-    bf16: str = ""
-
-
-@dataclass(frozen=True)
-class Rendered:
-    """One C function.
-
-    `workspace` is the C expression of the bytes of scratch (Python too, with / read as //), which
-    should be 64-byte aligned; "0" if none. `extra_parameters` are the names that follow the spec's
-    parameters: a subset of ("workspace", "n_threads"), in this order; ``void *`` and ``int``.
-    """
-
-    text: str
-    workspace: str
-    extra_parameters: tuple[str, ...]
-
 
 # ---- the fast version -----------------------------------------------------------------------
 
@@ -186,8 +113,8 @@ class _Gemm:
         self.panels = panels if panels.isdecimal() else "panels"
         # Reading B takes about as long as two rows do.
         work = multiply(*self.extents, add(spec.m, "2"), spec.n, spec.k)
-        self.threads = not (work.isdecimal() and int(work) < WORTH_THREADS)
-        large = "" if work.isdecimal() else f" && {work} > {WORTH_THREADS}"
+        self.threads = not (work.isdecimal() and int(work) < PARALLEL_PRODUCTS)
+        large = "" if work.isdecimal() else f" && {work} > PARALLEL_PRODUCTS"
         self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
         item = str(self.item_bytes)
         self.a_items = multiply(*self.extents, spec.m, self.a_pitch) if self.copies_a else "0"
@@ -203,12 +130,12 @@ class _Gemm:
     def render(self) -> Rendered:
         spec, out = self.spec, self.out
         if not {spec.m, spec.n, *self.extents}.isdisjoint({"0"}):
-            return _function(spec, ["    /* Nothing to compute. */"], "0", ())
+            return self.function(["    /* Nothing to compute. */"], "0", ())
         if spec.k == "0":
             lines = Lines()
             with lines.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
                 lines.put(spec.epilogue(f"({spec.ctype})0", "row", "column"))
-            return _function(spec, lines.lines, "0", ())
+            return self.function(lines.lines, "0", ())
         self.declare()
         if not self.copies_a:
             self.multiply("omp parallel for", f" {self.team}")
@@ -223,7 +150,22 @@ class _Gemm:
             with out.block():
                 self.copy_a()
                 self.multiply("omp for", "")
-        return _function(spec, out.lines, self.workspace, self.extra)
+        return self.function(out.lines, self.workspace, self.extra)
+
+    def function(self, body: list[str], workspace: str, extra: tuple[str, ...]) -> Rendered:
+        """The function, which begins with how it computes the product."""
+        spec, reasons = self.spec, []
+        if isinstance(spec.b, PackedOperand):
+            reasons.append(f"B is packed, in panels of {self.width} columns.")
+        elif self.packs_b:
+            reasons.append(f"Threads pack B, a panel of {self.width} columns at a time.")
+        else:
+            reasons.append("B is read in place, once or twice.")
+        if spec.prologue_a is None and self.copies_a and not spec.bf16:
+            near = "A's rows are copied first: their elements are not adjacent."
+            far = "A's rows are copied first: at multiples of 4 KiB they share a set of the cache."
+            reasons.append(far if spec.a.col_stride == "1" else near)
+        return _function(spec, body, workspace, extra, "\n".join(reasons))
 
     def declare(self) -> None:
         """Numbers of tiles, panels and blocks; the parts of the workspace."""
@@ -254,8 +196,8 @@ class _Gemm:
         """The columns of this panel."""
         n = self.spec.n
         self.out.put(f"const int64_t column_0 = panel * {self.width};")
-        if n.isdecimal() and int(n) % self.width == 0:
-            self.out.put(f"const int columns = {self.width};")
+        if n.isdecimal() and (int(n) < self.width or int(n) % self.width == 0):
+            self.out.put(f"const int columns = {min(int(n), self.width)};")
         else:
             rest = f"{atom(n)} - column_0"
             self.out.put(f"const int columns = {rest} < {self.width} ? {rest} : {self.width};")
@@ -302,7 +244,8 @@ class _Gemm:
         out.put(f"/* The rows of A, {done}. */")
         pragma = ""
         if self.threads and threads:
-            pragma = f"#pragma omp for collapse({len(spec.batch) + 1})"
+            joined = f" collapse({len(spec.batch) + 1})" if spec.batch else ""
+            pragma = f"#pragma omp for{joined}"
         with out.loops([*spec.batch, ("tile_index", "row_tiles")], pragma):
             self.declare_batch_index()
             self.declare_rows()
@@ -376,13 +319,15 @@ class _Gemm:
                 out.put(statements)
 
 
-def _function(spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str, ...]) -> Rendered:
+def _function(
+    spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str, ...], reasons: str = ""
+) -> Rendered:
     """The comment, the head and the body of a function."""
     width = panel_columns(spec.ctype)
     tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of TILE_ROWS x {width}."
     precision = "Operands are rounded to bf16, sums are float." if spec.bf16 else ""
     head = [
-        *block_comment(spec.comment, tiles, precision),
+        *block_comment(spec.comment, tiles, reasons, precision),
         *signature(spec.name, spec.parameters, extra),
     ]
     return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
@@ -419,8 +364,9 @@ def render_gemm_naive(spec: GemmSpec) -> Rendered:
         if isinstance(spec.b, Operand):
             b = spec.b.at("k", "column")
         else:
-            out.put(f"const int64_t panel = column / {width};")
-            start = multiply("panel", divide_up(spec.k, 2) if spec.bf16 else spec.k, str(width))
+            start = multiply(
+                f"column / {width}", divide_up(spec.k, 2) if spec.bf16 else spec.k, str(width)
+            )
             b = f"{atom(spec.b.pointer)}[{add(start, f'{k} * {width} + column % {width}')}]"
         if spec.bf16:
             pair, other = (a, b) if spec.bf16 == "a" else (b, a)

@@ -46,7 +46,7 @@ def pack_b_bf16(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 _TEXT = """\
 /* ---- Products of bf16 with sums of float --------------------------------------------------------
- * A bf16 is the upper half of a float: 8 significant bits, so a rounded operand is off by 2^-9 of
+ * A bf16 is the upper half of a float: 8 significant bits, so a rounded operand is off by 2^-8 of
  * its value at most. Products of two are exact in float; sums are float. Two that follow each other
  * along k make a pair, the first in the lower half. AVX512_BF16 multiplies 16 pairs at once and
  * takes subnormal operands as zero; elsewhere the halves are widened to float, and sums are the
@@ -66,10 +66,16 @@ static inline pair_vec round_bf16(float_vec x)
     return ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) & 0xffff0000;
 }
 
-/* The halves of a pair, and a float rounded to bf16, as floats: for plain loops. */
-__attribute__((unused)) static inline float half_of_pair(uint32_t pair, int64_t half)
+/* The first or second halves of pairs as floats. */
+__attribute__((unused)) static inline float_vec halves_of_pairs(pair_vec pairs, int half)
 {
-    return ((float_vec)((pair_vec){half ? pair & 0xffff0000 : pair << 16}))[0];
+    return (float_vec)(pairs << (16 - 16 * half) & 0xffff0000);
+}
+
+/* The half of one pair, and a float rounded to bf16, as floats: for plain loops. */
+__attribute__((unused)) static inline float half_of_pair(uint32_t pair, int half)
+{
+    return halves_of_pairs((pair_vec){pair}, half)[0];
 }
 
 __attribute__((unused)) static inline float rounded_bf16(float x)
@@ -100,11 +106,10 @@ static inline __attribute__((always_inline)) void add_pairs(
     for (int half = 0; half < 2; half++) {
         #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            const pair_vec pair = a[i * a_row] - (pair_vec){0};
-            const float_vec a_i = (float_vec)(half ? pair & 0xffff0000 : pair << 16);
+            const float_vec a_i = halves_of_pairs(a[i * a_row] - (pair_vec){0}, half);
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                sum[i * step][v] += a_i * (float_vec)(half ? b_k[v] & 0xffff0000 : b_k[v] << 16);
+                sum[i * step][v] += a_i * halves_of_pairs(b_k[v], half);
         }
     }
 #endif

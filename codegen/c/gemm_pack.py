@@ -26,6 +26,10 @@ from typing import Any
 
 import numpy as np
 
+PARALLEL_PRODUCTS = 400_000
+"""Multiply-adds from which a second thread pays: 7 us of work, against 1 us for fork and join where
+the threads are awake, and several where one has to be woken (measured on the digits model)."""
+
 PANEL_BYTES = 128
 """Bytes of one row of a panel of B: two cache lines, two AVX-512 vectors."""
 
@@ -37,24 +41,39 @@ def panel_columns(ctype: str) -> int:
     return PANEL_BYTES // ITEM_BYTES[ctype]
 
 
-def pack_b(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def pack_b(
+    b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
     """Pack a [K, N] matrix of float32 or float64 into panels of 32 columns (16 for float64).
 
     Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row; columns that
     the last panel lacks are zero. So the result has K * (N rounded up to a multiple of 32)
-    elements. It should be 64-byte aligned in memory.
+    elements. It should be 64-byte aligned in memory; ``packed`` is where to put it.
     """
     depth, n = b.shape
     panel = PANEL_BYTES // b.dtype.itemsize
-    padded = np.zeros((depth, -(-n // panel) * panel), b.dtype)
-    padded[:, :n] = b
-    panels = padded.reshape(depth, padded.shape[1] // panel, panel)
-    return np.ascontiguousarray(panels.swapaxes(0, 1)).ravel()
+    whole, rest = divmod(n, panel)
+    if packed is None:
+        packed = np.empty(packed_size(depth, n, b.dtype.itemsize), b.dtype)
+    panels = packed.reshape(-(-n // panel), depth, panel)
+    panels[:whole] = b[:, : whole * panel].reshape(depth, whole, panel).swapaxes(0, 1)
+    if rest:
+        panels[whole, :, :rest] = b[:, whole * panel :]
+        panels[whole, :, rest:] = 0
+    return packed
+
+
+def packed_size(depth: int, n: int, itemsize: int) -> int:
+    """Elements of what `pack_b` makes of a [depth, n] matrix."""
+    panel = PANEL_BYTES // itemsize
+    return depth * -(-n // panel) * panel
 
 
 _TARGET = """\
 /* ---- Matrix tiles: what every matrix product and convolution below is built from ---------- */
 
+/* Bytes of a vector register, and rows of a tile: two vectors of sums for each row, the operands
+ * and a few addresses fill the registers (32 of them, or 16). */
 #if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64, TILE_ROWS = 11 };
 #elif defined(__AVX__)
@@ -64,6 +83,10 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 11 };
 #else
 enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
 #endif
+
+/* Multiply-adds from which a second thread pays: a core does them in 7 us, and threads are started
+ * and awaited in 1 us where they are awake, in several where they are not. */
+enum { PARALLEL_PRODUCTS = WORTH };
 
 #ifdef _OPENMP
 int omp_get_thread_num(void);
@@ -343,5 +366,9 @@ def _preamble(ctype: str, index_type: str) -> str:
     return head + "\n" + _weaves(ctype, index_type) + "\n/* tile[i][j]" + tail
 
 
-PREAMBLE = _TARGET + _preamble("float", "int32_t") + _preamble("double", "int64_t")
+PREAMBLE = (
+    _TARGET.replace("= WORTH }", f"= {PARALLEL_PRODUCTS} }}")
+    + _preamble("float", "int32_t")
+    + _preamble("double", "int64_t")
+)
 """C text that must precede the functions of `gemm.py` and `conv.py` (after <stdint.h>)."""

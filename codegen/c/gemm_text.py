@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from fxlite.codegen.printer import comment, wrap
+
 WIDTH = 100
 """Columns of emitted C; longer lines are folded where the text allows."""
 
@@ -20,15 +22,21 @@ def atom(expression: str) -> str:
     return expression
 
 
+_PRODUCT = re.compile(r"\w+( ?\* ?\w+)+")
+"""A product of names and numbers."""
+
+
 def multiply(*factors: str) -> str:
     """Product of C integer expressions, literals multiplied out."""
     literal = 1
     others = []
     for factor in factors:
-        if factor.isdecimal():
-            literal *= int(factor)
-        else:
-            others.append(atom(factor))
+        parts = re.split(r" ?\* ?", factor) if _PRODUCT.fullmatch(factor) else [factor]
+        for part in parts:
+            if part.isdecimal():
+                literal *= int(part)
+            else:
+                others.append(atom(part))
     if literal == 0 or not others:
         return str(literal)
     return " * ".join(others if literal == 1 else [*others, str(literal)])
@@ -59,18 +67,17 @@ def mentions(text: str, name: str) -> bool:
 
 
 def _fold(line: str) -> Iterator[str]:
-    """The line in pieces of at most WIDTH columns, where it has a comma or an operator."""
-    pragma = line.lstrip().startswith("#pragma")
+    """The line in pieces of at most WIDTH columns."""
+    if not line.lstrip().startswith("#pragma"):
+        yield from wrap(line, WIDTH)
+        return
     indent = " " * (len(line) - len(line.lstrip()) + 8)
     while len(line) > WIDTH:
-        room = line[: WIDTH - 2 * pragma]
-        ends = [m.start() + 1 for m in re.finditer(r", | (?=[-+*?&=] )|\) (?=if )", room)]
-        starts = len(line) - len(line.lstrip())
-        ends = [end for end in ends if end > starts + 16]
-        if not ends or "//" in line or '"' in line:
+        ends = [m.start() + 1 for m in re.finditer(r"\) (?=if )|, ", line[: WIDTH - 2])]
+        if not ends:
             break
         head, line = line[: ends[-1]].rstrip(), indent + line[ends[-1] :].lstrip()
-        yield head + (" \\" if pragma else "")
+        yield f"{head} \\"
     yield line
 
 
@@ -127,10 +134,5 @@ def signature(name: str, parameters: str, extra: tuple[str, ...]) -> list[str]:
 
 def block_comment(*paragraphs: str) -> list[str]:
     """A C comment of the non-empty paragraphs, line by line."""
-    lines = [line.replace("*/", "* /") for text in paragraphs for line in text.splitlines()]
-    if not lines:
-        return []
-    lines[0] = "/* " + lines[0]
-    lines[1:] = [f" * {line}".rstrip() for line in lines[1:]]
-    lines[-1] += " */"
-    return lines
+    text = "\n".join(paragraph for paragraph in paragraphs if paragraph)
+    return comment(text).splitlines() if text else []

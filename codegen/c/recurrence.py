@@ -24,10 +24,7 @@ from fxlite.codegen.c.gemm_pack import ITEM_BYTES, PANEL_BYTES, pack_b, panel_co
 from fxlite.codegen.c.gemm_text import Lines, add, block_comment, multiply, signature
 from fxlite.ops.recurrent import GATES
 
-WORTH_THREADS = 400_000
-"""Multiply-adds of all steps from which it pays that threads share the rows of the batch."""
-
-WORTH_BARRIER = 40_000
+PARALLEL_STEP = 40_000
 """Multiply-adds of one step from which it pays that threads share the hidden units."""
 
 
@@ -141,7 +138,8 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     out.put("const int by_rows = row_tiles >= n_threads;")
     out.put("int team = by_rows || n_threads <= blocks ? n_threads : (int)blocks;")
     out.put(f"const int64_t step_work = batch * {multiply(str(count), 'size', 'size')};")
-    out.put(f"if (by_rows ? steps * step_work < {WORTH_THREADS} : step_work < {WORTH_BARRIER})")
+    worth = f"steps * step_work < PARALLEL_PRODUCTS : step_work < {PARALLEL_STEP}"
+    out.put(f"if (by_rows ? {worth}) /* multiply-adds in all, or between two barriers */")
     out.put("    team = 1;")
     out.put("(void)team; /* without OpenMP */")
     out.put("int64_t arrived __attribute__((aligned(64))) = 0;")
@@ -170,9 +168,11 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
                 out.put(f"{t} sums[{count}][TILE_ROWS * {width}];")
                 out.put(f"for (int64_t gate = 0; gate < {count}; gate++)")
                 panel = multiply(f"(block * {count} + gate)", size, str(width))
-                out.put(f"    multiply_tile_{t}(rows, units, size, state + row_0 * size, size,")
-                out.put(f"        {'weight_hh' if spec.is_packed else 'panels'} + {panel},")
-                out.put("        sums[gate]);")
+                weights = f"{'weight_hh' if spec.is_packed else 'panels'} + {panel}"
+                out.put(
+                    f"    multiply_tile_{t}(rows, units, size, state + row_0 * size, size, "
+                    f"{weights}, sums[gate]);"
+                )
                 with out.block("for (int64_t i = 0; i < rows; i++)"):
                     out.put("const int64_t row = row_0 + i;")
                     out.put("#pragma omp simd")

@@ -20,6 +20,7 @@ from fxlite import dtypes, expr
 from fxlite.codegen.c import attention, conv
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.conv import ConvSpec, pack_conv_weight, render_conv
+from fxlite.codegen.c.conv_plan import packed_conv_size, winograd_tile
 from fxlite.codegen.c.gemm import (
     RESERVED,
     GemmSpec,
@@ -29,11 +30,13 @@ from fxlite.codegen.c.gemm import (
     pack_b_bf16,
     render_gemm,
 )
+from fxlite.codegen.c.gemm_pack import packed_size
 from fxlite.codegen.c.recurrence import (
     RecurrenceSpec,
     pack_recurrent_weight,
     render_recurrence,
 )
+from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.contraction import (
     Epilogue,
     avoid,
@@ -62,12 +65,12 @@ from fxlite.passes.group import Group
 @dataclass(frozen=True)
 class TemplateFunction:
     """A rendered template. ``arguments`` are the C expressions its parameters take, in order;
-    ``packed`` maps the names of packed weights to arrays; ``scratch`` is a number of bytes in C."""
+    ``packed`` holds the packed weights by name; ``scratch`` is a number of bytes in C."""
 
     name: str
     text: str
     arguments: tuple[str, ...]
-    packed: dict[str, np.ndarray[Any, Any]]
+    packed: Packed
     scratch: str
 
 
@@ -110,15 +113,16 @@ def _render_gemm(
     m, n, k = p.m, p.n, p.k
     emitter = _epilogue(c, output, p.value, p.store, locations, old)
     rows = p.batch_index
-    packed: dict[str, np.ndarray[Any, Any]] = {}
+    packed: Packed = {}
     weight = next((w for w in weights if buffer_name(w) == old.get(p.b.buffer, p.b.buffer)), None)
     ctype = compute_type(output.dtype)
     bf16 = ""
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
         key = f"{buffer_name(weight)}_packed"
         bf16 = "b" if medium and ctype == "float" else ""
-        matrix = _matrix(p.b, k, n, np.asarray(weights[weight]))
-        packed[key] = pack_b_bf16(matrix) if bf16 else pack_b(matrix)
+        packed[key] = _packed_matrix(
+            p.b, c.buffer(p.b.buffer), k, n, weight, weights[weight], bool(bf16)
+        )
         right: Operand | PackedOperand = PackedOperand(key)
     else:
         right = _operand(p.b, c.buffer(p.b.buffer), k, n, rows)
@@ -141,11 +145,9 @@ def _render_gemm(
     )
 
 
-def _parameters(
-    pairs: Sequence[tuple[str, str]], packed: Mapping[str, np.ndarray[Any, Any]]
-) -> str:
+def _parameters(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
     """The parameter list; weights that were packed as pairs of bf16 are pointers to these."""
-    bf16 = {name for name, array in packed.items() if array.dtype == np.uint32}
+    bf16 = {name for name, weight in packed.items() if weight.dtype == np.uint32}
     return ", ".join(
         text.replace("const float ", "const uint32_t ") if argument in bf16 else text
         for text, argument in pairs
@@ -169,14 +171,42 @@ def _epilogue(
     return Epilogue(c, output, value, store, RESERVED, printer, old)
 
 
-def _matrix(load: Load, k: Var, n: Var, weight: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The [K, N] matrix a load of a weight reads."""
-    extents = [k.extent.constant, n.extent.constant]
-    if None in extents:
+def _packed_matrix(
+    load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, bf16: bool
+) -> PackedWeight:
+    """The [K, N] matrix that a load of a weight reads, in panels; for ``bf16`` of pairs."""
+    depth, columns = k.extent.constant, n.extent.constant
+    if depth is None or columns is None:
         raise CodegenError("a packed weight needs known sizes")
-    env = {k.name: np.arange(extents[0] or 0)[:, None], n.name: np.arange(extents[1] or 0)[None, :]}
-    found = Evaluator(env, {load.buffer: weight})(Load(load.dtype, load.buffer, load.index))
-    return np.ascontiguousarray(np.broadcast_to(found, (extents[0] or 0, extents[1] or 0)))
+    sizes = depth, columns
+
+    def fill(packed: Array) -> None:
+        matrix = _matrix(load, buffer, (k, n), sizes, array)
+        if bf16:
+            packed[:] = pack_b_bf16(matrix)
+        else:
+            pack_b(matrix, packed)
+
+    names = {k: named("k", k), n: named("n", n)}
+    index = [repr(i.substitute(names)) for i in load.index]
+    dtype = np.dtype(np.uint32) if bf16 else array.dtype
+    size = packed_size(-(-depth // 2) if bf16 else depth, columns, dtype.itemsize)
+    return PackedWeight((weight, *sizes, bf16, *index), dtype, size, fill)
+
+
+def _matrix(
+    load: Load, buffer: Buffer, axes: tuple[Var, Var], sizes: tuple[int, int], weight: Array
+) -> Array:
+    """The matrix that a load of a weight reads; a view where rows and columns have strides."""
+    try:
+        offset, *steps = (i.constant or 0 for i in strides(load, buffer, *axes, {}))
+    except CodegenError:
+        env = dict(zip((v.name for v in axes), np.ogrid[: sizes[0], : sizes[1]]))
+        found = Evaluator(env, {load.buffer: weight})(Load(load.dtype, load.buffer, load.index))
+        return np.broadcast_to(found, sizes)
+    flat = np.ascontiguousarray(weight).reshape(-1)[offset:]
+    apart = [step * flat.itemsize for step in steps]
+    return np.lib.stride_tricks.as_strided(flat, sizes, apart, writeable=False)
 
 
 def _operand(
@@ -235,12 +265,22 @@ def _render_conv(
         joinable=one_d or _joinable(c, output), comment=document(group),
         bf16=medium and ctype == "float",
     )  # fmt: skip
-    packed = {packed_name: pack_conv_weight(np.ascontiguousarray(array), spec)}
+    packed = {packed_name: _packed_conv_weight(weight, array, spec)}
     rendered = render_conv(replace(spec, parameters=_parameters(parameters, packed)))
     arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
     return TemplateFunction(
         name, rendered.text, arguments, packed, _outside(rendered.workspace, old)
     )
+
+
+def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWeight:
+    def fill(packed: Array) -> None:
+        pack_conv_weight(np.ascontiguousarray(array), spec, packed)
+
+    pairs = spec.bf16 and conv.plan_of(spec) == "product"
+    how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
+    dtype = np.dtype(np.uint32) if pairs else array.dtype
+    return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
 
 
 def _joinable(c: Contraction, output: Buffer) -> bool:
@@ -350,17 +390,26 @@ def _render_recurrence(
         comment=document(group),
     )  # fmt: skip
     rendered = render_recurrence(spec)
-    packed: dict[str, np.ndarray[Any, Any]] = {}
+    packed: Packed = {}
     arrays = {n: buffer_name(operands[n]) for n in spec.arrays}
     if spec.is_packed:
         arrays["weight_hh"] = f"{buffer_name(weight)}_units"
-        packed[arrays["weight_hh"]] = pack_recurrent_weight(np.asarray(weights[weight]), spec.gates)
+        packed[arrays["weight_hh"]] = _packed_recurrence(weight, weights[weight], spec.gates)
     dims = {n: CPrinter(()).index(Index.of(known[n])) for n in spec.named_sizes}
     arguments = (*arrays.values(), buffer_name(node), *dims.values())
     return TemplateFunction(
         name, rendered.text, arguments + _extra(rendered.extra_parameters), packed,
         _outside(rendered.workspace, {n: f"({d})" for n, d in dims.items()}),
     )  # fmt: skip
+
+
+def _packed_recurrence(weight: Node, array: Array, gates: int) -> PackedWeight:
+    def fill(packed: Array) -> None:
+        packed[:] = pack_recurrent_weight(array, gates)
+
+    rows, size = array.shape
+    total = gates * packed_size(size, rows // gates, array.itemsize)
+    return PackedWeight((weight, gates), array.dtype, total, fill)
 
 
 _GEMM = Template(is_matrix_product, _render_gemm, partial(_render_gemm, medium=True))

@@ -55,8 +55,10 @@ def output_matrix(m: Tile) -> np.ndarray[Any, Any]:
 def transform_weight(weight: np.ndarray[Any, Any], m: Tile) -> np.ndarray[Any, Any]:
     """[K, C, 3, 3] -> [(m+2)**2, C, K], computed in float64."""
     g = kernel_matrix(m)
-    points = np.einsum("ar,kcrs,bs->abck", g, weight.astype(np.float64), g, optimize=True)
-    return np.asarray(points.reshape((m + 2) ** 2, *points.shape[2:]), weight.dtype)
+    k, c = weight.shape[:2]
+    taps = weight.reshape(k, c, 9).transpose(2, 1, 0).astype(np.float64, order="C")
+    points = np.kron(g, g) @ taps.reshape(9, c * k)
+    return points.reshape((m + 2) ** 2, c, k).astype(weight.dtype)
 
 
 _HEAD = """\

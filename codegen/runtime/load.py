@@ -109,12 +109,13 @@ def _aligned(weights: bytes | Array) -> Array:
     source = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
     if source.ctypes.data % _ALIGNMENT == 0:
         return source
-    blob = _aligned_empty(source.size)
+    blob = aligned_empty(source.size)
     blob[:] = source
     return blob
 
 
-def _aligned_empty(size: int) -> Array:
+def aligned_empty(size: int) -> Array:
+    """Bytes that start at a multiple of 64."""
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size]
@@ -236,7 +237,7 @@ def _connect_ctypes(
             return workspace
         del workspace  # before the larger one is made
         try:
-            return _aligned_empty(size)
+            return aligned_empty(size)
         except (MemoryError, ValueError):
             raise_error(entry, _OUT_OF_MEMORY, size, 0, -1)
 

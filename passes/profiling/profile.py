@@ -41,6 +41,7 @@ def profile(
     backend: str = "python",
     repeat: int | None = None,
     threads: int | None = None,
+    matmul_precision: str = "highest",
     roofs: Roofs | None = None,
 ) -> Profile:
     """Measure where the time of a call goes: ``print(passes.profile(gm, x))``.
@@ -49,7 +50,7 @@ def profile(
     with ``sizes`` for the named dims. With ``backend="python"`` the nodes of ``gm`` are timed one
     by one as NumPy runs them; with ``"c"`` the program is compiled with and without counters (two
     builds), optimized as :func:`fxlite.compile` does, and its kernels are timed, on ``threads``
-    threads; NumPy decides by itself how many it uses.
+    threads and with its ``matmul_precision``; NumPy decides by itself how many it uses.
     ``repeat``: number of measured calls; by default what fits into half a second. ``roofs`` are
     those of this machine, which are measured once (some seconds) and cached; without a C compiler
     there are none.
@@ -62,7 +63,7 @@ def profile(
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     subject = _interpreted(gm, values, threads)
     if backend != "python":
-        subject = _compiled(gm, values, backend, threads)
+        subject = _compiled(gm, values, backend, threads, matmul_precision)
     known = compiler.machine_roofs() if roofs is None else roofs
     with np.errstate(all="ignore"):
         whole, plain, ticks = _measure(subject, repeat)
@@ -110,10 +111,16 @@ def usable_threads() -> int:
 
 
 def _compiled(
-    gm: GraphModule, values: Mapping[str, Any], backend: str, threads: int | None
-) -> _Subject:
-    counting = compiler.compile(gm, backend=backend, threads=threads, profile=True)
-    bare = compiler.compile(gm, backend=backend, threads=threads)
+    gm: GraphModule, values: Mapping[str, Any], backend: str, threads: int | None,
+    matmul_precision: str,
+) -> _Subject:  # fmt: skip
+    given: dict[str, Any] = {
+        "backend": backend,
+        "threads": threads,
+        "matmul_precision": matmul_precision,
+    }
+    counting = compiler.compile(gm, profile=True, **given)
+    bare = compiler.compile(gm, **given)
     return _Subject(
         lambda: counting.run_flat(values),
         counting.kernel_ticks,

@@ -1,0 +1,101 @@
+"""The weights of a program in C: one aligned block of memory, and where in it each array lies.
+
+In: the arrays of a module, and the packed weights that templates want. Out: the blob. Packing is
+put off until the blob is there and writes into it, so that no weight is in memory a third time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.printer import storage_type
+from fxlite.codegen.program import ALIGNMENT
+from fxlite.codegen.runtime.load import aligned_empty
+from fxlite.codegen.runtime.toolchain import usable_cpus
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+
+Array = np.ndarray[Any, Any]
+_CTYPES = {"float32": "float", "float64": "double", "uint32": "uint32_t"}
+
+
+@dataclass(frozen=True)
+class PackedWeight:
+    """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes
+    into a flat array. Those with the same ``key`` (what is packed, and how) hold the same."""
+
+    key: tuple[Any, ...]
+    dtype: np.dtype[Any]
+    size: int
+    fill: Callable[[Array], None] = field(compare=False, repr=False)
+
+
+#: Packed weights by their names in C.
+Packed = dict[str, PackedWeight]
+
+
+@dataclass(frozen=True)
+class Blob:
+    """``data``: the bytes, from an address that is a multiple of 64; ``places``: the name of an
+    array -> (its first byte, its C type)."""
+
+    data: Array
+    places: Mapping[str, tuple[int, str]]
+
+
+def module_arrays(module: GraphModule) -> dict[Node, Array]:
+    """The arrays that the graph of a module reads, by node."""
+    return {
+        n: np.asarray(module.get_attribute(n.target))
+        for n in module.graph.nodes
+        if n.op == "get_attr"
+    }
+
+
+def make_blob(used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array]) -> Blob:
+    """The arrays of those names in C, one after another; names that are no weights are left out.
+    Each starts at a multiple of 64 bytes."""
+    by_name = {buffer_name(n): (n, a) for n, a in arrays.items()}
+    places: dict[str, tuple[int, str]] = {}
+    jobs: list[tuple[int, int, Callable[[Array], None]]] = []
+    position = 0
+    for name in dict.fromkeys(used):
+        if weight := packed.get(name):
+            size, ctype = weight.size * weight.dtype.itemsize, _CTYPES[weight.dtype.name]
+            write = _packing(weight)
+        elif name in by_name:
+            node, array = by_name[name]
+            size, ctype = array.nbytes, storage_type(node.type.dtype)
+            write = _copying(array)
+        else:
+            continue
+        places[name] = position, ctype
+        jobs.append((position, size, write))
+        position += -(-size // ALIGNMENT) * ALIGNMENT
+    data = aligned_empty(position)
+
+    def run(job: tuple[int, int, Callable[[Array], None]]) -> None:
+        start, size, write = job
+        write(data[start : start + size])
+        data[start + size : start + -(-size // ALIGNMENT) * ALIGNMENT] = 0
+
+    with ThreadPoolExecutor(usable_cpus()) as pool:  # NumPy copies without the GIL
+        list(pool.map(run, jobs))
+    return Blob(data, places)
+
+
+def _packing(weight: PackedWeight) -> Callable[[Array], None]:
+    return lambda memory: weight.fill(memory.view(weight.dtype))
+
+
+def _copying(array: Array) -> Callable[[Array], None]:
+    def write(memory: Array) -> None:
+        memory.view(array.dtype).reshape(array.shape)[...] = array
+
+    return write

@@ -1,0 +1,320 @@
+"""Products of bf16 with float sums: the template against NumPy, and `matmul_precision="medium"`.
+
+The template's cases are compiled for several instruction sets, of which at most the native one has
+products of bf16: the others take the portable text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+from fxlite.codegen.c import gemm
+from fxlite.codegen.c.gemm_bf16 import bf16_pairs
+from tests.codegen.test_gemm_template import FLAGS, HEAD, compile_c, evaluate, supported
+from tests.oracle import agree
+
+SIZES = [
+    (0, 5, 3), (3, 0, 4), (4, 7, 0), (1, 1, 1), (1, 33, 7), (1, 100, 130), (2, 10, 5), (3, 17, 66),
+    (4, 64, 33), (5, 16, 64), (6, 31, 2), (7, 48, 3), (11, 64, 40), (12, 65, 33), (23, 96, 18),
+    (64, 33, 1), (130, 70, 31),
+]  # fmt: skip
+PARAMETERS = "const {a} *restrict a, const {b} *restrict b, const float *restrict bias, float *y"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product: which operand was packed when compiling, the layout of the other one, sizes."""
+
+    packed: str  # "a" | "b"
+    layout: str  # "rows" | "columns" | "every second"
+    size: tuple[int, int, int]
+
+    @property
+    def name(self) -> str:
+        return "_".join([self.packed, self.layout.replace(" ", ""), *map(str, self.size)])
+
+    def spec(self) -> gemm.GemmSpec:
+        m, n, k = self.size
+        rows, columns = (m, k) if self.packed == "b" else (k, n)
+        steps = {"rows": (columns, 1), "columns": (1, rows), "every second": (2 * columns, 2)}
+        row, column = map(str, steps[self.layout])
+        a = gemm.Operand("a", "0", row, column)
+        b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b")
+        if self.packed == "a":
+            a, b = (
+                gemm.Operand("a", "0", str((k + 1) // 2), "1"),
+                gemm.Operand("b", "0", row, column),
+            )
+        types = {"a": "float", "b": "float", self.packed: "uint32_t"}
+        return gemm.GemmSpec(
+            name=f"fast_{self.name}", ctype="float", parameters=PARAMETERS.format(**types),
+            batch=(), m=str(m), n=str(n), k=str(k), a=a, b=b, bf16=self.packed,
+            epilogue=lambda s, row, column: f"y[{row} * {n} + {column}] = {s} + bias[{column}];",
+        )  # fmt: skip
+
+    def arrays(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """A [m, k], B [k, n] and the bias as float32."""
+        m, n, k = self.size
+        return tuple(rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n), (n,)))
+
+    def stored(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The operands as the function reads them, dense and of exactly the size it may read."""
+        other = a if self.packed == "b" else b
+        if self.layout == "columns":
+            other = other.T
+        if self.layout == "every second":
+            other = np.repeat(other, 2, axis=1)
+        other = np.ascontiguousarray(other)
+        return (other, gemm.pack_b_bf16(b)) if self.packed == "b" else (bf16_pairs(a), other)
+
+
+CASES = [
+    Case(packed, layout, size)
+    for packed, layouts in (("b", ["rows", "rows", "columns"]), ("a", ["rows", "every second"]))
+    for size, layout in zip([*SIZES, (40, 33, 1024), (9, 512, 784)], itertools.cycle(layouts))
+]
+
+
+def translation_unit(cases: list[Case]) -> str:
+    """The cases, each as run_fast_NAME and run_naive_NAME with one list of arguments."""
+    parts = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE]
+    for case in cases:
+        spec = case.spec()
+        fast, naive = gemm.render_gemm(spec), gemm.render_gemm_naive(spec)
+        parts += [fast.text, naive.text.replace(spec.name, f"naive_{case.name}")]
+        extra = "".join(f", {name}" for name in fast.extra_parameters)
+        for kind in ("fast", "naive"):
+            parts.append(
+                f"void run_{kind}_{case.name}(const void *a, const void *b, const void *bias,"
+                " void *y, void *workspace, int n_threads)\n{\n    (void)workspace,"
+                f" (void)n_threads;\n    {kind}_{case.name}(a, b, bias, y{extra});\n}}\n"
+            )
+    parts.append(
+        "void run_round_rows(int64_t rows, int64_t depth, const float *a, uint32_t *target)\n"
+        "{\n    round_rows_bf16(rows, depth, a, depth, 1, target, (depth + 31) / 32 * 16);\n}\n"
+    )
+    return "\n".join(parts)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["native", *filter(supported, ["AVX2", "SSE2"]), "AVX-512 without bf16"],
+)
+def library(request, tmp_path_factory) -> ctypes.CDLL:
+    flags = FLAGS.get(request.param, ("-O3", "-march=skylake-avx512", "-fopenmp"))
+    if request.param not in FLAGS and "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("no AVX-512 here")
+    target = tmp_path_factory.mktemp("bf16") / "bf16.so"
+    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+
+
+def run(library: ctypes.CDLL, kind: str, case: Case, arrays, n_threads: int = 1) -> np.ndarray:
+    """The function's result; fails where it writes beyond its result or its workspace."""
+    a, b, bias = arrays
+    m, n, _ = case.size
+    size = evaluate(gemm.render_gemm(case.spec()).workspace, n_threads=n_threads)
+    workspace, y = np.full(size + 64, 0xA5, np.uint8), np.full(m * n + 8, 7777, np.float32)
+    arrays = (*case.stored(a, b), bias, y, workspace)
+    given = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
+    library[f"run_{kind}_{case.name}"](*given, n_threads)
+    assert (workspace[size:] == 0xA5).all() and (y[m * n :] == 7777).all(), case.name
+    return y[: m * n].reshape(m, n)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """To the nearest bf16, in float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_products_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> None:
+    """Sums are those of rounded operands but for rounding in float32; and rounding changes a term
+    by 2^-7 of itself at most (and to second order by a little more)."""
+    for case in CASES:
+        a, b, bias = arrays = case.arrays(np.random.default_rng(1))
+        terms = np.abs(a.astype(np.float64)) @ np.abs(b)
+        exact = rounded(a) @ rounded(b) + bias
+        wanted = a.astype(np.float64) @ b + bias
+        for kind in ("fast", "naive"):
+            y = run(library, kind, case, arrays, n_threads)
+            limit = 2.0**-22 * (terms + np.abs(bias)) * (case.size[2] + 4) ** 0.5
+            assert (np.abs(y - exact) <= limit).all(), (kind, case.name)
+            assert (np.abs(y - wanted) <= 1.01 * 2.0**-7 * terms + limit).all(), (kind, case.name)
+
+
+def test_error_of_a_usual_product(library: ctypes.CDLL) -> None:
+    """What docs/design.md states: about 2e-3 of the largest output."""
+    case = next(c for c in CASES if c.packed == "b" and c.size == (40, 33, 1024))
+    a, b, bias = arrays = case.arrays(np.random.default_rng(2))
+    wanted = a.astype(np.float64) @ b + bias
+    error = np.abs(run(library, "fast", case, arrays) - wanted).max() / np.abs(wanted).max()
+    assert 5e-4 < error < 4e-3
+
+
+def test_results_do_not_depend_on_the_number_of_threads(library: ctypes.CDLL) -> None:
+    for case in CASES:
+        arrays = case.arrays(np.random.default_rng(0))
+        results = {run(library, "fast", case, arrays, n).tobytes() for n in (1, 2, 3, 7)}
+        assert len(results) == 1, case.name
+
+
+def test_rounding_is_that_of_ml_dtypes(library: ctypes.CDLL) -> None:
+    """Ties, the largest numbers, infinities; a NaN stays one. Subnormals may count as zero."""
+    upper = np.arange(2**16, dtype=np.uint32) << 16
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    values = (upper[:, None] | lower).view(np.float32).ravel()
+    values = values[(np.abs(values) >= 2.0**-126) | np.isnan(values)]
+    values = np.concatenate([values, np.zeros(-values.size % 33, np.float32)]).reshape(-1, 33)
+    got = np.zeros((len(values), 32), np.uint32)
+    library.run_round_rows(
+        ctypes.c_int64(len(values)), ctypes.c_int64(33),
+        *(ctypes.c_void_p(x.ctypes.data) for x in (np.ascontiguousarray(values), got)),
+    )  # fmt: skip
+    expected = bf16_pairs(values).view(ml_dtypes.bfloat16).astype(np.float32)
+    halves = got[:, :17].copy().view(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(halves, expected)
+    assert not got[:, 17:].any()
+
+
+@pytest.mark.parametrize("packed", ["a", "b"])
+def test_nan_infinity_and_overflow_stay_where_they_belong(
+    library: ctypes.CDLL, packed: str
+) -> None:
+    """As products of the rounded operands; 3.4e38 rounds to infinity."""
+    case = next(c for c in CASES if c.packed == packed and c.size == (12, 65, 33))
+    a, b, bias = case.arrays(np.random.default_rng(0))
+    a[4, 20], a[7, 0], a[9, 32], b[3, 36], b[32, 64] = np.nan, np.inf, 3.4e38, np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        expected = rounded(a) @ rounded(b) + bias
+    for kind in ("fast", "naive"):
+        y = run(library, kind, case, (a, b, bias))
+        assert np.isinf(expected[9, :36]).all() and np.isnan(expected).any()
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+        infinite = np.isinf(expected)
+        np.testing.assert_array_equal(y[infinite], expected[infinite])
+
+
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
+    """A program of its own runs all cases on memory of exactly the size they may touch."""
+    cases = CASES[::2] if march == "native" else CASES[1::6]
+    lines = ["int main(void)\n{\n    float sum = 0;"]
+    for case in cases:
+        m, n, k = case.size
+        a, b = case.stored(np.zeros((m, k), np.float32), np.zeros((k, n), np.float32))
+        workspace = evaluate(gemm.render_gemm(case.spec()).workspace, n_threads=2)
+        sizes = (a.nbytes, b.nbytes, 4 * n, 4 * m * n, workspace)
+        parts = ", ".join(f"calloc(1, {size})" for size in sizes)
+        lines.append(f"    {{\n        void *p[5] = {{{parts}}};")
+        lines.append(f"        run_fast_{case.name}(p[0], p[1], p[2], p[3], p[4], 2);")
+        lines.append(f"        for (int i = 0; i < {m * n}; i++) sum += ((float *)p[3])[i];")
+        lines.append("        for (int i = 0; i < 5; i++) free(p[i]);\n    }")
+    text = "\n".join([translation_unit(cases), *lines, "    return sum != 0;\n}"])
+    program = compile_c(
+        text, tmp_path / "bf16", "-O1", "-g", f"-march={march}", "-fopenmp",
+        "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+    )  # fmt: skip
+    subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+
+
+def test_packed_layout() -> None:
+    b = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
+    packed = gemm.pack_b_bf16(b).view(ml_dtypes.bfloat16).reshape(2, 2, 32, 2).astype(np.float32)
+    assert np.array_equal(packed[0, 0, :, 0], b[0, :32])
+    assert np.array_equal(packed[0, 0, :, 1], b[1, :32])
+    assert np.array_equal(packed[1, 1, :18, 0], b[2, 32:])
+    assert not packed[:, 1, :, 1].any() and not packed[1, :, 18:].any()
+
+
+# ---- matmul_precision ---------------------------------------------------------------------------
+
+
+class Mixed(nn.Module):
+    """Linear layers, 1x1 and other convolutions, products with a weight and of two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.point = nn.Conv2d(13, 40, 1)
+        self.groups = nn.Conv2d(40, 34, 1, groups=2)
+        self.spread = nn.Conv2d(34, 20, 3, padding=1)
+        self.first = nn.Linear(63, 65)
+        self.last = nn.Linear(65, 11)
+
+    def forward(self, x):
+        image = self.spread(self.groups(np.maximum(self.point(x), 0)))
+        rows = np.maximum(self.first(image.reshape(-1, 20, 63)), 0)
+        return self.last(rows) @ np.swapaxes(rows[:, :, :11], 1, 2)
+
+
+def source(program, precision: str, **types: str) -> str:
+    function = fx.compile(program, matmul_precision=precision, **types)
+    return "".join(text for name, text in function.sources.items() if name != "fx_math.h")
+
+
+def test_medium_is_near_float_and_alike_on_all_threads() -> None:
+    model, shape = Mixed(), "f32[B,13,7,9]"
+    near = fx.compile(model, x=shape, matmul_precision="medium", threads=2)
+    assert near.matmul_precision == "medium"
+    one = fx.compile(model, x=shape, matmul_precision="medium", threads=1)
+    for size in (0, 1, 5):
+        x = np.random.default_rng(size).standard_normal((size, 13, 7, 9)).astype(np.float32)
+        expected, got = near.graph_module(x), near(x)
+        assert got.shape == expected.shape and np.array_equal(got, one(x))
+        if size:
+            error = np.abs(got - expected).max() / np.abs(expected).max()
+            assert 1e-4 < error < 2e-2
+
+
+def test_medium_changes_products_of_float32_with_constant_weights_alone() -> None:
+    layer = nn.Linear(8, 8)
+    wide = nn.Linear(8, 8, dtype="f64")
+    near = source(layer, "medium", x="f32[B,8]")
+    assert "multiply_tile_bf16(rows" in near and "Operands are rounded to bf16" in near
+    assert "_bf16(" not in source(layer, "highest", x="f32[B,8]")
+    for program, types in (
+        (wide, {"x": "f64[B,8]"}),
+        (nn.Conv2d(4, 16, 3), {"x": "f32[1,4,9,9]"}),
+        (lambda x, y: x @ y, {"x": "f32[B,8]", "y": "f32[8,8]"}),
+    ):
+        assert source(program, "medium", **types) == source(program, "highest", **types)
+    assert source(layer, "high", x="f32[B,8]") == source(layer, "highest", x="f32[B,8]")
+
+
+def test_saved_folder_of_medium_passes_its_self_test(tmp_path: Path) -> None:
+    function = fx.compile(nn.Linear(40, 30), x="f32[B,40]", matmul_precision="medium")
+    function.save(tmp_path / "out")
+    assert "matmul_precision" in (tmp_path / "out" / "README.txt").read_text()
+    command = ["make", "-C", str(tmp_path / "out"), "test", "ARCH=-march=x86-64"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0 and "OK: 2 of 2" in made.stdout, made.stdout + made.stderr
+
+
+class Tied(nn.Module):
+    """A weight that is used as it is and transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.there(x) @ self.there.weight
+
+
+def test_a_weight_and_its_transpose_are_packed_each() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    agree(Tied(), x)
+    near = fx.compile(Tied(), x="f32[B,8]", matmul_precision="medium")
+    expected = near.graph_module(x)
+    assert np.abs(near(x) - expected).max() < 2e-2 * np.abs(expected).max()
