@@ -10,7 +10,6 @@ from typing import Any
 
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import CProgram, emit
-from fxlite.codegen.cuda.function import CudaFunction
 from fxlite.codegen.examples import Case
 from fxlite.codegen.memory_plan import memory_plan
 from fxlite.codegen.nested import flat_arguments, restructure
@@ -21,6 +20,7 @@ from fxlite.compiler import KernelInfo, register_backend
 from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
 from fxlite.passes.costing.timeline import MemoryTimeline
+from fxlite.paused_gc import paused_gc
 
 #: Called with the name of a step of the work; the step runs inside the context it returns.
 Stage = Callable[[str], AbstractContextManager[Any]]
@@ -44,7 +44,7 @@ class CFunction:
         matmul_precision: str = "highest",
     ) -> None:
         self.graph_module = module
-        with stage("optimize"):
+        with stage("optimize"), paused_gc():
             self.optimized, self.passes = run_passes(
                 module, needed_only=not optimize, keep=templates.claims
             )
@@ -162,8 +162,15 @@ class PythonFunction:
         save_python(self.graph_module, folder, force=force)
 
 
-__all__ = ["CFunction", "CudaFunction", "PythonFunction"]
+def _cuda(module: GraphModule, **options: Any) -> Any:
+    """The CUDA back end, which is imported when it is used."""
+    from fxlite.codegen.cuda.function import CudaFunction
+
+    return CudaFunction(module, **options)
+
+
+__all__ = ["CFunction", "PythonFunction"]
 
 register_backend("c")(CFunction)
-register_backend("cuda")(CudaFunction)
+register_backend("cuda")(_cuda)
 register_backend("python")(PythonFunction)

@@ -157,7 +157,8 @@ def _print_graph(console: Console, module: GraphModule) -> None:
 
 def _compiled(options: argparse.Namespace, module: GraphModule, steps: Steps) -> Any:
     """The compiled function; says what each step of the back end did."""
-    from fxlite.codegen.backends import CFunction, CudaFunction
+    from fxlite.codegen.backends import CFunction
+    from fxlite.codegen.cuda.function import CudaFunction
 
     seconds: dict[str, float] = {}
 

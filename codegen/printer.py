@@ -6,10 +6,8 @@ no needless parentheses, a comment that says what is computed and where that com
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +24,7 @@ from fxlite.codegen.kernel_ir import (
     Stmt,
     Store,
 )
+from fxlite.codegen.text import comment, signature, wrap
 from fxlite.dtypes import DType
 from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
 from fxlite.index import Index, flatten, to_text
@@ -222,9 +221,12 @@ class CPrinter:
 
     def _choice(self, condition: Expr, chosen: Expr, other: Expr) -> str:
         test, text = self.value(condition, _OR + 1), self.value(chosen, 0)
-        guard = chosen.guard if isinstance(chosen, Load) else None
-        if guard is not None and self.value(guard, _OR + 1) == test:  # one choice is enough
-            text = self._unguarded(chosen)
+        if (
+            isinstance(chosen, Load)
+            and chosen.guard is not None
+            and self.value(chosen.guard, _OR + 1) == test
+        ):
+            text = self._unguarded(chosen)  # one choice is enough
         return f"{test} ? {text} : {self.value(other, 0)}"
 
     # -- statements ------------------------------------------------------------------------------
@@ -365,56 +367,6 @@ def _is_small(dtype: DType) -> bool:
 
 def _is_long(value: float) -> bool:
     return value != 0 and not 1e-4 <= abs(value) < 1e7
-
-
-_BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
-
-
-_NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
-
-
-def wrap(line: str, width: int = 100) -> list[str]:
-    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses and
-    brackets are open."""
-    if line.lstrip().startswith(("#", "//")):
-        return [line]
-    result: list[str] = []
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    while len(line) > width:
-        depths = list(itertools.accumulate(_NESTING.get(c, 0) for c in line))
-        places = [m.start() for m in _BREAK.finditer(line, len(indent) + 4, width)]
-        if not places:
-            break
-        later = [p for p in places if p >= (2 * len(indent) + width) // 3] or places
-        place = min(later, key=lambda p: (depths[p], line[p - 1] not in ",=", -p))
-        result.append(line[:place])
-        line = indent + line[place + 1 :]
-    return [*result, line]
-
-
-def comment(text: str) -> str:
-    """A C comment block, its lines folded at 100 columns."""
-    lines: list[str] = []
-    for line in text.replace("*/", "* /").splitlines() or [""]:
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += textwrap.wrap(line, 94, subsequent_indent=indent, break_long_words=False) or [""]
-    return "\n * ".join(lines).replace(" * \n", " *\n").join(("/* ", " */"))
-
-
-def signature(name: str, parameters: Sequence[str], result: str = "static void") -> list[str]:
-    """Function head, wrapped at 100 columns."""
-    head = f"{result} {name}("
-    one = head + ", ".join(parameters) + ") {"
-    if len(one) <= 100:
-        return [one]
-    lines, current = [], head
-    for position, part in enumerate(parameters):
-        piece = part + (", " if position < len(parameters) - 1 else ") {")
-        if len(current) + len(piece) > 100:
-            lines.append(current.rstrip())
-            current = " " * 4
-        current += piece
-    return [*lines, current]
 
 
 def kernel_text(kernel: Kernel) -> str:

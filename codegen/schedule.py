@@ -209,11 +209,11 @@ class Nest:
         self.bound = bound if bound is not None else {}
         self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
         self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
+        self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
         self.lanes = lanes
 
-    def level(self, value: Expr) -> int:
-        """Number of loops a value needs around it."""
-        free = expr.free_variables(value)
+    def level(self, free: frozenset[Var]) -> int:
+        """Number of loops that a value with these variables needs around it."""
         return max((d for d, v in enumerate(self.order, 1) if v in free), default=0)
 
     def bind(self, value: Expr) -> Expr:
@@ -222,15 +222,24 @@ class Nest:
         uses = _use_counts(value)
         chosen = _loads_in_choices(value)
         rewritten: dict[int, Expr] = {}
+        free: dict[int, frozenset[Var]] = {}  # of every part, so that each is walked once
+        expr.free_variables(value, free)
         here = len(self.order)
         for node in _outside_reductions(value):
             if id(node) in self.bound:
                 rewritten[id(node)] = self.bound[id(node)]
                 continue
-            level = self.level(node)
+            level = self.level(free[id(node)])
             if isinstance(node, Reduction):
                 rewritten[id(node)] = self._reduce(node, level)
                 continue
+            check = _check_key(node)
+            same = self.checks.get(check) if check else None
+            if same is not None and id(same) in self.bound:  # checked already, for another reader
+                rewritten[id(node)] = self.bound[id(same)]
+                continue
+            if check:
+                self.checks[check] = node
             new = expr.with_label(_rebuild(node, rewritten), node.label)
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
                 local = Local(node.dtype, f"_t{next(_locals)}")
@@ -268,6 +277,7 @@ class Nest:
             [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
             self.lanes,
         )  # fmt: skip
+        inner.checks = self.checks
         body = inner.bind(node.body)
         computed = node.body.dtype.compute
         if node.kind in ("argmax", "argmin"):
@@ -311,6 +321,18 @@ class Nest:
 
 
 _locals = itertools.count()
+
+
+def _check_key(node: Expr) -> tuple[object, ...] | None:
+    """What tells whether two checked indices are one: None for what is not a plain one."""
+    if not isinstance(node, CheckedIndex):
+        return None
+    operand = node.operand
+    if isinstance(operand, IndexValue):
+        return (operand.index, node.extent, node.where)
+    if isinstance(operand, Load) and operand.guard is None:
+        return (operand.buffer, operand.index, node.extent, node.where)
+    return None
 
 
 def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:

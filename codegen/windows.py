@@ -1,4 +1,5 @@
-"""Loops of a reduction over small windows (pooling), a row of results at a time.
+"""Loops of a reduction whose elements lie side by side for neighbouring results, a row of results
+at a time: pooling over small windows, and sums over any axis but the last.
 
 In: the expression of a lowered group over its space. Out: statements in which each element of the
 window is one loop along the row, ``y[k] = max(y[k], x[2*k + s - 1])``, which a compiler turns into
@@ -18,7 +19,7 @@ from fxlite.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, Mult
 from fxlite.index import Index, Var, extremum, flatten
 
 MOST_ELEMENTS = 64
-"""Elements of a window; a larger one is a reduction for SIMD accumulators."""
+"""Elements of a window whose neighbour in the row does not lie next to it."""
 MOST_COLUMNS = 11
 """Columns of a window: each is printed as a loop of its own."""
 MOST_STEP = 4
@@ -27,12 +28,15 @@ MOST_STEP = 4
 
 @dataclass(frozen=True)
 class _Window:
-    """A reduction of ``body`` over ``rows`` and ``column``, for those elements inside the image:
-    where ``row_conditions`` hold and each of ``bounds``, an index in the row's variable, is not
+    """A reduction of ``body`` over ``rows`` (loops) and ``column`` (one loop along the row for each
+    value; None if there is nothing to gain), for those elements inside the image: where
+    ``row_conditions`` hold and each of ``bounds``, an index in the row's variable, is not
     negative."""
 
     reduction: Reduction
     body: Expr
+    rows: tuple[Var, ...]
+    column: Var | None
     row_conditions: tuple[Expr, ...]
     bounds: tuple[Index, ...]
 
@@ -56,8 +60,8 @@ def window_rows(
     total = Load(output.dtype, output.name, store)
     start = For(along, (Store(output.name, store, neutral(reduction.kind, output.dtype)),), "simd")
     columns: list[Stmt] = []
-    for column in range(reduction.variables[-1].extent.constant or 0):
-        env = {reduction.variables[-1]: Index.of(column)}
+    for number in range(1 if window.column is None else window.column.extent.constant or 0):
+        env = {} if window.column is None else {window.column: Index.of(number)}
         first, count = _range(along, [b.substitute(env) for b in window.bounds])
         if count.constant is not None and count.constant <= 0:
             continue  # outside of the image for every element of the row
@@ -70,7 +74,7 @@ def window_rows(
     body_of_row: list[Stmt] = columns
     if window.row_conditions:
         body_of_row = [If(expr.both(*window.row_conditions), tuple(columns))]
-    for variable in reversed(reduction.variables[:-1]):
+    for variable in reversed(window.rows):
         body_of_row = [For(variable, tuple(body_of_row))]
     statements: list[Stmt] = [start, *body_of_row]
     if value is not reduction:
@@ -88,31 +92,31 @@ def _window(value: Expr, along: Var, shapes: dict[str, MultiIndex]) -> _Window |
     if len(reductions) != 1:
         return None
     (reduction,) = reductions
-    extents = [v.extent.constant for v in reduction.variables]
-    if None in extents or not 2 <= math.prod(e or 0 for e in extents) <= MOST_ELEMENTS:
-        return None
-    if (extents[-1] or 0) > MOST_COLUMNS or reduction.kind not in ("max", "min", "sum", "prod"):
+    if reduction.kind not in ("max", "min", "sum", "prod"):
         return None
     body, conditions = _split(reduction)
     if any(isinstance(n, (CheckedIndex, Reduction)) for n in expr.walk(body)):
         return None
     if any(isinstance(n, Load) and n.guard is not None for n in expr.walk(body)):
         return None
-    if not _is_along(body, along, shapes):
+    sizes = [v.extent.constant or 0 for v in reduction.variables]
+    small = 2 <= math.prod(sizes) <= MOST_ELEMENTS and sizes[-1] <= MOST_COLUMNS
+    if not _is_along(body, along, shapes, MOST_STEP if small else 1):
         return None
-    column = reduction.variables[-1]
-    rows: list[Expr] = []
+    column = reduction.variables[-1] if small else None
+    rows = reduction.variables[:-1] if small else reduction.variables
+    row_conditions: list[Expr] = []
     bounds: list[Index] = []
     for condition in conditions:
         if not expr.free_variables(condition) & {along, column}:
-            rows.append(condition)
+            row_conditions.append(condition)
             continue
         bound = _not_negative(condition)
         step = None if bound is None else bound.coefficient(along)
         if bound is None or step is None or step.constant in (None, 0):
             return None
         bounds.append(bound)
-    return _Window(reduction, body, tuple(rows), tuple(bounds))
+    return _Window(reduction, body, rows, column, tuple(row_conditions), tuple(bounds))
 
 
 def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
@@ -145,15 +149,13 @@ def _conjuncts(condition: Expr) -> list[Expr]:
     return [condition]
 
 
-def _is_along(body: Expr, along: Var, shapes: dict[str, MultiIndex]) -> bool:
-    """Whether neighbours along the row read places that are not far apart."""
+def _is_along(body: Expr, along: Var, shapes: dict[str, MultiIndex], most: int) -> bool:
+    """Whether neighbours along the row read places that are at most so far apart."""
     loads = [n for n in expr.walk(body) if isinstance(n, Load)]
     steps = [flatten(n.index, shapes[n.buffer]).coefficient(along) for n in loads]
     constants = [None if s is None else s.constant for s in steps]
     return (
-        bool(loads)
-        and all(c is not None and 0 <= c <= MOST_STEP for c in constants)
-        and any(constants)
+        bool(loads) and all(c is not None and 0 <= c <= most for c in constants) and any(constants)
     )
 
 

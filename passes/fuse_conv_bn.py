@@ -117,7 +117,8 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
             return None
         return np.asarray(gm.get_attribute(node.target)).astype(np.float64)
 
-    weight, bias = value(layers["weight"]), value(layers.get("bias"))
+    weight = np.asarray(gm.get_attribute(layers["weight"].target))
+    bias = value(layers.get("bias"))
     mean, variance = value(ours["running_mean"]), value(ours["running_var"])
     scale = 1.0 / np.sqrt(variance + ours.get("eps", norm.target._defaults["eps"]))
     if ours.get("weight") is not None:
@@ -127,14 +128,13 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
         shift = shift + value(ours["bias"])
     groups = layers.get("groups", 1)
     new_weight = scale_output_channels(layer.target.name, weight, scale, groups)
-    dtype = np.asarray(gm.get_attribute(layers["weight"].target)).dtype
     weight_path = layers["weight"].target
     bias_node = layers.get("bias")
     bias_path = bias_node.target if bias_node else weight_path.rpartition(".")[0] + ".bias"
     graph = gm.graph
     with graph.inserting_before(layer), graph.with_origin(layer):
-        weight_node = _store(gm, layers["weight"], weight_path, new_weight.astype(dtype), readers)
-        bias_new = _store(gm, bias_node, bias_path.lstrip("."), shift.astype(dtype), readers)
+        weight_node = _store(gm, layers["weight"], weight_path, new_weight, readers)
+        bias_new = _store(gm, bias_node, bias_path.lstrip("."), shift.astype(weight.dtype), readers)
     layer.args = (layer.args[0], weight_node, bias_new, *layer.args[3:])
     norm.replace_all_uses_with(layer)
     graph.erase_node(norm)
@@ -144,14 +144,20 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
 
 
 def scale_output_channels(op: str, weight: Any, scale: Any, groups: int) -> Any:
-    """``weight`` with each output channel multiplied by its ``scale``. A transposed convolution
-    stores (in, out / groups, ...), the others (out, ...)."""
+    """``weight`` with each output channel multiplied by its ``scale``, rounded to its dtype. A
+    transposed convolution stores (in, out / groups, ...), the others (out, ...)."""
     if not op.startswith("conv_transpose"):
-        return weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+        return _product(weight, scale.reshape(-1, *[1] * (weight.ndim - 1)))
     inside, outside = weight.shape[:2]
     grouped = weight.reshape(groups, inside // groups, *weight.shape[1:])
     factor = scale.reshape(groups, 1, outside, *[1] * (weight.ndim - 2))
-    return (grouped * factor).reshape(weight.shape)
+    return _product(grouped, factor).reshape(weight.shape)
+
+
+def _product(weight: Any, factor: Any) -> Any:
+    """``weight * factor`` in float64, of which no more than a buffer's worth is in memory."""
+    rounded = np.empty(weight.shape, weight.dtype)
+    return np.multiply(weight, factor, out=rounded, dtype=np.float64, casting="unsafe")
 
 
 def _store(gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]) -> Node:

@@ -114,6 +114,33 @@ def check_profile_and_fuse(output: str) -> None:
     assert len(re.findall(r"^05_profile_and_fuse.py:\d+: \d+ µs$", output, re.M)) > 2
 
 
+def check_from_numpy_to_fast_c(output: str) -> None:
+    assert "batch_norm" not in output and "k1_conv2: conv2d -> add -> relu\n" in output
+    assert " * 3x3, 32 -> 32 channels; Winograd's F(4x4, 3x3): 36 products for 16 pixels" in output
+    line = 1 + source("06_from_numpy_to_fast_c").index(
+        "        return F.relu(self.bn2(self.conv2(y)) + x)"
+    )
+    assert f" * conv2 (Conv2d), 06_from_numpy_to_fast_c.py:{line}\n" in output
+    quoted = re.search(r"^ *fx_maximum_f32\((.*)\n(.*)$", output, re.M)
+    assert quoted is not None, "the epilogue of the second convolution"
+    assert "conv2_bias[k]" in quoted[1] and "x[((n*32 + k)*28 + oh)*28 + ow], 0.0f);" in quoted[2]
+    for title, reason in (
+        ("3×3, stride 2", "Not Winograd's convolution: that is for stride 1"),
+        ("1×1", "weight [k, c] @ x [c, h * w]."),
+        ("depthwise", "each of 32 channels by itself"),
+        ("first layer", "3x3, 3 -> 32 channels; tiles of"),
+    ):
+        assert reason in output.split(f"--- {title}\n")[1].split("*/")[0]
+    assert "\n4 linear, 0 softmax\n1 attention\n" in output
+    assert "* T queries and T keys of 16, values of 16; tiles of TILE_ROWS queries," in output
+    growth = re.search(r"^workspace grows (\S+) times where T doubles$", output, re.M)
+    assert growth is not None and float(growth[1]) < 2.5, "no matrix [T,T]"
+    assert re.search(r"^k2_permute_4 +slice.* (compute|memory|cache) ", output, re.M)
+    assert "\nbitwise equal: True\n" in output
+    assert " highest differs from NumPy by less than 1e-4\n" in output
+    assert "'block.c', 'block.h'" in output
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -125,6 +152,7 @@ CHECKS = {
     "03_when_a_pass_does_not_fire": check_when_a_pass_does_not_fire,
     "04_shapes_and_costs": check_shapes_and_costs,
     "05_profile_and_fuse": check_profile_and_fuse,
+    "06_from_numpy_to_fast_c": check_from_numpy_to_fast_c,
 }
 
 

@@ -42,8 +42,8 @@ fn = fx.compile(gm)
 
 # %% [markdown]
 # # 2. What the passes did
-# `optimized` is the graph that was emitted. The batch normalizations are gone: they are a factor and
-# a term for each channel, and `fuse_conv_bn` put both into the convolutions' weights.
+# `optimized` is the graph that was emitted. The batch normalizations are gone: they are a factor
+# and a term for each channel, and `fuse_conv_bn` put both into the convolutions' weights.
 
 # %%
 print(fn.optimized)
@@ -52,15 +52,15 @@ for kernel in fn.kernels:
 
 # %% [markdown]
 # # 3. Reading the source from below
-# A file ends with the function to call. It says where each weight lies and each value, and then it is
-# one line for each kernel: what it reads, what it writes, and the type of what it makes.
+# A file ends with the function to call. It says where each weight lies and each value, and then
+# it is one line for each kernel: what it reads, what it writes, and the type of what it makes.
 
 
 # %%
 def run_function(fn):
-    """The last function of the source, from where the first kernel is called."""
+    """The last function of the source, which calls the kernels."""
     source = next(text for name, text in fn.sources.items() if name.endswith(".c"))
-    return source[source.rindex("error->code = 0;") :]
+    return source[source.rindex("\nint ") :].strip()
 
 
 def heading(fn, number):
@@ -74,9 +74,9 @@ print(run_function(fn))
 print(heading(fn, 1))
 
 # %% [markdown]
-# The second kernel computes three nodes of the graph: convolution, sum and relu. The sum and the relu
-# are its *epilogue*: they are applied to a finished tile while it is in the cache, so that the
-# convolution's own result is never in memory. Here is that place:
+# The second kernel computes three nodes of the graph: convolution, sum and relu. The sum and the
+# relu are its *epilogue*: they are applied to a finished tile while it is in the cache, so that
+# the convolution's own result is never in memory. Here is that place:
 
 # %%
 source = fn.sources["res_net_block.c"]
@@ -87,8 +87,8 @@ print("\n".join(line[20:] for line in lines[place - 3 : place + 2]))
 # %% [markdown]
 # # 4. Why this plan?
 # The comment names it: Winograd's algorithm, which computes 4×4 output pixels by 36 products per
-# pair of channels where the definition has 144. It is right for a 3×3 kernel of stride 1 between many
-# channels. Others get other plans; each heading says which, and what spoke for it.
+# pair of channels where the definition has 144. It is right for a 3×3 kernel of stride 1 between
+# many channels. Others get other plans; each heading says which, and what spoke for it.
 
 # %%
 for title, layer, size in [
@@ -177,8 +177,8 @@ print(f"workspace grows {memory[2048] / memory[1024]:.1f} times where T doubles"
 print(heading(fn, len(fn.kernels) - 1))
 
 # %% [markdown]
-# That inner loop is the same for every product and convolution of a file. It stands at the top, once,
-# with what else the kernels call. What they do not call is left out.
+# That inner loop is the same for every product and convolution of a file. It stands at the top,
+# once, with what else the kernels call. What they do not call is left out.
 
 # %%
 helpers = re.findall(r"^/\* -+ (.*?) -+ \*/$", next(iter(fn.sources.values())), re.M)
@@ -218,8 +218,8 @@ for precision in ("highest", "high", "medium"):
 
 # %% [markdown]
 # # 9. To another machine
-# A saved folder needs a C compiler and make, no Python. Vector instructions are chosen when the C is
-# compiled, so one source serves all: `make` alone is for the machine at hand, and `ARCH` names
+# A saved folder needs a C compiler and make, no Python. Vector instructions are chosen when the C
+# is compiled, so one source serves all: `make` alone is for the machine at hand, and `ARCH` names
 # another. The test runs the model on stored inputs and compares with stored outputs.
 
 # %%

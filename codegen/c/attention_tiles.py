@@ -69,7 +69,9 @@ class Tiles:
         spec = self.spec
         return (
             f"{spec.rows} queries and {spec.keys} keys of {spec.features}, values of "
-            f"{spec.columns}; tiles of TILE_ROWS queries,\nblocks of {self.block} keys."
+            f"{spec.columns}; tiles of TILE_ROWS queries,\n"
+            f"blocks of {self.block} keys, which stay in the second-level cache.\n"
+            "From block to block sums are rescaled to the highest score so far."
         )
 
     def schedule(self) -> str:
@@ -87,6 +89,7 @@ class Tiles:
             first = add(operand.pointer, operand.offset)
             out.put(f"const {spec.ctype} *const {name} = {first};")
         start = f"({spec.ctype} *)workspace + {multiply('this_thread()', self.share)}"
+        out.put("/* This thread's part of the workspace. */")
         for name, size in self.parts:
             out.put(f"{spec.ctype} *const {name} = {start};")
             start = add(name, size)

@@ -61,7 +61,7 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> No
     name = program.name
     for file, text in program.sources.items():
         (folder / file).write_text(text)
-    (folder / f"{name}_weights.bin").write_bytes(program.weights)
+    (folder / f"{name}_weights.bin").write_bytes(program.weights.data)
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)

@@ -4,7 +4,7 @@
         oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
 
 In goes a `ConvSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for that
-node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are four
+node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are five
 plans, chosen by `plan_of`:
 
 - "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
@@ -13,10 +13,13 @@ plans, chosen by `plan_of`:
   are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
   turned round before the epilogue, which runs along output rows;
 - "pixels": a tile is up to 4 output channels times 4 rows of a vector of pixels; for few output
-  channels per group, above all depthwise convolutions.
+  channels per group, and for few products per output, as in the first layer of a network;
+- "depthwise": a small kernel for each channel by itself; a tile is up to 8 rows of a vector of
+  pixels, read in place; see `depthwise_tile.py`.
 
-A padded image is first copied into the workspace with its zeros. One-dimensional convolutions come
-with a height of 1. The function's own variables are listed in `RESERVED`.
+For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
+One-dimensional convolutions come with a height of 1. The function's own variables are listed in
+`RESERVED`.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ RESERVED = gemm.RESERVED | frozenset(
     for line in (
         "n group pixel_0 row_block plane block row_4 c r s o p oh ow ow_0 i_0 j_0 run k i j",
         "out_h out_w padded_h pitch tap padded image weights sums turned channels pixels tiles",
-        "first count from to first_oh first_ow",
+        "first count from to first_oh first_ow copy",
         "tiles_down tiles_across across group_rows groups_across block_rows point_step points",
         "zeros row_0 rest rows chunk left tile top column_0 pixel row column inside columns row_1",
         "tile_1 down width products square parts part start p ow_0 oh_0 pixels_here",
@@ -75,8 +78,9 @@ def render_conv(spec: ConvSpec) -> Rendered:
     m = winograd_tile(spec)
     if m:
         return render_winograd(spec, m)
-    printers = {"channels": Channels, "pixels": Pixels, "depthwise": Depthwise}
-    return printers[plan](spec).render()
+    if plan == "depthwise":
+        return Depthwise(spec).render()
+    return Channels(spec).render() if plan == "channels" else Pixels(spec).render()
 
 
 def _render_product(spec: ConvSpec) -> Rendered:

@@ -22,7 +22,7 @@ def _why_direct(spec: ConvSpec) -> str:
     if (*spec.stride, *spec.dilation, spec.groups) != (1, 1, 1, 1, 1):
         return "Not Winograd's convolution: that is for stride 1, dilation 1 and one group."
     few = min(spec.c, spec.k) < WINOGRAD_CHANNELS
-    reason = f"there are less than {WINOGRAD_CHANNELS} channels" if few else "the image is small"
+    reason = f"there are fewer than {WINOGRAD_CHANNELS} channels" if few else "the image is small"
     return f"Not Winograd's convolution, whose transforms would cost too much: {reason}."
 
 

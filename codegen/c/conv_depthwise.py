@@ -22,7 +22,8 @@ class Depthwise(Direct):
         lanes = 64 // ITEM_BYTES[self.ctype]
         height, width = self.out_h, self.out_w
         self.tile_rows = tile_rows(height)
-        # A vector may start `left` pixels before a row, and end so far behind the last one.
+        # How far before an image the first vector of its first row starts, and how far behind it
+        # the last vector of the last row ends.
         self.before = spec.padding[1]
         self.after = max(lanes * spec.stride[1] + spec.s, spec.padding[3] + spec.stride[1])
         sums = add(multiply(str(self.tile_rows), atom(width)), str(2 * lanes))
@@ -53,26 +54,24 @@ class Depthwise(Direct):
     def convolve(self, sums: str, size: str) -> None:
         """The loop over images of one channel, and over tiles of rows."""
         spec, out, rows = self.spec, self.out, self.tile_rows
-        thread = f" + this_thread() * ({size})" if self.threads else ""
+        thread = f" + this_thread() * {atom(size)}" if self.threads else ""
         out.put(f"{self.ctype} *const sums = ({self.ctype} *)workspace{thread};")
         out.put(f"{self.ctype} *const copy = sums + {atom(sums)};")
         loops = [("n", spec.n), ("k", str(spec.k))]
         with out.loops(loops, self.pragma("omp for", 2)):
             plane = multiply(spec.h, spec.w)
-            count, start = (
-                multiply(spec.n, str(spec.c), plane),
-                f"(n * {spec.c} + k) * {atom(plane)}",
-            )
+            count = multiply(spec.n, str(spec.c), plane)
+            start = multiply(f"(n * {spec.c} + k)", plane)
             out.put(f"const {self.ctype} *const image = readable_image_{self.ctype}(")
             out.put(f"    {spec.x}, {count}, {start}, {plane}, {self.before}, {self.after}, copy);")
             with out.block(f"for (int64_t oh_0 = 0; oh_0 < {self.out_h}; oh_0 += {rows})"):
                 down, across = spec.stride
-                top = f"{multiply('oh_0', str(down))} - {spec.padding[0]}"
+                above, before = (f" - {p}" if p else "" for p in spec.padding[:2])
+                top, left = f"{multiply('oh_0', str(down))}{above}", before.replace(" ", "") or "0"
                 kernel = f"{rows}, {spec.r}, {spec.s}, {down}, {across}"
                 out.put(
                     f"sum_depthwise_rows_{self.ctype}({kernel}, image, {spec.h}, {spec.w}, "
-                    f"{top}, -{spec.padding[1]}, "
-                    f"{spec.weight} + k * {spec.r * spec.s}, {self.out_w}, sums);"
+                    f"{top}, {left}, {spec.weight} + k * {spec.r * spec.s}, {self.out_w}, sums);"
                 )
                 self.finish()
 
@@ -96,7 +95,7 @@ class Depthwise(Direct):
 
 
 def tile_rows(out_h: str) -> int:
-    """Output rows of a tile: as many as waste fewest of the last tile's."""
+    """Output rows of a tile: so that all tiles together read few rows, two of them twice each."""
     if not out_h.isdecimal():
         return 4
     height = int(out_h)

@@ -62,8 +62,9 @@ class Pixels(Direct):
             out.depth -= 1
             out.put("}")
         place = f"4 rows x {SEGMENT}" if self.mode == "rows" else f"{SEGMENT}"
+        groups = f" in {spec.groups} groups" if self.grouped else ""
         note = (
-            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels in {spec.groups} groups; tiles of"
+            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{groups}; tiles of"
             f" {outputs_per_tile(spec)} output channels x {place} pixels."
         )
         extra = ("workspace", "n_threads") if self.threads else ("workspace",)

@@ -3,8 +3,8 @@
 A tile is up to 8 output rows of one vector of pixels. Each input row under it is loaded once per
 column of the kernel and used for all rows of the tile it belongs to, so a 3x3 kernel needs a load
 for about three multiply-adds. The image is read in place: lanes left and right of it are masked,
-rows above and below it are left out. On a Zen 4 core, in its first-level cache, a tile of 8 rows
-runs at about 90 % of the peak.
+rows above and below it are left out. Measured on a Zen 4 core, tiles of 7 and 8 rows of images of
+7x7 to 112x112 pixels run at 70 to 78 % of the peak; with bias, relu6 and the stores, at 35 to 50 %.
 """
 
 from __future__ import annotations

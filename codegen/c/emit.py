@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 
 from fxlite.codegen.c import templates
@@ -20,14 +21,16 @@ from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
 from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.header import about, header_text
 from fxlite.codegen.c.needed import needed
+from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
 from fxlite.codegen.c.recurrence import RECURRENCE_PREAMBLE
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
 from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import PARALLEL_DEFINITION, comment, signature, storage_type, wrap
+from fxlite.codegen.printer import PARALLEL_DEFINITION, storage_type
 from fxlite.codegen.program import Program, plan
 from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, DimText, Entry
+from fxlite.codegen.text import comment, signature, wrap
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index, to_text
@@ -84,7 +87,7 @@ def emit(
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
     outputs = tuple(printed.outputs)
     return CProgram(
-        prefix, sources, blob.data, entry, program, tuple(calls), outputs, printed.functions(),
+        prefix, sources, blob.data, entry, program, tuple(calls), outputs, printed.functions,
         profile, matmul_precision,
     )  # fmt: skip
 
@@ -149,8 +152,7 @@ class _Source:
         head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', ""]
         if self.profile:
             head.insert(2, "#include <time.h>")
-        functions = self.functions()
-        return self._header(), "\n".join([*head, prelude(functions), functions])
+        return self._header(), "\n".join([*head, prelude(self.functions), self.functions])
 
     # -- header --------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
@@ -185,6 +187,7 @@ class _Source:
         return f"int64_t {self.name}_workspace_bytes({dims}int n_threads)"
 
     # -- source --------------------------------------------------------------------------------
+    @cached_property
     def functions(self) -> str:
         """The kernels, the memory layout and the run function."""
         text: list[str] = []
@@ -259,7 +262,8 @@ class _Source:
         return [self._workspace_signature() + " {", *body, "}"]
 
     def _run(self) -> list[str]:
-        program, lines = self.program, []
+        program = self.program
+        lines = ["    error->code = 0;", "    if (!processor_fits()) return error->code = 3;"]
         if self._count > 1:
             lines += self._call_layout()
             lines.append("    unsigned char *const arena = workspace;")
@@ -275,7 +279,6 @@ class _Source:
         for node, source in program.stored.items():
             name, ctype = buffer_name(node), storage_type(node.type.dtype)
             lines += wrap(f"    const {ctype} *const {name} = {buffer_name(source)};")
-        lines.append("    error->code = 0;")
         if self.profile:
             lines.append("    fx_ticks[0] = fx_nanoseconds();")
         for number, call in enumerate(self.calls):
@@ -327,5 +330,5 @@ def prelude(functions: str) -> str:
     """What the functions of a program need before them: includes, and what they call."""
     head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
             '#include "fx_math.h"', ""]  # fmt: skip
-    library = "\n".join([C_HELPERS, PARALLEL_DEFINITION, *_PREAMBLES])
+    library = "\n".join([C_HELPERS, PROCESSOR_DEFINITION, PARALLEL_DEFINITION, *_PREAMBLES])
     return "\n".join([*head, needed(library, functions).rstrip("\n"), ""])

@@ -156,14 +156,16 @@ class _Gemm:
         """The function, which begins with how it computes the product."""
         spec, reasons = self.spec, []
         if isinstance(spec.b, PackedOperand):
-            reasons.append(f"B is packed, in panels of {self.width} columns.")
+            reasons.append(f"The weight is packed, in panels of {self.width} columns.")
         elif self.packs_b:
-            reasons.append(f"Threads pack B, a panel of {self.width} columns at a time.")
+            reasons.append(
+                f"Threads pack the right operand, a panel of {self.width} columns at a time."
+            )
         else:
-            reasons.append("B is read in place, once or twice.")
+            reasons.append("The right operand is read in place, once or twice.")
         if spec.prologue_a is None and self.copies_a and not spec.bf16:
-            near = "A's rows are copied first: their elements are not adjacent."
-            far = "A's rows are copied first: at multiples of 4 KiB they share a set of the cache."
+            near = "Rows of the left operand are copied first: their elements are not adjacent."
+            far = "Left rows are copied first: 4 KiB or a multiple apart they share a cache set."
             reasons.append(far if spec.a.col_stride == "1" else near)
         return _function(spec, body, workspace, extra, "\n".join(reasons))
 

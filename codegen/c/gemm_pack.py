@@ -240,7 +240,7 @@ TILE_FUNCTION static void multiply_low_tile_T(
 
 /* target[j][i] = source[i][j] for `rows` x `columns` values: whole squares of one vector's lanes by
  * log2(lanes) rounds of interleaving row i with row i + lanes/2, the rest one by one. */
-__attribute__((unused)) static void copy_transposed_T(
+TILE_FUNCTION static void copy_transposed_T(
     int64_t rows, int64_t columns, const T *source, int64_t source_row,
     T *restrict target, int64_t target_row)
 {

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from fxlite.codegen.printer import comment, wrap
+from fxlite.codegen.text import comment, wrap
 
 WIDTH = 100
-"""Columns of emitted C; longer lines are folded where the text allows."""
+"""Columns of emitted C."""
 
 
 def atom(expression: str) -> str:
@@ -66,21 +66,6 @@ def mentions(text: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
-def _fold(line: str) -> Iterator[str]:
-    """The line in pieces of at most WIDTH columns."""
-    if not line.lstrip().startswith("#pragma"):
-        yield from wrap(line, WIDTH)
-        return
-    indent = " " * (len(line) - len(line.lstrip()) + 8)
-    while len(line) > WIDTH:
-        ends = [m.start() + 1 for m in re.finditer(r"\) (?=if )|, ", line[: WIDTH - 2])]
-        if not ends:
-            break
-        head, line = line[: ends[-1]].rstrip(), indent + line[ends[-1] :].lstrip()
-        yield f"{head} \\"
-    yield line
-
-
 class Lines:
     """Lines of C under construction, with the current depth of indentation."""
 
@@ -91,7 +76,7 @@ class Lines:
     def put(self, text: str) -> None:
         """Add text, one or more lines, at the current depth."""
         for line in text.splitlines():
-            self.lines += _fold("    " * self.depth + line) if line else [""]
+            self.lines += wrap("    " * self.depth + line) if line else [""]
 
     @contextmanager
     def block(self, head: str = "") -> Iterator[None]:

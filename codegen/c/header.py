@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import comment
 from fxlite.codegen.program import Program
+from fxlite.codegen.text import comment
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 
@@ -31,7 +31,8 @@ def header_text(
         comment(about(name, program)), f"#ifndef {guard}", f"#define {guard}", "",
         "#include <stdint.h>", "", "#ifndef FX_ERROR_DEFINED", "#define FX_ERROR_DEFINED",
         "/* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for",
-        "   an axis of `limit` elements, at the place number `where`), 2 out of memory. */",
+        "   an axis of `limit` elements, at the place number `where`), 2 out of memory, 3 the",
+        "   processor lacks instructions that the code was compiled for. */",
         "typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;",
         "#endif", "", *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
         *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",

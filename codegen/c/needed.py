@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fxlite.codegen.text import wrap
+
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TITLE = re.compile(r"/\* -{4}")
@@ -40,7 +42,7 @@ def needed(library: str, users: str) -> str:
                 kept.append(definition)
             wanted = wanted and not _TITLE.match(definition)
         elif not words.isdisjoint(names):
-            kept.append(_UNUSED.sub("", definition))
+            kept.append(_folded(_UNUSED.sub("", definition)))
             words |= _words(definition)
             wanted = True
     return "".join(f"{definition}\n\n" for definition in reversed(kept))
@@ -59,6 +61,15 @@ def _definitions(library: str) -> Iterator[str]:
         elif lines:
             yield "\n".join(lines)
             lines = []
+
+
+def _folded(definition: str) -> str:
+    """With lines of at most 100 columns: names of types make some longer. Macros are left alone."""
+    lines: list[str] = []
+    for line in definition.splitlines():
+        in_macro = bool(lines) and lines[-1].endswith("\\")
+        lines += [line] if in_macro else wrap(line)
+    return "\n".join(lines)
 
 
 def _names(definition: str) -> set[str]:

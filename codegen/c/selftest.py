@@ -12,8 +12,9 @@ from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.examples import Case
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import signature, storage_type
+from fxlite.codegen.printer import storage_type
 from fxlite.codegen.runtime.abi import C_HELPERS
+from fxlite.codegen.text import signature
 from fxlite.graph import Node
 
 #: How far an output may be from NumPy's, as a part of the largest value NumPy computed: sums are

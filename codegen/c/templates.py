@@ -45,7 +45,6 @@ from fxlite.codegen.contraction import (
     named,
     strides,
 )
-from fxlite.codegen.evaluate import Evaluator
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import (
     Contraction,
@@ -176,37 +175,22 @@ def _packed_matrix(
 ) -> PackedWeight:
     """The [K, N] matrix that a load of a weight reads, in panels; for ``bf16`` of pairs."""
     depth, columns = k.extent.constant, n.extent.constant
-    if depth is None or columns is None:
-        raise CodegenError("a packed weight needs known sizes")
-    sizes = depth, columns
+    offset, *steps = (i.constant for i in strides(load, buffer, k, n, {}))
+    if depth is None or columns is None or offset is None or None in steps:
+        raise CodegenError(f"a packed weight needs known sizes, and {weight.name} has not")
 
     def fill(packed: Array) -> None:
-        matrix = _matrix(load, buffer, (k, n), sizes, array)
+        flat = np.ascontiguousarray(array).reshape(-1)[offset:]
+        apart = [(step or 0) * flat.itemsize for step in steps]
+        matrix = np.lib.stride_tricks.as_strided(flat, (depth, columns), apart, writeable=False)
         if bf16:
             packed[:] = pack_b_bf16(matrix)
         else:
             pack_b(matrix, packed)
 
-    names = {k: named("k", k), n: named("n", n)}
-    index = [repr(i.substitute(names)) for i in load.index]
     dtype = np.dtype(np.uint32) if bf16 else array.dtype
     size = packed_size(-(-depth // 2) if bf16 else depth, columns, dtype.itemsize)
-    return PackedWeight((weight, *sizes, bf16, *index), dtype, size, fill)
-
-
-def _matrix(
-    load: Load, buffer: Buffer, axes: tuple[Var, Var], sizes: tuple[int, int], weight: Array
-) -> Array:
-    """The matrix that a load of a weight reads; a view where rows and columns have strides."""
-    try:
-        offset, *steps = (i.constant or 0 for i in strides(load, buffer, *axes, {}))
-    except CodegenError:
-        env = dict(zip((v.name for v in axes), np.ogrid[: sizes[0], : sizes[1]]))
-        found = Evaluator(env, {load.buffer: weight})(Load(load.dtype, load.buffer, load.index))
-        return np.broadcast_to(found, sizes)
-    flat = np.ascontiguousarray(weight).reshape(-1)[offset:]
-    apart = [step * flat.itemsize for step in steps]
-    return np.lib.stride_tricks.as_strided(flat, sizes, apart, writeable=False)
+    return PackedWeight((weight, depth, columns, offset, *steps, bf16), dtype, size, fill)
 
 
 def _operand(

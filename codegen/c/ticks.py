@@ -7,7 +7,7 @@ reading of the clock (tens of nanoseconds) and the kernels' times add up to the 
 
 from __future__ import annotations
 
-from fxlite.codegen.printer import comment
+from fxlite.codegen.text import comment
 
 
 def ticks_prototype(name: str, kernels: int) -> str:

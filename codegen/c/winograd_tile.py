@@ -56,9 +56,9 @@ def transform_weight(weight: np.ndarray[Any, Any], m: Tile) -> np.ndarray[Any, A
     """[K, C, 3, 3] -> [(m+2)**2, C, K], computed in float64."""
     g = kernel_matrix(m)
     k, c = weight.shape[:2]
-    taps = weight.reshape(k, c, 9).transpose(2, 1, 0).astype(np.float64, order="C")
-    points = np.kron(g, g) @ taps.reshape(9, c * k)
-    return points.reshape((m + 2) ** 2, c, k).astype(weight.dtype)
+    taps = weight.transpose(2, 3, 1, 0).astype(np.float64, order="C").reshape(3, 3, c * k)
+    points = np.einsum("bs,asn->abn", g, np.einsum("ar,rsn->asn", g, taps))
+    return np.asarray(points.reshape((m + 2) ** 2, c, k), weight.dtype)
 
 
 _HEAD = """\

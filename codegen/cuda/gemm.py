@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fxlite.codegen.cuda.printer import kernel_head, line_comment
-from fxlite.codegen.printer import wrap
+from fxlite.codegen.text import wrap
 
 __all__ = [
     "RESERVED",

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
 from fxlite.codegen.kernel_ir import For, Stmt
-from fxlite.codegen.printer import CPrinter, signature, storage_type
+from fxlite.codegen.printer import CPrinter, storage_type
+from fxlite.codegen.text import signature
 from fxlite.index import Index, unflatten
 
 #: Where a shared loop starts, and by how much it steps.

@@ -27,7 +27,7 @@ from .extension import MODULE_NAME
 from .toolchain import usable_cpus
 
 _ALIGNMENT = 64  # bytes, of workspace and weights
-_INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY = 1, 2  # fx_error.code
+_INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY, _WRONG_PROCESSOR = 1, 2, 3  # fx_error.code
 
 # Shared with every loaded model: the most threads a call may use, and whether a call has used more
 # than one. libgomp's threads do not survive a fork, and a parallel loop in the child would wait for
@@ -131,6 +131,11 @@ def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> 
         )
     if code == _OUT_OF_MEMORY:
         raise MemoryError(f"{entry.name}(): cannot allocate {value} bytes of workspace")
+    if code == _WRONG_PROCESSOR:
+        raise RuntimeError(
+            f"{entry.name}(): compiled for a processor with instructions that this one lacks; "
+            "compile it here, or for the lesser one (make ARCH=-march=x86-64-v3)"
+        )
     raise RuntimeError(f"{entry.name}(): compiled code failed with the unknown code {code}")
 
 

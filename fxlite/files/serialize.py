@@ -60,7 +60,8 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
         if tensor["dtype"] not in _DTYPES:
             raise FileFormatError(f"{name}: {key} has dtype {tensor['dtype']}, which NumPy lacks")
         flat = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
-        arrays[key] = flat.reshape(tensor["shape"]).copy()
+        # a copy where the library gives bytes, which newer versions do not
+        arrays[key] = np.require(flat.reshape(tensor["shape"]), requirements="W")
     return arrays
 
 

@@ -19,7 +19,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c import gemm
+from fxlite.cli import main
+from fxlite.codegen.c import conv, gemm
 from fxlite.codegen.c.gemm_bf16 import bf16_pairs
 from tests.codegen.test_gemm_template import FLAGS, HEAD, compile_c, evaluate, supported
 from tests.oracle import agree
@@ -238,6 +239,55 @@ def test_packed_layout() -> None:
     assert not packed[:, 1, :, 1].any() and not packed[1, :, 18:].any()
 
 
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    texts, runs = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE], []
+    for groups, channels, outputs, height in ((1, 13, 40, 7), (2, 34, 66, 4), (1, 2048, 9, 6)):
+        name = f"fast_{channels}"
+        spec = conv.ConvSpec(
+            name=name, ctype="float", n="2", c=channels, h=str(height), w="9", k=outputs, r=1, s=1,
+            parameters="const float *restrict x, const uint32_t *restrict weight, float *y",
+            x="x", weight="weight", groups=groups, joinable=True, bf16=True,
+            epilogue=lambda s, n, k, oh, ow, size=(outputs, height): (
+                f"y[(({n} * {size[0]} + {k}) * {size[1]} + {oh}) * 9 + {ow}] = {s};"
+            ),
+        )  # fmt: skip
+        assert conv.plan_of(spec) == "product"
+        fast, plain = conv.render_conv(spec), conv.render_conv_naive(spec)
+        extra = "".join(f", {n}" for n in fast.extra_parameters)
+        texts += [fast.text, plain.text.replace(name, f"plain_{channels}")]
+        texts += [
+            f"void run_{kind}(float *x, uint32_t *weight, float *y, void *workspace, int n_threads)"
+            f"\n{{\n    (void)workspace, (void)n_threads;\n    {kind}(x, weight, y{extra});\n}}\n"
+            for kind in (name, f"plain_{channels}")
+        ]
+        weight = rng.standard_normal((outputs, channels // groups, 1, 1)).astype(np.float32)
+        x = rng.standard_normal((2, channels, height, 9)).astype(np.float32)
+        workspace = np.empty(evaluate(fast.workspace, n_threads=2), np.uint8)
+        runs.append((spec, x, weight, np.zeros((2, outputs, height, 9), np.float32), workspace))
+    path = compile_c(
+        "\n".join(texts),
+        tmp_path / "conv.so",
+        "-shared",
+        "-fPIC",
+        "-O2",
+        f"-march={march}",
+        "-fopenmp",
+    )
+    library = ctypes.CDLL(str(path))
+    for spec, x, weight, y, workspace in runs:
+        packed = conv.pack_conv_weight(weight, spec)
+        split = rounded(x).reshape(2, spec.groups, -1, int(spec.h) * 9)
+        matrices = rounded(weight).reshape(spec.groups, -1, weight.shape[1])
+        expected = (matrices @ split).reshape(y.shape)
+        for kind in (spec.name, f"plain_{spec.c}"):
+            y[:] = np.nan
+            given = (ctypes.c_void_p(array.ctypes.data) for array in (x, packed, y, workspace))
+            library[f"run_{kind}"](*given, 2)
+            assert np.abs(y - expected).max() < 2e-6 * spec.c**0.5 * np.abs(expected).max(), kind
+
+
 # ---- matmul_precision ---------------------------------------------------------------------------
 
 
@@ -292,9 +342,12 @@ def test_medium_changes_products_of_float32_with_constant_weights_alone() -> Non
     assert source(layer, "high", x="f32[B,8]") == source(layer, "highest", x="f32[B,8]")
 
 
-def test_saved_folder_of_medium_passes_its_self_test(tmp_path: Path) -> None:
-    function = fx.compile(nn.Linear(40, 30), x="f32[B,40]", matmul_precision="medium")
-    function.save(tmp_path / "out")
+def test_command_line_checks_and_saves_a_folder_that_passes_its_self_test(tmp_path: Path) -> None:
+    program = tmp_path / "layer.py"
+    program.write_text("from fxlite import nn\n\nmodel = nn.Linear(40, 30)\n")
+    options = ["-i", "x=f32[B,40]", "--matmul-precision", "medium", "-o", str(tmp_path / "out")]
+    assert main(["compile", f"{program}:model", *options]) == 0
+    assert "multiply_tile_bf16" in (tmp_path / "out" / "linear.c").read_text()
     assert "matmul_precision" in (tmp_path / "out" / "README.txt").read_text()
     command = ["make", "-C", str(tmp_path / "out"), "test", "ARCH=-march=x86-64"]
     made = subprocess.run(command, capture_output=True, text=True)

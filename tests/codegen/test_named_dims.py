@@ -130,6 +130,6 @@ def test_what_depends_on_sizes_is_written_in_the_source() -> None:
     """Where a kernel works in another way for other sizes, a reader sees the condition."""
     function = compiled("gpt_block")[1]
     (source,) = (text for name, text in function.sources.items() if name.endswith(".c"))
-    assert re.search(r"if \(B\*T\S* >= \d+\)", source)
-    assert re.search(r"if \(n_threads > 1 && .*\bT\b.* > \d+\)", source)
+    assert re.search(r"if \(B\*T\S* >= PARALLEL_OPERATIONS\)", source)
+    assert re.search(r"if \(n_threads > 1 && .*\bT\b.* > PARALLEL_PRODUCTS\)", source)
     assert "offset[1] = offset[0] + B*T*" in source

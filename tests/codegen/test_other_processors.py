@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,38 @@ def test_self_test_passes(name: str, entry, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout
+
+
+_CALLER = """
+#include <stdio.h>
+#include "small.h"
+int main(void)
+{
+    fx_error error;
+    const int code = small_run(0, 0, 1, 0, 0, 1, &error); /* touches nothing */
+    printf("%d %d", code, error.code);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not (shutil.which("qemu-x86_64") and shutil.which("make")),
+    reason="needs an x86-64 machine, make and qemu-x86_64",
+)
+def test_a_lesser_processor_is_refused(tmp_path: Path) -> None:
+    """A model built for this machine says so, on one without its instructions, and runs nothing."""
+
+    def small(x: Any) -> Any:
+        return x * 2
+
+    fx.compile(small, "f32[B,3]").save(tmp_path / "out")
+    folder = tmp_path / "out"
+    (folder / "caller.c").write_text(_CALLER)
+    make = ["make", "-C", str(folder), "small.o", "OPENMP=", "CFLAGS=-O2 -march=x86-64-v3"]
+    subprocess.run(make, check=True, capture_output=True)
+    build = ["cc", "-static", "-march=x86-64", "caller.c", "small.o", "-o", "caller", "-lm"]
+    subprocess.run(build, check=True, cwd=folder)
+    run = ["qemu-x86_64", "-cpu", "qemu64", "./caller"]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True)
+    assert done.stdout == "3 3", done.stderr

@@ -1,5 +1,5 @@
-"""Pooling a row at a time: the loops have the form that becomes SIMD code, and the right results,
-on fixed and named sizes, with windows that stick out on each side."""
+"""Pooling and sums over an axis, a row at a time: the loops have the form that becomes SIMD code,
+and the right results, on fixed and named sizes, with windows that stick out on each side."""
 
 from __future__ import annotations
 
@@ -51,11 +51,28 @@ def test_named_sizes(name: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(function(values), POOLS[name](values), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("function", [np.sum, np.max, np.mean])
+def test_an_axis_before_the_last(function: Any) -> None:
+    """Any number of elements, also a named one: one loop over them, one along the row."""
+
+    def program(x: Any) -> Any:
+        return function(np.exp(x), axis=1) + 1
+
+    kernel = kernel_of(program, "f32[B,T,40]")
+    kinds = [s.kind for s in statements(kernel.body) if type(s) is For]
+    assert kinds[0] == "parallel" and kinds.count("simd") == 3 and "serial" in kinds
+    compiled = fx.compile(program, "f32[B,T,40]")
+    for shape in ((2, 70, 40), (1, 1, 40), (0, 3, 40)):
+        values = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(compiled(values), program(values), rtol=1e-5)
+    agree(program, np.random.default_rng(3).standard_normal((2, 7, 40)).astype(np.float32))
+
+
 def test_other_reductions_are_left_alone() -> None:
-    """Long reductions and half precision keep their form."""
+    """Reductions over the last axis, over far apart elements, in half precision."""
     for program, text in (
         (lambda x: x.sum(axis=-1), "f32[6,5,200]"),
-        (lambda x: x.sum(axis=1), "f32[6,200,5,7]"),
+        (lambda x: np.swapaxes(x, 1, 3).sum(axis=1), "f32[6,200,5,7]"),
         (lambda x: F.max_pool2d(x, 2), "f16[1,2,8,8]"),
     ):
         kernel = kernel_of(program, text)

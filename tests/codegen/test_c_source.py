@@ -1,0 +1,148 @@
+"""Emitted C as a reader sees it: what it leaves out, what comments say, how lines are folded."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+from fxlite.codegen.c.needed import needed
+from fxlite.codegen.text import comment, wrap
+
+LIBRARY = """\
+/* ---- Boxes ---- */
+
+#include <box.h>
+
+typedef float box __attribute__((aligned(4)));
+enum { SIDES = 4,
+       CORNERS = 8 };
+
+#if defined(A)
+#define open_box(a) a
+
+#else
+#define open_box(a) 0
+#endif
+
+/* Calls fill, as shut does. */
+__attribute__((unused)) static void fill(
+    int n)
+{
+    shut(n + SIDES);
+}
+
+static inline box *empty(int n) { return open_box(n); }
+
+/* ---- Bags ---- */
+
+static const int bags[] = {1, 2};
+
+static int carry(void) { return bags[0] + empty(1); }
+"""
+
+
+def test_a_source_has_what_is_called_and_no_more() -> None:
+    assert needed(LIBRARY, "void f(void) { /* fill, carry */ }") == ""
+    filled = needed(LIBRARY, "void f(void) { fill(CORNERS); }")
+    assert filled.startswith("/* ---- Boxes ---- */\n\n#include <box.h>\n\ntypedef float box")
+    assert "\n/* Calls fill, as shut does. */\nstatic void fill(\n    int n)\n{" in filled
+    assert not {"open_box", "empty", "Bags", "bags"} & set(re.findall(r"\w+", filled))
+    carried = needed(LIBRARY, "carry()")
+    assert "\n\n#else\n#define open_box(a) 0\n#endif\n\nstatic inline box *empty" in carried
+    assert "fill(" not in carried and "/* ---- Bags ---- */\n\nstatic const int bags" in carried
+
+
+def source_of(program: Any, **types: str) -> tuple[Any, str]:
+    """A compiled program and its C."""
+    compiled = fx.compile(program, **types)
+    return compiled, next(t for name, t in compiled.sources.items() if name.endswith(".c"))
+
+
+def test_a_float_model_has_no_tiles_of_doubles() -> None:
+    _, text = source_of(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(),
+                        x="f32[B,64,8,8]")  # fmt: skip
+    assert "multiply_tile_float" in text and "winograd_output_" in text
+    for absent in (
+        "double_vec",
+        "__attribute__((unused))",
+        "sum_depthwise",
+        "pack_rows",
+        "fx_floor",
+    ):
+        assert absent not in text
+    assert text.count("static int winograd_input_") == 1, "of one size of tile"
+    for defined in re.findall(r"^[^\s/*#].*\bstatic\b[^;\n]*?[\s*](\w+)\((?!\()", text, re.M):
+        assert len(re.findall(rf"\b{defined}\b", text)) > 1, f"{defined} is called"
+
+
+def test_a_model_without_workspace_and_weights_has_no_layout() -> None:
+    compiled, text = source_of(lambda x: np.exp(x) + 1, x="f32[N]")
+    assert "layout" not in text and "arena" not in text
+    assert "    (void)weights, (void)workspace;  // not needed by this model\n" in text
+    assert re.search(r"^    k0_add\(x, add, N, n_threads\);  // add: f32\[N\]$", text, re.M)
+    assert compiled.workspace_bytes({"N": 5}) == 0
+
+
+def test_one_choice_for_a_guarded_load() -> None:
+    compiled, text = source_of(
+        lambda x: np.pad(x, ((1, 2),), constant_values=-np.inf) * 2, x="f32[N]"
+    )
+    kernel = text[text.index("static void k0") : text.index("_workspace_bytes(")]
+    assert "? x[i - 1] : -INFINITY" in kernel and kernel.count(" ? ") == 1
+    assert "(i - 1)" not in kernel, "no needless parentheses"
+    x = np.arange(3, dtype=np.float32)
+    assert np.array_equal(compiled(x), np.pad(x, ((1, 2),), constant_values=-np.inf) * 2)
+
+
+def test_an_index_is_checked_once() -> None:
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+
+    def centred(i: Any) -> Any:
+        rows = fx.ops.take(table, i, axis=0)
+        return rows - rows.mean(axis=-1, keepdims=True)
+
+    compiled, text = source_of(centred, i="i64[N]")
+    assert text.count("fx_index(i[") == 1
+    i = np.array([3, -1, 0])
+    assert np.allclose(compiled(i), centred(i))
+    with pytest.raises(IndexError, match="index 10 is out of bounds"):
+        compiled(np.array([10]))
+
+
+def test_names_of_values_and_thresholds() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(40, 40), nn.Linear(40, 40)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x))
+
+    compiled, text = source_of(Two().eval(), x="f32[B,40]")
+    (kernel,) = {call.function for call in compiled.program.calls}
+    head = text[: text.index(f"static void {kernel}(")].rsplit("/*", 1)[1]
+    assert "m = B, n = 40, k = 40; tiles of TILE_ROWS x 32." in head
+    assert (
+        "The weight is packed, in panels of 32 columns." in head
+        and "Also computes linear_1." in head
+    )
+    assert "> PARALLEL_PRODUCTS)" in text and "enum { PARALLEL_PRODUCTS = 400000 };" in text
+    run = text[text.rindex("\nint ") :]
+    assert run.index("linear: f32[B,40]") < run.index("linear_1: f32[B,40]")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_lines_are_folded_outside_of_brackets() -> None:
+    line = f"    y[i] = f(x[{'a' * 40} * 64 + i], {'b' * 30} + c[k], 0.0f);"
+    assert wrap(line, 80) == [
+        f"    y[i] = f(x[{'a' * 40} * 64 + i],",
+        f"        {'b' * 30} + c[k], 0.0f);",
+    ]
+    folded = comment("y: f32[B] = " + " -> ".join(["exp"] * 30)).splitlines()
+    assert len(folded) == 3 and all(len(text) <= 100 for text in folded)
+    assert folded[1].startswith(" *   ") and folded[-1].endswith(" */")
