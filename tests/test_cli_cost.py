@@ -173,4 +173,4 @@ def test_passes_measured(folder: Path, capsys: pytest.CaptureFixture[str], backe
 
 def test_passes_have_a_table_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "profile", *NET_X, "--passes", "cse", "--by", "op")
-    assert status == 1 and "leave out --by and --trace" in err
+    assert status == 1 and "leave out --by, --trace" in err
