@@ -17,6 +17,7 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.cli import main
 from fxlite.program_file import ProgramError, load_program
+from tests.command_line import enter_folder, run
 
 ROOT = Path(__file__).parents[1]
 NET = '''
@@ -87,24 +88,7 @@ number = 3
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program, as current folder."""
-    (tmp_path / "net.py").write_text(NET)
-    (tmp_path / "helper.py").write_text("scale = 2.0\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "100")
-    for name in ("net", "helper"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
+    return enter_folder(tmp_path, monkeypatch, {"net": NET, "helper": "scale = 2.0\n"})
 
 
 X = "x=f32[B,1,8,8]"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fxlite as fx
-from fxlite.cli import main
+from tests.command_line import enter_folder, run
 
 NET = '''"""A small model."""
 import numpy as np
@@ -35,22 +35,7 @@ X = ("-i", "x=f32[B,1,8,8]")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program, as current folder."""
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
+    return enter_folder(tmp_path, monkeypatch, {"net": NET}, 120)
 
 
 def test_all_kinds_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

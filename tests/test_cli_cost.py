@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from fxlite import compiler
-from fxlite.cli import main
+from tests.command_line import enter_folder, run
 from tests.roofs import ROOFS
 
 NET = '''"""Two ways to multiply three matrices, and a model."""
@@ -46,23 +45,8 @@ NET_X = ("net.py:Net", "-i", "x=f32[B,3,N,N]")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with programs, as current folder, on a machine with known roofs."""
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delitem(sys.modules, "net", raising=False)
     monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
+    return enter_folder(tmp_path, monkeypatch, {"net": NET})
 
 
 def test_formulas_and_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fxlite import compiler
-from fxlite.cli import main
 from fxlite.codegen.runtime import roofs
 from fxlite.roofs import Roofs
+from tests.command_line import enter_folder, run
 from tests.roofs import ROOFS
 
 NET = '''"""A small model."""
@@ -37,23 +36,8 @@ X = ("-i", "x=f32[B,8]", "--repeat", "2")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program, as current folder, on a machine with known roofs."""
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delitem(sys.modules, "net", raising=False)
     monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    try:
-        status = main(arguments)
-    except SystemExit as error:
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
+    return enter_folder(tmp_path, monkeypatch, {"net": NET})
 
 
 def rows(out: str) -> list[list[str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from fxlite import compiler
-from fxlite.cli import main
+from tests import command_line
+from tests.command_line import enter_folder
 from tests.roofs import ROOFS
 
 NET = '''"""A small model."""
@@ -30,22 +30,13 @@ class Net(nn.Module):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program, as current folder, on a machine with known roofs."""
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "net", raising=False)
     monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
-    return tmp_path
+    return enter_folder(tmp_path, monkeypatch, {"net": NET})
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    try:
-        status = main(["report", *arguments])
-    except SystemExit as error:
-        status = int(error.code or 0)
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
+    """`fxlite report` with these arguments."""
+    return command_line.run(capsys, "report", *arguments)
 
 
 def test_it_writes_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
