@@ -39,19 +39,13 @@ class _Winograd(Direct):
         spec, out, m = self.spec, self.out, self.m
         workspace = self.declare_sizes()
         directive = f"#pragma omp parallel {self.team}" if self.threads else ""
-        if directive:
-            out.put(directive)
-        loops = f"for (int64_t n = 0; n < {spec.n}; n++) {{"
-        out.put(loops)
-        out.depth += 1
-        with out.block("for (int64_t row_0 = 0; row_0 < tiles_down; row_0 += block_rows)"):
+        blocks = "for (int64_t row_0 = 0; row_0 < tiles_down; row_0 += block_rows)"
+        with out.loops([("n", spec.n)], directive), out.block(blocks):
             out.put("const int64_t rest = tiles_down - row_0;")
             out.put("const int64_t rows = rest < block_rows ? rest : block_rows;")
             self.turn_pixels()
             self.transform_tiles()
             self.multiply_points()
-        out.depth -= 1
-        out.put("}")
         note = (
             f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.side**2}"
             f" products for {m * m} pixels instead of {9 * m * m}.\n"

@@ -24,9 +24,6 @@ from fxlite.codegen.c.gemm_pack import pack_b
 PAIR_BYTES = 4
 """Bytes of two bf16."""
 
-PANEL_COLUMNS = 32
-"""Columns of B in a full panel."""
-
 
 def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A float32 matrix [M, K] rounded to bf16 (to nearest, ties to even), as uint32 [M, ceil(K/2)]:
