@@ -55,16 +55,16 @@ def merge_linears(gm: GraphModule) -> None:
         if len(chosen) < 2:
             continue
         inputs = chosen[0].args[0].type.shape[-1]
-        lost = sum(2 * _columns(p) for p in chosen if _finished_by_reader(p))
+        lost = sum(2 * _columns(p) for p in chosen if finished_by_reader(p))
         if lost < (len(chosen) - 1) * inputs:
             _merge(gm, chosen)
             continue
         for product in chosen:
-            if _finished_by_reader(product):
+            if finished_by_reader(product):
                 reason = (
                     f"merging {', '.join(p.name for p in chosen[:4])} would save reading "
                     f"{(len(chosen) - 1) * inputs} values per row of {chosen[0].args[0].name}, but "
-                    f"write and read {lost} more, as {_reader_text(product)}"
+                    f"write and read {lost} more, as {reader_text(product)}"
                 )
                 refuse(gm, "merge_linears", product, reason, chosen)
                 break
@@ -147,7 +147,7 @@ def _last_view(product: Node) -> Node:
     return node
 
 
-def _finished_by_reader(product: Node) -> bool:
+def finished_by_reader(product: Node) -> bool:
     """Whether only elementwise ops read the product (then they are its epilogue), or it is a
     result of the program; views between them do not count."""
     readers = _last_view(product).users
@@ -156,7 +156,8 @@ def _finished_by_reader(product: Node) -> bool:
     return all(getattr(reader.target, "kind", "") == "pointwise" for reader in readers)
 
 
-def _reader_text(product: Node) -> str:
+def reader_text(product: Node) -> str:
+    """Why a product that :func:`finished_by_reader` is true of loses by being merged."""
     (reader, *_) = _last_view(product).users
     if reader.op == "output":
         return f"{product.name} is a result of the program"

@@ -39,10 +39,8 @@ class Rows:
             blocks = str(max(1, -(-int(spec.keys) // block)))
         out.put(f"const int64_t key_blocks = {blocks};")
         out.put(f"{spec.ctype} *const parts = workspace;")
-        out.put(f"#pragma omp parallel {team(spec)}")
-        with out.block():
-            self.attend()
-            self.join()
+        self.attend()
+        self.join()
         size = multiply(items(spec), spec.rows, self.share, str(ITEM_BYTES[spec.ctype]))
         note = (
             f"{spec.rows} queries and {spec.keys} keys of {spec.features}, values of "
@@ -51,11 +49,15 @@ class Rows:
         workspace = multiply(size, f"({atom(spec.keys)} / {block} + 1)")
         return attention_function(spec, note, out.lines, workspace, ("workspace", "n_threads"))
 
+    def pragma(self, loops: list[tuple[str, str]]) -> str:
+        collapse = f"collapse({len(loops)})"
+        return f"#pragma omp parallel for {collapse} schedule(static) {team(self.spec)}"
+
     def attend(self) -> None:
         """Each query's attention to each block of keys."""
         spec, out, t = self.spec, self.out, self.spec.ctype
         loops = [*spec.batch, ("key_block", "key_blocks")]
-        with out.loops(loops, f"#pragma omp for collapse({len(loops)}) schedule(static)"):
+        with out.loops(loops, self.pragma(loops)):
             out.put(f"const int64_t key_0 = key_block * {self.block};")
             rest = f"{atom(spec.keys)} - key_0"
             out.put(f"const int64_t keys = {rest} < {self.block} ? {rest} : {self.block};")
@@ -99,7 +101,7 @@ class Rows:
         blocks = "for (int64_t key_block = 0; key_block < key_blocks; key_block++)"
         columns = f"for (int64_t column = 0; column < {spec.columns}; column++)"
         loops = [*spec.batch, ("row", spec.rows)]
-        with out.loops(loops, f"#pragma omp for collapse({len(loops)}) schedule(static)"):
+        with out.loops(loops, self.pragma(loops)):
             self.declare_part("0")
             out.put(f"{t} *const sums = {add('part', scores)};")
             out.put(f"const {t} *const highest = {add('sums', sums, query)};")

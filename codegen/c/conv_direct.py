@@ -58,17 +58,30 @@ def put_rows(out: Lines, spec: ConvSpec, element: str, index: str, first: str, c
         out.put("oh++, ow_0 = 0;")
 
 
-class Direct:
-    """What both plans share: sizes, names of the function's variables, the taps."""
+def put_fetch(
+    out: Lines, spec: ConvSpec, channel: str, row: str, column: str, channels: str, count: str
+) -> None:
+    """Fetch what the epilogue needs for `count` pixels of some channels from this element on."""
+    height, width = spec.output_size()
+    for array in spec.fetched:
+        plane = add(multiply("n", str(spec.k)), channel)
+        start = add(array, multiply(plane, height, width), multiply(row, width), column)
+        out.put(f"fetch_rows({channels}, {count}, {start}, {multiply(height, width)});")
 
-    def __init__(self, spec: ConvSpec) -> None:
+
+class Direct:
+    """What both plans share: sizes, names of the function's variables, the taps. Products take a
+    ``faster``th part of the time of those of floats."""
+
+    def __init__(self, spec: ConvSpec, faster: int = 1) -> None:
         self.spec = spec
         self.out = Lines()
         self.ctype = spec.ctype
         self.taps = spec.r * spec.s
         self.grouped = spec.groups > 1
         self.out_h, self.out_w = spec.output_size()
-        work = multiply(spec.n, str(spec.k * spec.group_inputs * self.taps), self.out_h, self.out_w)
+        products = -(-spec.k * spec.group_inputs * self.taps // faster)
+        work = multiply(spec.n, str(products), self.out_h, self.out_w)
         self.threads = not (work.isdecimal() and int(work) < PARALLEL_PRODUCTS)
         large = "" if work.isdecimal() else f" && {work} > PARALLEL_PRODUCTS"
         self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
@@ -98,6 +111,10 @@ class Direct:
         group = multiply("group", str(self.spec.group_inputs)) if self.grouped else "0"
         return add(multiply("n", str(self.spec.c)), group)
 
+    def parallel(self, loops: int) -> str:
+        """The pragma of so many nested loops that all threads share out."""
+        return self.pragma("omp parallel for", loops, f" {self.team}")
+
     def pragma(self, directive: str, loops: int, clauses: str = "") -> str:
         collapse = f" collapse({loops})" if loops > 1 else ""
         return f"#pragma {directive}{collapse} schedule(static){clauses}" if self.threads else ""
@@ -107,7 +124,7 @@ class Direct:
         spec, out = self.spec, self.out
         out.put("/* The images with zeros around them. */")
         planes = multiply(spec.n, str(spec.c))
-        with out.loops([("plane", planes)], self.pragma("omp for", 1)):
+        with out.loops([("plane", planes)], self.parallel(1)):
             image = add(spec.x, multiply("plane", spec.h, spec.w))
             target = add("padded", multiply("plane", rows, pitch))
             out.put(

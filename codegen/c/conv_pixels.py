@@ -44,13 +44,14 @@ class Pixels(Direct):
         self.slice = add(multiply(str(spec.group_inputs), size), "32")
         item = str(ITEM_BYTES[self.ctype])
         out.put(f"{self.ctype} *const padded = workspace;")
-        if self.threads:
-            out.put(f"#pragma omp parallel {self.team}")
-            out.put("{")
-            out.depth += 1
         if self.grouped:
             workspace = multiply("n_threads" if self.threads else "1", self.slice, item)
-            self.convolve_own()
+            if self.threads:
+                out.put(f"#pragma omp parallel {self.team}")
+                with out.block():
+                    self.convolve_own()
+            else:
+                self.convolve_own()
         else:
             workspace = multiply(spec.n, str(spec.c), size, item)
             if self.step == 1:
@@ -58,9 +59,6 @@ class Pixels(Direct):
             else:
                 self.sort_images()
             self.convolve_shared()
-        if self.threads:
-            out.depth -= 1
-            out.put("}")
         place = f"4 rows x {SEGMENT}" if self.mode == "rows" else f"{SEGMENT}"
         groups = f" in {spec.groups} groups" if self.grouped else ""
         note = (
@@ -93,7 +91,7 @@ class Pixels(Direct):
         spec, out = self.spec, self.out
         out.put("/* The images with zeros around them. */")
         planes = multiply(spec.n, str(spec.c))
-        with out.loops([("plane", planes)], self.pragma("omp for", 1)):
+        with out.loops([("plane", planes)], self.parallel(1)):
             out.put(f"{self.ctype} *const image = {add('padded', multiply('plane', self.plane))};")
             out.put(f"for (int64_t i = 0; i < {self.plane}; i++)")
             out.put("    image[i] = 0;")
@@ -130,7 +128,7 @@ class Pixels(Direct):
         """All images lie padded in the workspace."""
         spec, out = self.spec, self.out
         loops = [("n", spec.n), *self.block_loop(), *self.row_loop()]
-        with out.loops(loops, self.pragma("omp for", len(loops))):
+        with out.loops(loops, self.parallel(len(loops))):
             image = add("padded", multiply(self.first_channel(), self.plane))
             out.put(f"const {self.ctype} *const image = {image};")
             self.tile()

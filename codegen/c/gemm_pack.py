@@ -6,8 +6,9 @@ defines, for ``float`` and ``double``,
 
 - the vector type and its number of lanes (64, 32 or 16 bytes, whatever the target has),
 - ``multiply_tile_T``: `rows` rows of A times a panel of B, into a small array,
-- ``pack_panel_T`` and ``copy_transposed_T``: how operands that are not packed at compile time are
-  brought into the layout the tile reads,
+- ``pack_panel_T`` and ``copy_transposed_T`` (`gemm_copy`): how operands that are not packed at
+  compile time are brought into the layout the tile reads,
+- ``load_T``, ``store_T``, ``maximum_T``...: for epilogues that run in registers (`gemm_fused`),
 - ``count_row_blocks``: how a product is cut into tasks for the caches and the threads.
 
 It needs no header but <stdint.h>, no OpenMP, no intrinsics; unused functions cost nothing. Compile
@@ -25,6 +26,9 @@ import re
 from typing import Any
 
 import numpy as np
+
+from fxlite.codegen.c.amx_tile import AMX_PREAMBLE
+from fxlite.codegen.c.gemm_copy import COPY, weaves
 
 PARALLEL_PRODUCTS = 400_000
 """Multiply-adds from which a second thread pays: 7 us of work, against 1 us for fork and join where
@@ -90,8 +94,16 @@ enum { PARALLEL_PRODUCTS = WORTH };
 
 #ifdef _OPENMP
 int omp_get_thread_num(void);
-int omp_get_num_threads(void);
 #endif
+
+/* A pointer of which the compiler forgets how it was computed. The rows of a tile are addressed
+ * from two: the distances of eleven rows from one take more registers than there are, and GCC
+ * fetches them from vector registers (measured: 102 against 115 GFLOP/s). */
+__attribute__((unused)) static inline const void *opaque_pointer(const void *pointer)
+{
+    __asm__("" : "+r"(pointer));
+    return pointer;
+}
 
 /* For tiles: one copy of the code, whoever calls it; on a cache line of its own, because where the
  * inner loop starts within one was seen to make a difference of 4 % (20 % for depthwise). */
@@ -118,16 +130,6 @@ static inline int64_t this_thread(void)
 #endif
 }
 
-/* How many threads the calling thread's team has. */
-__attribute__((unused)) static inline int64_t team_size(void)
-{
-#ifdef _OPENMP
-    return omp_get_num_threads();
-#else
-    return 1;
-#endif
-}
-
 /* Bytes of a core's second-level cache; fxlite gives its machine's with -DL2_BYTES. */
 #ifndef L2_BYTES
 #define L2_BYTES 1048576
@@ -135,34 +137,83 @@ __attribute__((unused)) static inline int64_t team_size(void)
 
 /* How many blocks of whole row tiles a product is cut into: so that the rows of A in one block stay
  * in half of the second-level cache while the panels of B pass by, and so that the blocks times
- * `other_tasks` give each thread at least four tasks, and all threads equally many. */
+ * `other_tasks` give each thread at least four tasks, and the thread with most of them as few tiles
+ * as can be. */
 static inline int64_t count_row_blocks(int64_t row_tiles, int64_t tile_bytes,
                                        int64_t other_tasks, int n_threads)
 {
     const int64_t for_cache = row_tiles * tile_bytes / (L2_BYTES / 2) + 1;
     const int64_t for_threads = other_tasks > 0 ? (4 * n_threads - 1) / other_tasks + 1 : 1;
-    int64_t blocks = for_cache > for_threads ? for_cache : for_threads;
-    if (blocks * other_tasks % n_threads != 0)
-        blocks = (blocks + n_threads - 1) / n_threads * n_threads;
-    return blocks < row_tiles ? blocks : row_tiles;
+    const int64_t least = for_cache > for_threads ? for_cache : for_threads;
+    if (least >= row_tiles || n_threads == 1)
+        return least < row_tiles ? least : row_tiles;
+    int64_t best = least, fewest = INT64_MAX;
+    for (int64_t blocks = least; blocks <= row_tiles && blocks < least + 2 * n_threads; blocks++) {
+        const int64_t tasks = (blocks * other_tasks + n_threads - 1) / n_threads;
+        const int64_t tiles = tasks * ((row_tiles + blocks - 1) / blocks);
+        if (tiles < fewest)
+            best = blocks, fewest = tiles;
+    }
+    return best;
+}
+
+/* How many blocks the panels are cut into where K is (each reads all rows of A): one, if `tiles` of
+ * rows are enough for the threads. */
+__attribute__((unused)) static inline int64_t count_panel_blocks(int64_t panels, int64_t tiles,
+                                                                 int n_threads)
+{
+    return tiles >= 4 * n_threads ? 1 : panels < n_threads ? panels : n_threads;
 }
 """
 
 _TYPE = """\
 
 typedef T T_vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+typedef INDEX T_index __attribute__((vector_size(VECTOR_BYTES)));
 enum { T_lanes = VECTOR_BYTES / sizeof(T), T_panel = PANEL };
 
-/* tile[i][j] = sum over k of a[i][k] * b[k][j], for `rows` rows of A and `vectors` vectors of B.
- * The sums stay in registers. `rows`, `vectors`, `split` are constants where this is inlined; with
- * few rows the sum over k is split into `split` independent ones to hide the latency of the FMA.
- * B is read through volatile so that GCC loads a vector once for all rows: left alone it folds the
- * load into every FMA when rows <= 4, and is bound by loads (measured: 85 against 117 GFLOP/s). */
-static inline __attribute__((always_inline)) void multiply_rows_T(
-    const int rows, const int vectors, const int split, int64_t depth,
-    const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
+/* For epilogues in registers: a vector of one value, and `count` elements from or to memory (a
+ * whole vector, if there are more). Minimum and maximum are those of fx_math.h: a NaN wins. */
+__attribute__((unused)) static inline T_vec all_T(T x)
 {
-    T_vec sum[TILE_ROWS][2], b_k[2];
+    return x - (T_vec){0}; /* which leaves -0 as it is */
+}
+
+__attribute__((unused)) static inline T_vec load_T(const T *from, int count)
+{
+    T_vec x = {0};
+    __builtin_memcpy(&x, from, (count < T_lanes ? count : T_lanes) * sizeof(T));
+    return x;
+}
+
+__attribute__((unused)) static inline void store_T(T *to, T_vec x, int count)
+{
+    __builtin_memcpy(to, &x, (count < T_lanes ? count : T_lanes) * sizeof(T));
+}
+
+__attribute__((unused)) static inline T_vec maximum_T(T_vec a, T_vec b)
+{
+    const T_index second = (a <= b) | (b != b);
+    return (T_vec)((second & (T_index)b) | (~second & (T_index)a));
+}
+
+__attribute__((unused)) static inline T_vec minimum_T(T_vec a, T_vec b)
+{
+    const T_index second = (a >= b) | (b != b);
+    return (T_vec)((second & (T_index)b) | (~second & (T_index)a));
+}
+
+/* sum[i * split][v] = sum over k of a[i][k] * b[k][j], for `rows` rows of A and `vectors` vectors v
+ * of B. The sums stay in registers. `rows`, `vectors`, `split` are constants where this is inlined;
+ * with few rows the sum over k is split into `split` independent ones to hide the latency of the
+ * FMA. B is read through volatile so that GCC loads a vector once for all rows: left alone it folds
+ * the load into every FMA when rows <= 4, and is bound by loads (measured: 85 against 117
+ * GFLOP/s). */
+static inline __attribute__((always_inline)) void sum_rows_T(
+    const int rows, const int vectors, const int split, int64_t depth,
+    const T *a, int64_t a_row, const T *b, int64_t b_row, T_vec sum[TILE_ROWS][2])
+{
+    T_vec b_k[2];
     #pragma GCC unroll 16
     for (int i = 0; i < rows * split; i++) {
         #pragma GCC unroll 2
@@ -183,6 +234,7 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
             }
         }
     }
+    const T *const a_6 = opaque_pointer(a + 6 * a_row);
     for (int64_t k = 0; k < depth; k++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
@@ -191,7 +243,7 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
         for (int i = 0; i < rows; i++) {
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                sum[i * split][v] += a[i * a_row + k] * b_k[v];
+                sum[i * split][v] += (i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[k] * b_k[v];
         }
     }
     #pragma GCC unroll 16
@@ -201,27 +253,54 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
             #pragma GCC unroll 4
             for (int s = 1; s < split; s++)
                 sum[i * split][v] += sum[i * split + s][v];
-            *(T_vec *)(tile + i * T_panel + v * T_lanes) = sum[i * split][v];
         }
+    }
+}
+
+/* The same into memory: tile[i][j]. */
+static inline __attribute__((always_inline)) void multiply_rows_T(
+    const int rows, const int vectors, const int split, int64_t depth,
+    const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
+{
+    T_vec sum[TILE_ROWS][2];
+    sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, sum);
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(T_vec *)(tile + i * T_panel + v * T_lanes) = sum[i * split][v];
+    }
+}
+
+/* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. Functions of their own:
+ * so that fewer variables live around the inner loops. */
+TILE_FUNCTION static void multiply_pair_T(
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    switch (rows) {
+CASES_2
+    }
+}
+
+TILE_FUNCTION static void multiply_single_T(
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    switch (rows) {
+CASES_1
     }
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
  * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
  * hold what the panel makes of them. */
-TILE_FUNCTION static void multiply_tile_T(
+__attribute__((unused)) static inline void multiply_tile_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
-    for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
-        if (columns - j > T_lanes) {
-            switch (rows) {
-CASES_2
-            }
-        } else {
-            switch (rows) {
-CASES_1
-            }
-        }
+    for (int j = 0; j < columns; j += 2 * T_lanes) {
+        if (columns - j > T_lanes)
+            multiply_pair_T(rows, depth, a, a_row, b + j, tile + j);
+        else
+            multiply_single_T(rows, depth, a, a_row, b + j, tile + j);
     }
 }
 
@@ -237,100 +316,7 @@ TILE_FUNCTION static void multiply_low_tile_T(
             multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, tile);
     }
 }
-
-/* target[j][i] = source[i][j] for `rows` x `columns` values: whole squares of one vector's lanes by
- * log2(lanes) rounds of interleaving row i with row i + lanes/2, the rest one by one. */
-TILE_FUNCTION static void copy_transposed_T(
-    int64_t rows, int64_t columns, const T *source, int64_t source_row,
-    T *restrict target, int64_t target_row)
-{
-    const int64_t whole_rows = rows - rows % T_lanes, whole_columns = columns - columns % T_lanes;
-    for (int64_t i = 0; i < whole_rows; i += T_lanes) {
-        for (int64_t j = 0; j < whole_columns; j += T_lanes) {
-            T_vec square[T_lanes], woven[T_lanes];
-            #pragma GCC unroll 16
-            for (int r = 0; r < T_lanes; r++)
-                square[r] = *(const T_vec *)(source + (i + r) * source_row + j);
-            #pragma GCC unroll 4
-            for (int round = 1; round < T_lanes; round *= 2) {
-                #pragma GCC unroll 8
-                for (int r = 0; r < T_lanes / 2; r++) {
-                    woven[2 * r] = T_weave_low(square[r], square[r + T_lanes / 2]);
-                    woven[2 * r + 1] = T_weave_high(square[r], square[r + T_lanes / 2]);
-                }
-                #pragma GCC unroll 16
-                for (int r = 0; r < T_lanes; r++)
-                    square[r] = woven[r];
-            }
-            #pragma GCC unroll 16
-            for (int r = 0; r < T_lanes; r++)
-                *(T_vec *)(target + (j + r) * target_row + i) = square[r];
-        }
-        for (int64_t j = whole_columns; j < columns; j++)
-            for (int r = 0; r < T_lanes; r++)
-                target[j * target_row + i + r] = source[(i + r) * source_row + j];
-    }
-    for (int64_t i = whole_rows; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            target[j * target_row + i] = source[i * source_row + j];
-}
-
-/* One panel of B: panel[k][j] = b[k * row_stride + j * column_stride], and 0 for j >= columns. */
-__attribute__((unused)) static void pack_panel_T(
-    int64_t depth, int columns, const T *b, int64_t row_stride, int64_t column_stride,
-    T *restrict panel)
-{
-    if (row_stride == 1 && column_stride != 1) {
-        copy_transposed_T(columns, depth, b, column_stride, panel, PANEL);
-    } else if (column_stride == 1 && columns == PANEL) {
-        for (int64_t k = 0; k < depth; k++)
-            for (int j = 0; j < PANEL; j++)
-                panel[k * PANEL + j] = b[k * row_stride + j];
-    } else {
-        for (int64_t k = 0; k < depth; k++)
-            for (int j = 0; j < columns; j++)
-                panel[k * PANEL + j] = b[k * row_stride + j * column_stride];
-    }
-    for (int64_t k = 0; columns < PANEL && k < depth; k++)
-        for (int j = columns; j < PANEL; j++)
-            panel[k * PANEL + j] = 0;
-}
-
-/* Rows of A one after the other: target[i][k] = a[i * row_stride + k * column_stride]. */
-__attribute__((unused)) static void pack_rows_T(
-    int64_t rows, int64_t depth, const T *a, int64_t row_stride, int64_t column_stride,
-    T *restrict target, int64_t target_row)
-{
-    if (row_stride == 1 && column_stride != 1) {
-        copy_transposed_T(depth, rows, a, column_stride, target, target_row);
-        return;
-    }
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < depth; k++)
-            target[i * target_row + k] = a[i * row_stride + k * column_stride];
-}
 """
-
-
-def _weaves(ctype: str, index_type: str) -> str:
-    """The two shuffles of copy_transposed, for each width of vector."""
-    lines = [
-        "",
-        f"typedef {index_type} {ctype}_index __attribute__((vector_size(VECTOR_BYTES)));",
-    ]
-    for directive, width in (
-        ("#if defined(__AVX512F__)", 64),
-        ("#elif defined(__AVX__)", 32),
-        ("#else", 16),
-    ):
-        lanes = width // ITEM_BYTES[ctype]
-        lines.append(directive)
-        for name, start in (("low", 0), ("high", lanes // 2)):
-            weave = ", ".join(f"{start + j // 2 + j % 2 * lanes}" for j in range(lanes))
-            lines.append(f"#define {ctype}_weave_{name}(a, b) \\")
-            lines.append(f"    SHUFFLE({ctype}_index, a, b, {weave})")
-    lines.append("#endif")
-    return "\n".join(lines) + "\n"
 
 
 def _cases(ctype: str, vectors: int) -> str:
@@ -341,7 +327,7 @@ def _cases(ctype: str, vectors: int) -> str:
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
         call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, tile)"
-        lines.append(f"            case {rows}: {call}; break;")
+        lines.append(f"    case {rows}: {call}; break;")
     lines.append("#endif")
     return "\n".join(lines)
 
@@ -349,11 +335,20 @@ def _cases(ctype: str, vectors: int) -> str:
 def _preamble(ctype: str, index_type: str) -> str:
     panel = panel_columns(ctype)
     text = _TYPE.replace("CASES_1", _cases(ctype, 1)).replace("CASES_2", _cases(ctype, 2))
-    text = text.replace("PANEL", str(panel))
-    words = {"T": ctype, **{f"T_{s}": f"{ctype}_{s}" for s in ("vec", "lanes", "panel")}}
+    text += weaves(ctype, ITEM_BYTES[ctype]) + COPY
+    text = text.replace("PANEL", str(panel)).replace("INDEX", index_type)
+    words = {"T": ctype, **{f"T_{s}": f"{ctype}_{s}" for s in ("vec", "index", "lanes", "panel")}}
     words |= {f"T_weave_{s}": f"{ctype}_weave_{s}" for s in ("low", "high")}
     for stem in (
+        "all",
+        "load",
+        "store",
+        "maximum",
+        "minimum",
+        "sum_rows",
         "multiply_rows",
+        "multiply_pair",
+        "multiply_single",
         "multiply_tile",
         "multiply_low_tile",
         "copy_transposed",
@@ -361,13 +356,12 @@ def _preamble(ctype: str, index_type: str) -> str:
         "pack_rows",
     ):
         words[f"{stem}_T"] = f"{stem}_{ctype}"
-    text = re.sub(r"\b\w+\b", lambda match: words.get(match[0], match[0]), text)
-    head, tail = text.split("\n/* tile[i][j]", 1)
-    return head + "\n" + _weaves(ctype, index_type) + "\n/* tile[i][j]" + tail
+    return re.sub(r"\b\w+\b", lambda match: words.get(match[0], match[0]), text)
 
 
 PREAMBLE = (
     _TARGET.replace("= WORTH }", f"= {PARALLEL_PRODUCTS} }}")
+    + AMX_PREAMBLE
     + _preamble("float", "int32_t")
     + _preamble("double", "int64_t")
 )

@@ -8,7 +8,7 @@ states of those units at once, while the sums are in the first-level cache. Stat
 the step before stored them: in the result.
 
 Threads share the rows of the batch, which do not depend on each other, if there are enough of them;
-else the hidden units, and wait for each other after each step. Which rows form a tile depends on
+else the hidden units, in a parallel loop for each step. Which rows form a tile depends on
 the batch alone, so results do not depend on the number of threads.
 """
 
@@ -25,33 +25,7 @@ from fxlite.codegen.c.gemm_text import Lines, add, block_comment, multiply, sign
 from fxlite.ops.recurrent import GATES
 
 PARALLEL_STEP = 40_000
-"""Multiply-adds of one step from which it pays that threads share the hidden units."""
-
-
-RECURRENCE_PREAMBLE = """\
-/* ---- Recurrences ------------------------------------------------------------------------- */
-
-#if defined(__unix__) || defined(__APPLE__)
-#include <sched.h>
-#endif
-
-/* Returns when `expected` calls were made in all: a barrier of one word, for steps of microseconds.
- * A thread that waits for long gives its processor away, for there may be fewer than threads. */
-static inline void wait_for_team(int64_t *arrived, int64_t expected)
-{
-    __atomic_add_fetch(arrived, 1, __ATOMIC_ACQ_REL);
-    for (int turns = 0; __atomic_load_n(arrived, __ATOMIC_ACQUIRE) < expected; turns++) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
-#if defined(__unix__) || defined(__APPLE__)
-        if (turns > 1000)
-            sched_yield();
-#endif
-    }
-}
-"""
-"""C text that must precede recurrences, after `gemm_pack.PREAMBLE`."""
+"""Multiply-adds of one step from which a parallel loop over the hidden units pays."""
 
 
 @dataclass(frozen=True)
@@ -125,62 +99,26 @@ def pack_recurrent_weight(weight: np.ndarray[Any, Any], gates: int) -> np.ndarra
 def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     """Print the fast version."""
     out = Lines()
-    t, width, size, count = spec.ctype, spec.width, "size", spec.gates
+    t, width, count = spec.ctype, spec.width, spec.gates
     _declare(spec, out)
     out.put(f"const int64_t blocks = (size + {width - 1}) / {width};")
     out.put("int64_t row_tiles = (batch + TILE_ROWS - 1) / TILE_ROWS;")
     out.put("if (row_tiles > 2) row_tiles = (row_tiles + 3) / 4 * 4;")
     _pack(spec, out)
     out.put(
-        "/* Threads take tiles of rows, or blocks of hidden units with a barrier after each step"
+        "/* Threads take tiles of rows for all steps; where there are not enough tiles for them,"
     )
-    out.put(" * where there are not enough tiles for them. */")
+    out.put(" * blocks of hidden units, step by step. */")
     out.put("const int by_rows = row_tiles >= n_threads;")
-    out.put("int team = by_rows || n_threads <= blocks ? n_threads : (int)blocks;")
+    out.put("int64_t parts = by_rows || n_threads <= blocks ? n_threads : blocks;")
     out.put(f"const int64_t step_work = batch * {multiply(str(count), 'size', 'size')};")
     worth = f"steps * step_work < PARALLEL_PRODUCTS : step_work < {PARALLEL_STEP}"
-    out.put(f"if (by_rows ? {worth}) /* multiply-adds in all, or between two barriers */")
-    out.put("    team = 1;")
-    out.put("(void)team; /* without OpenMP */")
-    out.put("int64_t arrived __attribute__((aligned(64))) = 0;")
-    out.put("#pragma omp parallel num_threads(team) if (team > 1)")
-    with out.block():
-        out.put("const int64_t thread = this_thread(), threads = team_size();")
-        for name, total, mine in (
-            ("tile", "row_tiles", "by_rows"),
-            ("block", "blocks", "!by_rows"),
-        ):
-            out.put(f"const int64_t first_{name} = {mine} ? thread * {total} / threads : 0;")
-            out.put(
-                f"const int64_t end_{name} = {mine} ? (thread + 1) * {total} / threads : {total};"
-            )
-        with out.block("for (int64_t step = 0; step < steps; step++)"):
-            _declare_step(spec, out)
-            with (
-                out.block("for (int64_t block = first_block; block < end_block; block++)"),
-                out.block("for (int64_t tile = first_tile; tile < end_tile; tile++)"),
-            ):
-                out.put("const int64_t row_0 = tile * batch / row_tiles;")
-                out.put("const int rows = (int)((tile + 1) * batch / row_tiles - row_0);")
-                out.put(f"const int64_t unit_0 = block * {width};")
-                rest = "size - unit_0"
-                out.put(f"const int units = (int)({rest} < {width} ? {rest} : {width});")
-                out.put(f"{t} sums[{count}][TILE_ROWS * {width}];")
-                out.put(f"for (int64_t gate = 0; gate < {count}; gate++)")
-                panel = multiply(f"(block * {count} + gate)", size, str(width))
-                weights = f"{'weight_hh' if spec.is_packed else 'panels'} + {panel}"
-                out.put(
-                    f"    multiply_tile_{t}(rows, units, size, state + row_0 * size, size, "
-                    f"{weights}, sums[gate]);"
-                )
-                with out.block("for (int64_t i = 0; i < rows; i++)"):
-                    out.put("const int64_t row = row_0 + i;")
-                    out.put("#pragma omp simd")
-                    with out.block("for (int64_t j = 0; j < units; j++)"):
-                        out.put("const int64_t unit = unit_0 + j;")
-                        _update(spec, out, [f"sums[{g}][i * {width} + j]" for g in range(count)])
-            out.put("if (!by_rows)")
-            out.put("    wait_for_team(&arrived, (step + 1) * threads);")
+    out.put(f"if (by_rows ? {worth}) /* multiply-adds of a parallel loop */")
+    out.put("    parts = 1;")
+    with out.block("for (int64_t round = 0; round < (by_rows ? 1 : steps); round++)"):
+        out.put("#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)")
+        with out.block("for (int64_t part = 0; part < parts; part++)"):
+            _compute_part(spec, out)
     _finish(out)
     workspace = "0"
     if not spec.is_packed:
@@ -190,6 +128,40 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     order = "from the last step to the first; " if spec.reverse else ""
     note = f"{_EQUATIONS[spec.mode]};\n{order}blocks of {width} hidden units."
     return _function(spec, out, note, workspace, extra)
+
+
+def _compute_part(spec: RecurrenceSpec, out: Lines) -> None:
+    """One thread's part of the rows, for all steps, or of the hidden units, for one step."""
+    t, width, count = spec.ctype, spec.width, spec.gates
+    for name, total, mine in (("tile", "row_tiles", "by_rows"), ("block", "blocks", "!by_rows")):
+        out.put(f"const int64_t first_{name} = {mine} ? part * {total} / parts : 0;")
+        out.put(f"const int64_t end_{name} = {mine} ? (part + 1) * {total} / parts : {total};")
+    out.put("const int64_t end_step = by_rows ? steps : round + 1;")
+    with out.block("for (int64_t step = round; step < end_step; step++)"):
+        _declare_step(spec, out)
+        with (
+            out.block("for (int64_t block = first_block; block < end_block; block++)"),
+            out.block("for (int64_t tile = first_tile; tile < end_tile; tile++)"),
+        ):
+            out.put("const int64_t row_0 = tile * batch / row_tiles;")
+            out.put("const int rows = (int)((tile + 1) * batch / row_tiles - row_0);")
+            out.put(f"const int64_t unit_0 = block * {width};")
+            rest = "size - unit_0"
+            out.put(f"const int units = (int)({rest} < {width} ? {rest} : {width});")
+            out.put(f"{t} sums[{count}][TILE_ROWS * {width}];")
+            out.put(f"for (int64_t gate = 0; gate < {count}; gate++)")
+            panel = multiply(f"(block * {count} + gate)", "size", str(width))
+            weights = f"{'weight_hh' if spec.is_packed else 'panels'} + {panel}"
+            out.put(
+                f"    multiply_tile_{t}(rows, units, size, state + row_0 * size, size, "
+                f"{weights}, sums[gate]);"
+            )
+            with out.block("for (int64_t i = 0; i < rows; i++)"):
+                out.put("const int64_t row = row_0 + i;")
+                out.put("#pragma omp simd")
+                with out.block("for (int64_t j = 0; j < units; j++)"):
+                    out.put("const int64_t unit = unit_0 + j;")
+                    _update(spec, out, [f"sums[{g}][i * {width} + j]" for g in range(count)])
 
 
 def render_recurrence_naive(spec: RecurrenceSpec) -> Rendered:

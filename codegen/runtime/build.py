@@ -30,11 +30,14 @@ from pathlib import Path
 from fxlite.errors import FxliteError
 
 from .abi import Entry
+from .cache_limit import mark_used, trim_cache
 from .extension import extension_source
+from .team import team_source
 from .toolchain import (
     COMPILE_FLAGS,
     OPENMP_FLAG,
     SHARED_FLAGS,
+    TEAM_LIBRARIES,
     Compiler,
     cache_folder,
     cpu_identity,
@@ -42,6 +45,7 @@ from .toolchain import (
 )
 
 _EXTENSION_FILE = "fxlite_extension.c"
+_TEAM_FILE = "fxlite_team.c"
 _ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
@@ -106,16 +110,35 @@ def build(
         texts[_EXTENSION_FILE] = extension_source(entry)
         by_file[_EXTENSION_FILE] = (f"-I{include}",)
         optional = _EXTENSION_FILE
+    parallel = (OPENMP_FLAG,) if openmp else ()
+    libraries: tuple[str, ...] = ("-lm",)
+    if openmp and (team := team_source(compiler, files.values())) is not None:
+        texts[_TEAM_FILE] = team
+        libraries = TEAM_LIBRARIES
     job = _Job(
         compiler,
         texts,
-        (*COMPILE_FLAGS, *((OPENMP_FLAG,) if openmp else ()), *flags),
-        (*SHARED_FLAGS, "-lm"),
+        (*COMPILE_FLAGS, *parallel, *flags),
+        (*SHARED_FLAGS, *libraries),
         f"{entry.name}.so",
         by_file,
         optional,
     )
     return Library(_cached(job), openmp)
+
+
+def build_shared(files: Mapping[str, str], name: str) -> Path:
+    """Compile C files as `build` does, but without its extension: a shared object for ctypes.
+    Raises as `build` does."""
+    _check_names(files)
+    compiler = find_compiler()
+    texts, parallel = dict(files), (OPENMP_FLAG,) if compiler.openmp else ()
+    libraries: tuple[str, ...] = ("-lm",)
+    if compiler.openmp and (team := team_source(compiler, files.values())) is not None:
+        texts[_TEAM_FILE] = team
+        libraries = TEAM_LIBRARIES
+    flags = (*COMPILE_FLAGS, *parallel)
+    return _cached(_Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), name))
 
 
 def build_executable(
@@ -135,6 +158,16 @@ def build_executable(
     compiler = find_compiler()
     parallel = (OPENMP_FLAG,) if openmp and compiler.openmp else ()
     return _cached(_Job(compiler, files, (*COMPILE_FLAGS, *parallel, *flags), tuple(libs), name))
+
+
+def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:
+    """The library of that entry in a folder of the cache, by the folder's name, if it is whole."""
+    root = cache_folder() / folder
+    found = _intact_file(root, f"{entry.name}.so")
+    if found is None:
+        return None
+    mark_used(root)
+    return Library(found, openmp)
 
 
 @cache
@@ -193,6 +226,7 @@ def _find_or_build(job: _Job, root: Path) -> Path:
     """Raises `OSError` when the folder cannot be used, `BuildError` when the code cannot."""
     folder = root / job.key()
     if found := _intact_file(folder, job.name):
+        mark_used(folder)
         return found
     root.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(root)
@@ -208,6 +242,7 @@ def _find_or_build(job: _Job, root: Path) -> Path:
         for name in job.files:  # kept beside the result, for debuggers and readers
             os.replace(work / name, folder / name)
         os.replace(product, target)
+        trim_cache(root)
         return target
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -154,16 +154,6 @@ def _restored(entry: Entry, result: Any) -> Any:
     return restored[0] if entry.single_output else restored
 
 
-def _wait_politely() -> None:
-    """Let idle OpenMP threads sleep soon, unless the user has said how they should wait.
-
-    libgomp reads this when it is loaded. By default its threads spin for milliseconds between
-    parallel loops; where another program wants the core, they hold up the very thread they wait
-    for (measured with MiniLM beside a busy process: 330 ms a call against 69)."""
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = "10000"
-
-
 def _connect_extension(
     entry: Entry, library: Library, weights: Array, n_threads: Array
 ) -> Callable[..., Any]:
@@ -210,7 +200,6 @@ class _Error(ctypes.Structure):
 
 
 def _open(entry: Entry, library: Library) -> ctypes.CDLL:
-    _wait_politely()
     try:
         return ctypes.CDLL(str(library.path))
     except OSError as error:

@@ -63,6 +63,8 @@ SHARED_FLAGS = (
     else ("-shared", "-Wl,-Bsymbolic")
 )
 OPENMP_FLAG = "-fopenmp"
+# With team.c in place of libgomp. Its threads outlive every call: the code is never unloaded.
+TEAM_LIBRARIES = ("-fno-openmp", "-pthread", "-Wl,-z,nodelete", "-lm")
 
 _OPENMP_PROBE = """\
 int main(void) {
@@ -92,6 +94,11 @@ class Compiler:
     version: str
     openmp: bool
     identity: str  # changes when the compiler is replaced or upgraded
+
+    @property
+    def is_gcc(self) -> bool:
+        """Whether its code calls OpenMP as GCC's does, on Linux."""
+        return sys.platform == "linux" and "Free Software Foundation" in self.version
 
 
 def cache_folder() -> Path:
@@ -195,6 +202,14 @@ def cpu_identity() -> str:
     except OSError:
         lines.append(platform.processor())
     return "\n".join(lines)
+
+
+def processor_name() -> str:
+    """What the processor is called."""
+    for line in cpu_identity().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def usable_cpus() -> int:

@@ -17,7 +17,6 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c import gemm
 from fxlite.codegen.c.recurrence import (
-    RECURRENCE_PREAMBLE,
     RecurrenceSpec,
     pack_recurrent_weight,
     render_recurrence,
@@ -65,7 +64,7 @@ def sizes_of(each: RecurrenceSpec) -> list[tuple[int, int, int]]:
 
 def translation_unit(specs: list[RecurrenceSpec]) -> str:
     """Each case as fast_NAME and naive_NAME, with one list of arguments."""
-    parts = [HEAD, C_HELPERS, gemm.PREAMBLE, RECURRENCE_PREAMBLE]
+    parts = [HEAD, C_HELPERS, gemm.PREAMBLE]
     for each in specs:
         fast, naive = render_recurrence(each), render_recurrence_naive(each)
         parts += [fast.text, naive.text.replace(f"void {each.name}(", f"void naive_{each.name}(")]

@@ -36,7 +36,8 @@ def array(*shape: int) -> np.ndarray[Any, Any]:
 def test_the_steps_of_a_loop_share_their_kernels() -> None:
     model = models.LstmCells().eval()
     program = compiled(model, array(12, 3, 16), types=["f32[12,B,16]"])
-    assert counts(program)[-4:] == [11, 11, 12, 12]
+    # the product of the inputs is one for all steps: merge_steps
+    assert counts(program)[-4:] == [1, 11, 11, 12]
     assert len(program.sources["lstm_cells.c"]) < 50_000
     assert re.search(r"Also computes \w+, .*\.\.\.", program.functions)
     assert len({call.name for call in program.calls}) == len(program.calls)
