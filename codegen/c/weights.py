@@ -22,7 +22,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 
 Array = np.ndarray[Any, Any]
-_CTYPES = {"float32": "float", "float64": "double", "uint32": "uint32_t"}
+_CTYPES = {"float32": "float", "float64": "double", "uint32": "uint32_t", "int32": "int32_t"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class Blob:
     places: Mapping[str, tuple[int, str]]
 
 
+def c_type(dtype: np.dtype[Any]) -> str:
+    """C type of the elements of a packed weight."""
+    return _CTYPES[dtype.name]
+
+
 def module_arrays(module: GraphModule) -> dict[Node, Array]:
     """The arrays that the graph of a module reads, by node."""
     return {
@@ -58,16 +63,18 @@ def module_arrays(module: GraphModule) -> dict[Node, Array]:
     }
 
 
-def make_blob(used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array]) -> Blob:
+def make_blob(
+    used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array], data: Array | None = None
+) -> Blob:
     """The arrays of those names in C, one after another; names that are no weights are left out.
-    Each starts at a multiple of 64 bytes."""
+    Each starts at a multiple of 64 bytes. ``data``: the blob, if it was made before."""
     by_name = {buffer_name(n): (n, a) for n, a in arrays.items()}
     places: dict[str, tuple[int, str]] = {}
     jobs: list[tuple[int, int, Callable[[Array], None]]] = []
     position = 0
     for name in dict.fromkeys(used):
         if weight := packed.get(name):
-            size, ctype = weight.size * weight.dtype.itemsize, _CTYPES[weight.dtype.name]
+            size, ctype = weight.size * weight.dtype.itemsize, c_type(weight.dtype)
             write = _packing(weight)
         elif name in by_name:
             node, array = by_name[name]
@@ -78,6 +85,8 @@ def make_blob(used: Iterable[str], packed: Packed, arrays: Mapping[Node, Array])
         places[name] = position, ctype
         jobs.append((position, size, write))
         position += -(-size // ALIGNMENT) * ALIGNMENT
+    if data is not None:
+        return Blob(data, places)
     data = aligned_empty(position)
 
     def run(job: tuple[int, int, Callable[[Array], None]]) -> None:

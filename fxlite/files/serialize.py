@@ -29,6 +29,7 @@ import numpy as np
 
 from fxlite.errors import FileFormatError, FxliteError
 from fxlite.files.graph_data import check_path, describe, rebuild
+from fxlite.files.mapped import map_safetensors
 from fxlite.files.version_1 import from_version_1
 from fxlite.graph_module import GraphModule
 from fxlite.nn.module import Parameter
@@ -40,10 +41,18 @@ _GRAPH, _WEIGHTS = "graph.json", "weights.safetensors"
 
 
 # -- safetensors -----------------------------------------------------------------------------------
-def load_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+def load_safetensors(
+    path: str | os.PathLike[str], mapped: bool = False
+) -> dict[str, np.ndarray[Any, Any]]:
     """name -> array, writable. bfloat16 arrays have ml_dtypes' dtype.
 
+    With ``mapped`` the arrays are read-only and stay in the file, from which they are read when
+    they are touched: that takes no time and, with ``load_state_dict(..., assign=True)``, memory for
+    what is used only. The file must not be written to meanwhile.
+
     Raises FileNotFoundError, and FileFormatError for a file that is not safetensors."""
+    if mapped:
+        return map_safetensors(path, _DTYPES)
     return _arrays(Path(path).read_bytes(), os.fspath(path))
 
 
@@ -117,10 +126,10 @@ def load_if_saved(root: Any) -> Any:
 
 def to_bytes(gm: GraphModule) -> bytes:
     """The contents of a ``.fxl`` file."""
-    arrays, weights = _collect_weights(gm)
+    arrays, weights = collect_weights(gm)
     dropped: list[str] = []
     header = {"format": "fxlite", "version": VERSION}
-    content = header | _describe_module(gm, dropped) | {"weights": weights}
+    content = header | describe_module(gm, dropped) | {"weights": weights}
     if dropped:
         more = f" and {len(dropped) - 5} more" if len(dropped) > 5 else ""
         warnings.warn(f"not saved: {', '.join(dropped[:5])}{more}", stacklevel=3)
@@ -168,8 +177,9 @@ def _check_header(content: Any, name: str) -> None:
 
 
 # -- writing ---------------------------------------------------------------------------------------
-def _collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays to store, and for every path its kind and, for tied ones, the path it shares."""
+def collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays to store by path, each once, and for every path its kind and, for tied ones, the path
+    it shares."""
     arrays: dict[str, Any] = {}
     weights: dict[str, Any] = {}
     first: dict[Any, str] = {}
@@ -195,7 +205,9 @@ def _collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, weights
 
 
-def _describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
+def describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
+    """The graph, and those of modules that it calls, as data. Names of entries of ``meta`` that are
+    left out are added to ``dropped``. Raises FileFormatError where it calls a leaf module."""
     modules: dict[str, Any] = {}
     for node in gm.graph.find_nodes(op="call_module"):
         module = gm.get_submodule(node.target)
@@ -205,7 +217,7 @@ def _describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
                 f"saved as data; trace without leaf="
             )
         if node.target not in modules:
-            modules[node.target] = _describe_module(module, dropped)
+            modules[node.target] = describe_module(module, dropped)
     content = {"name": gm.name, "training": gm.training, "graph": describe(gm.graph, dropped)}
     return content | {"modules": modules} if modules else content
 

@@ -319,10 +319,14 @@ class Module:
         return result
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> tuple[list[str], list[str]]:
         """Copy arrays into the parameters and buffers (cast to their dtype). Nothing is copied
         unless everything fits. Returns (missing keys, unexpected keys).
+
+        With ``assign`` the arrays themselves take the place of the module's own, where they have
+        the same dtype: weights that are mapped from a file stay there. As in torch, what was tied
+        is tied no more, unless the arrays are the same.
 
         Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes,
         and for an unexpected key the nearest missing one."""
@@ -351,7 +355,9 @@ class Module:
                 f"  {listed}"
             )
         for key, value in arrays.items():
-            if not own[key].flags.writeable:
+            if assign and value.dtype == own[key].dtype:
+                self._replace(key, value)
+            elif not own[key].flags.writeable:
                 self._replace(key, value.astype(own[key].dtype))
             else:
                 own[key][...] = value
@@ -361,7 +367,7 @@ class Module:
         path, _, name = key.rpartition(".")
         module = self.get_submodule(path)
         if name in module._parameters:
-            module._parameters[name] = Parameter(value)
+            module._parameters[name] = Parameter(value, module._parameters[name].requires_grad)
         else:
             module._buffers[name] = value
 

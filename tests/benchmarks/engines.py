@@ -1,8 +1,9 @@
 """The engines: fxlite's C and its peers.
 
 In: a prepared workload (:class:`tests.benchmarks.workloads.Job`) and a number of threads. Out, in
-two steps: a function that builds, with the model in memory (ONNX Runtime and OpenVINO: in a file),
-and what it returns, :class:`Loaded`, whose calls are measured. The first step is not timed.
+two steps: a function that builds, with the model in memory (ONNX Runtime and OpenVINO: in a file;
+fxlite: its weights mapped from one), and what it returns, :class:`Loaded`, whose calls are
+measured. The first step is not timed.
 """
 
 from __future__ import annotations

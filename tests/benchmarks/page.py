@@ -118,15 +118,17 @@ def markdown(
         "## First result", "",
         "Seconds from a model in memory to its first result, imports excluded, with empty caches: "
         "trace, passes and the C compiler. *cached*: the same in a new process. ONNX Runtime and "
-        "OpenVINO start from an ONNX file, of which the making is not counted; the run with "
-        "freezing finds torch.compile's precompiled header.", "",
+        "OpenVINO start from an ONNX file, of which the making is not counted; fxlite's weights "
+        "are mapped from their file; the run with freezing finds torch.compile's precompiled "
+        "header.", "",
         *_grid(("workload", *engines, f"{OURS}, cached"), [
             [row.workload, *(_first(row, e) for e in engines), _cached(row)] for row in cold
         ]), "",
         "## Memory", "",
         "Megabytes: the most that was resident in the engine's process while it built the program "
-        "and ran it (`VmHWM`), less what was resident after its imports; the model's weights are "
-        "in it, compilers that run as other processes are not.", "",
+        "and ran it (`VmHWM`; fxlite: with its cache), less what was resident after its imports; "
+        "the model's weights are in it as far as they are resident, compilers that run as other "
+        "processes are not.", "",
         *_by_engine(cold, engines, lambda row, e: _memory(row, e)), "",
         "## Where it falls short", "",
         *([f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."]), "",

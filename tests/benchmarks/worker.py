@@ -8,6 +8,7 @@ that spins for work would take a core from its competitor), their memory, and th
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import time
@@ -163,7 +164,10 @@ def _resident(field: str) -> float:
 
 
 def _forget_peak() -> None:
-    """Let ``VmHWM`` begin anew: what drawing and reading weights took does not count."""
+    """Let ``VmHWM`` begin anew: what drawing and reading weights took does not count, nor what the
+    allocator kept of it."""
+    with contextlib.suppress(OSError, AttributeError):  # it is glibc's
+        ctypes.CDLL(None).malloc_trim(0)
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

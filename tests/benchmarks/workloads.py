@@ -213,9 +213,10 @@ class Job:
         return self.folder / "model.onnx"
 
     def model(self) -> nn.Module:
-        """The model in fxlite, in inference mode, with its weights."""
+        """The model in fxlite, in inference mode, with its weights, which stay in their file."""
         made = MODELS[self.spec.model]().eval()
-        made.load_state_dict(self.weights())
+        stored = fx.load_safetensors(self.folder / "weights.safetensors", mapped=True)
+        made.load_state_dict(stored, assign=True)
         return made
 
     def check_onnx(self) -> None:

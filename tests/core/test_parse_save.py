@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import fxlite as fx
 from fxlite import nn, ops
 from fxlite.errors import FileFormatError, FxliteError, ParseError
+from fxlite.files.mapped import release
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.location import Location, Scope
 from tests.oracle import flatten
@@ -474,6 +475,57 @@ def test_safetensors_of_every_dtype(tmp_path: Path) -> None:
     for name, value in arrays.items():
         assert loaded[name].dtype == value.dtype and loaded[name].shape == np.shape(value)
         assert np.array_equal(loaded[name], value) and loaded[name].flags.writeable
+
+
+def test_mapped_safetensors(tmp_path: Path) -> None:
+    """Values as they are in the file, read-only; releasing pages loses nothing."""
+    rng = np.random.default_rng(0)
+    arrays = {d.name: rng.integers(0, 2, (3, 2)).astype(d.numpy) for d in fx.dtypes.ALL}
+    arrays |= {"large": rng.random((700, 40)), "scalar": np.float32(3), "empty": np.zeros((0, 4))}
+    fx.save_safetensors(arrays, tmp_path / "w.safetensors")
+    mapped = fx.load_safetensors(tmp_path / "w.safetensors", mapped=True)
+    assert set(mapped) == set(arrays)
+    for name, value in arrays.items():
+        release(mapped[name])
+        assert mapped[name].dtype == value.dtype and mapped[name].shape == np.shape(value)
+        assert np.array_equal(mapped[name], value) and not mapped[name].flags.writeable
+
+
+def test_release_leaves_other_memory_alone(tmp_path: Path) -> None:
+    own = np.arange(10_000.0)
+    release(own)
+    assert own.tolist() == list(range(10_000))
+    own.tofile(tmp_path / "a.bin")
+    private = np.memmap(tmp_path / "a.bin", np.float64, "c")
+    private[:] = 1  # would be lost
+    release(private)
+    assert (private == 1).all()
+
+
+def _stored(header: Any, data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"", "its header is incomplete"),
+        ((99).to_bytes(8, "little") + b"{}", "its header is incomplete"),
+        (_stored(b"{oh}"), "JSONDecodeError"),
+        (_stored([1]), "TypeError"),
+        (_stored({"a": {"dtype": "X9", "shape": [], "data_offsets": [0, 0]}}), "KeyError"),
+        (_stored({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 0]}}), "ValueError"),
+        (_stored({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"1234"),
+         r"a, float32\[2\], cannot be bytes 0 to 8 of 4"),
+        (_stored({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"1234"),
+         "cannot be bytes 0 to 4"),
+    ],
+)  # fmt: skip
+def test_mapped_safetensors_that_are_damaged(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    with pytest.raises(FileFormatError, match=f"bad is .*{reason}"):
+        fx.load_safetensors(tmp_path / "bad", mapped=True)
 
 
 def test_safetensors_errors(tmp_path: Path) -> None:

@@ -33,6 +33,20 @@ class Net(nn.Module):
         return self.second(self.first(x) * self.scale - self.mean)
 
 
+def test_assigned_weights_are_the_arrays_themselves() -> None:
+    net = Net()
+    given = {name: np.full_like(a, 2) for name, a in net.state_dict().items()}
+    given["mean"] = given["mean"].astype(np.float64)  # cast, and therefore copied
+    for array in given.values():
+        array.flags.writeable = False
+    net.scale.requires_grad = False
+    net.load_state_dict(given, assign=True)
+    for name, array in net.state_dict().items():
+        assert np.shares_memory(array, given[name]) == (name != "mean")
+        assert (array == 2).all() and array.dtype == np.float32
+    assert net.scale.is_parameter and not net.scale.requires_grad
+
+
 def test_state_dict_is_in_torchs_order() -> None:
     net = Net()
     assert list(net.state_dict()) == [

@@ -1,0 +1,200 @@
+"""Compiled programs that are kept for the next process: nothing is planned, printed or packed then.
+
+In: a key (:mod:`fxlite.codegen.program_key`) and what a compilation made: the entry point, the
+shared object, the packed weights. Out: the folder ``programs/<key>`` of the cache with
+``program.json`` and ``weights.bin``, published by one rename; and from it again the entry point,
+the shared object, and the weights mapped from the file, so that only pages that are read take
+memory, and all processes share them.
+
+A file that was cut short or written to since is noticed by its size and times; where those differ
+because the folder was copied, by a digest of its content; pages that a crash of the machine left
+empty, by samples. What is damaged is removed and made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxlite.errors import FxliteError
+
+from .abi import ArgSpec, Array, Condition, Dim, DimText, Entry
+from .build import Library, find_library
+from .cache_limit import PROGRAMS, mark_used
+from .fingerprint import fingerprint
+from .load import aligned_empty
+from .toolchain import cache_folder, usable_cpus
+
+_FACTS, _WEIGHTS = "program.json", "weights.bin"
+_SAMPLES, _SAMPLE_BYTES, _PIECE = 256, 4096, 1 << 22
+
+
+@dataclass(frozen=True)
+class KeptProgram:
+    """A program found in the cache. ``weights``: mapped, changes to them stay in this process;
+    ``sources``: the digest of the C files it was compiled from."""
+
+    entry: Entry
+    library: Library
+    weights: Array
+    sources: str
+
+
+def digest_sources(sources: Mapping[str, str]) -> str:
+    """A digest of C files, by which it is noticed if they are not those of a kept program."""
+    return hashlib.sha256(json.dumps(sorted(sources.items())).encode()).hexdigest()
+
+
+def find_program(key: str) -> KeptProgram | None:
+    """The program of that key, if it is there and whole."""
+    folder = cache_folder() / PROGRAMS / key
+    if not folder.exists():
+        return None
+    try:
+        facts = json.loads((folder / _FACTS).read_text())
+        entry = _entry(facts["entry"])
+        library = find_library(facts["build"], entry, facts["openmp"])
+        if library is not None and _is_intact(folder / _WEIGHTS, facts["weights"]):
+            mark_used(folder)
+            return KeptProgram(entry, library, _mapped(folder / _WEIGHTS), facts["sources"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # damaged
+    shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def keep_program(
+    key: str, entry: Entry, library: Library, weights: Array, sources: Mapping[str, str]
+) -> None:
+    """Put a program into the cache, unless that cannot be written or lacks the room."""
+    root = cache_folder()
+    if library.path.parent.parent != root:  # it was built elsewhere, for this process only
+        return
+    try:
+        if shutil.disk_usage(root).free < 2 * weights.nbytes:
+            return
+        (root / PROGRAMS).mkdir(exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
+    except OSError:
+        return
+    try:
+        with (work / _WEIGHTS).open("wb") as file:
+            file.write(weights.data)
+        facts = {
+            "entry": _entry_data(entry),
+            "build": library.path.parent.name,
+            "openmp": library.openmp,
+            "weights": _facts_of(work / _WEIGHTS),
+            "sources": digest_sources(sources),
+        }
+        (work / _FACTS).write_text(json.dumps(facts))
+        os.rename(work, root / PROGRAMS / key)
+    except (OSError, FxliteError):  # another process was quicker, the disk is full, no digest
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _mapped(path: Path) -> Array:
+    """The file's bytes. Writing to them is possible and does not change the file."""
+    if path.stat().st_size == 0:
+        return aligned_empty(0)
+    return np.memmap(path, np.uint8, "c")
+
+
+# -- whether a file is what it was ---------------------------------------------------------------
+def _facts_of(path: Path) -> dict[str, Any]:
+    found = path.stat()
+    return {
+        "size": found.st_size,
+        "state": _state(found),
+        "samples": _sampled(path, found.st_size),
+        "digest": _digest(path),
+    }
+
+
+def _is_intact(path: Path, facts: Mapping[str, Any]) -> bool:
+    found = path.stat()
+    if found.st_size != facts["size"]:
+        return False
+    if _state(found) != facts["state"]:
+        return bool(_digest(path) == facts["digest"])
+    return bool(_sampled(path, found.st_size) == facts["samples"])
+
+
+def _state(found: os.stat_result) -> list[int]:
+    """What changes whenever somebody writes to a file, or puts another in its place."""
+    return [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _sampled(path: Path, size: int) -> str:
+    """A digest of pages all over a file."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        for number in range(_SAMPLES):
+            file.seek(number * size // _SAMPLES)
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """A digest of all of a file: of the digests of its pieces, which several threads read."""
+    with path.open("rb", buffering=0) as file, ThreadPoolExecutor(usable_cpus()) as pool:
+
+        def digest(start: int) -> bytes:
+            return fingerprint(np.frombuffer(os.pread(file.fileno(), _PIECE, start), np.uint8))
+
+        pieces = pool.map(digest, range(0, path.stat().st_size, _PIECE))
+        return hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+# -- the entry point as data ---------------------------------------------------------------------
+def _entry_data(entry: Entry) -> dict[str, Any]:
+    def arguments(specs: tuple[ArgSpec, ...]) -> list[Any]:
+        return [[s.name, s.dtype, list(map(_dim_data, s.shape))] for s in specs]
+
+    return {
+        "name": entry.name,
+        "inputs": arguments(entry.inputs),
+        "outputs": arguments(entry.outputs),
+        "dims": entry.dims,
+        "locations": entry.locations,
+        "single_output": entry.single_output,
+        "conditions": [
+            [_dim_data(c.left), c.relation, _dim_data(c.right), c.reason] for c in entry.conditions
+        ],
+        "note": entry.note,
+    }
+
+
+def _entry(data: Mapping[str, Any]) -> Entry:
+    def arguments(specs: list[Any]) -> tuple[ArgSpec, ...]:
+        return tuple(ArgSpec(name, dtype, tuple(map(_dim, dims))) for name, dtype, dims in specs)
+
+    return Entry(
+        data["name"],
+        arguments(data["inputs"]),
+        arguments(data["outputs"]),
+        tuple(data["dims"]),
+        tuple(data["locations"]),
+        data["single_output"],
+        tuple(Condition(_dim(a), relation, _dim(b), why) for a, relation, b, why in
+              data["conditions"]),
+        data["note"],
+    )  # fmt: skip
+
+
+def _dim_data(dim: Dim) -> int | str:
+    return dim if isinstance(dim, int) else dim.python
+
+
+def _dim(data: int | str) -> Dim:
+    return data if isinstance(data, int) else DimText(data)
