@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import math
 import os
 import platform
 import shutil
@@ -35,7 +36,8 @@ from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.python import module_name, python_program, save_python
 from fxlite.codegen.runtime import toolchain
-from fxlite.compiler import check_backend
+from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
+from fxlite.compiler import check_autotune, check_backend
 from fxlite.compiler import compile as compile_program
 from fxlite.console import print_code, show
 from fxlite.errors import FxliteError
@@ -121,11 +123,13 @@ def compile_command(options: argparse.Namespace, console: Console) -> int:
         if weights and options.weights is None and not options.program.endswith(".fxl"):
             said[-1] += " as the program makes them (no --weights)"
     check_backend(options.backend)
+    if options.autotune:
+        check_autotune(options.backend)
     cases = examples.make_cases(module, sizes, data)
     console.print()
     _print_graph(console, module)
     console.print()
-    function = _compiled(options, module, steps)
+    function = _compiled(options, module, steps, cases[-1].dims)
     checked = _check(options, program, function, cases, steps)
     if checked:
         with steps("time", len(checked)) as step:
@@ -138,6 +142,9 @@ def compile_command(options: argparse.Namespace, console: Console) -> int:
         step.said.append(f"{options.output}")
     console.print()
     name = _NAMES.get(options.backend, options.backend)
+    if options.autotune:
+        show(console, function.tuning)
+        console.print()
     show(console, report.summary(function, checked, name))
     if checked:
         console.print(report.notes(function, checked))
@@ -155,8 +162,10 @@ def _print_graph(console: Console, module: GraphModule) -> None:
     print_code(console, "\n".join(lines))
 
 
-def _compiled(options: argparse.Namespace, module: GraphModule, steps: Steps) -> Any:
-    """The compiled function; says what each step of the back end did."""
+def _compiled(
+    options: argparse.Namespace, module: GraphModule, steps: Steps, sizes: Mapping[str, int]
+) -> Any:
+    """The compiled function, tuned at ``sizes``; says what each step of the back end did."""
     from fxlite.codegen.backends import CFunction
     from fxlite.codegen.cuda.function import CudaFunction
 
@@ -172,8 +181,9 @@ def _compiled(options: argparse.Namespace, module: GraphModule, steps: Steps) ->
     function: Any
     if options.backend == "c":
         function = CFunction(
-            module, options.threads, stage, matmul_precision=options.matmul_precision
-        )
+            module, options.threads, stage, matmul_precision=options.matmul_precision,
+            autotune=options.autotune, tune_sizes=sizes if options.autotune else None,
+        )  # fmt: skip
     elif options.backend == "cuda":
         device = options.device
         number = int(device) if device is not None and device.isdecimal() else device
@@ -196,6 +206,8 @@ def _described(stage: str, function: Any, backend: str) -> list[str]:
         changed = dict.fromkeys(s.name for s in function.passes.report if s.changes != "-")
         count = f"{len(function.graph_module.graph)} -> {len(function.optimized.graph)} nodes"
         return [count + (f" by {', '.join(changed)}" if changed else "")]
+    if stage == "tune":
+        return [f"{len(function.tuning.kernels)} kernels, {function.tuning.measured} measured now"]
     if stage == "emit":
         lines = sum(text.count("\n") for text in function.sources.values())
         return [f"{lines} lines of {'C' if backend == 'c' else 'CUDA C'}"]
@@ -301,10 +313,9 @@ def info_table() -> Table:
         table.add_row("OpenMP", "yes" if compiler.openmp else "no")
     except FxliteError as error:
         table.add_row("C compiler", Text(str(error)))
-    table.add_row("CPU", f"{_cpu_name()}, {toolchain.usable_cpus()} usable")
+    table.add_row("CPU", f"{toolchain.processor_name()}, {toolchain.usable_cpus()} usable")
     folder = toolchain.cache_folder()
-    count, size = _cache_size(folder)
-    table.add_row("cache", f"{folder}: {count} builds, {report.quantity(size, 'B')}")
+    table.add_row("cache", f"{folder}: {_cache_content(folder)} ({_limit_text()})")
     for name, value in _cuda().items():
         table.add_row(name, Text(value) if isinstance(value, str) else value)
     return table
@@ -315,13 +326,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cpu_name() -> str:
-    for line in toolchain.cpu_identity().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _cuda() -> dict[str, str]:
@@ -346,34 +350,38 @@ def _devices() -> str:
         return ", ".join(found) or f"none: {reason}"
 
 
-def _cache_size(folder: Path) -> tuple[int, int]:
-    """Number of cached builds and bytes of all files."""
-    builds = size = 0
+def _cache_content(folder: Path) -> str:
+    """Numbers of cached builds and kept programs, and the size of all files."""
+    count = {folder: 0, folder / PROGRAMS: 0}
+    size = 0
     for path, folders, files in os.walk(folder):
-        if Path(path) == folder:
-            builds = sum(_is_build(folder / name) for name in folders)
+        if Path(path) in count:
+            count[Path(path)] = sum(map(is_entry, folders))
         for name in files:
             with contextlib.suppress(OSError):  # another process has just removed it
                 size += os.stat(os.path.join(path, name)).st_size
-    return builds, size
+    builds, programs = count.values()
+    return f"{builds} builds, {programs} programs, {report.quantity(size, 'B')}"
 
 
-def _is_build(path: Path) -> bool:
-    return path.is_dir() and len(path.name) == 32 and not set(path.name) - set("0123456789abcdef")
+def _limit_text() -> str:
+    limit = cache_limit()
+    return "no limit" if math.isinf(limit) else f"at most {report.quantity(int(limit), 'B')}"
 
 
 def clear_cache() -> str:
     """Remove what fxlite put into its cache folder, and nothing else; says how much that was."""
     folder = toolchain.cache_folder()
-    count, size = _cache_size(folder)
+    content = _cache_content(folder)
     if folder.is_dir():
         for path in folder.iterdir():
             if (
-                _is_build(path)
-                or path.name in ("failed", "compilers", "roofs")
+                is_entry(path.name)
+                or path.name in (PROGRAMS, "failed", "compilers", "roofs", "tuning")
                 or path.name.startswith("work-")
             ):
                 shutil.rmtree(path, ignore_errors=True)
+        (folder / STAMP).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             os.rmdir(folder)
-    return f"removed {count} builds, {report.quantity(size, 'B')}, from {folder}"
+    return f"removed {content}, from {folder}"

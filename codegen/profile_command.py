@@ -36,15 +36,16 @@ class UsageError(FxliteError):
 def profile_command(options: argparse.Namespace, console: Console) -> int:
     """``fxlite profile``. Raises UsageError, and what tracing, passes and running raise."""
     if options.passes:
-        if options.by or options.trace or options.matmul_precision != "highest":
+        if options.by or options.trace or options.matmul_precision != "highest" or options.autotune:
             raise UsageError(
-                "--passes shows a row for each pass; leave out --by, --trace and --matmul-precision"
+                "--passes shows a row for each pass; leave out --by, --trace, --matmul-precision "
+                "and --autotune"
             )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)
         module, given = _subject(options)
         show(console, before_after(module, passes=chosen, **given))
         return 0
-    found = _measured(options, options.matmul_precision)
+    found = _measured(options, options.matmul_precision, options.autotune)
     show(console, found.table(options.by or "kernel", console.width))
     if options.trace:
         found.to_chrome_trace(options.trace)
@@ -61,11 +62,13 @@ def blame_command(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _measured(options: argparse.Namespace, matmul_precision: str = "highest") -> Profile:
+def _measured(
+    options: argparse.Namespace, matmul_precision: str = "highest", autotune: bool = False
+) -> Profile:
     """The profile of the program that the options name. Raises what tracing, loading data and
     running raise."""
     module, given = _subject(options)
-    return profile(module, matmul_precision=matmul_precision, **given)
+    return profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
 
 
 def pipeline(text: str) -> PassManager:

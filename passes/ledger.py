@@ -1,4 +1,5 @@
-"""The ledger: what passes refused to do, why, and what that leaves on the table.
+"""The ledger: what passes refused to do, why, and what that leaves on the table; and what a back
+end decided about kernels where there were alternatives.
 
 In: refusals as passes meet them. Out: a list on the module they made, carried from pass to pass,
 which prints as a table, the dearest first.

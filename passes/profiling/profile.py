@@ -42,6 +42,7 @@ def profile(
     repeat: int | None = None,
     threads: int | None = None,
     matmul_precision: str = "highest",
+    autotune: bool = False,
     roofs: Roofs | None = None,
 ) -> Profile:
     """Measure where the time of a call goes: ``print(passes.profile(gm, x))``.
@@ -50,20 +51,25 @@ def profile(
     with ``sizes`` for the named dims. With ``backend="python"`` the nodes of ``gm`` are timed one
     by one as NumPy runs them; with ``"c"`` the program is compiled with and without counters (two
     builds), optimized as :func:`fxlite.compile` does, and its kernels are timed, on ``threads``
-    threads and with its ``matmul_precision``; NumPy decides by itself how many it uses.
-    ``repeat``: number of measured calls; by default what fits into half a second. ``roofs`` are
-    those of this machine, which are measured once (some seconds) and cached; without a C compiler
-    there are none.
+    threads and with its ``matmul_precision`` and ``autotune``; NumPy decides by itself how many
+    it uses. ``repeat``: number of measured calls; by default what fits into half a second.
+    ``roofs`` are those of this machine, which are measured once (some seconds) and cached; without
+    a C compiler there are none.
 
     Raises ArgumentError for a back end without counters and for sizes beside inputs; and what
     calling and compiling ``gm`` raise."""
+    if autotune:
+        compiler.check_autotune(backend)
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     subject = _interpreted(gm, values, threads)
     if backend != "python":
-        subject = _compiled(gm, values, backend, threads, matmul_precision)
+        options: dict[str, Any] = {"matmul_precision": matmul_precision}
+        if autotune:
+            options |= {"autotune": True, "tune_sizes": dims}
+        subject = _compiled(gm, values, backend, threads, options)
     known = compiler.machine_roofs() if roofs is None else roofs
     with np.errstate(all="ignore"):
         whole, plain, ticks = _measure(subject, repeat)
@@ -112,13 +118,9 @@ def usable_threads() -> int:
 
 def _compiled(
     gm: GraphModule, values: Mapping[str, Any], backend: str, threads: int | None,
-    matmul_precision: str,
+    options: Mapping[str, Any],
 ) -> _Subject:  # fmt: skip
-    given: dict[str, Any] = {
-        "backend": backend,
-        "threads": threads,
-        "matmul_precision": matmul_precision,
-    }
+    given: dict[str, Any] = {"backend": backend, "threads": threads, **options}
     counting = compiler.compile(gm, profile=True, **given)
     bare = compiler.compile(gm, **given)
     return _Subject(

@@ -1,0 +1,217 @@
+"""What could be done for a kernel of a template in place of what its model does, and what each way
+would cost.
+
+In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision`
+records. They list and predict only: who decides is `conv_plan.plan_of`, `gemm.copies_a` and
+`attention_plan.keys_per_block`, and a spec's ``measured`` tells them to do otherwise. Costs are
+rough: they rank, and rule out what cannot be the best.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fxlite.codegen.c.attention_plan import FEW_ROWS, AttentionSpec, has_few_rows, keys_per_block
+from fxlite.codegen.c.conv_plan import (
+    MEASURED,
+    ConvSpec,
+    is_pointwise,
+    outputs_per_tile,
+    plan_of,
+    reads_pairs,
+    winograd_tile,
+)
+from fxlite.codegen.c.decisions import Alternative, Choice, Decision
+from fxlite.codegen.c.depthwise_tile import LARGEST_KERNEL
+from fxlite.codegen.c.gemm_bf16 import PAIR_BYTES
+from fxlite.codegen.c.gemm_fused import is_fused
+from fxlite.codegen.c.gemm_long import long_plan, long_reason
+from fxlite.codegen.c.gemm_pack import ITEM_BYTES
+from fxlite.codegen.c.gemm_spec import GemmSpec
+from fxlite.codegen.c.gemm_text import divide_up
+from fxlite.codegen.runtime.toolchain import cache_sizes
+from fxlite.cost import node_cost
+from fxlite.passes.group import Group
+
+VECTOR_BYTES = 64
+"""Of the processor that predictions are for; others need more cycles, for all alternatives."""
+
+WEIGHT_BYTES = 8
+"""Bytes of weights that come out of the third-level cache in a cycle."""
+
+LEAST_ROWS = 22
+"""Rows of a product from which copying them first may pay: two tiles."""
+
+
+OUTSIDE = frozenset(("threads", "epilogue"))
+"""Subjects of decisions that show in the calls of kernels and not in their text."""
+
+MOST_FLOPS = 16e6
+"""Of a kernel for which one thread may be as fast as all of them: about 0.1 ms of work."""
+
+
+# ---- any kernel -----------------------------------------------------------------------------
+
+
+def thread_decision(group: Group, choice: Choice) -> tuple[Decision, ...]:
+    """Whether threads share a kernel that has work for several. A large one is always shared, and
+    one of unknown size decides when it is called."""
+    if any(type(size) is not int for node in group.members for size in node.type.shape):
+        return ()
+    flops = sum(node_cost(node).flops or 0 for node in group.members)
+    if type(flops) is not int or flops > MOST_FLOPS:  # a named size that is summed over
+        return ()
+    chosen = choice.get("threads", "all")
+    why = "there is enough work" if chosen == "all" else "it was measured"
+    return (Decision("threads", (Alternative("all"), Alternative("one")), chosen, why),)
+
+
+def epilogue_decision(group: Group) -> tuple[Decision, ...]:
+    """Whether what follows a contraction runs over its tiles, or in a kernel of its own."""
+    if group.anchor is None or group.anchor is group.root:
+        return ()
+    names = (Alternative("fused"), Alternative("separate"))
+    return (Decision("epilogue", names, "fused", "a finished tile is in the cache"),)
+
+
+# ---- convolutions ---------------------------------------------------------------------------
+
+
+def conv_plans(spec: ConvSpec) -> list[str]:
+    """The plans that can compute the convolution of an image whose channels are not last. Where
+    bf16 will do, some are in float: that is more exact."""
+    found = ["channels", "pixels"]
+    if is_pointwise(spec):
+        found.append("product")
+    shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
+    if shape == ("float", 3, 3, 1, 1, 1, 1, 1) and min(spec.c, spec.k) >= 8:
+        found += ["winograd 2x2", *([] if spec.bf16 else ["winograd 4x4"])]
+    alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
+    if alone and max(spec.r, spec.s) <= LARGEST_KERNEL and max(spec.stride) <= 2:
+        found.append("depthwise")
+    return found
+
+
+def conv_decisions(spec: ConvSpec) -> tuple[Decision, ...]:
+    """The convolution's plan; of channels-last images there is one."""
+    if spec.x_last or spec.y_last:
+        return ()
+    found = tuple(Alternative(name, conv_cycles(spec, name)) for name in conv_plans(spec))
+    return (Decision("plan", found, _plan_name(spec), _conv_reason(spec)),)
+
+
+def _plan_name(spec: ConvSpec) -> str:
+    decided = plan_of(spec), winograd_tile(spec)
+    return next(name for name, plan in MEASURED.items() if plan == decided)
+
+
+def _conv_reason(spec: ConvSpec) -> str:
+    """Why `plan_of` says what it says."""
+    if spec.measured:
+        return "it was measured to be the fastest"
+    return {
+        "depthwise": "each channel has a small kernel of its own",
+        "pixels": "a group has few output channels, or an output few products",
+        "winograd": "it takes less than 0.9 of the time of the definition",
+        "product": "the kernel is 1x1, and pixels fill the panels",
+        "channels": "no plan for special shapes pays",
+    }[plan_of(spec)]
+
+
+def conv_cycles(spec: ConvSpec, name: str) -> float | None:
+    """Vectors of multiply-adds, what else is done with each tile, and the weights' bytes. None for
+    images of unknown size; an unknown number of images counts as one."""
+    height, width = spec.output_size()
+    if not (height.isdecimal() and width.isdecimal()):
+        return None
+    plan, m = MEASURED[name]
+    images = int(spec.n) if spec.n.isdecimal() else 1
+    lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
+    oh, ow, depth = int(height), int(width), spec.group_inputs * spec.r * spec.s
+    rate = 2 if reads_pairs(replace(spec, measured=name)) else 1
+    weights = spec.k * depth * ITEM_BYTES[spec.ctype] / WEIGHT_BYTES / rate
+    outputs = spec.group_outputs
+    if m:
+        points = (m + 2) ** 2
+        tiles = images * math.ceil(oh / m) * math.ceil(ow / m)
+        products = tiles * points * spec.c * spec.k / lanes
+        transforms = tiles * points * (spec.c + spec.k)
+        return products / rate + transforms + weights * points / (spec.r * spec.s)
+    if plan == "product":
+        vectors = outputs * math.ceil(oh * ow / lanes) * depth
+        packing = spec.group_inputs * oh * ow / lanes * 2
+    elif plan == "channels":
+        vectors = oh * ow * math.ceil(outputs / lanes) * depth
+        packing = oh * ow * math.ceil(outputs / lanes) * 5  # turning a tile
+    elif plan == "pixels":
+        step = outputs_per_tile(spec)
+        whole = math.ceil(outputs / step) * step
+        rows = math.ceil(oh / 4) * 4 if oh > 1 else 1
+        vectors = whole * rows * math.ceil(ow / lanes) * depth
+        packing = spec.group_inputs * oh * ow * max(spec.stride) / lanes * 2
+    else:
+        vectors = outputs * oh * math.ceil(ow / lanes) * depth
+        packing = 0
+    return images * spec.groups * (vectors / rate + packing) + weights
+
+
+# ---- matrix products ------------------------------------------------------------------------
+
+
+def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
+    """Whether A's rows are copied, as `copies_a` says, and how many of them make a block; whether K
+    is cut, or short enough for an epilogue in registers."""
+    sizes = (spec.m, spec.n, spec.k)
+    known = all(size.isdecimal() for size in sizes)
+    m, n, k = (int(size) if known else 0 for size in sizes)
+    lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
+    items = math.prod(int(e) if e.isdecimal() else 1 for _, e in spec.batch)
+    found: list[Decision] = []
+    may_stay = not spec.bf16 and spec.prologue_a is None and spec.a.col_stride == "1"
+    if may_stay and not (spec.m.isdecimal() and int(spec.m) < LEAST_ROWS):
+        products = items * m * math.ceil(n / lanes) * k
+        shares_set = copies_a and "left rows" not in spec.measured
+        in_place = Alternative("in place", products * (1.25 if shares_set else 1) or None)
+        copied = Alternative("copied", products + items * m * k * 2 / lanes or None)
+        why = "4 KiB or a multiple apart they share a cache set" if copies_a else "that costs least"
+        chosen = "copied" if copies_a else "in place"
+        found.append(Decision("left rows", (in_place, copied), chosen, why))
+    l2 = cache_sizes().get(2) or 1 << 20
+    if known and m >= LEAST_ROWS and m * k * ITEM_BYTES[spec.ctype] > l2 // 4:
+        parts = ("a quarter of L2", "half of L2", "all of L2")
+        chosen = spec.measured.get("rows in a block", "half of L2")
+        why = "the rest is for the panels that pass by"
+        found.append(Decision("rows in a block", tuple(map(Alternative, parts)), chosen, why))
+    depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
+    if plan := long_plan(spec, depth, PAIR_BYTES if spec.bf16 else ITEM_BYTES[spec.ctype]):
+        cut = Alternative("cut"), Alternative("whole")
+        found.append(Decision("K", cut, "cut", long_reason(plan).rstrip(".")))
+    elif is_fused(spec):
+        places = Alternative("in registers"), Alternative("stored")
+        found.append(Decision("sums", places, "in registers", "K is short"))
+    return tuple(found)
+
+
+# ---- attention ------------------------------------------------------------------------------
+
+
+def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
+    """The plan for few queries; how many keys make a block for more."""
+    found: list[Decision] = []
+    few = spec.rows.isdecimal() and int(spec.rows) <= FEW_ROWS and not spec.causal
+    if few:
+        plans = (Alternative("rows"), Alternative("tiles"))
+        chosen = "rows" if has_few_rows(spec) else "tiles"
+        why = "each key and value is read once" if chosen == "rows" else "it was measured"
+        found.append(Decision("plan", plans, chosen, why))
+    if not has_few_rows(spec):
+        block = keys_per_block(spec)
+        sizes = [size for size in (64, 128, 256, 512) if size in (block // 2, block, block * 2)]
+        if spec.keys.isdecimal():  # blocks that hold all keys are one and the same
+            sizes = [s for s in sizes if s == block or min(s, block) < int(spec.keys)]
+        names = tuple(Alternative(str(size)) for size in sizes)
+        if len(names) > 1:
+            why = "its keys and values take 128 KiB each of the second-level cache"
+            found.append(Decision("keys in a block", names, str(block), why))
+    return tuple(found)

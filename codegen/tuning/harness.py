@@ -1,0 +1,240 @@
+"""Candidates of one kernel, compiled into one shared object and run on data of the kernel's shapes.
+
+In: for each candidate the calls that compute the same value, and sizes of the named dims. Out:
+:func:`source`, a C file, and :class:`Harness`, which runs what was built from it and gives seconds
+or results. A run finds in the caches what it finds within the model: the kernel's inputs, and of
+weights what the rest of the model leaves there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxlite import shapes
+from fxlite.codegen.c.calls import Call
+from fxlite.codegen.c.emit import prelude
+from fxlite.codegen.c.header import ERROR_TYPE
+from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
+from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.printer import storage_type
+from fxlite.codegen.program import ALIGNMENT
+from fxlite.codegen.runtime.load import aligned_empty
+from fxlite.codegen.runtime.toolchain import cache_sizes
+from fxlite.codegen.text import signature
+from fxlite.errors import CodegenError
+from fxlite.graph import Node
+
+#: Seconds that one measurement should take at least: short kernels run several times.
+LEAST_SECONDS = 3e-4
+#: The best of so many measurements counts: the others met another program.
+SHOTS = 3
+MOST_REPEATS = 1000
+
+_HELPERS = """\
+/* Of one thread the time that it ran, which other programs cannot make longer. */
+static int64_t nanoseconds(int n_threads) {
+    struct timespec now;
+    clock_gettime(n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Reads memory, which then is in the caches, and what was there before is not. */
+static void read_bytes(const volatile char *bytes, int64_t size, int n_threads) {
+    #pragma omp parallel for num_threads(n_threads) if (n_threads > 1)
+    for (int64_t i = 0; i < size; i += 64)
+        (void)bytes[i];
+}
+"""
+
+_PARAMETERS = (
+    "void *const *array", "const void *const *weights", "const int64_t *size", "void *scratch",
+    "int n_threads", "fx_error *error",
+)  # fmt: skip
+
+_RUN = """\
+/* Runs a candidate `repeats` times and returns nanoseconds, or -1 after an error. Between runs, as
+ * many bytes are read as the rest of a model has weights, and then what this kernel is given. */
+int64_t run(int candidate, void *const *array, const int64_t *bytes, int arrays,
+            const void *const *weights, const int64_t *size, void *scratch, int n_threads,
+            const char *other, int64_t other_bytes, int64_t repeats) {
+    fx_error error = {0};
+    int64_t total = 0;
+    for (int64_t r = 0; r < repeats; r++) {
+        if (other_bytes > 0) {
+            read_bytes(other, other_bytes, n_threads);
+            for (int i = 0; i < arrays; i++)
+                read_bytes(array[i], bytes[i], n_threads);
+        }
+        const int64_t start = nanoseconds(n_threads);
+        candidates[candidate](array, weights, size, scratch, n_threads, &error);
+        total += nanoseconds(n_threads) - start;
+        if (error.code)
+            return -1;
+    }
+    return total;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a kernel's value: calls in order, each of a function of its own, and the
+    weights that they packed."""
+
+    calls: tuple[Call, ...]
+    packed: Packed
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the functions are given, each once."""
+        return [*dict.fromkeys(a for call in self.calls for a in call.arguments)]
+
+    @property
+    def values(self) -> list[Node]:
+        """What is read and stored, weights left out."""
+        found: dict[Node, None] = {}
+        for call in self.calls:
+            read = (n for n in call.group.inputs if n.op != "get_attr")
+            found |= dict.fromkeys([*read, call.group.root])
+        return [*found]
+
+
+def values_of(candidates: Sequence[Candidate]) -> list[Node]:
+    """What any of the candidates reads or stores."""
+    return [*dict.fromkeys(node for c in candidates for node in c.values)]
+
+
+class Harness:
+    """The candidates of one kernel, in a library built from their :func:`source`."""
+
+    def __init__(
+        self, library: Path, candidates: Sequence[Candidate], weights: Mapping[Node, Array],
+        sizes: Mapping[str, int], n_threads: int, model_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """``model_bytes`` is the size of all weights of the model, as they are packed."""
+        self.n_threads = n_threads
+        self.result = candidates[0].calls[-1].group.root
+        self.nodes = values_of(candidates)
+        self.library = ctypes.CDLL(str(library))
+        self.library.run.restype = self.library.scratch_bytes.restype = ctypes.c_int64
+        self._weights, self._memory = _packed_weights(candidates, weights)
+        self.arrays = _examples(self.nodes, sizes)
+        self._pointers = (ctypes.c_void_p * len(self.arrays))(*(a.ctypes.data for a in self.arrays))
+        self._bytes = (ctypes.c_int64 * len(self.arrays))(*(a.nbytes for a in self.arrays))
+        self._sizes = (ctypes.c_int64 * max(1, len(sizes)))(*sizes.values())
+        scratch = self.library.scratch_bytes(self._sizes, ctypes.c_int(n_threads))
+        self._scratch = aligned_empty(scratch)
+        caches = cache_sizes()
+        hot = model_bytes <= (caches.get(2) or 1 << 20) // 2
+        most = 2 * max(caches.values(), default=32 << 20)
+        self._other = np.ones(0 if hot else min(model_bytes, most), np.uint8)
+        self._repeats = 1
+
+    def seconds(self, candidate: int) -> float:
+        """Seconds of one run. Raises CodegenError if it reports an error."""
+        taken = self._run(candidate, self._repeats)
+        while taken < LEAST_SECONDS and self._repeats < MOST_REPEATS and not self._other.size:
+            self._repeats *= 2
+            taken = self._run(candidate, self._repeats)
+        shots = [self._run(candidate, self._repeats) for _ in range(SHOTS - 1)]
+        return min(taken, *shots) / self._repeats
+
+    def output(self, candidate: int) -> Array:
+        """The value that a candidate computes, from the same inputs."""
+        self.arrays[self.nodes.index(self.result)].fill(0)
+        self._run(candidate, 1)
+        return self.arrays[self.nodes.index(self.result)].copy()
+
+    def _run(self, candidate: int, repeats: int) -> float:
+        taken = self.library.run(
+            ctypes.c_int(candidate), self._pointers, self._bytes, ctypes.c_int(len(self.arrays)),
+            self._weights[candidate], self._sizes,
+            ctypes.c_void_p(self._scratch.ctypes.data), ctypes.c_int(self.n_threads),
+            ctypes.c_void_p(self._other.ctypes.data), ctypes.c_int64(self._other.size),
+            ctypes.c_int64(repeats),
+        )  # fmt: skip
+        if taken < 0:
+            raise CodegenError(f"{self.result.describe()}: a candidate of autotune= failed")
+        return float(taken) * 1e-9
+
+
+def _packed_weights(
+    candidates: Sequence[Candidate], weights: Mapping[Node, Array]
+) -> tuple[list[ctypes.Array[ctypes.c_void_p]], Array]:
+    """Where each candidate's weights are, in the order of `Candidate.arguments`, and the memory
+    that holds them. It is one, as a model has one: large and small pages are dealt out by chance,
+    and make a difference of a fifth. Candidates that pack weights in the same way share them."""
+    stored = {buffer_name(node) for node in weights}
+    starts: dict[Any, int] = {}
+    blobs: list[Blob] = []
+    addresses = []
+    for c in candidates:
+        read = [name for name in c.arguments if name in c.packed or name in stored]
+        key = tuple((name, c.packed.get(name)) for name in read)
+        if key not in starts:
+            starts[key] = sum(blob.data.size for blob in blobs)
+            blobs.append(make_blob(read, c.packed, weights))
+        places = blobs[[*starts].index(key)].places
+        addresses.append([starts[key] + places[name][0] for name in read])
+    memory = aligned_empty(sum(blob.data.size for blob in blobs))
+    for blob, start in zip(blobs, starts.values()):
+        memory[start : start + blob.data.size] = blob.data
+    first = memory.ctypes.data
+    pointers = [(ctypes.c_void_p * max(1, len(p)))(*(first + at for at in p)) for p in addresses]
+    return pointers, memory
+
+
+def source(
+    candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims: Sequence[str]
+) -> str:
+    """The C file: the functions of all candidates, and for each one that calls them in order."""
+    sizes = [f"    const int64_t {dim} = size[{i}];" for i, dim in enumerate(dims)]
+    lines = [_HELPERS, *(call.text for c in candidates for call in c.calls)]
+    nodes = values_of(candidates)
+    stored = {buffer_name(node): storage_type(node.type.dtype) for node in weights}
+    for number, candidate in enumerate(candidates):
+        lines += signature(f"candidate_{number}", _PARAMETERS)
+        lines += sizes
+        for position, node in enumerate(nodes):
+            lines.append(f"    {storage_type(node.type.dtype)} *const {buffer_name(node)} = "
+                         f"array[{position}];")  # fmt: skip
+        packed = {name: c_type(weight.dtype) for name, weight in candidate.packed.items()}
+        types = {**stored, **packed}
+        read = [name for name in candidate.arguments if name in types]
+        for position, name in enumerate(read):
+            lines.append(f"    const {types[name]} *const {name} = weights[{position}];")
+        for call in candidate.calls:
+            lines.append(f"    {call.function}({', '.join(call.arguments)});")
+        lines += ["}", ""]
+    listed = ", ".join(f"candidate_{i}" for i in range(len(candidates)))
+    kind = ", ".join(_PARAMETERS)
+    lines.append(f"static void (*const candidates[])({kind}) = {{{listed}}};")
+    lines += [_RUN, *signature("scratch_bytes", _PARAMETERS[2:3] + _PARAMETERS[4:5], "int64_t")]
+    lines += [*sizes, "    int64_t most = 0;"]
+    for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
+        lines.append(f"    most = fx_max(most, {scratch});")
+    text = "\n".join([*lines, "    return most;", "}", ""])
+    return "\n".join([ERROR_TYPE, "#include <time.h>", prelude(text), text])
+
+
+def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:
+    """For each value standard normal floats; zeros for the rest, which are positions in all arrays
+    but empty ones. They lie one after another, as in a model's workspace: arrays of their own would
+    all start at the same place of a page, and so of the first-level cache."""
+    generator = np.random.default_rng(0)
+    counts = [int(np.prod(shapes.substitute(n.type.shape, sizes), dtype=np.int64)) for n in nodes]
+    types = [node.type.dtype for node in nodes]
+    steps = [-(-c * t.numpy.itemsize // ALIGNMENT) * ALIGNMENT for c, t in zip(counts, types)]
+    memory, start, found = aligned_empty(sum(steps)), 0, []
+    for count, dtype, step in zip(counts, types, steps):
+        array = memory[start : start + count * dtype.numpy.itemsize].view(dtype.numpy)
+        array[:] = generator.standard_normal(count, np.float32) if dtype.is_float else 0
+        found.append(array)
+        start += step
+    return found

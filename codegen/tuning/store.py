@@ -1,0 +1,92 @@
+"""Choices that were measured, kept in the cache folder: a JSON file for each kernel and machine.
+
+In: what identifies a kernel, and what was found. Out: the same in the next process, which then
+measures nothing. A file says in words what it is about; removing it makes the next compilation
+measure again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fxlite.codegen.runtime.toolchain import (
+    cache_folder,
+    cpu_identity,
+    find_compiler,
+    processor_name,
+)
+
+#: Its folder in the cache folder.
+FOLDER = "tuning"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One candidate: its name, the usual seconds of a run, and how many times as fast as the
+    model's choice it was."""
+
+    name: str
+    seconds: float
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was measured about a kernel: ``candidates``, the model's choice first, and the number of
+    the one to take."""
+
+    candidates: tuple[Measured, ...]
+    winner: int
+
+
+def load(key: Sequence[Any]) -> Entry | None:
+    """What was kept under a key; None if nothing, or nothing that can be read."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+        data = json.loads(_path(key).read_text())
+        found = tuple(Measured(**candidate) for candidate in data["candidates"])
+        if 0 <= data["winner"] < len(found):
+            return Entry(found, data["winner"])
+    return None
+
+
+def keep(key: Sequence[Any], kernel: str, sizes: str, threads: int, entry: Entry) -> None:
+    """Keep what was measured about a kernel at these sizes. A cache that cannot be written costs
+    time only."""
+    about = {
+        "kernel": kernel,
+        "sizes": sizes,
+        "processor": processor_name(),
+        "threads": threads,
+        "compiler": find_compiler().version.splitlines()[0],
+    }
+    path = _path(key)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({**about, **asdict(entry)}, indent=2) + "\n")
+        os.replace(draft, path)
+
+
+def _path(key: Sequence[Any]) -> Path:
+    facts = (*key, cpu_identity(), find_compiler().identity, _templates())
+    return cache_folder() / FOLDER / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+
+
+@functools.cache
+def _templates() -> str:
+    """Digest of the files that print kernels: other kernels need other measurements."""
+    digest = hashlib.sha256()
+    for folder in ("fxlite.codegen.c", "fxlite.codegen"):
+        for file in sorted(files(folder).iterdir(), key=lambda f: f.name):
+            if file.name.endswith((".py", ".h")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
