@@ -8,16 +8,26 @@ functions of `gemm_pack.PREAMBLE`; this file prints the loops around them:
 - only where needed, A's rows are copied (a `prologue_a` is evaluated here, once per element);
 - then come blocks of rows times panels of B, the tasks of the threads. A panel that was not packed
   when compiling is packed into memory of the thread's own, hot for its tiles and without a barrier.
-  Each tile of rows is computed into a small array, and the epilogue runs over it in a simd loop.
+  Each tile of rows is computed into a small array, and the epilogue runs over it in a simd loop;
+  if K is short it runs in registers (`gemm_fused`). If K is long it may be cut (`gemm_long`).
 
 Names the caller's expressions must leave to this file are listed in `RESERVED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fxlite.codegen.c.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16
+from fxlite.codegen.c.gemm_fused import fused_call, fused_tile, is_fused
+from fxlite.codegen.c.gemm_long import (
+    declare_panel_blocks,
+    long_plan,
+    long_reason,
+    multiply_long,
+    sums_items,
+)
+from fxlite.codegen.c.gemm_naive import naive_product
 from fxlite.codegen.c.gemm_pack import (
     ITEM_BYTES,
     PARALLEL_PRODUCTS,
@@ -25,7 +35,7 @@ from fxlite.codegen.c.gemm_pack import (
     pack_b,
     panel_columns,
 )
-from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered
+from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered, packs_b
 from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
@@ -56,16 +66,16 @@ RESERVED = frozenset(
     for line in (
         "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
         "column i j k sum tile batch_index a_rows a_target b_panel b_panels",
+        "sums total slice block first_block k_0 depth panel_block panel_blocks",
+        "a_tile b_tile first vectors v count LOW",
         "workspace n_threads",
     )
     for name in line.split()
 )
 """Names of the function's own variables."""
 
-# ---- the fast version -----------------------------------------------------------------------
 
-
-def _copies_a(spec: GemmSpec) -> bool:
+def copies_a(spec: GemmSpec) -> bool:
     """Whether A's rows are copied first.
 
     They are when an expression replaces them, when a row's elements are not adjacent, and when the
@@ -77,19 +87,17 @@ def _copies_a(spec: GemmSpec) -> bool:
         return spec.bf16 == "b"
     if spec.prologue_a is not None or spec.a.col_stride != "1":
         return True
+    if "left rows" in spec.measured:
+        return spec.measured["left rows"] == "copied"
     if not spec.a.row_stride.isdecimal() or (spec.m.isdecimal() and int(spec.m) <= 6):
         return False
     step = int(spec.a.row_stride) * ITEM_BYTES[spec.ctype]
     return step > 0 and step % 4096 == 0
 
 
-def _packs_b(spec: GemmSpec) -> bool:
-    """Whether B's panels are packed first: not if they were when compiling, and not if B is read
-    once or twice in all and its rows are contiguous whole cache lines."""
-    if isinstance(spec.b, PackedOperand) or spec.bf16:
-        return not isinstance(spec.b, PackedOperand)
-    whole_lines = spec.n.isdecimal() and int(spec.n) % (panel_columns(spec.ctype) // 2) == 0
-    return not (spec.b.col_stride == "1" and whole_lines and spec.m in ("1", "2"))
+_BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
+"""Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
+told: by the bytes of a tile."""
 
 
 class _Gemm:
@@ -106,8 +114,8 @@ class _Gemm:
         self.item_bytes = PAIR_BYTES if spec.bf16 else ITEM_BYTES[spec.ctype]
         self.tile_name = "bf16" if spec.bf16 else spec.ctype
         self.extents = [extent for _, extent in spec.batch]
-        self.copies_a = _copies_a(spec)
-        self.packs_b = _packs_b(spec)
+        self.copies_a = copies_a(spec)
+        self.packs_b = packs_b(spec)
         self.a_pitch = add(self.depth, "16")
         panels = divide_up(spec.n, self.width)
         self.panels = panels if panels.isdecimal() else "panels"
@@ -121,8 +129,14 @@ class _Gemm:
         # A panel for each thread, 128 bytes apart.
         self.slice = add(multiply(self.depth, str(self.width)), "32")
         threads = "n_threads" if self.threads else "1"
-        b_bytes = multiply(threads, self.slice, item) if self.packs_b else "0"
-        self.workspace = add(multiply(self.a_items, item), b_bytes)
+        self.b_items = multiply(threads, self.slice) if self.packs_b else "0"
+        self.long = long_plan(spec, self.depth, self.item_bytes)
+        self.fused = finish is None and not self.long and is_fused(spec)
+        sums = sums_items(self, self.long) if self.long else "0"
+        self.workspace = add(
+            multiply(add(self.a_items, self.b_items), item),
+            multiply(sums, str(ITEM_BYTES[spec.ctype])),
+        )
         self.extra = (("workspace",) if self.workspace != "0" else ()) + (
             ("n_threads",) if self.threads else ()
         )
@@ -137,7 +151,13 @@ class _Gemm:
                 lines.put(spec.epilogue(f"({spec.ctype})0", "row", "column"))
             return self.function(lines.lines, "0", ())
         self.declare()
-        if not self.copies_a:
+        if self.long:
+            out.put(f"#pragma omp parallel {self.team}")
+            with out.block():
+                if self.copies_a:
+                    self.copy_a()
+                multiply_long(self, self.long)
+        elif not self.copies_a:
             self.multiply("omp parallel for", f" {self.team}")
         elif not self.threads:
             self.copy_a()
@@ -166,8 +186,15 @@ class _Gemm:
         if spec.prologue_a is None and self.copies_a and not spec.bf16:
             near = "Rows of the left operand are copied first: their elements are not adjacent."
             far = "Left rows are copied first: 4 KiB or a multiple apart they share a cache set."
+            if "left rows" in spec.measured:
+                far = "Left rows are copied first."
             reasons.append(far if spec.a.col_stride == "1" else near)
-        return _function(spec, body, workspace, extra, "\n".join(reasons))
+        if self.long:
+            reasons.append(long_reason(self.long))
+        if self.fused:
+            reasons.append("K is short: the epilogue runs in the registers of a tile.")
+        before = fused_tile(self) if self.fused else ()
+        return _function(spec, body, workspace, extra, "\n".join(reasons), before)
 
     def declare(self) -> None:
         """Numbers of tiles, panels and blocks; the parts of the workspace."""
@@ -175,9 +202,12 @@ class _Gemm:
         out.put(f"const int64_t row_tiles = ({spec.m} + TILE_ROWS - 1) / TILE_ROWS;")
         if not spec.n.isdecimal():
             out.put(f"const int64_t panels = {divide_up(spec.n, self.width)};")
-        tile_bytes = multiply(self.depth, "TILE_ROWS", str(self.item_bytes))
-        others = multiply(*self.extents, self.panels)
+        depth, others = self.depth, multiply(*self.extents, self.panels)
         n_threads = "n_threads" if self.threads else "1"
+        if self.long:
+            depth, others = declare_panel_blocks(self, self.long)
+        tile_bytes = multiply(depth, "TILE_ROWS", str(self.item_bytes))
+        tile_bytes += _BLOCK_SIZES[spec.measured.get("rows in a block", "half of L2")]
         blocks = f"count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads})"
         out.put(f"const int64_t row_blocks = {blocks};")
         if self.copies_a:
@@ -185,6 +215,10 @@ class _Gemm:
         if self.packs_b:
             start = f"a_rows + {self.a_items}" if self.copies_a else "workspace"
             out.put(f"{item_type} *const b_panels = {start};")
+        if self.long:
+            before = multiply(add(self.a_items, self.b_items), str(self.item_bytes))
+            start = "workspace" if before == "0" else f"(void *)((char *)workspace + {before})"
+            out.put(f"{spec.ctype} *const sums = {start};")
 
     def declare_batch_index(self) -> None:
         """Position of the batch item in the copy of A, row-major."""
@@ -219,15 +253,20 @@ class _Gemm:
         item = multiply("batch_index", spec.m) if spec.batch else "0"
         return add("a_rows", multiply(add(item, "row_0"), self.a_pitch)), self.a_pitch
 
-    def declare_panel(self) -> None:
-        """The current panel of B, packed if need be."""
+    def declare_panel(self, k_0: str = "0", depth: str = "") -> None:
+        """The current panel of B, packed if need be; or `depth` steps of it from `k_0` on."""
         spec, out = self.spec, self.out
         if isinstance(spec.b, PackedOperand):
             start = add(spec.b.pointer, multiply("panel", self.depth, str(self.width)))
+            start = add(start, multiply(k_0, str(self.width)))
             out.put(f"const {self.item_type} *const b_panel = {start};")
             return
+        steps = depth or spec.k
+        if spec.bf16 and depth:  # of pairs, the last of which may lack its second half
+            steps = f"(k_0 + depth == {self.depth} ? {spec.k} : 2 * (k_0 + depth)) - 2 * k_0"
+        first = multiply("2", k_0) if spec.bf16 else k_0
         column = multiply("column_0", spec.b.col_stride)
-        source = add(spec.b.pointer, spec.b.offset, column)
+        source = add(spec.b.pointer, spec.b.offset, column, multiply(first, spec.b.row_stride))
         if not self.packs_b:
             out.put(f"const {spec.ctype} *const b_panel = {source};")
             return
@@ -235,7 +274,7 @@ class _Gemm:
         out.put(f"{self.item_type} *const b_panel = {add('b_panels', thread)};")
         pack = "round_panel_bf16" if spec.bf16 else f"pack_panel_{spec.ctype}"
         out.put(
-            f"{pack}({spec.k}, columns, {source}, "
+            f"{pack}({steps}, columns, {source}, "
             f"{spec.b.row_stride}, {spec.b.col_stride}, b_panel);"
         )
 
@@ -277,7 +316,7 @@ class _Gemm:
 
     def multiply(self, directive: str, clauses: str) -> None:
         """Blocks of rows times panels; in each, tile by tile, the sums and the epilogue."""
-        spec, out, width = self.spec, self.out, self.width
+        spec, out = self.spec, self.out
         loops = [*spec.batch, ("row_block", "row_blocks"), ("panel", self.panels)]
         pragma = ""
         if self.threads:
@@ -288,22 +327,27 @@ class _Gemm:
             self.declare_columns()
             self.declare_panel()
             out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
-            out.put("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {")
-            out.depth += 1
-            self.declare_rows()
-            a_start, a_row = self.a_start()
-            out.put(f"{spec.ctype} tile[TILE_ROWS * {width}];")
-            if isinstance(spec.b, Operand) and not self.packs_b:
-                low, b = "low_tile", f"b_panel, {spec.b.row_stride}"
-            else:
-                low, b = "tile", "b_panel"
-            out.put(
-                f"multiply_{low}_{self.tile_name}(rows, columns, {self.depth}, {a_start}, {a_row}, "
-                f"{b}, tile);"
-            )
-            self.finish(out, f"tile[i * {width} + j]")
-            out.depth -= 1
-            out.put("}")
+            end = "     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++)"
+            with out.block(end):
+                self.multiply_tile()
+
+    def multiply_tile(self) -> None:
+        """The sums of one tile, and the epilogue."""
+        spec, out = self.spec, self.out
+        self.declare_rows()
+        a_start, a_row = self.a_start()
+        if self.fused:
+            out.put(fused_call(self, a_start, a_row))
+            return
+        low, b = "tile", "b_panel"
+        if isinstance(spec.b, Operand) and not self.packs_b:
+            low, b = "low_tile", f"b_panel, {spec.b.row_stride}"
+        out.put(f"{spec.ctype} tile[TILE_ROWS * {self.width}];")
+        out.put(
+            f"multiply_{low}_{self.tile_name}(rows, columns, {self.depth}, {a_start}, {a_row}, "
+            f"{b}, tile);"
+        )
+        self.finish(out, f"tile[i * {self.width} + j]")
 
     def finish_tile(self, out: Lines, element: str) -> None:
         """The epilogue over the finished tile.
@@ -322,14 +366,16 @@ class _Gemm:
 
 
 def _function(
-    spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str, ...], reasons: str = ""
-) -> Rendered:
-    """The comment, the head and the body of a function."""
+    spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str, ...], reasons: str = "",
+    before: Sequence[str] = (),
+) -> Rendered:  # fmt: skip
+    """The comment, the functions that are called, the head and the body of a function."""
     width = panel_columns(spec.ctype)
     tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of TILE_ROWS x {width}."
     precision = "Operands are rounded to bf16, sums are float." if spec.bf16 else ""
     head = [
         *block_comment(spec.comment, tiles, reasons, precision),
+        *before,
         *signature(spec.name, spec.parameters, extra),
     ]
     return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
@@ -347,37 +393,6 @@ def render_product(spec: GemmSpec, finish: Callable[[Lines, str], None]) -> Rend
     return _Gemm(spec, finish).render()
 
 
-# ---- the naive twin -------------------------------------------------------------------------
-
-
 def render_gemm_naive(spec: GemmSpec) -> Rendered:
     """Print the three-loop twin: the same parameters and epilogue, no workspace, one thread."""
-    width = panel_columns(spec.ctype)
-    extra = render_gemm(spec).extra_parameters
-    out = Lines()
-    for name in extra:
-        out.put(f"(void){name};")
-    with out.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
-        out.put(f"{spec.ctype} sum = 0;")
-        k = "(k / 2)" if spec.bf16 else "k"
-        a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
-        if spec.bf16 == "a":
-            a = spec.a.at("row", k)
-        if isinstance(spec.b, Operand):
-            b = spec.b.at("k", "column")
-        else:
-            start = multiply(
-                f"column / {width}", divide_up(spec.k, 2) if spec.bf16 else spec.k, str(width)
-            )
-            b = f"{atom(spec.b.pointer)}[{add(start, f'{k} * {width} + column % {width}')}]"
-        if spec.bf16:
-            pair, other = (a, b) if spec.bf16 == "a" else (b, a)
-            a, b = f"rounded_bf16({other})", f"half_of_pair({pair}, k % 2)"
-        out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
-        out.put(f"    sum += {atom(a)} * {b};")
-        out.put(spec.epilogue("sum", "row", "column"))
-    head = [
-        *block_comment(spec.comment, "The plain loops, to check the fast version against."),
-        *signature(spec.name, spec.parameters, extra),
-    ]
-    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", "0", extra)
+    return naive_product(spec, render_gemm(spec).extra_parameters)

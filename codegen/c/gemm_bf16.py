@@ -1,5 +1,6 @@
 """C text of the matrix tile for products of bf16 with float sums (``matmul_precision="medium"``),
-and the layout its operands are packed in.
+and the layout its operands are packed in; and the same for operands that are sums of two bf16
+("high", see `is_split`).
 
 `BF16_PREAMBLE` follows `gemm_pack.PREAMBLE` in a translation unit and has the same parts: a tile,
 and how operands that are not packed at compile time are rounded into the layout that it reads. That
@@ -8,8 +9,8 @@ float: 32 pairs of columns are one row of a panel of B. So a product of k steps 
 weights take half the bytes.
 
 Measured on a Zen 4 core (one vdpbf16ps of 64 bytes per cycle, peak 236 GFLOP/s): 215 to 227 from 32
-rows on. "high", three such products of split operands, would take longer than one of float on this
-instruction; it pays with matrix units (AMX) alone and is not offered here.
+rows on. Three such products of split operands take longer than one of float on this instruction;
+they pay on the tiles of AMX alone (`amx_tile`).
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxlite.codegen.c.gemm_pack import pack_b
+from fxlite.codegen.c.amx_tile import AMX_BF16
+from fxlite.codegen.c.gemm_pack import PANEL_BYTES, pack_b, packed_size
 
 PAIR_BYTES = 4
 """Bytes of two bf16."""
 
 
 def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A float32 matrix [M, K] rounded to bf16 (to nearest, ties to even), as uint32 [M, ceil(K/2)]:
-    elements 2p (lower half) and 2p + 1 of a row make a pair; an odd K is filled up with zero."""
-    m, k = rows.shape
-    padded = np.zeros((m, -(-k // 2) * 2), "<f4")
-    padded[:, :k] = rows
+    """A float32 matrix [..., M, K] rounded to bf16 (to nearest, ties to even), as uint32
+    [..., M, ceil(K/2)]: elements 2p (lower half) and 2p + 1 of a row make a pair; an odd K is
+    filled up with zero."""
+    k = rows.shape[-1]
+    padded = np.zeros((*rows.shape[:-1], -(-k // 2) * 2), "<f4")
+    padded[..., :k] = rows
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = padded.astype(ml_dtypes.bfloat16)
     return rounded.view("<u2").view("<u4")
@@ -39,6 +42,32 @@ def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def pack_b_bf16(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """As `pack_b`, for a [K, N] matrix of float32: panels of 32 columns of pairs, as uint32."""
     return pack_b(np.ascontiguousarray(bf16_pairs(b.T).T))
+
+
+def bf16_parts(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two float32 arrays of bf16 numbers whose sum is x but for 2^-17 of it: x rounded to the
+    nearest one, towards zero where that would be infinite; and the rest rounded, 0 where x is
+    infinite or NaN."""
+    finite = np.isfinite(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        upper = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+        cut = (np.ascontiguousarray(x, "<f4").view("<u4") & 0xFFFF0000).view("<f4")
+        upper = np.where(finite & np.isinf(upper), cut, upper)
+        return upper, np.where(finite, x - upper, np.float32(0))
+
+
+def pack_b_split(
+    b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    """As `pack_b_bf16`, for both `bf16_parts`: in each panel all upper ones, then all lower ones.
+    ``packed`` is where to put it."""
+    depth, columns = -(-b.shape[0] // 2), b.shape[1]
+    if packed is None:
+        packed = np.empty(2 * packed_size(depth, columns, PAIR_BYTES), np.uint32)
+    panels = packed.reshape(-1, 2, depth * PANEL_BYTES // PAIR_BYTES)
+    for part, matrix in enumerate(bf16_parts(b)):
+        panels[:, part] = pack_b_bf16(matrix).reshape(len(panels), -1)
+    return packed
 
 
 _TEXT = """\
@@ -67,6 +96,20 @@ static inline pair_vec round_bf16(float_vec x)
 __attribute__((unused)) static inline float_vec halves_of_pairs(pair_vec pairs, int half)
 {
     return (float_vec)(pairs << (16 - 16 * half) & 0xffff0000);
+}
+
+/* Pairs of two vectors, element by element: `first` rounded in the lower halves. */
+__attribute__((unused)) static inline pair_vec round_to_pairs(float_vec first, float_vec second)
+{
+#if defined(__AVX512BF16__)
+    const __m512bh halves = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    const __m512i woven = _mm512_set_epi16(
+        31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+        23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return (pair_vec)_mm512_permutexvar_epi16(woven, (__m512i)halves);
+#else
+    return (round_bf16(first) >> 16) | round_bf16(second);
+#endif
 }
 
 /* The half of one pair, and a float rounded to bf16, as floats: for plain loops. */
@@ -143,22 +186,35 @@ static inline __attribute__((always_inline)) void multiply_rows_bf16(
     }
 }
 
+/* multiply_pair_float and multiply_single_float for pairs. */
+TILE_FUNCTION static void multiply_pair_bf16(
+    int rows, int64_t depth, const uint32_t *a, int64_t a_row, const uint32_t *b,
+    float *restrict tile)
+{
+    switch (rows) {
+CASES_2
+    }
+}
+
+TILE_FUNCTION static void multiply_single_bf16(
+    int rows, int64_t depth, const uint32_t *a, int64_t a_row, const uint32_t *b,
+    float *restrict tile)
+{
+    switch (rows) {
+CASES_1
+    }
+}
+
 /* multiply_tile_float for pairs: A is rows x depth pairs, the panel of B depth x 32 pairs. */
-TILE_FUNCTION static void multiply_tile_bf16(
+__attribute__((unused)) static inline void multiply_vectors_bf16(
     int rows, int columns, int64_t depth, const uint32_t *a, int64_t a_row, const uint32_t *b,
     float *restrict tile)
 {
-    const int step = 2 * float_lanes;
-    for (int j = 0; j < columns; j += step, b += step, tile += step) {
-        if (columns - j > float_lanes) {
-            switch (rows) {
-CASES_2
-            }
-        } else {
-            switch (rows) {
-CASES_1
-            }
-        }
+    for (int j = 0; j < columns; j += 2 * float_lanes) {
+        if (columns - j > float_lanes)
+            multiply_pair_bf16(rows, depth, a, a_row, b + j, tile + j);
+        else
+            multiply_single_bf16(rows, depth, a, a_row, b + j, tile + j);
     }
 }
 
@@ -198,6 +254,62 @@ __attribute__((unused)) static void round_rows_bf16(
     }
 }
 
+/* The same for sums of two bf16: target[i][p] as above, and `low` further the pair of what that
+ * leaves. Where the nearest bf16 is infinite the upper part is cut, not rounded; an infinity or a
+ * NaN leaves 0. */
+__attribute__((unused)) static void split_rows_bf16(
+    int64_t rows, int64_t depth, const float *a, int64_t row_stride, int64_t column_stride,
+    uint32_t *restrict target, int64_t target_row, int64_t low)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t k = 0; k < depth; k += 32) {
+            const float *source = a + i * row_stride + k * column_stride;
+            float part[32] = {0}, rest[32];
+            if (column_stride != 1 || depth - k < 32) {
+                for (int64_t j = 0; j < depth - k && j < 32; j++)
+                    part[j] = source[j * column_stride];
+                source = part;
+            }
+            uint32_t upper[32];
+            for (int j = 0; j < 32; j += float_lanes) {
+                const float_vec x = *(const float_vec *)(source + j);
+                const pair_vec infinite = (pair_vec){0} + 0x7f800000, bits = (pair_vec)x;
+                const pair_vec is_finite = (pair_vec)((bits & infinite) != infinite);
+                const pair_vec nearest = round_bf16(x);
+                const pair_vec cut = is_finite & (pair_vec)((nearest & infinite) == infinite);
+                const pair_vec part = (cut & bits & 0xffff0000) | (~cut & nearest);
+                *(pair_vec *)(upper + j) = part;
+                *(pair_vec *)(rest + j) = is_finite & (pair_vec)(x - (float_vec)part);
+            }
+            for (int j = 0; j < 16; j++)
+                target[i * target_row + k / 2 + j] = upper[2 * j] >> 16 | upper[2 * j + 1];
+            round_pairs(rest, target + i * target_row + low + k / 2);
+        }
+    }
+}
+
+/* target[j] = the pair of first[j] and second[j], for `count` of each; a second of 0 is zeros. */
+__attribute__((unused)) static inline void round_row_pairs(
+    int64_t count, const float *first, const float *second, uint32_t *restrict target)
+{
+    const float_vec zero = {0};
+    int64_t j = 0;
+    for (; j + float_lanes <= count; j += float_lanes)
+        *(pair_vec *)(target + j) = round_to_pairs(
+            *(const float_vec *)(first + j), second ? *(const float_vec *)(second + j) : zero);
+    if (j < count) {
+        const int rest = (int)(count - j) % float_lanes;
+        float_vec last[2] = {zero, zero};
+        for (int i = 0; i < rest; i++) {
+            last[0][i] = first[j + i];
+            last[1][i] = second ? second[j + i] : 0;
+        }
+        const pair_vec pairs = round_to_pairs(last[0], last[1]);
+        for (int i = 0; i < rest; i++)
+            target[j + i] = pairs[i];
+    }
+}
+
 /* One panel of B rounded: panel[p][j] = the pair of b[k * row_stride + j * column_stride], k = 2p
  * and 2p + 1, with 0 for k >= depth and for j >= columns. */
 __attribute__((unused)) static void round_panel_bf16(
@@ -205,22 +317,18 @@ __attribute__((unused)) static void round_panel_bf16(
     uint32_t *restrict panel)
 {
     for (int64_t k = 0; k < depth; k += 2, panel += float_panel) {
-        float rows[2][32] = {{0}};
-        const float *source[2] = {rows[0], rows[1]};
-        for (int half = 0; half < 2 && k + half < depth; half++) {
-            const float *row = b + (k + half) * row_stride;
-            if (column_stride == 1 && columns == float_panel) {
-                source[half] = row;
-                continue;
+        const float *first = b + k * row_stride, *second = k + 1 < depth ? first + row_stride : 0;
+        float rows[2][32];
+        if (column_stride != 1) {
+            for (int j = 0; j < columns; j++) {
+                rows[0][j] = first[j * column_stride];
+                rows[1][j] = second ? second[j * column_stride] : 0;
             }
-            for (int j = 0; j < columns; j++)
-                rows[half][j] = row[j * column_stride];
+            first = rows[0], second = rows[1];
         }
-        for (int j = 0; j < float_panel; j += float_lanes) {
-            const pair_vec first = round_bf16(*(const float_vec *)(source[0] + j));
-            const pair_vec second = round_bf16(*(const float_vec *)(source[1] + j));
-            *(pair_vec *)(panel + j) = first >> 16 | second;
-        }
+        round_row_pairs(columns, first, second, panel);
+        for (int j = columns; j < float_panel; j++)
+            panel[j] = 0;
     }
 }
 """
@@ -234,10 +342,12 @@ def _cases(vectors: int) -> str:
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
         call = f"multiply_rows_bf16({rows}, {vectors}, {split}, depth, a, a_row, b, tile)"
-        lines.append(f"            case {rows}: {call}; break;")
+        lines.append(f"    case {rows}: {call}; break;")
     lines.append("#endif")
     return "\n".join(lines)
 
 
-BF16_PREAMBLE = "\n" + _TEXT.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
+BF16_PREAMBLE = (
+    "\n" + _TEXT.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2)) + AMX_BF16
+)
 """C text that must precede the functions of `gemm.py` whose spec says ``bf16``."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fxlite.codegen.c.decisions import Choice
+from fxlite.codegen.c.gemm_pack import panel_columns
 from fxlite.codegen.c.gemm_text import add, atom, multiply
 
 
@@ -51,6 +53,11 @@ class GemmSpec:
     bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs (`gemm_bf16`) when
                 the model was compiled, and the other one, of floats, is rounded here; sums are
                 float. Strides of such an `a` count pairs. "": products of the `ctype`
+    vector_epilogue  (sum, row, column, count) -> C statements that consume a vector of sums, the
+                first `count` of which (or all) belong to columns from `column` on. None: there are
+                none, or it is not worth it
+    measured    by subject, which of `alternatives.gemm_decisions` to take in place of the one that
+                suits
     """
 
     name: str
@@ -66,6 +73,17 @@ class GemmSpec:
     prologue_a: Callable[[str, str], str] | None = None
     comment: str = ""
     bf16: str = ""
+    vector_epilogue: Callable[[str, str, str, str], str] | None = None
+    measured: Choice = field(default_factory=dict)
+
+
+def packs_b(spec: GemmSpec) -> bool:
+    """Whether B's panels are packed first: not if they were when compiling, and not if B is read
+    once or twice in all and its rows are contiguous whole cache lines."""
+    if isinstance(spec.b, PackedOperand) or spec.bf16:
+        return not isinstance(spec.b, PackedOperand)
+    whole_lines = spec.n.isdecimal() and int(spec.n) % (panel_columns(spec.ctype) // 2) == 0
+    return not (spec.b.col_stride == "1" and whole_lines and spec.m in ("1", "2"))
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,11 @@ class Case:
                 f"const {t} value = {s} * 2 + bias[{column}];\n"
                 f"y[({index} * {m} + {row}) * {n} + {column}] = value < -4 ? -4 : value;"
             ),
+            vector_epilogue=lambda s, row, column, count: (
+                f"const {t}_vec value = {s} * 2 + load_{t}(&bias[{column}], {count});\n"
+                f"store_{t}(&y[({index} * {m} + {row}) * {n} + {column}], "
+                f"maximum_{t}(value, all_{t}(-4)), {count});"
+            ),
             prologue_a=(lambda row, k: f"{a.at(row, k)} * 3 + 1") if self.prologue else None,
             comment="y[b, h, m, n] = max(2 * a[b, h, m, k] @ b[b, h, k, n] + bias[n], -4)",
         )

@@ -1,0 +1,51 @@
+"""Printing the plain loops of a matrix product, to check the fast version against.
+
+In: a `GemmSpec`, and the parameters that the fast version takes beyond the caller's. Out: a C
+function that takes the same ones.
+"""
+
+from __future__ import annotations
+
+from fxlite.codegen.c.gemm_pack import panel_columns
+from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, Rendered
+from fxlite.codegen.c.gemm_text import (
+    Lines,
+    add,
+    atom,
+    block_comment,
+    divide_up,
+    multiply,
+    signature,
+)
+
+
+def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
+    """The three loops and the epilogue, which take no workspace and one thread."""
+    width = panel_columns(spec.ctype)
+    out = Lines()
+    for name in extra:
+        out.put(f"(void){name};")
+    with out.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
+        out.put(f"{spec.ctype} sum = 0;")
+        k = "(k / 2)" if spec.bf16 else "k"
+        a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
+        if spec.bf16 == "a":
+            a = spec.a.at("row", k)
+        if isinstance(spec.b, Operand):
+            b = spec.b.at("k", "column")
+        else:
+            start = multiply(
+                f"column / {width}", divide_up(spec.k, 2) if spec.bf16 else spec.k, str(width)
+            )
+            b = f"{atom(spec.b.pointer)}[{add(start, f'{k} * {width} + column % {width}')}]"
+        if spec.bf16:
+            pair, other = (a, b) if spec.bf16 == "a" else (b, a)
+            a, b = f"rounded_bf16({other})", f"half_of_pair({pair}, k % 2)"
+        out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
+        out.put(f"    sum += {atom(a)} * {b};")
+        out.put(spec.epilogue("sum", "row", "column"))
+    head = [
+        *block_comment(spec.comment, "The plain loops, to check the fast version against."),
+        *signature(spec.name, spec.parameters, extra),
+    ]
+    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", "0", extra)
