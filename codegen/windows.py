@@ -22,6 +22,8 @@ MOST_ELEMENTS = 64
 """Elements of a window whose neighbour in the row does not lie next to it."""
 MOST_COLUMNS = 11
 """Columns of a window: each is printed as a loop of its own."""
+MOST_OPERATIONS = 1 << 20
+"""Operations for a result that is a single row, which one thread computes."""
 MOST_STEP = 4
 """Distance in memory between what neighbours in a row read; further apart, SIMD does not pay."""
 
@@ -51,10 +53,12 @@ def window_rows(
     """The loops that store ``value`` over ``space``; None if it is no reduction over windows."""
     from fxlite.codegen.schedule import combine, neutral
 
-    if len(space) < 2:
+    if not space:
         return None
     window = _window(value, space[-1], shapes)
-    if window is None or window.reduction.body.dtype.compute is not output.dtype:
+    if window is None or (len(space) == 1 and not _is_short(window, space[0])):
+        return None
+    if window.reduction.body.dtype.compute is not output.dtype:
         return None
     reduction, along = window.reduction, space[-1]
     total = Load(output.dtype, output.name, store)
@@ -103,8 +107,9 @@ def _window(value: Expr, along: Var, shapes: dict[str, MultiIndex]) -> _Window |
     small = 2 <= math.prod(sizes) <= MOST_ELEMENTS and sizes[-1] <= MOST_COLUMNS
     if not _is_along(body, along, shapes, MOST_STEP if small else 1):
         return None
-    column = reduction.variables[-1] if small else None
-    rows = reduction.variables[:-1] if small else reduction.variables
+    beside = small and not _is_alone(body, conditions, along)
+    column = reduction.variables[-1] if beside else None
+    rows = reduction.variables[:-1] if beside else reduction.variables
     row_conditions: list[Expr] = []
     bounds: list[Index] = []
     for condition in conditions:
@@ -119,6 +124,21 @@ def _window(value: Expr, along: Var, shapes: dict[str, MultiIndex]) -> _Window |
     return _Window(reduction, body, rows, column, tuple(row_conditions), tuple(bounds))
 
 
+def _is_alone(body: Expr, conditions: Sequence[Expr], along: Var) -> bool:
+    """Whether the row's variable indexes an axis of its own, as channels do that come last: the
+    window then lies across the row, and each of its elements is one loop along it."""
+    if any(along in expr.free_variables(c) for c in conditions):
+        return False
+    indices = (i for n in expr.walk(body) if isinstance(n, Load) for i in n.index)
+    return all(along not in (used := i.variables()) or len(used) == 1 for i in indices)
+
+
+def _is_short(window: _Window, along: Var) -> bool:
+    """Whether one thread suffices for the only row."""
+    sizes = [v.extent.constant for v in (*window.reduction.variables, along)]
+    return all(sizes) and math.prod(s or 0 for s in sizes) <= MOST_OPERATIONS
+
+
 def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
     """The body without the conditions under which it is not the value a reduction starts from."""
     from fxlite.codegen.schedule import neutral
@@ -130,7 +150,7 @@ def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
         other = body.args[2]
         if isinstance(other, Const) and other.value == start.value:
             guard, body = body.args[0], body.args[1]
-    elif isinstance(body, Load) and body.guard is not None and reduction.kind == "sum":
+    elif isinstance(body, Load) and body.guard is not None and start.value == 0:
         guard = body.guard
     if guard is None:
         return body, []

@@ -20,7 +20,7 @@ sub, exp, sum, div) is one group of loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from fxlite import expr
 from fxlite.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
-from fxlite.index import Index, Quotient, Remainder, Var, flatten
+from fxlite.index import Atom, Index, Quotient, Remainder, Var, flatten
 from fxlite.op import Op, as_multi_index
 from fxlite.types import TensorType
 
@@ -102,16 +102,24 @@ def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiInde
     return target.element(index, target.map_tensors(reader, node.arguments))
 
 
-def group(module: GraphModule, claims: Callable[[Node], bool] = lambda node: False) -> list[Group]:
+def group(
+    module: GraphModule,
+    claims: Callable[[Node], bool] = lambda node: False,
+    stored: Collection[Node] = (),
+) -> list[Group]:
     """Groups in execution order. ``claims(node)`` is true for contractions and composites that the
-    target has a template for; the ops of all other nodes need a body (run decompose first)."""
-    return _Grouping(module.graph, claims).run()
+    target has a template for; the ops of all other nodes need a body (run decompose first). What is
+    in ``stored`` joins no group of its readers."""
+    return _Grouping(module.graph, claims, stored).run()
 
 
 class _Grouping:
-    def __init__(self, graph: Graph, claims: Callable[[Node], bool]) -> None:
+    def __init__(
+        self, graph: Graph, claims: Callable[[Node], bool], stored: Collection[Node]
+    ) -> None:
         self.graph = graph
         self.claims = claims
+        self.stored = stored
         self.groups: list[Group] = []
         self.readers: dict[Node, list[Group]] = {}
         self.costs: dict[Node, bool] = {}
@@ -123,7 +131,8 @@ class _Grouping:
             if node.op != "call_function":
                 continue
             groups = self.readers.get(node, [])
-            if node in results or not groups or not self._take(node, groups):
+            alone = node in results or node in self.stored or not groups
+            if alone or not self._take(node, groups):
                 self._start(node)
         self.groups.reverse()
         position = {n: i for i, n in enumerate(self.graph.nodes)}
@@ -191,6 +200,8 @@ class _Grouping:
         if kind in ("pointwise", "gather"):
             if not _only_elementwise(found) and self._follows_contraction(node):
                 return False  # it is that contraction's epilogue
+            if self._is_expensive(node) and any(u.target.kind == "contraction" for u in node.users):
+                return False  # loops of products would compute it for each of their outputs
             return self._pointwise_fits(node, found, indices)
         if kind in ("reduction", "window", "contraction"):
             return found.anchor is None and self._reduction_fits(node, found, indices)
@@ -240,7 +251,9 @@ class _Grouping:
             index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
             value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
             applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
-            known = any(e.function in EXPENSIVE for e in applied) or len(applied) > 4
+            # What is quantized once takes a quarter of the memory.
+            costly = EXPENSIVE | {"saturate"}
+            known = any(e.function in costly for e in applied) or len(applied) > 4
             self.costs[node] = known
         return known
 
@@ -315,31 +328,70 @@ def invert(
     ``space`` in terms of them.
 
     None unless reading is one-to-one: each variable is a coordinate, or split over two of them as
-    quotient and remainder (a reshape that joins axes)."""
+    quotient and remainder (a reshape that joins axes); and a coordinate may be several variables
+    or such halves (a reshape that splits an axis)."""
     coordinates = [fresh_var(d, "c") for d in type.shape]
     solved: dict[Var, Index] = {}
-    halves: dict[tuple[Index, Index], dict[str, Var]] = {}
+    halves: dict[tuple[Index, Index], dict[str, _Digit]] = {}
     for i, coordinate in zip(index, coordinates):
-        atom = i.single_atom
-        if isinstance(atom, Var):
-            if atom in solved:
-                return None
-            solved[atom] = Index.of(coordinate)
-        elif isinstance(atom, (Quotient, Remainder)):
-            part = "quotient" if isinstance(atom, Quotient) else "remainder"
-            halves.setdefault((atom.a, atom.b), {})[part] = coordinate
-        elif i.constant != 0 or coordinate.extent.constant != 1:
+        if i.constant == 0 and coordinate.extent.constant == 1:
+            continue
+        digits = _digits(i, coordinate)
+        if not digits:
             return None
+        for digit in digits:
+            atom = digit.atom
+            if isinstance(atom, Var):
+                # as in a concat, whose loop runs over more than this operand has
+                if atom in solved or atom.extent != digit.extent:
+                    return None
+                solved[atom] = digit.value
+            elif isinstance(atom, (Quotient, Remainder)):
+                part = "quotient" if isinstance(atom, Quotient) else "remainder"
+                halves.setdefault((atom.a, atom.b), {})[part] = digit
+            else:
+                return None
     for (whole, divisor), parts in halves.items():
         variable = whole.single_atom
         if len(parts) != 2 or not isinstance(variable, Var) or variable in solved:
             return None
-        if parts["remainder"].extent != divisor:
+        joined = parts["quotient"].extent * parts["remainder"].extent
+        if parts["remainder"].extent != divisor or joined != variable.extent:
             return None
-        solved[variable] = Index.of(parts["quotient"]) * divisor + parts["remainder"]
+        solved[variable] = parts["quotient"].value * divisor + parts["remainder"].value
     for variable in space:
         if variable not in solved:
             if variable.extent.constant != 1:
                 return None
             solved[variable] = Index.of(0)
     return tuple(coordinates), solved
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """An atom of an index, and its value in terms of the coordinate that the index is."""
+
+    atom: Atom
+    value: Index
+    extent: Index
+
+
+def _digits(index: Index, coordinate: Var) -> list[_Digit]:
+    """The atoms of ``a``, or of ``a*6 + b*2 + c`` with ``b < 3`` and ``c < 2``, each of which a
+    coordinate has once; empty for other indices."""
+    weights = sorted(((w, m) for m, w in index.terms.items()), key=lambda term: term[0])
+    if any(len(monomial) != 1 for _, monomial in weights) or not weights or weights[0][0] != 1:
+        return []
+    found: list[_Digit] = []
+    for (weight, (atom,)), following in zip(weights, [w for w, _ in weights[1:]] + [None]):
+        value = Index.of(coordinate) // weight
+        if following is None:
+            if weight > 1 and (coordinate.extent.constant or 1) % weight:
+                return []
+            found.append(_Digit(atom, value, coordinate.extent // weight))
+        elif following % weight or following == weight:
+            return []
+        else:
+            extent = Index.of(following // weight)
+            found.append(_Digit(atom, value % extent, extent))
+    return found

@@ -1,4 +1,4 @@
-"""C text of one two-dimensional convolution of an NCHW image, with its epilogue; no im2col.
+"""C text of one two-dimensional convolution, with its epilogue; no im2col. Of an NCHW image:
 
     y[n, k, oh, ow] = sum over c, r, s of weight[k, c, r, s] * x[n, c,
         oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
@@ -15,9 +15,12 @@ plans, chosen by `plan_of`:
 - "pixels": a tile is up to 4 output channels times 4 rows of a vector of pixels; for few output
   channels per group, and for few products per output, as in the first layer of a network;
 - "depthwise": a small kernel for each channel by itself; a tile is up to 8 rows of a vector of
-  pixels, read in place; see `depthwise_tile.py`.
+  pixels, read in place; see `depthwise_tile.py`;
+- "implicit product" and "depthwise last": of images whose channels are last; see `conv_nhwc.py`.
 
 For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
+Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `gemm_bf16.py`,
+"channels" and "implicit product" by `conv_bf16_tile.py`, "winograd" by `winograd_tile.py`.
 One-dimensional convolutions come with a height of 1. The function's own variables are listed in
 `RESERVED`.
 """
@@ -27,19 +30,22 @@ from __future__ import annotations
 from fxlite.codegen.c import gemm
 from fxlite.codegen.c.conv_channels import Channels
 from fxlite.codegen.c.conv_depthwise import Depthwise
-from fxlite.codegen.c.conv_direct import conv_function, put_first, put_rows
+from fxlite.codegen.c.conv_direct import conv_function, put_fetch, put_first, put_rows
+from fxlite.codegen.c.conv_nhwc import DepthwiseLast, ImplicitProduct
 from fxlite.codegen.c.conv_pixels import Pixels
 from fxlite.codegen.c.conv_plan import (
     ConvSpec,
     pack_conv_weight,
     plan_of,
     product_pitch,
+    reads_pairs,
     weight_index,
     winograd_tile,
 )
 from fxlite.codegen.c.conv_tile import CONV_PREAMBLE
 from fxlite.codegen.c.conv_winograd import put_winograd_sum, render_winograd
 from fxlite.codegen.c.gemm import GemmSpec, Operand, Rendered, render_product
+from fxlite.codegen.c.gemm_pack import panel_columns
 from fxlite.codegen.c.gemm_text import Lines, add, atom, mentions, multiply
 
 __all__ = [
@@ -61,6 +67,7 @@ RESERVED = gemm.RESERVED | frozenset(
         "tiles_down tiles_across across group_rows groups_across block_rows point_step points",
         "zeros row_0 rest rows chunk left tile top column_0 pixel row column inside columns row_1",
         "tile_1 down width products square parts part start p ow_0 oh_0 pixels_here",
+        "padded_w channel_0 ahead",
     )
     for name in line.split()
 )
@@ -80,6 +87,10 @@ def render_conv(spec: ConvSpec) -> Rendered:
         return render_winograd(spec, m)
     if plan == "depthwise":
         return Depthwise(spec).render()
+    if plan == "depthwise last":
+        return DepthwiseLast(spec).render()
+    if plan == "implicit product":
+        return ImplicitProduct(spec).render()
     return Channels(spec).render() if plan == "channels" else Pixels(spec).render()
 
 
@@ -121,6 +132,13 @@ def _render_product(spec: ConvSpec) -> Rendered:
             if mentions(spec.epilogue(element, "n", "k", "oh", "ow"), "k"):
                 out.put(f"const int64_t k = {add(group_row, 'row_0', 'i')};")
             put_rows(out, spec, element, "j", "column_0", "columns")
+        if spec.fetched:
+            width = panel_columns(spec.ctype)
+            rest = f"{atom(pixels)} - column_0 - {width}"
+            out.put("/* For the next panel. */")
+            out.put(f"const int64_t ahead = {rest} < {width} ? {rest} : {width};")
+            channel = add(group_row, "row_0")
+            put_fetch(out, spec, channel, "0", f"column_0 + {width}", "rows", "ahead")
 
     return render_product(product, finish)
 
@@ -153,11 +171,14 @@ def _put_naive_sum(out: Lines, spec: ConvSpec) -> None:
         for name, position, tap, axis in (("i", "oh", "r", 0), ("j", "ow", "s", 1)):
             place = f"{position} * {spec.stride[axis]} + {tap} * {spec.dilation[axis]}"
             out.put(f"const int64_t {name} = {place} - {spec.padding[axis]};")
-        out.put(f"const int64_t depth = (c * {spec.r} + r) * {spec.s} + s;")
+        c = "c / 2" if reads_pairs(spec) else "c"
+        out.put(f"const int64_t depth = ({c} * {spec.r} + r) * {spec.s} + s;")
         out.put(f"const int64_t at = {weight_index(spec)};")
         out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
         index = f"((n * {spec.c} + group * {inputs} + c) * h + i) * w + j"
+        if spec.x_last:
+            index = f"((n * h + i) * w + j) * {spec.c} + group * {inputs} + c"
         x, weight = f"{atom(spec.x)}[{index}]", f"{atom(spec.weight)}[at]"
-        if spec.bf16 and plan_of(spec) == "product":
-            x, weight = f"rounded_bf16({x})", f"half_of_pair({weight}, depth % 2)"
+        if reads_pairs(spec):
+            x, weight = f"rounded_bf16({x})", f"half_of_pair({weight}, c % 2)"
         out.put(f"    sum += {x} * {weight};")

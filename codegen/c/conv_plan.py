@@ -14,7 +14,25 @@ from fxlite.codegen.c.gemm_pack import ITEM_BYTES, pack_b, panel_columns
 from fxlite.codegen.c.gemm_text import add, atom
 from fxlite.codegen.c.winograd_tile import Tile, transform_weight
 
-Plan = Literal["product", "channels", "pixels", "depthwise", "winograd"]
+Plan = Literal[
+    "product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"
+]
+
+MEASURED: dict[str, tuple[Plan, Tile | None]] = {
+    "product": ("product", None),
+    "channels": ("channels", None),
+    "pixels": ("pixels", None),
+    "depthwise": ("depthwise", None),
+    "winograd 2x2": ("winograd", 2),
+    "winograd 4x4": ("winograd", 4),
+}
+"""The plans by the names that `ConvSpec.measured` has for them, with Winograd's tiles."""
+
+TURNING = 20
+"""Cycles a pixel for which a tile of "channels" is turned round, for bf16 those that a product may
+waste on the lanes beyond the last pixel: two for a pair of input channels. Measured on ResNet-50's
+layers: at 14x14 (196 of 208 lanes) 256 inputs take equally long by both plans, 1024 are 7 % faster
+by "channels"; at 7x7 2048 are 22 % faster."""
 
 FEW_OUTPUTS = 8
 """Up to so many output channels per group, vectors hold pixels instead of channels."""
@@ -39,8 +57,14 @@ class ConvSpec:
     joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
                 uses them only to address contiguous arrays of the output's height and width
     comment     what is computed, shapes, origin
-    bf16        by the plan "product", operands are rounded to bf16 and sums are float; the other
-                plans compute as ever. Of float convolutions only
+    bf16        operands may be rounded to bf16, with sums of float: see `reads_pairs`. Of float
+                convolutions only
+    fetched     float arrays [n, k, oh, ow] of which the epilogue reads or writes just the element
+                it is given: fetched into the cache ahead of it
+    measured    the plan to take, one of `alternatives.conv_plans`; "": the one that suits
+    x_last      x is [n, h, w, c]; see `conv_nhwc.py`
+    y_last      results of neighbouring channels are stored side by side: the epilogue is the body
+                of a simd loop along k
     """
 
     name: str
@@ -63,6 +87,10 @@ class ConvSpec:
     joinable: bool = False
     comment: str = ""
     bf16: bool = False
+    fetched: tuple[str, ...] = ()
+    measured: str = ""
+    x_last: bool = False
+    y_last: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -109,6 +137,10 @@ def plan_of(spec: ConvSpec) -> Plan:
 
     A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
     """
+    if spec.x_last or spec.y_last:
+        return "depthwise last" if _is_depthwise_last(spec) else "implicit product"
+    if spec.measured:
+        return MEASURED[spec.measured][0]
     if spec.group_outputs <= FEW_OUTPUTS:
         return "depthwise" if _is_depthwise(spec) else "pixels"
     if not is_pointwise(spec):
@@ -116,8 +148,11 @@ def plan_of(spec: ConvSpec) -> Plan:
             return "winograd"
         return "pixels" if _is_shallow(spec) else "channels"
     pixels = int(spec.h) * int(spec.w) if spec.h.isdecimal() and spec.w.isdecimal() else 0
-    least = 60 if spec.bf16 else 85  # per cent of the lanes; bf16 takes half the time
-    return "channels" if pixels * 100 < least * (-(-pixels // 16) * 16) else "product"
+    lanes = -(-pixels // 16) * 16
+    if spec.bf16:
+        waste = -(-spec.group_inputs // 2) * 2 * (lanes - pixels) / max(pixels, 1)
+        return "channels" if waste > TURNING else "product"
+    return "channels" if pixels * 100 < 85 * lanes else "product"
 
 
 def _is_depthwise(spec: ConvSpec) -> bool:
@@ -125,6 +160,12 @@ def _is_depthwise(spec: ConvSpec) -> bool:
     alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
     small = max(spec.r, spec.s) <= LARGEST_KERNEL and max(spec.stride) <= 2
     return alone and small and spec.output_size()[0] != "1"
+
+
+def _is_depthwise_last(spec: ConvSpec) -> bool:
+    """Whether each channel of a channels-last image has a small kernel of its own."""
+    alone = spec.x_last and spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
+    return alone and max(spec.r, spec.s) <= LARGEST_KERNEL and spec.stride[1] <= 2
 
 
 SHALLOW = 32
@@ -148,24 +189,30 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
     """The size of Winograd's tiles that suits the convolution; None where it does not pay.
 
     Compared are the products of whole tiles and the bytes of weights that a call reads: those of
-    tiles of 4 x 4 are four times as many as the kernel's."""
+    tiles of 4 x 4 are four times as many as the kernel's. For bf16 tiles of 4 x 4 are too inexact
+    (1.5e-2 of the largest output against 3.5e-3 by 2 x 2 and 2.4e-3 by the definition), and in
+    float they were slower than 2 x 2 in bf16 on every layer of ResNet-18."""
+    if spec.x_last or spec.y_last:
+        return None
+    if spec.measured:
+        return MEASURED[spec.measured][1]
     shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
     if shape != ("float", 3, 3, 1, 1, 1, 1, 1) or min(spec.c, spec.k) < WINOGRAD_CHANNELS:
         return None
     height, width = spec.output_size()
     if not (height.isdecimal() and width.isdecimal()):
-        return 4
+        return 2 if spec.bf16 else 4
     images = int(spec.n) if spec.n.isdecimal() else 1
 
     def work(m: int) -> float:
-        """Cycles for one input and output channel: 16 products and 8 bytes of weights a cycle, and
-        what transforming the points costs."""
+        """Cycles for one input and output channel: 16 products (32 of bf16) and 8 bytes of weights
+        a cycle, and what transforming the points costs."""
         tiles = images * -(-int(height) // m) * -(-int(width) // m)
         points = (m + 2) ** 2 if m > 1 else 9
         transforms = tiles * points * (1 / spec.k + 1 / spec.c) if m > 1 else 0
-        return tiles * points / 16 + points * 4 / 8 + transforms
+        return (tiles * points / 16 + points * 4 / 8) / (2 if spec.bf16 else 1) + transforms
 
-    sizes: tuple[Tile, ...] = (2, 4)
+    sizes: tuple[Tile, ...] = (2,) if spec.bf16 else (2, 4)
     best = min(sizes, key=work)
     return best if work(best) < 0.9 * work(1) else None
 
@@ -173,10 +220,26 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
 # ---- weights --------------------------------------------------------------------------------
 
 
+def reads_pairs(spec: ConvSpec) -> bool:
+    """Whether operands are rounded to bf16, and the weights packed as pairs of them that belong to
+    input channels 2p and 2p + 1; an odd number of channels is filled up with zero."""
+    plan = plan_of(spec)
+    if not spec.bf16 or (plan == "winograd" and winograd_tile(spec) != 2):
+        return False
+    if plan == "implicit product" and spec.x_last:  # the pairs of a group lie side by side
+        return spec.groups == 1 or spec.group_inputs % 2 == 0
+    return plan in ("product", "channels", "winograd", "implicit product")
+
+
+def input_planes(spec: ConvSpec) -> int:
+    """Input channels of a group, or pairs of them."""
+    return -(-spec.group_inputs // 2) if reads_pairs(spec) else spec.group_inputs
+
+
 def product_pitch(spec: ConvSpec) -> int:
     """Distance of the rows of a 1x1 weight, for bf16 in pairs: not a multiple of 4 KiB, see
-    `gemm._copies_a`."""
-    inputs = -(-spec.group_inputs // 2) if spec.bf16 else spec.group_inputs
+    `gemm.copies_a`."""
+    inputs = input_planes(spec)
     return inputs + 16 if inputs * ITEM_BYTES[spec.ctype] % 4096 == 0 else inputs
 
 
@@ -187,14 +250,18 @@ def outputs_per_tile(spec: ConvSpec) -> int:
 
 def weight_index(spec: ConvSpec) -> str:
     """C expression: where the packed weight of output channel k (of `group`) and `depth` =
-    (c * R + r) * S + s is; for Winograd's, that of channels c, k and `point`."""
-    depth = spec.group_inputs * spec.r * spec.s
+    (c * R + r) * S + s is; for Winograd's, that of channels c, k and `point`. For bf16, c counts
+    pairs."""
+    inputs = input_planes(spec)
+    depth = inputs * spec.r * spec.s
     plan = plan_of(spec)
     output = f"k % {spec.group_outputs}"
     if plan == "product":
-        return f"k * {product_pitch(spec)} + depth" + " / 2" * spec.bf16
+        return f"k * {product_pitch(spec)} + depth"
     if plan == "depthwise":
         return f"k * {depth} + depth"
+    if plan == "depthwise last":
+        return f"depth * {spec.k} + k"
     if plan == "pixels":
         step = outputs_per_tile(spec)
         whole = -(-spec.group_outputs // step) * step
@@ -202,7 +269,8 @@ def weight_index(spec: ConvSpec) -> str:
     width = panel_columns(spec.ctype)
     if m := winograd_tile(spec):
         panel = f"k / {width} * {(m + 2) ** 2}"
-        return f"(({panel} + point) * {spec.c} + c) * {width} + k % {width}"
+        c = "c / 2" if reads_pairs(spec) else "c"
+        return f"(({panel} + point) * {inputs} + {c}) * {width} + k % {width}"
     whole = -(-spec.group_outputs // width) * width
     return (
         f"group * {depth * whole} + {output} / {width} * {depth * width}"
@@ -213,14 +281,15 @@ def weight_index(spec: ConvSpec) -> str:
 def packed_conv_size(spec: ConvSpec) -> int:
     """Elements of what `pack_conv_weight` makes."""
     plan = plan_of(spec)
-    depth = spec.group_inputs * spec.r * spec.s
+    inputs = input_planes(spec)
+    depth = inputs * spec.r * spec.s
     width = panel_columns(spec.ctype)
     if plan == "product":
         return spec.k * product_pitch(spec)
-    if plan == "depthwise":
+    if plan.startswith("depthwise"):
         return spec.k * depth
     if m := winograd_tile(spec):
-        return (m + 2) ** 2 * spec.c * -(-spec.k // width) * width
+        return (m + 2) ** 2 * inputs * -(-spec.k // width) * width
     step = outputs_per_tile(spec) if plan == "pixels" else width
     return spec.groups * -(-spec.group_outputs // step) * step * depth
 
@@ -232,36 +301,44 @@ def pack_conv_weight(
     where to put it.
 
     "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB; for bf16 as pairs
-    "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]
+    "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]; for bf16 of
+                pairs
     "pixels":   as it is, output channels of a group padded with zeros to whole tiles
     "depthwise": as it is
-    "winograd": for each panel of `pack_b`, the matrices [C, K] of all points
+    "winograd": for each panel of `pack_b`, the matrices [C, K] of all points; for bf16 of pairs
     """
     plan = plan_of(spec)
+    pairs = reads_pairs(spec)
     depth = spec.group_inputs * spec.r * spec.s
     if packed is None:
-        pairs = spec.bf16 and plan == "product"
         packed = np.empty(packed_conv_size(spec), np.uint32 if pairs else weight.dtype)
     if m := winograd_tile(spec):
         width = panel_columns(spec.ctype)
-        for panel, block in enumerate(packed.reshape(-1, (m + 2) ** 2, spec.c, width)):
+        for panel, block in enumerate(packed.reshape(-1, (m + 2) ** 2, input_planes(spec), width)):
             points = transform_weight(weight[panel * width : (panel + 1) * width], m)
+            if pairs:
+                points = bf16_pairs(points.swapaxes(1, 2)).swapaxes(1, 2)
             block[..., : points.shape[2]] = points
             block[..., points.shape[2] :] = 0
         return packed
     rows = weight.reshape(spec.groups, spec.group_outputs, depth)
     if plan == "product":
         matrix = weight.reshape(spec.k, depth)
-        matrix = bf16_pairs(matrix) if spec.bf16 else matrix
+        matrix = bf16_pairs(matrix) if pairs else matrix
         pitch = product_pitch(spec)
         packed[:] = np.pad(matrix, ((0, 0), (0, pitch - matrix.shape[1]))).ravel()
     elif plan == "depthwise":
         packed[:] = weight.ravel()
+    elif plan == "depthwise last":
+        packed[:] = weight.reshape(spec.k, depth).T.ravel()
     elif plan == "pixels":
         step = outputs_per_tile(spec)
         whole = -(-spec.group_outputs // step) * step
         packed[:] = np.pad(rows, ((0, 0), (0, whole - spec.group_outputs), (0, 0))).ravel()
     elif packed.size:
+        if pairs:  # along the channels, which then come before the taps again
+            taps = rows.reshape(*rows.shape[:2], spec.group_inputs, -1).swapaxes(2, 3)
+            rows = bf16_pairs(taps).swapaxes(2, 3).reshape(*rows.shape[:2], -1)
         for group, panels in zip(rows, packed.reshape(spec.groups, -1)):
             pack_b(group.T, panels)
     return packed

@@ -9,7 +9,7 @@ with the weights, transformed back and given to the epilogue.
 from __future__ import annotations
 
 from fxlite.codegen.c.conv_direct import Direct, conv_function
-from fxlite.codegen.c.conv_plan import ConvSpec
+from fxlite.codegen.c.conv_plan import ConvSpec, input_planes, reads_pairs
 from fxlite.codegen.c.conv_tile import SEGMENT
 from fxlite.codegen.c.gemm import Rendered
 from fxlite.codegen.c.gemm_pack import panel_columns
@@ -34,13 +34,17 @@ class _Winograd(Direct):
         self.panel = panel_columns(spec.ctype)
         self.panels = -(-spec.k // self.panel)
         self.channels = str(-(-spec.c // 16) * 16)  # whole vectors on every target
+        # The points, and how many of them one tile has at each: floats, or pairs of bf16.
+        self.pairs = reads_pairs(spec)
+        self.item_type = "uint32_t" if self.pairs else "float"
+        self.items = str(int(self.channels) // 2) if self.pairs else self.channels
+        self.suffix = f"{m}_bf16" if self.pairs else f"{m}"
 
     def render(self) -> Rendered:
         spec, out, m = self.spec, self.out, self.m
         workspace = self.declare_sizes()
-        directive = f"#pragma omp parallel {self.team}" if self.threads else ""
         blocks = "for (int64_t row_0 = 0; row_0 < tiles_down; row_0 += block_rows)"
-        with out.loops([("n", spec.n)], directive), out.block(blocks):
+        with out.loops([("n", spec.n)]), out.block(blocks):
             out.put("const int64_t rest = tiles_down - row_0;")
             out.put("const int64_t rows = rest < block_rows ? rest : block_rows;")
             self.turn_pixels()
@@ -52,6 +56,8 @@ class _Winograd(Direct):
             f"As many rows of tiles at once as have 2 MiB of points; {self.panels} x {self.panel}"
             " output channels."
         )
+        if self.pairs:
+            note += "\nThe points are rounded to bf16, in pairs of channels; sums are float."
         extra = ("workspace", "n_threads") if self.threads else ("workspace",)
         return conv_function(spec, note, out.lines, workspace, extra)
 
@@ -61,7 +67,7 @@ class _Winograd(Direct):
         points = str(self.side**2)
         out_h, out_w = self.out_h, self.out_w
         down, across = atom(divide_up(out_h, m)), atom(divide_up(out_w, m))
-        row_bytes = multiply(across, self.channels, points, "4")
+        row_bytes = multiply(across, self.items, points, "4")
         block = f"winograd_block_rows({down}, {row_bytes})"
         self.out_h, self.out_w = self.declare("out_h", out_h), self.declare("out_w", out_w)
         if not (self.out_h.isdecimal() and self.out_w.isdecimal()):
@@ -76,13 +82,17 @@ class _Winograd(Direct):
         out.put("const int64_t groups_across = (tiles_across + across - 1) / across;")
         out.put(f"const int64_t block_rows = {block};")
         turned = f"(block_rows * {m} + 2) * {atom(spec.w)} * {self.channels}"
-        out.put(f"const int64_t point_step = block_rows * tiles_across * {self.channels}"
+        out.put(f"const int64_t point_step = block_rows * tiles_across * {self.items}"
                 f" + {POINTS_PAD};")  # fmt: skip
-        out.put(f"float *const pixels = workspace, *const points = pixels + {turned};")
+        if self.pairs:
+            out.put("float *const pixels = workspace;")
+            out.put(f"uint32_t *const points = (uint32_t *)(pixels + {turned});")
+        else:
+            out.put(f"float *const pixels = workspace, *const points = pixels + {turned};")
         out.put(f"int32_t *const finite = (int32_t *)(points + {points} * point_step);")
         out.put(f"static const float zeros[{self.channels}] = {{0}};")
         rows = multiply(f"({multiply(block, str(m))} + 2)", spec.w, self.channels)
-        planes = multiply(points, add(multiply(block, across, self.channels), str(POINTS_PAD)))
+        planes = multiply(points, add(multiply(block, across, self.items), str(POINTS_PAD)))
         return multiply(add(rows, planes, multiply(block, across)), "4")
 
     def first_row(self) -> str:
@@ -98,7 +108,7 @@ class _Winograd(Direct):
         out.put("from = from > 0 ? from : 0;")
         out.put(f"to = to < {spec.h} ? to : {spec.h};")
         w = atom(spec.w)
-        with out.loops([("chunk", f"((to - from) * {w} + 63) / 64")], self.pragma("omp for", 1)):
+        with out.loops([("chunk", f"((to - from) * {w} + 63) / 64")], self.parallel(1)):
             out.put(f"const int64_t left = (to - from) * {w} - chunk * 64;")
             out.put("const int count = left < 64 ? (int)left : 64;")
             out.put(f"float *const turned = pixels + chunk * 64 * {self.channels};")
@@ -115,12 +125,12 @@ class _Winograd(Direct):
 
     def transform_tiles(self) -> None:
         """points[p][tile][channel] of the block's tiles."""
-        spec, out, m = self.spec, self.out, self.m
+        spec, out = self.spec, self.out
         out.put("/* The points of each tile. */")
-        with out.loops([("tile", "rows * tiles_across")], self.pragma("omp for", 1)):
+        with out.loops([("tile", "rows * tiles_across")], self.parallel(1)):
             self.find_pixels("tile / tiles_across", "tile % tiles_across")
-            target = f"points + tile * {self.channels}"
-            call = f"winograd_input_{m}({spec.c}, pixel, {target}, point_step)"
+            target = f"points + tile * {self.items}"
+            call = f"winograd_input_{self.suffix}({spec.c}, pixel, {target}, point_step)"
             out.put(f"finite[tile] = {call};")
 
     def find_pixels(self, row: str, column: str) -> None:
@@ -140,14 +150,15 @@ class _Winograd(Direct):
         group_count = "(rows + group_rows - 1) / group_rows * groups_across"
         out.put("/* Times the weights, and back to pixels. */")
         loops = [("panel", str(self.panels)), ("group", group_count)]
-        with out.loops(loops, self.pragma("omp for", 2)):
+        with out.loops(loops, self.parallel(2)):
             if spec.k % panel == 0 or self.panels == 1:
                 out.put(f"const int columns = {min(spec.k, panel)};")
             else:
                 rest = f"{spec.k} - panel * {panel}"
                 out.put(f"const int columns = {rest} < {panel} ? {rest} : {panel};")
-            size = side * side * spec.c * panel
-            out.put(f"const float *const weights = {spec.weight} + panel * {size};")
+            depth = input_planes(spec)
+            size = side * side * depth * panel
+            out.put(f"const {self.item_type} *const weights = {spec.weight} + panel * {size};")
             out.put("const int64_t row_1 = group / groups_across * group_rows;")
             out.put("const int64_t tile_1 = group % groups_across * across;")
             out.put("const int64_t down = rows - row_1 < group_rows ? rows - row_1 : group_rows;")
@@ -163,9 +174,10 @@ class _Winograd(Direct):
                 out.put("const int tiles = (part + 1) * count / parts - start;")
                 with out.block(f"for (int p = 0; p < {side * side}; p++)"):
                     out.put(
-                        f"multiply_tile_float(tiles, columns, {spec.c}, "
-                        f"points + p * point_step + (first + start) * {self.channels}, "
-                        f"{self.channels}, weights + p * {spec.c * panel}, products[p]);"
+                        f"multiply_tile_{'bf16' if self.pairs else 'float'}"
+                        f"(tiles, columns, {depth}, "
+                        f"points + p * point_step + (first + start) * {self.items}, "
+                        f"{self.items}, weights + p * {depth * panel}, products[p]);"
                     )
                 with out.block("for (int i = 0; i < tiles; i++)"):
                     out.put("const int64_t row = (start + i) / width, tile = (start + i) % width;")
@@ -176,7 +188,10 @@ class _Winograd(Direct):
                     )
                     with out.block("if (!finite[first + start + i])"):
                         self.find_pixels("row_1 + row", "(tile_1 + tile)")
-                        out.put(f"winograd_direct_{m}(columns, {spec.c}, pixel, weights, {place});")
+                        out.put(
+                            f"winograd_direct_{self.suffix}(columns, {spec.c}, pixel, weights, "
+                            f"{place});"
+                        )
             self.finish()
 
     def finish(self) -> None:
@@ -215,4 +230,7 @@ def put_winograd_sum(out: Lines, spec: ConvSpec, m: Tile, weight_index: str) -> 
                 f"    value += {factors} * {atom(spec.x)}[((n * {spec.c} + c) * h + i) * w + j];"
             )
         out.put(f"const double back = a[oh % {m}][point / {side}] * a[ow % {m}][point % {side}];")
-        out.put(f"sum += back * value * {atom(spec.weight)}[{weight_index}];")
+        value, weight = "value", f"{atom(spec.weight)}[{weight_index}]"
+        if reads_pairs(spec):
+            value, weight = "rounded_bf16((float)value)", f"half_of_pair({weight}, c % 2)"
+        out.put(f"sum += back * {value} * {weight};")

@@ -237,12 +237,14 @@ def conv1d(
 
 def conv2d(
     x: Tensor, weight: Tensor, bias: Tensor = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
+    dilation: Any = 1, groups: int = 1, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
-    """Convolution of x [N, C, H, W] with weight [O, C/groups, KH, KW]."""
+    """Convolution of x [N, C, H, W] with weight [O, C/groups, KH, KW]; with ``layout="NHWC"`` of x
+    [N, H, W, C]."""
     return ops.conv2d(
-        x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
-    )
+        x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
+        layout=layout,
+    )  # fmt: skip
 
 
 def conv_transpose1d(

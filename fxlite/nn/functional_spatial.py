@@ -23,12 +23,12 @@ def _no_indices(return_indices: bool, name: str) -> None:
 
 def _max_pool(
     name: str, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: bool, return_indices: bool,
+    ceil_mode: bool, return_indices: bool, **others: Any,
 ) -> Tensor:  # fmt: skip
     _no_indices(return_indices, name)
     return lookup(name)(
         x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation,
-        ceil_mode=ceil_mode,
+        ceil_mode=ceil_mode, **others,
     )  # fmt: skip
 
 
@@ -44,12 +44,13 @@ def max_pool1d(
 
 def max_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
+    ceil_mode: bool = False, return_indices: bool = False, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
-    """Largest value of each window of x [N, C, H, W]."""
+    """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C]."""
     return _max_pool(
-        "max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+        "max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices,
+        layout=layout,
+    )  # fmt: skip
 
 
 def avg_pool1d(
@@ -65,16 +66,16 @@ def avg_pool1d(
 
 def avg_pool2d(
     x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    count_include_pad: bool = True, divisor_override: int | None = None, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
-    """Mean of each window of x [N, C, H, W]; with ``divisor_override`` the sum divided by it, which
-    cannot be combined with ``ceil_mode``."""
+    """Mean of each window of x [N, C, H, W], or with ``layout="NHWC"`` of x [N, H, W, C]; with
+    ``divisor_override`` the sum divided by it, which cannot be combined with ``ceil_mode``."""
     if divisor_override is not None and ceil_mode:
         raise ArgumentError("avg_pool2d does not take divisor_override together with ceil_mode")
     count_include_pad = count_include_pad or divisor_override is not None
     mean = ops.avg_pool2d(
         x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
+        count_include_pad=count_include_pad, layout=layout,
     )  # fmt: skip
     if divisor_override is None:
         return mean

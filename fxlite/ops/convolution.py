@@ -22,6 +22,7 @@ from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index
 from fxlite.op import Op, OptionalTensor, Tensor, op
 from fxlite.ops.contraction import common_dtype, require_bias
+from fxlite.ops.layout import channels_first, in_layouts, stored
 from fxlite.ops.spatial import (
     LAYOUTS,
     checked_type,
@@ -297,7 +298,14 @@ def conv1d(
              S("f16[1,2,5,5]", "f16[3,2,3,3]", "f16[3]", padding=1),
              S("bf16[1,2,4,4]", "bf16[3,2,3,3]", padding=1), S("i32[1,2,4,4]", "i32[3,2,3,3]"),
              S("f32[0,3,5,5]", "f32[4,3,3,3]", "f32[4]"), S("f32[2,3,3,3]", "f32[4,3,3,3]"),
-             S("f32[1,2,H,W]", "f32[2,2,3,3]", dims={"H": 8, "W": 7}, stride=2)],
+             S("f32[1,2,H,W]", "f32[2,2,3,3]", dims={"H": 8, "W": 7}, stride=2),
+             S("f32[B,H,W,3]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1,
+               layout="NHWC"),
+             S("f32[2,5,6,4]", "f32[6,2,1,1]", stride=2, groups=2, layout="NHWC"),
+             S("f32[1,9,8,5]", "f32[5,1,3,3]", "f32[5]", padding=1, groups=5, layout="NHWC"),
+             S("f64[1,9,8,2]", "f64[3,2,2,3]", dilation=(2, 3), padding="same", layout="NHWC"),
+             S("f16[1,5,5,2]", "f16[3,2,3,3]", "f16[3]", layout="NHWC"),
+             S("f32[0,5,5,3]", "f32[4,3,1,1]", "f32[4]", layout="NHWC")],
     bad=[Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
          Bad("f32[2,7,7,3]", "f32[4,3,3,3]", match="channels-last"),
          Bad("f32[3,7,7]", "f32[4,3,3,3]", match="add the batch axis with x[None]"),
@@ -309,10 +317,12 @@ def conv1d(
          Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding=(1, 2, 3), match="an int or 2 ints"),
          Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding="full", match='"same" or "valid"'),
          Bad("f32[2,3,7,7]", "f32[4,3,3,3]", dilation=1.5, match="dilation must be"),
-         Bad("bool[2,3,7,7]", "bool[4,3,3,3]", match="not defined for bool")])  # fmt: skip
+         Bad("bool[2,3,7,7]", "bool[4,3,3,3]", match="not defined for bool"),
+         Bad("f32[2,7,7,3]", "f32[4,3,3,3]", layout="HWCN", match='must be "NCHW" or "NHWC"'),
+         Bad("f32[7,7,3]", "f32[4,3,3,3]", layout="NHWC", match="[N, H, W, C]")])  # fmt: skip
 def conv2d(
     x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
-    dilation: Ints = 1, groups: int = 1,
+    dilation: Ints = 1, groups: int = 1, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """Convolution over two axes (torch.nn.functional.conv2d; a cross-correlation).
 
@@ -322,12 +332,15 @@ def conv2d(
 
     ``padding``: zeros on both ends, an int or (h, w) or ((top, bottom), (left, right)); "valid" is
     0; "same" (stride 1 only) keeps the size, an odd element going to the bottom and right.
+    ``layout="NHWC"``: x is ``[N, H, W, C]`` and the result ``[N, H_out, W_out, C_out]``; the weight
+    is the same.
 
     Raises ShapeError for an unbatched input, channels or kernels that do not fit; ArgumentError for
     attributes that are not ints in range."""
     checked_type(conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
-                 dilation=dilation, groups=groups)  # fmt: skip
-    return _run(2, x, weight, bias, stride, padding, dilation, groups)
+                 dilation=dilation, groups=groups, layout=layout)  # fmt: skip
+    x = channels_first(x, layout)
+    return stored(_run(2, x, weight, bias, stride, padding, dilation, groups), layout)
 
 
 def _run(
@@ -353,6 +366,8 @@ def _attach_rules(record: Op, rank: int) -> None:
     ) -> Expr:  # fmt: skip
         return _body(i, x, weight, bias, stride, padding, dilation, groups)
 
+    if rank == 2:
+        infer, body = in_layouts(infer, body)
     record.infer(infer)
     record.body(body)
     _attach_canonical(record, rank)

@@ -21,6 +21,7 @@ from fxlite.errors import ArgumentError, DTypeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index, extremum, product
 from fxlite.op import Op, Tensor, op, require_float
+from fxlite.ops.layout import channels_first, in_layouts, stored
 from fxlite.ops.spatial import (
     LAYOUTS,
     checked_type,
@@ -108,22 +109,21 @@ def _shifted(
     return at
 
 
-def _run_max(rank: int, record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
-    sizes = checked_type(record, x=x, **attributes).shape[2:]
-    x = np.asarray(x)
+def _run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
+    sizes, x, layout = _first(record, x, attributes)
     at = _shifted(x, sizes, windows, x.dtype.type(lowest(dtypes.dtype(x.dtype))))
     positions = itertools.product(*(range(k) for k in windows[0]))
     best = np.ascontiguousarray(at(next(positions)))
     for position in positions:
         best = np.maximum(best, at(position))
-    return best
+    return stored(best, layout)
 
 
 def _run_avg(
     rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any
 ) -> Any:
-    sizes = checked_type(record, x=x, count_include_pad=count_include_pad, **attributes).shape[2:]
-    x = np.asarray(x)
+    attributes["count_include_pad"] = count_include_pad
+    sizes, x, layout = _first(record, x, attributes)
     result = dtypes.dtype(x.dtype)
     at = _shifted(x.astype(result.compute.numpy, copy=False), sizes, windows, 0)
     with np.errstate(all="ignore"):
@@ -138,7 +138,15 @@ def _run_avg(
                 start, end = np.maximum(start, 0), np.minimum(end, n)
             lengths = (end - start).astype(count.dtype)
             count = count * lengths.reshape(-1, *[1] * (rank - 1 - axis))
-        return (total / count).astype(result.numpy, copy=False)
+        return stored((total / count).astype(result.numpy, copy=False), layout)
+
+
+def _first(record: Op, x: Any, attributes: dict[str, Any]) -> tuple[tuple[Any, ...], Any, str]:
+    """Spatial sizes of the result, x with its channels first, and the layout that it has."""
+    found = checked_type(record, x=x, **attributes)
+    layout: str = attributes.get("layout", "NCHW")
+    sizes = found.shape[1:3] if layout == "NHWC" else found.shape[2:]
+    return sizes, channels_first(x, layout), layout
 
 
 def _max_body(i: MultiIndex, x: Reader, windows: Any, ceil_mode: bool) -> Expr:
@@ -196,6 +204,7 @@ _MAX_BAD_2D = [
     Bad("f32[2,3,8,8]", 0, match="kernel_size must be at least 1"),
     Bad("f32[2,3,8,8]", match="'kernel_size' is missing"),
 ]
+_BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
 
 
 @op("window",
@@ -207,21 +216,27 @@ _MAX_BAD_2D = [
              S("f32[1,2,6,5]", 2, ceil_mode=True), S(special("f32[1,1,5,5]"), 2, stride=1),
              S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2), S("bf16[1,2,4,4]", 2),
              S("i32[1,2,5,5]", 3, 1, 1), S("u8[1,2,5,5]", 3, 1, 1),
-             S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2)],
-    bad=_MAX_BAD_2D)  # fmt: skip
+             S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2),
+             S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
+             S(special("f32[1,5,5,3]"), (2, 3), stride=1, layout="NHWC"),
+             S("i32[1,6,5,3]", 3, 2, 1, ceil_mode=True, layout="NHWC"),
+             S("f32[0,5,5,2]", 2, layout="NHWC")],
+    bad=[*_MAX_BAD_2D, _BAD_LAYOUT])  # fmt: skip
 def max_pool2d(
     x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
-    ceil_mode: bool = False,
+    ceil_mode: bool = False, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """Largest element of each window (torch.nn.functional.max_pool2d); NaN wins.
 
     ``x [N, C, H, W]`` to ``[N, C, H_out, W_out]`` with ``H_out = (H + 2*padding -
     dilation*(kernel_size - 1) - 1) // stride + 1``, rounded up with ``ceil_mode``, the last window
-    starting inside. ``stride=None`` is the kernel size. Raises ShapeError for unbatched inputs and
-    windows that do not fit, ArgumentError for padding of more than half a window."""
+    starting inside. ``stride=None`` is the kernel size. ``layout="NHWC"``: x is ``[N, H, W, C]``,
+    and so is the result. Raises ShapeError for unbatched inputs and windows that do not fit,
+    ArgumentError for padding of more than half a window."""
     windows = _windows(2, kernel_size, stride, padding, dilation)
-    return _run_max(2, max_pool2d, x, windows, kernel_size=kernel_size, stride=stride,
-                    padding=padding, dilation=dilation, ceil_mode=ceil_mode)  # fmt: skip
+    return _run_max(max_pool2d, x, windows, kernel_size=kernel_size, stride=stride,
+                    padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+                    layout=layout)  # fmt: skip
 
 
 @op("window",
@@ -236,7 +251,7 @@ def max_pool1d(
 ) -> Tensor:  # fmt: skip
     """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
     windows = _windows(1, kernel_size, stride, padding, dilation)
-    return _run_max(1, max_pool1d, x, windows, kernel_size=kernel_size, stride=stride,
+    return _run_max(max_pool1d, x, windows, kernel_size=kernel_size, stride=stride,
                     padding=padding, dilation=dilation, ceil_mode=ceil_mode)  # fmt: skip
 
 
@@ -248,11 +263,16 @@ def max_pool1d(
              S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, count_include_pad=False,
                dims={"B": 2, "H": 6, "W": 9}),
              S("f32[1,2,6,5]", 2, ceil_mode=True), S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2),
-             S("bf16[1,2,4,4]", 3, 1, 1), S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2)],
-    bad=[*_MAX_BAD_2D, Bad("i32[2,3,8,8]", 2, match="must be a float tensor")])  # fmt: skip
+             S("bf16[1,2,4,4]", 3, 1, 1), S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2),
+             S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
+             S("f32[B,H,W,1]", 3, 2, 1, ceil_mode=True, count_include_pad=False, layout="NHWC",
+               dims={"B": 2, "H": 6, "W": 9}),
+             S("f64[1,5,6,3]", (2, 3), layout="NHWC")],
+    bad=[*_MAX_BAD_2D, _BAD_LAYOUT,
+         Bad("i32[2,3,8,8]", 2, match="must be a float tensor")])  # fmt: skip
 def avg_pool2d(
     x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    count_include_pad: bool = True, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """Mean of each window (torch.nn.functional.avg_pool2d); sizes as in :func:`max_pool2d`.
 
@@ -261,7 +281,8 @@ def avg_pool2d(
     Raises also DTypeError for integers."""
     windows = _windows(2, kernel_size, stride, padding)
     return _run_avg(2, avg_pool2d, x, windows, count_include_pad, kernel_size=kernel_size,
-                    stride=stride, padding=padding, ceil_mode=ceil_mode)  # fmt: skip
+                    stride=stride, padding=padding, ceil_mode=ceil_mode,
+                    layout=layout)  # fmt: skip
 
 
 @op("window",
@@ -312,12 +333,13 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
         windows = _windows(rank, kernel_size, stride, padding)
         return _avg_body(i, x, windows, ceil_mode, count_include_pad)
 
-    max_pool.infer(max_type)
-    max_pool.body(max_element)
-    avg_pool.infer(avg_type)
-    avg_pool.body(avg_element)
-    _attach_canonical(max_pool, rank)
-    _attach_canonical(avg_pool, rank)
+    rules = (max_pool, max_type, max_element), (avg_pool, avg_type, avg_element)
+    for record, infer, body in rules:
+        if rank == 2:
+            infer, body = in_layouts(infer, body)
+        record.infer(infer)
+        record.body(body)
+        _attach_canonical(record, rank)
 
 
 _attach_fixed(max_pool1d, avg_pool1d, 1)

@@ -71,8 +71,10 @@ def canonical_forms(record: Op, forms: Mapping[str, Callable[[Any], Any]]) -> No
 
 
 def checked_type(record: Op, **bound: Any) -> TensorType:
-    """Result type of a call on arrays; the errors are the ones tracing gives."""
-    types = record.map_tensors(type_of, bound)
+    """Result type of a call on arrays (and numbers); the errors are the ones tracing gives."""
+    types = record.map_tensors(
+        lambda v: v if isinstance(v, (bool, int, float)) else type_of(v), bound
+    )
     found: TensorType = record.result_type(types)
     return found
 

@@ -21,6 +21,7 @@ import pytest
 from fxlite.codegen.c import conv, gemm
 from fxlite.codegen.c.conv_plan import winograd_tile
 from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
+from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
 from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
 
 HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
@@ -57,6 +58,8 @@ class Case:
     dilation: tuple[int, int]
     groups: int
     size: tuple[int, int, int] | None
+    x_last: bool = False
+    y_last: bool = False
 
     @property
     def joinable(self) -> bool:
@@ -67,6 +70,7 @@ class Case:
     def name(self) -> str:
         parts = (self.c, self.k, *self.kernel, *self.stride, *self.padding, *self.dilation)
         words = [*parts, self.groups, *(self.size or ())]
+        words += ["x_last"] * self.x_last + ["y_last"] * self.y_last
         return f"conv_{self.ctype}_" + "_".join(map(str, words))
 
     def spec(self) -> conv.ConvSpec:
@@ -92,6 +96,8 @@ class Case:
             dilation=self.dilation,
             groups=self.groups,
             joinable=self.joinable,
+            x_last=self.x_last,
+            y_last=self.y_last,
             comment="y = max(conv(x, weight) + bias[k] + pixel / 64, -1), or so",
         )
         out_h, out_w = base.output_size()
@@ -101,6 +107,8 @@ class Case:
             if not self.joinable:
                 value = f"{total} + bias[{k}] + {oh} * ({t})0.5 - {ow} * ({t})0.25"
             index = f"(({n} * {self.k} + {k}) * ({out_h}) + {oh}) * ({out_w}) + {ow}"
+            if self.y_last:
+                index = f"(({n} * ({out_h}) + {oh}) * ({out_w}) + {ow}) * {self.k} + {k}"
             return f"const {t} value = {value};\ny[{index}] = value < -1 ? -1 : value;"
 
         return replace(base, epilogue=epilogue)
@@ -196,7 +204,35 @@ def all_cases() -> list[Case]:
         if case.fits(size):
             cases.append(case)
     cases += [draw(choose, None) for _ in range(36)]
-    return list(dict.fromkeys(cases))
+    return [*dict.fromkeys(cases), *channels_last_cases()]
+
+
+def channels_last_cases() -> list[Case]:
+    """Images whose channels are last, in or out: drawn, and the usual layers."""
+    choose, cases = random.Random(7), []
+    same, twice = (1,) * 4, (2, 2)
+    fixed = [
+        # first layers; a strided 1x1; rows of a cache set; depthwise of a vector, less and more
+        Case("float", 3, 33, (3, 3), twice, same, (1, 1), 1, (1, 11, 32), False, True),
+        Case("float", 3, 64, (7, 7), twice, (3,) * 4, (1, 1), 1, (1, 20, 18), False, True),
+        Case("float", 24, 48, (1, 1), twice, (0,) * 4, (1, 1), 1, (2, 14, 14), True, True),
+        Case("float", 512, 17, (3, 3), twice, same, (1, 1), 1, (1, 5, 12), True, True),
+        Case("float", 16, 16, (3, 3), (1, 1), same, (1, 1), 16, (2, 7, 7), True, True),
+        Case("float", 19, 19, (3, 3), twice, same, (1, 1), 19, (1, 13, 14), True, True),
+        Case("float", 144, 144, (3, 3), (1, 1), same, (1, 1), 144, (1, 5, 9), True, True),
+        Case("float", 79, 79, (5, 3), (3, 2), (2, 1, 0, 1), (1, 1), 79, (2, 9, 9), True, False),
+        Case("float", 80, 80, (3, 3), (1, 1), same, (1, 1), 80, None, True, True),
+        Case("float", 5, 5, (3, 5), (1, 2), (0, 4, 1, 5), (1, 1), 5, None, True, True),
+        Case("double", 11, 11, (3, 3), (1, 1), same, (1, 1), 11, (2, 6, 10), True, True),
+        Case("double", 5, 20, (3, 2), (1, 2), same, (2, 1), 1, None, True, True),
+    ]
+    for number in range(12):
+        size = (choose.choice([1, 2]), choose.randint(1, 12), choose.choice([1, 7, 23, 70]))
+        case = draw(choose, size if number % 2 else None)
+        if case.size is None or case.fits(size):
+            x_last = choose.random() < 0.7
+            cases.append(replace(case, x_last=x_last, y_last=not x_last or choose.random() < 0.7))
+    return list(dict.fromkeys([*fixed, *cases]))
 
 
 CASES = all_cases()
@@ -211,7 +247,8 @@ def runs(case: Case) -> list[tuple[int, int, int]]:
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE, conv.CONV_PREAMBLE, DEPTHWISE_PREAMBLE, WINOGRAD_PREAMBLE]
+    parts = [HEAD, gemm.PREAMBLE, conv.CONV_PREAMBLE, DEPTHWISE_PREAMBLE, NHWC_PREAMBLE]
+    parts.append(WINOGRAD_PREAMBLE)
     for case in cases:
         spec = case.spec()
         fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
@@ -274,7 +311,13 @@ def reference(case: Case, x, weight, bias):
         y += np.arange(out_h * out_w).reshape(out_h, out_w) / 64
     else:
         y += np.arange(out_h)[:, None] * 0.5 - np.arange(out_w) * 0.25
-    return np.maximum(y, -1)
+    y = np.maximum(y, -1)
+    return y.transpose(0, 2, 3, 1) if case.y_last else y
+
+
+def stored(case: Case, x):
+    """The image as the case reads it."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if case.x_last else x
 
 
 def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
@@ -285,6 +328,7 @@ def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_thread
     weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(dtype)
     bias = rng.standard_normal(case.k).astype(dtype)
     expected = reference(case, x, weight, bias)
+    x = stored(case, x)
     packed = conv.pack_conv_weight(weight, case.spec())
     needed = workspace_bytes(case, size, n_threads)
     workspace = np.full(needed + 64, 0xA5, np.uint8)
@@ -335,7 +379,7 @@ def test_convolutions_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> 
 def test_every_plan_is_drawn() -> None:
     """The random cases reach every plan with fixed and named sizes, groups and both types."""
     seen = {(conv.plan_of(case.spec()), case.size is None) for case in CASES}
-    assert len(seen) == 10
+    assert len(seen) == 14
     assert {winograd_tile(case.spec()) for case in CASES} == {None, 2, 4}
     assert {(conv.plan_of(c.spec()), c.groups > 1) for c in CASES} >= {
         ("product", True),
@@ -350,7 +394,8 @@ def test_every_plan_is_drawn() -> None:
 
 def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     """A NaN pixel reaches the pixels whose kernels cover it, and no other."""
-    for case in [c for c in CASES[:20] if c.ctype == "float" and c.c > 1 and c.size]:
+    last = [c for c in CASES if c.x_last or c.y_last]
+    for case in [c for c in CASES[:20] + last if c.ctype == "float" and c.c > 1 and c.size]:
         if min(case.size[1:]) <= 4:
             continue
         n, h, w = case.size
@@ -362,6 +407,7 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
         )
         bias = np.zeros(case.k, np.float32)
         expected = reference(case, x, weight, bias)
+        x = stored(case, x)
         assert np.isnan(expected).any()
         packed = conv.pack_conv_weight(weight, case.spec())
         y = np.zeros(expected.shape, np.float32)

@@ -1,0 +1,44 @@
+"""Groups of nodes that one kernel computes: what must not become the epilogue of a contraction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn
+from tests.oracle import agree
+
+
+class Joined(nn.Module):
+    """A contraction is a part of what its reader stores: the first part, and in the middle."""
+
+    def __init__(self, layer: nn.Module, first: bool) -> None:
+        super().__init__()
+        self.layer, self.first = layer, first
+
+    def forward(self, x: Any, y: Any) -> Any:
+        made = self.layer(x) + y
+        return np.concatenate([made, y] if self.first else [y, made, y], axis=1)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_part_of_a_concat_is_no_epilogue(first: bool) -> None:
+    """Its loop runs over more elements than the product has."""
+    rng = np.random.default_rng(0)
+    rows, columns = rng.standard_normal((5, 8)), rng.standard_normal((5, 24))
+    agree(Joined(nn.Linear(8, 24), first), rows.astype("f4"), columns.astype("f4"))
+    image, other = rng.standard_normal((2, 3, 6, 5)), rng.standard_normal((2, 4, 4, 3))
+    agree(Joined(nn.Conv2d(3, 4, 3), first), image.astype("f4"), other.astype("f4"))
+
+
+def test_heads_side_by_side_are_an_epilogue() -> None:
+    """A reshape that joins axes reads each element once."""
+
+    def program(a: Any, b: Any) -> Any:
+        return (a @ b).transpose(0, 2, 1, 3).reshape(-1, 7, 8) * 2
+
+    gm = fx.symbolic_trace(program, a="f32[B,2,7,5]", b="f32[B,2,5,4]")
+    assert len(fx.compile(gm).kernels) == 1
