@@ -49,6 +49,7 @@ class Spelling:
     scale: float = 1.0
     mask: Node | None = None
     keeps: bool = True  # a bool mask is True where scores are kept
+    masked_score: float = -np.inf
     causal: bool = False
 
 
@@ -57,9 +58,9 @@ def fuse_attention(gm: GraphModule) -> None:
     """Replace ``softmax(q @ k.T * scale + mask) @ v`` by ``scaled_dot_product_attention``.
 
     The scale may be a factor or divisor of the scores or of q; the mask is added, or chosen by
-    ``where`` against -inf; softmax may be written with exp and sum; dropout that does nothing is
-    passed over. A mask that is known to be a lower triangle becomes ``is_causal``. A row without
-    anything kept gives NaN as before (``empty_rows="nan"``).
+    ``where`` against -inf or another number; softmax may be written with exp and sum; dropout that
+    does nothing is passed over. A mask that is known to be a lower triangle becomes ``is_causal``.
+    A row without anything kept gives what it gave, with -inf NaN (``empty_rows="nan"``).
 
     Refused, with the reason in the ledger: scores or weights that are read elsewhere too, several
     masks, dtypes other than float32 and float64 throughout, no types."""
@@ -133,10 +134,11 @@ def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
         if name == "where" and found.scale == 1.0:
             mask, kept, other = scores.args
             numbers = _number(gm, kept), _number(gm, other)
-            if -np.inf not in numbers:
-                return "masked scores become another number than -inf" if any(
-                    n is not None for n in numbers) else ""  # fmt: skip
-            found.keeps = numbers[1] == -np.inf
+            found.keeps = numbers[0] is None
+            masked_score = numbers[found.keeps]
+            if masked_score is None:
+                return ""
+            found.masked_score = masked_score
             masks, found.mask, following = masks + 1, mask, kept if found.keeps else other
         elif name == "add" and found.scale == 1.0:
             a, b = scores.args
@@ -221,9 +223,11 @@ def _why_not(node: Node, found: Spelling) -> str | None:
                       for c in joint if is_call(c, "where", "add"))  # fmt: skip
         if widened:
             return "the mask has batch axes that the scores do not have"
-        found.causal = mask.type.dtype.is_bool and _is_triangle(
-            mask, found.keeps, scores.type.shape[-2:]
-        )
+        # A causal row never sees later keys; with a finite score they would still weigh something.
+        found.causal = (
+            mask.type.dtype.is_bool and found.masked_score == -np.inf
+            and _is_triangle(mask, found.keeps, scores.type.shape[-2:])
+        )  # fmt: skip
     return None
 
 
@@ -276,6 +280,8 @@ def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
             attributes["is_causal"] = True
         elif mask is not None:
             attributes["empty_rows"] = "nan"
+            if found.masked_score != -np.inf:
+                attributes["masked_score"] = found.masked_score
             if not found.keeps:
                 mask = graph.call_function(ops.bitwise_not, (mask,))
         operands = (found.query, _swapped(found.key), node.args[1], mask)
@@ -319,12 +325,16 @@ def _weights_too(q: Any, k: Any, v: Any) -> Any:
 
 def _finite(q: Any, k: Any, v: Any, mask: Any) -> Any:
     scores = q @ k.transpose(0, 1, 3, 2)
-    return F.softmax(np.where(mask, scores, -1e9), -1) @ v
+    return F.softmax(np.where(mask, scores, -1e9), -1) @ v  # a row masked whole averages
+
+
+def _two_masks(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = np.where(mask, q @ k.transpose(0, 1, 3, 2), -np.inf)
+    return F.softmax(np.where(mask.transpose(0, 1, 3, 2), scores, -np.inf), -1) @ v
 
 
 fuse_attention.example(_masked, "a mask", **_QKV, mask="bool[B,1,1,5]")
 fuse_attention.example(_spelt_softmax, "softmax spelt out, causal", **_QKV)
 fuse_attention.counterexample(_weights_too, "the weights are a result, too", **_QKV)
-fuse_attention.counterexample(
-    _finite, "a row that is masked whole averages all values", **_QKV, mask="bool[B,1,1,5]"
-)
+fuse_attention.example(_finite, "masked scores become a number", **_QKV, mask="bool[B,1,1,5]")
+fuse_attention.counterexample(_two_masks, "two masks", **_QKV, mask="bool[B,1,1,5]")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.gemm import Operand, Rendered
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES
 from fxlite.codegen.c.gemm_text import Lines, add, atom, block_comment, multiply, signature
@@ -35,9 +36,12 @@ class AttentionSpec:
                 loop over columns
     mask        matrix [rows, keys]: of bools, or values to add to the scores
     mask_is_bool   whether it keeps scores where it is true, or is added to them
+    masked_score   C expression: what a bool mask makes of the other scores
     causal      whether row i reads the keys 0 ... i only
     empty_is_nan   what a row of which the mask leaves nothing gives: NaN, or else 0
     comment     what is computed, shapes, origin
+    measured    by subject, which of `alternatives.attention_decisions` to take in place of the one
+                that suits
     """
 
     name: str
@@ -55,18 +59,24 @@ class AttentionSpec:
     epilogue: Callable[[str, str, str], str]
     mask: Operand | None = None
     mask_is_bool: bool = False
+    masked_score: str = "-INFINITY"
     causal: bool = False
     empty_is_nan: bool = True
     comment: str = ""
+    measured: Choice = field(default_factory=dict)
 
 
 def has_few_rows(spec: AttentionSpec) -> bool:
     """Whether the plan is "rows"."""
+    if "plan" in spec.measured:
+        return spec.measured["plan"] == "rows"
     return spec.rows.isdecimal() and int(spec.rows) <= FEW_ROWS and not spec.causal
 
 
 def keys_per_block(spec: AttentionSpec) -> int:
     """Keys in one block: a multiple of a panel's columns."""
+    if "keys in a block" in spec.measured:
+        return int(spec.measured["keys in a block"])
     known = spec.features.isdecimal() and spec.columns.isdecimal()
     wide = max(int(spec.features), int(spec.columns), 1) if known else 128
     return min(512, max(64, CACHE_BYTES // (wide * ITEM_BYTES[spec.ctype]) // 64 * 64))
@@ -95,7 +105,7 @@ def masked(spec: AttentionSpec, score: str) -> str:
     if spec.mask is None:
         return score
     mask = spec.mask.at("row", "key")
-    return f"{mask} ? {score} : -INFINITY" if spec.mask_is_bool else f"{score} + {mask}"
+    return f"{mask} ? {score} : {spec.masked_score}" if spec.mask_is_bool else f"{score} + {mask}"
 
 
 def put_inverse(out: Lines, spec: AttentionSpec) -> None:

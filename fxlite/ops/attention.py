@@ -22,6 +22,7 @@ EMPTY_ROWS = ("zero", "nan")
 def _infer(
     query: TensorType, key: TensorType, value: TensorType, attn_mask: Any = None,
     is_causal: bool = False, scale: float | None = None, empty_rows: str = "zero",
+    masked_score: float = -math.inf,
 ) -> TensorType:  # fmt: skip
     for name, operand in (("query", query), ("key", key), ("value", value)):
         require_float(operand, name)
@@ -40,6 +41,8 @@ def _infer(
     if empty_rows not in EMPTY_ROWS:
         raise ArgumentError(f"empty_rows must be one of {EMPTY_ROWS}, not {empty_rows!r}")
     batch = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    if masked_score != -math.inf and (attn_mask is None or not attn_mask.dtype.is_bool):
+        raise ArgumentError(f"masked_score={masked_score} needs a bool attn_mask")
     if attn_mask is not None:
         if is_causal:
             raise ArgumentError("give attn_mask or is_causal, not both")
@@ -53,7 +56,7 @@ def _infer(
 
 def _attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
-    scale: float | None = None, empty_rows: str = "zero",
+    scale: float | None = None, empty_rows: str = "zero", masked_score: float = -math.inf,
 ) -> Any:  # fmt: skip
     if scale is None:
         width = query.shape[-1]
@@ -68,7 +71,7 @@ def _attention(
         scores = ops.where(keep, scores, -math.inf)
     elif attn_mask is not None:
         masked = np.dtype(attn_mask.dtype) == np.bool_
-        scores = ops.where(attn_mask, scores, -math.inf) if masked else scores + attn_mask
+        scores = ops.where(attn_mask, scores, masked_score) if masked else scores + attn_mask
     weights = ops.softmax(scores, axis=-1)
     if attn_mask is not None and empty_rows == "zero":
         nothing = ops.max(scores, axis=-1, keepdims=True) == -math.inf
@@ -96,6 +99,8 @@ _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
                       dims={"B": 9, "T": 2}),
                     S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
                       empty_rows="nan", dims={"B": 9, "T": 2}),
+                    S("f32[B,T,4]", "f32[B,T,4]", "f32[B,T,4]", "bool[B,1,T]",
+                      masked_score=-1e9, dims={"B": 9, "T": 2}),
                     S("f64[2,3,4]", "f64[2,5,4]", "f64[2,5,4]"),
                     S("f16[3,4]", "f16[5,4]", "f16[5,4]"),
                     S("bf16[3,8]", "bf16[5,8]", "bf16[5,8]", "f32[3,5]"),
@@ -110,19 +115,22 @@ _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
                     match="does not broadcast"),
                 Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", "i32[3,5]",
                     match="bool or float"),
+                Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", masked_score=-1e9,
+                    match="needs a bool attn_mask"),
                 Bad("f32[3,4]", "f32[5,4]", "f32[5,4]", empty_rows="inf",
                     match="empty_rows")])  # fmt: skip
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: OptionalTensor = None,
     is_causal: bool = False, scale: float | None = None, empty_rows: str = "zero",
+    masked_score: float = -math.inf,
 ) -> Tensor:  # fmt: skip
     """``softmax(query @ key.T * scale + mask) @ value``: query [..., L, E], key [..., S, E], value
     [..., S, V] -> [..., L, V].
 
-    A bool ``attn_mask`` keeps where True, a float one is added; it broadcasts to [..., L, S]. A row
-    in which it leaves nothing (all scores are -inf) gives zeros, as in torch, or with
-    ``empty_rows="nan"`` NaN, as a softmax does. ``is_causal`` keeps key positions up to the
-    query's. ``scale`` None is 1/sqrt(E)."""
+    A bool ``attn_mask`` keeps scores where True and makes the others ``masked_score``, a float one
+    is added; it broadcasts to [..., L, S]. A row in which all scores are -inf gives zeros, as in
+    torch, or with ``empty_rows="nan"`` NaN, as a softmax does. ``is_causal`` keeps key positions up
+    to the query's. ``scale`` None is 1/sqrt(E)."""
     wide = [v.astype(np.float64) for v in (query, key, value)]
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     scores = factor * (wide[0] @ wide[1].swapaxes(-1, -2))
@@ -130,7 +138,7 @@ def scaled_dot_product_attention(
         scores[..., np.tri(*scores.shape[-2:]) == 0] = -np.inf
     elif attn_mask is not None:
         keep = attn_mask.dtype == np.bool_
-        scores = np.where(attn_mask, scores, -np.inf) if keep else scores + attn_mask
+        scores = np.where(attn_mask, scores, masked_score) if keep else scores + attn_mask
     highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     e = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
     total = e.sum(axis=-1, keepdims=True)

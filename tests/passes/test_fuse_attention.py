@@ -107,6 +107,31 @@ def test_masks_keep_their_meaning_for_rows_without_anything() -> None:
             agree(program, *arrays, mask, types=(*QKV, "bool[B,1,T,T]"))
 
 
+@pytest.mark.parametrize("number", [-1e9, -2.0, float(np.finfo(np.float32).min)])
+def test_masked_scores_may_become_a_number(number: float) -> None:
+    """A row that is masked whole then averages all values, and a score of -2 still weighs."""
+
+    def choose(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return F.softmax(np.where(mask, q @ turned(k), number), -1) @ v
+
+    def choose_other(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return F.softmax(np.where(mask, number, q @ turned(k)), -1) @ v
+
+    def later(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        seen = ops.tril(ops.ones((q.shape[2], k.shape[2]), dtype="bool"))
+        return F.softmax(np.where(seen, q @ turned(k), number), -1) @ np.where(mask[..., :1], v, 0)
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, 2, 5, 4)).astype(np.float32) for _ in range(3)]
+    mask = rng.random((2, 1, 5, 5)) < 0.5
+    mask[0, 0, 3], mask[1, 0, 2] = False, True
+    for program in (choose, choose_other, later):
+        gm = fx.symbolic_trace(program, *QKV, "bool[B,1,T,T]")
+        (call,) = calls(passes.fuse_attention(gm))
+        assert call.kwargs["masked_score"] == number and "is_causal" not in call.kwargs
+        agree(program, *arrays, mask, types=(*QKV, "bool[B,1,T,T]"))
+
+
 def double_scores(q: Any, k: Any, v: Any) -> Any:
     return F.softmax(q @ turned(k) / np.sqrt(4.0), -1) @ v
 
