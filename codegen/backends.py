@@ -1,4 +1,8 @@
-"""The built-in back ends of :func:`fxlite.compile`: each turns a traced module into a callable."""
+"""The built-in back ends of :func:`fxlite.compile`: each turns a traced module into a callable.
+
+What was compiled to C once is kept in the cache; the next time it needs neither passes nor
+emission, which are imported and run when somebody asks what they made.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,25 @@ import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.c import templates
-from fxlite.codegen.c.emit import CProgram, emit
-from fxlite.codegen.examples import Case
-from fxlite.codegen.memory_plan import memory_plan
 from fxlite.codegen.nested import flat_arguments, restructure
-from fxlite.codegen.optimize import optimize as run_passes
+from fxlite.codegen.program_key import program_key
 from fxlite.codegen.runtime.build import build
-from fxlite.codegen.runtime.load import CompiledFunction
+from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program
+from fxlite.codegen.runtime.load import CompiledFunction, default_threads
 from fxlite.compiler import KernelInfo, register_backend
-from fxlite.errors import ArgumentError
+from fxlite.errors import ArgumentError, CodegenError
 from fxlite.graph_module import GraphModule
-from fxlite.passes.costing.timeline import MemoryTimeline
 from fxlite.paused_gc import paused_gc
+
+if TYPE_CHECKING:
+    from fxlite.codegen.c.emit import CProgram
+    from fxlite.codegen.examples import Case
+    from fxlite.codegen.tuning.result import Tuning
+    from fxlite.passes.costing.timeline import MemoryTimeline
+    from fxlite.passes.manager import PassManager
 
 #: Called with the name of a step of the work; the step runs inside the context it returns.
 Stage = Callable[[str], AbstractContextManager[Any]]
@@ -31,8 +39,10 @@ def _silent(step: str) -> AbstractContextManager[Any]:
 
 
 class CFunction:
-    """A model compiled to C. ``graph_module`` is what was traced, ``optimized`` what was
-    emitted."""
+    """A model compiled to C. ``graph_module`` is what was traced.
+
+    With ``kept``, a program from the cache for this module and these options, nothing is compiled;
+    what compiling makes besides the function is made when it is asked for."""
 
     def __init__(
         self,
@@ -42,25 +52,86 @@ class CFunction:
         profile: bool = False,
         optimize: bool = True,
         matmul_precision: str = "highest",
+        autotune: bool = False,
+        tune_sizes: Mapping[str, int] | None = None,
+        kept: KeptProgram | None = None,
     ) -> None:
         self.graph_module = module
-        with stage("optimize"), paused_gc():
-            self.optimized, self.passes = run_passes(
-                module, needed_only=not optimize, keep=templates.claims
-            )
-        with stage("emit"):
-            self.program: CProgram = emit(
-                self.optimized, profile=profile, matmul_precision=matmul_precision
-            )
-        with stage("build"):
-            library = build(dict(self.program.sources), self.program.entry)
-            self.function = CompiledFunction(
-                self.program.entry, library, self.program.weights, threads
-            )
+        self.matmul_precision = matmul_precision
+        """What products were compiled with, see :func:`fxlite.compile`."""
+        self._profile, self._optimize, self._kept = profile, optimize, kept
+        self.tuning: Tuning | None = None
+        """What was measured with ``autotune=True``; prints as a table."""
+        # the graph as it is now: passes on the user's module do not change what was compiled
+        self._compiled = module if kept is None else module.copy()
         self._restructure = restructure(module)
+        self._is_flat = module.graph.interface is None
+        if kept is not None:
+            self.function = CompiledFunction(kept.entry, kept.library, kept.weights, threads)
+            return
+        with stage("optimize"):
+            _ = self._passed
+        if autotune:
+            from fxlite.codegen.tuning.tune import tune
+
+            with stage("tune"):
+                n_threads = threads or default_threads()
+                self.tuning = tune(self.optimized, n_threads, tune_sizes, matmul_precision)
+        with stage("emit"):
+            program = self.program
+        with stage("build"):
+            library = build(dict(program.sources), program.entry)
+            self.function = CompiledFunction(program.entry, library, program.weights, threads)
+
+    @cached_property
+    def _passed(self) -> tuple[GraphModule, PassManager]:
+        from fxlite.codegen.c import templates
+        from fxlite.codegen.optimize import optimize
+
+        with paused_gc():
+            return optimize(self._compiled, needed_only=not self._optimize, keep=templates.claims)
+
+    @property
+    def optimized(self) -> GraphModule:
+        """The graph that C was emitted for. Its ledger says what passes refused to do and, once
+        there is a :attr:`program`, what models or measurements decided about kernels."""
+        if self._kept is not None:
+            _ = self.program
+        return self._passed[0]
+
+    @property
+    def passes(self) -> PassManager:
+        """The passes that made :attr:`optimized`, with their report."""
+        return self._passed[1]
+
+    @cached_property
+    def program(self) -> CProgram:
+        """The emitted C. Raises CodegenError for a function from the cache whose model's weights
+        were changed in place since, if the C holds such weights."""
+        from fxlite.codegen.c.calls import note_decisions
+        from fxlite.codegen.c.emit import emit
+
+        kept = self._kept
+        optimized, _ = self._passed
+        program = emit(
+            optimized,
+            profile=self._profile,
+            matmul_precision=self.matmul_precision,
+            weights=None if kept is None else kept.weights,
+            **({} if self.tuning is None else self.tuning.options),
+        )
+        if kept is not None and digest_sources(program.sources) != kept.sources:
+            raise CodegenError(
+                f"{program.name}: its C is not the one that was compiled, because weights were "
+                "changed in place since; compile it again"
+            )
+        if self.tuning is None:
+            note_decisions(optimized, program.calls)
+        return program
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = flat_arguments(self.graph_module, args, kwargs)
+        if not self._is_flat:  # known since it was made: to ask the module takes longer than a call
+            args, kwargs = flat_arguments(self.graph_module, args, kwargs)
         result = self.function(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)
 
@@ -83,11 +154,6 @@ class CFunction:
         )  # fmt: skip
 
     @property
-    def matmul_precision(self) -> str:
-        """What products were compiled with, see :func:`fxlite.compile`."""
-        return self.program.matmul_precision
-
-    @property
     def threads(self) -> int:
         """How many threads a call uses."""
         return self.function.n_threads
@@ -107,8 +173,8 @@ class CFunction:
     def workspace_bytes(self, dims: Mapping[str, int]) -> int:
         """Bytes of memory a call needs beside inputs, outputs and weights."""
         shared = ctypes.CDLL(str(self.function.library.path))
-        ask = shared[f"{self.program.name}_workspace_bytes"]
-        sizes = [dims[name] for name in self.program.entry.dims]
+        ask = shared[f"{self.function.entry.name}_workspace_bytes"]
+        sizes = [dims[name] for name in self.function.entry.dims]
         ask.argtypes = [*([ctypes.c_int64] * len(sizes)), ctypes.c_int]
         ask.restype = ctypes.c_int64
         return int(ask(*sizes, self.function.n_threads))
@@ -118,6 +184,8 @@ class CFunction:
         of the named dims: ``print(fn.memory_plan(B=8))``, ``fn.memory_plan(B=8).to_svg("x.svg")``.
 
         Raises ArgumentError where not all sizes, or sizes of other dims, are given."""
+        from fxlite.codegen.memory_plan import memory_plan
+
         return memory_plan(self.program.program, [k.name for k in self.kernels], sizes)
 
     def save(
@@ -162,6 +230,20 @@ class PythonFunction:
         save_python(self.graph_module, folder, force=force)
 
 
+def _c(module: GraphModule, threads: int | None = None, **options: Any) -> CFunction:
+    """The C back end: a program from the cache, or one that is compiled and kept there. Not so one
+    with measured choices, which are kept by kernel."""
+    key = None if options.get("autotune") else program_key(module, options)
+    if key is None:
+        return CFunction(module, threads, **options)
+    if kept := find_program(key):
+        return CFunction(module, threads, kept=kept, **options)
+    function = CFunction(module, threads, **options)
+    program = function.program
+    keep_program(key, program.entry, function.function.library, program.weights, program.sources)
+    return function
+
+
 def _cuda(module: GraphModule, **options: Any) -> Any:
     """The CUDA back end, which is imported when it is used."""
     from fxlite.codegen.cuda.function import CudaFunction
@@ -171,6 +253,6 @@ def _cuda(module: GraphModule, **options: Any) -> Any:
 
 __all__ = ["CFunction", "PythonFunction"]
 
-register_backend("c")(CFunction)
+register_backend("c")(_c)
 register_backend("cuda")(_cuda)
 register_backend("python")(PythonFunction)

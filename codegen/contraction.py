@@ -180,6 +180,10 @@ class Epilogue:
         return self.printer.index(i)
 
     def print(self, total: str, env: Mapping[Var, Index]) -> str:
+        """C statements that finish and store one element."""
+        return "\n".join(self.printer.block(self.statements(total, env), 0))
+
+    def statements(self, total: str, env: Mapping[Var, Index]) -> tuple[Stmt, ...]:
         """Statements that finish and store one element."""
         value = expr.substitute_index(self.value, env)
         store = tuple(i.substitute(env) for i in self.store)
@@ -191,7 +195,7 @@ class Epilogue:
         nest = Nest(())
         final = nest.bind(expr.transform(value, place))
         statements: list[Stmt] = [*nest.levels[0], Store(self.output.name, store, final)]
-        return "\n".join(self.printer.block(rename(tuple(statements), self.taken), 0))
+        return rename(tuple(statements), self.taken)
 
     def parameters(self, inputs: Sequence[str], weights: Sequence[str]) -> list[tuple[str, str]]:
         """(parameter, argument) pairs: operands, what the epilogue reads, the output, dims."""

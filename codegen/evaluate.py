@@ -54,6 +54,8 @@ SCALAR: dict[str, Callable[..., Any]] = {
     "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
     "shr": np.right_shift, "where": np.where, "fma": lambda a, b, c: a * b + c,
+    "product": np.multiply,
+    "saturate": lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low),
 }  # fmt: skip
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fxlite import expr
+from fxlite import dtypes, expr
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.errors import CodegenError
-from fxlite.expr import Apply, Expr, Load, Local, MultiIndex, Reduction
+from fxlite.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
 from fxlite.passes.group import Group, element_of, invert
@@ -152,8 +152,8 @@ def lower_contraction(group: Group) -> Contraction:
     factors = reduction.body
     if not isinstance(factors, Apply) or factors.function != "mul":
         raise CodegenError(f"{anchor.describe()} is not a sum of products")
-    may_pad = anchor.target.name.startswith("conv")
-    a, b = (_as_load(factor, anchor, may_pad) for factor in factors.args)
+    may_pad = "conv" in anchor.target.name
+    a, b = (_as_load(_without_zero_point(factor), anchor, may_pad) for factor in factors.args)
     accumulator = Local(reduction.dtype, ACCUMULATOR)
     own_value = expr.transform(own, lambda n: accumulator if n is reduction else n)
     return Contraction(
@@ -223,6 +223,18 @@ def _placed(epilogue: Expr, anchor: Node, value: Expr) -> Expr:
 
 def _buffers(inner: _Lowering, outer: dict[str, Buffer]) -> tuple[Buffer, ...]:
     return tuple(({b.name: b for b in inner.buffers.values()} | outer).values())
+
+
+def _without_zero_point(factor: Expr) -> Expr:
+    """The integer that ``x - zero_point`` in int32, or 0 outside of x, is made of: a template knows
+    the zero point."""
+    if factor.dtype is not dtypes.int32:
+        return factor
+    if isinstance(factor, Apply) and factor.function == "where":
+        factor = factor.args[1]
+    if isinstance(factor, Apply) and factor.function == "sub" and isinstance(factor.args[1], Const):
+        factor = factor.args[0]
+    return factor.operand if isinstance(factor, Cast) else factor
 
 
 def _as_load(value: Expr, anchor: Node, may_pad: bool = False) -> Load:

@@ -22,9 +22,11 @@ def standard_passes(keep: Keep = frozenset()) -> list[Pass]:
         _decompose(keep),
         passes.simplify,
         *([passes.fuse_attention, _decompose(keep), passes.simplify] if keep else []),
+        *([passes.sub_pixel, passes.channels_last] if keep else []),
         passes.const_fold,
         passes.merge_linears,
         passes.cse,
+        passes.merge_steps,  # after cse: a step read twice is one product
         passes.dce,
     ]
 

@@ -7,7 +7,7 @@ values take turns in, and the results. Nothing here knows a target language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from fxlite import shapes
@@ -77,12 +77,15 @@ class Program:
         return self.stored.get(node, node)
 
 
-def plan(module: GraphModule, claims: Callable[[Node], bool]) -> Program:
-    """Group the graph and plan its memory. Raises CodegenError for what no back end can do."""
+def plan(
+    module: GraphModule, claims: Callable[[Node], bool], apart: Collection[Node] = ()
+) -> Program:
+    """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
+    kernels. Raises CodegenError for what no back end can do."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
         _check(node, claims, unexpanded)
-    groups = group(module, claims)
+    groups = group(module, claims, apart)
     results = list(_flat_results(module))
     stored: dict[Node, Node] = {}
     kept: list[Group] = []

@@ -125,11 +125,20 @@ class _Runner:
             array[...] = value
 
 
-def run_program(program: Program, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """Run a whole program's kernels in NumPy; returns its results, flat. Groups with a template run
-    as the loops their op's body says, which is what the template is checked against."""
-    from fxlite.codegen.lower import buffer_name
+def scheduled(program: Program) -> list[Kernel]:
+    """The loops of each group; those with a template, too, get the loops their op's body says."""
     from fxlite.codegen.schedule import schedule
+
+    return [schedule(found, "kernel") for found in program.groups]
+
+
+def run_program(
+    program: Program, inputs: Sequence[Any], kernels: Sequence[Kernel] | None = None
+) -> list[np.ndarray[Any, Any]]:
+    """Run a whole program's kernels in NumPy; returns its results, flat. Groups with a template run
+    as the loops their op's body says, which is what the template is checked against. ``kernels``
+    are what :func:`scheduled` made of the program before."""
+    from fxlite.codegen.lower import buffer_name
     from fxlite.graph_module import check_inputs
 
     module = program.module
@@ -143,8 +152,7 @@ def run_program(program: Program, inputs: Sequence[Any]) -> list[np.ndarray[Any,
         held = memory[buffer_name(program.memory(node))]
         return np.asarray(held).reshape(node.type.substitute(dims).shape)
 
-    for found in program.groups:
-        kernel = schedule(found, "kernel")
+    for found, kernel in zip(program.groups, kernels or scheduled(program), strict=True):
         read = {buffer_name(n): value(n) for n in found.inputs}
         memory.update(run_kernel(kernel, read, dims))
     return [value(node) for node in program.results]

@@ -7,6 +7,7 @@ type on every value; passes rewrite it; code generation turns it into Python, C 
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from fxlite import dtypes, nn, ops
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from fxlite.tracing.appending_tracer import GraphAppendingTracer
 
 __version__ = "0.1.0"
+#: When this process imported fxlite (seconds, as time.time()): newer sources are not what runs.
+IMPORTED_AT = time.time()
 
 #: Names that need passes or code generation (or are seldom needed): imported when first used.
 _LAZY = {

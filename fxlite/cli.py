@@ -167,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for cuda: number of a GPU, sm_90 (compile only), or shim (run on the CPU, slowly)",
     )  # fmt: skip
     _precision_option(compile)
+    _autotune_option(compile)
     _size_option(compile, "to check and time with")
     compile.add_argument(
         "--data", action="append", default=[], metavar="NAME=FILE.npy",
@@ -247,6 +248,7 @@ def _parser() -> argparse.ArgumentParser:
         "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
     )
     _precision_option(profile)
+    _autotune_option(profile)
     profile.set_defaults(run=_command("profile_command", "profile_command"))
 
     blame = commands.add_parser(
@@ -302,6 +304,14 @@ def _precision_option(parser: argparse.ArgumentParser) -> None:
         "--matmul-precision", choices=("highest", "high", "medium"), default="highest",
         help="medium: products with constant weights round their operands to bf16 (c only); high "
         "computes as highest (default)",
+    )  # fmt: skip
+
+
+def _autotune_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--autotune", action="store_true",
+        help="where there are several ways to compute a kernel, measure them (at --size) and take "
+        "the fastest, not the one that a model predicts; choices are kept in the cache (c only)",
     )  # fmt: skip
 
 

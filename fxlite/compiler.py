@@ -53,6 +53,8 @@ def compile(
     device: int | str | None = None,
     profile: bool = False,
     optimize: bool = True,
+    autotune: bool = False,
+    tune_sizes: Mapping[str, int] | None = None,
     **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
@@ -65,9 +67,15 @@ def compile(
     gives and :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c": run none of the
     :func:`standard_passes` but what code generation needs. ``matmul_precision`` has torch's
     meaning: what "high" and "medium" permit is done where it is faster. With "medium" the c back
-    end rounds the operands of float32 products with constant weights (linear layers, matmul, 1x1
-    convolutions) to bf16 and sums in float32, which is off by about 2e-3 of the largest output;
+    end rounds the operands of float32 products with constant weights (linear layers, matmul, most
+    convolutions) to bf16 and sums in float32, which is off by 2e-3 to 4e-3 of the largest output;
     everything else, "high", and the other back ends compute as "highest".
+
+    ``autotune=True``, for "c": where there are several ways to compute a kernel, measure the most
+    likely ones and take the fastest, not the one that a model of its cost predicts; ``tuning`` of
+    the result prints what was found, and the ledger of its ``optimized`` says why. Choices are
+    kept in the cache folder, so that the next time nothing is measured. ``tune_sizes``: sizes of
+    named dims to measure at, by name.
 
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
     where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
@@ -85,6 +93,10 @@ def compile(
         )
     if not optimize and backend in ("cuda", "python"):
         raise ArgumentError(f"optimize=False is an option of the c back end, not of {backend!r}")
+    if autotune:
+        check_autotune(backend)
+    if tune_sizes and not autotune:
+        raise ArgumentError("tune_sizes= says at which sizes autotune=True measures; give both")
     module = (
         model
         if isinstance(model, GraphModule) and not (types or inputs or named)
@@ -95,6 +107,8 @@ def compile(
         options["profile"] = True
     if not optimize:
         options["optimize"] = False
+    if autotune:
+        options |= {"autotune": True, "tune_sizes": tune_sizes}
     if backend == "c" and matmul_precision == "medium":
         options["matmul_precision"] = matmul_precision
     return _BACKENDS[backend](module, threads=threads, **options)
@@ -107,6 +121,12 @@ def check_backend(name: str) -> None:
     if name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ArgumentError(f"there is no back end {name!r}; choose one of {known}")
+
+
+def check_autotune(backend: str) -> None:
+    """Raise ArgumentError for a back end that measures no alternatives."""
+    if backend in ("cuda", "python"):
+        raise ArgumentError(f"autotune is an option of the c back end, not of {backend!r}")
 
 
 def standard_passes() -> list[Any]:

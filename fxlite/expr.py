@@ -213,7 +213,8 @@ class Local(Expr):
 
 
 #: Scalar functions a back end has to know: name -> number of operands. Operands share one dtype
-#: (``where``: the last two); comparisons and logic give bool, everything else the operand dtype.
+#: (``where``: the last two); comparisons and logic give bool, ``saturate`` i32, everything else the
+#: operand dtype.
 FUNCTIONS: dict[str, int] = {
     **dict.fromkeys(
         "neg abs sign exp expm1 log log1p sqrt rsqrt sin cos tan tanh erf sigmoid floor ceil round "
@@ -227,6 +228,8 @@ FUNCTIONS: dict[str, int] = {
     ),
     "where": 3,
     "fma": 3,
+    "product": 2,  # mul that is rounded: never part of a fused multiply-add
+    "saturate": 3,  # x within [low, high], NaN being low, as an i32
 }
 _BOOLEAN = frozenset("lt le gt ge eq ne logical_not isnan isinf".split())
 
@@ -265,6 +268,8 @@ def apply(function: str, *args: Expr) -> Expr:
     assert FUNCTIONS[function] == len(args), function
     if function in _BOOLEAN:
         dtype = dtypes.bool_
+    elif function == "saturate":
+        dtype = dtypes.int32
     else:
         dtype = args[-1].dtype
     return Apply(dtype, function, args)
@@ -392,7 +397,7 @@ def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
     if guard is FALSE:
         return fill
     inner = add_guard(x[index], guard)
-    if isinstance(inner, Load) and isinstance(fill, Const) and fill.value == 0:
+    if isinstance(_uncast(inner), Load) and isinstance(fill, Const) and fill.value == 0:
         return inner
     return where(guard, inner, fill)
 

@@ -155,7 +155,12 @@ class GraphModule(Module):
     def delete_all_unused_submodules(self) -> None:
         """Drop weights and modules that no node reads. Leaf modules, which belong to the program,
         are dropped whole or left as they are."""
-        used = {n.target for n in self.graph.nodes if n.op in ("get_attr", "call_module")}
+        used: set[str] = set()  # paths of what nodes read, and of the modules around it
+        for node in self.graph.nodes:
+            path = node.target if node.op in ("get_attr", "call_module") else ""
+            while path and path not in used:
+                used.add(path)
+                path = path.rpartition(".")[0]
         for path, module in reversed(list(self._own_modules())):
             dot = f"{path}." if path else ""
             arrays = [
@@ -191,7 +196,7 @@ class GraphModule(Module):
     def _is_unused(child: Module, path: str, used: set[str]) -> bool:
         if type(child) is Container:
             return not (child._parameters or child._buffers or child._modules)
-        return path not in used and not any(u.startswith(f"{path}.") for u in used)
+        return path not in used
 
     # -- graph and code --------------------------------------------------------------------------
     @property

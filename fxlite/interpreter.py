@@ -36,15 +36,7 @@ class Interpreter:
 
         Raises what the module raises for wrong arguments; an error of a node has a note that names
         the node and its place."""
-        self.env = dict(initial_env or {})
-        known = {n.target: v for n, v in self.env.items() if n.op == "placeholder"}
-        if known and not args and not kwargs:
-            self.inputs = known
-        else:
-            self.inputs = self.module.flatten_inputs(self.module.bind(args, kwargs).arguments)
-        given = [p for p in self.graph.placeholders if p.target in self.inputs]
-        self.dims = check_inputs(self.module.name, given, self.inputs)
-        self.args_iter = iter([self.inputs[p.target] for p in given])
+        self.start(*args, initial_env=initial_env, **kwargs)
         last_users = self._last_users() if self.garbage_collect_values else {}
         for node in self.graph.nodes:
             if node not in self.env:
@@ -54,6 +46,21 @@ class Interpreter:
             for dead in last_users.get(node, ()):
                 self.env.pop(dead, None)
         return None
+
+    def start(
+        self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Take the inputs in, so that ``run_node`` can be called on the nodes in their order, each
+        result going into ``env``. Raises what the module raises for wrong arguments."""
+        self.env = dict(initial_env or {})
+        known = {n.target: v for n, v in self.env.items() if n.op == "placeholder"}
+        if known and not args and not kwargs:
+            self.inputs = known
+        else:
+            self.inputs = self.module.flatten_inputs(self.module.bind(args, kwargs).arguments)
+        given = [p for p in self.graph.placeholders if p.target in self.inputs]
+        self.dims = check_inputs(self.module.name, given, self.inputs)
+        self.args_iter = iter([self.inputs[p.target] for p in given])
 
     def _last_users(self) -> dict[Node, list[Node]]:
         last: dict[Node, Node] = {}

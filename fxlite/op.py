@@ -93,6 +93,8 @@ class Op:
         self.shares_memory = self.name in _SHARING
         self.symbol: str | None = facts.pop("symbol", None)  # Python operator, for printing
         self.rtol: float = facts.pop("rtol", 1e-5)
+        #: The rule of the derivative, where it is not that of what the op computes.
+        self.gradient: str | None = facts.pop("gradient", None)
         assert not facts, f"unknown facts {facts}"
         self.__doc__ = reference.__doc__
         self.__name__ = self.name
@@ -294,13 +296,18 @@ class Op:
         """Type of the result (a TensorType, or a tuple of them) from the types of the arguments.
 
         Raises ShapeError, DTypeError or ArgumentError naming the op."""
-        if self._infer is None:
-            raise NotImplementedError(f"op {self.name} has no type rule")
         try:
-            return self._infer(**bound)
+            return self.inferred(bound)
         except FxliteError as error:
             shown = ", ".join(str(t) for t in self.tensors(bound))
             raise type(error)(f"{self.name}({shown}): {error}") from None
+
+    def inferred(self, bound: Mapping[str, Any]) -> Any:
+        """:meth:`result_type` for the rule of another op that has this one's shapes: errors do not
+        name the op."""
+        if self._infer is None:
+            raise NotImplementedError(f"op {self.name} has no type rule")
+        return self._infer(**bound)
 
     def type_of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Type of a call whose arguments are nodes (and numbers) in stored form; None where an

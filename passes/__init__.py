@@ -7,6 +7,7 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
+from fxlite.passes.channels_last import channels_last
 from fxlite.passes.checking.exactness import Exactness, allclose, exact, sqnr
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.checking.verification_report import VerificationReport
@@ -33,10 +34,12 @@ from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager
 from fxlite.passes.memory import peak_memory
 from fxlite.passes.merge_linears import merge_linears
+from fxlite.passes.merge_steps import merge_steps
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.effects import BeforeAfter
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
+from fxlite.passes.quantize import cast_floats, quantize_dynamic, quantize_weights
 from fxlite.passes.remove_dropout import remove_dropout
 from fxlite.passes.rewrite import predicates
 from fxlite.passes.rewrite.explain import Explanation, explain
@@ -48,6 +51,7 @@ from fxlite.passes.rewrite.rule_analysis import analyze_rules
 from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
 from fxlite.passes.simplify import simplify
+from fxlite.passes.sub_pixel import sub_pixel
 
 __all__ = [
     "PASSES",
@@ -80,6 +84,8 @@ __all__ = [
     "allclose",
     "analyze_rules",
     "before_after",
+    "cast_floats",
+    "channels_last",
     "check_examples",
     "const_fold",
     "cost",
@@ -99,6 +105,7 @@ __all__ = [
     "ledger",
     "memory_timeline",
     "merge_linears",
+    "merge_steps",
     "minimize",
     "node_rule",
     "partition",
@@ -106,6 +113,8 @@ __all__ = [
     "peak_memory",
     "predicates",
     "profile",
+    "quantize_dynamic",
+    "quantize_weights",
     "refuse",
     "remove_dropout",
     "replace_pattern",
@@ -115,6 +124,7 @@ __all__ = [
     "source_partitions",
     "split_module",
     "sqnr",
+    "sub_pixel",
     "verify",
     "verify_edits",
     "write_repro",

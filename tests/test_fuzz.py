@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import passes
+from fxlite.codegen.evaluate import SCALAR
 from fxlite.passes import PASSES
 from fxlite.passes.base import Pass
 from tests.fuzz.__main__ import run
 from tests.fuzz.example import Counts, check
+from tests.fuzz.quantized import QuantizedCounts, check_quantized
+from tests.fuzz.quantized_programs import KINDS
 from tests.fuzz.results import Reference, exact_difference
 
 
@@ -60,3 +63,16 @@ def test_rounding_is_told_from_errors() -> None:
 def test_every_bit_counts(a: Any, b: Any) -> None:
     assert exact_difference(a, a) is None
     assert exact_difference(a, b) is not None
+
+
+def test_quantized_programs_agree_in_every_bit() -> None:
+    counts = QuantizedCounts()
+    check_quantized(len(KINDS), 6, counts, cases=4)
+    assert counts.cases == 4 * len(KINDS)
+    assert set(counts.compared) == {"c", "cuda", "graph", "python", "kernel"}
+
+
+def test_a_wrong_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCALAR, "round", lambda x: np.floor(x + np.float32(0.5)))
+    with pytest.raises(AssertionError, match="kernel differs from NumPy"):
+        check_quantized(1, 0, QuantizedCounts())

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.sharing import Shared, shared_functions
+from fxlite.codegen.c.alternatives import OUTSIDE, epilogue_decision, thread_decision
+from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
+from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
 from fxlite.codegen.c.templates import TemplateFunction
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel_ir import Kernel
@@ -21,15 +24,17 @@ from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.program import Program
 from fxlite.codegen.schedule import schedule
 from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
 from fxlite.index import Index, to_text
 from fxlite.passes.group import Group
+from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.shapes import Dim
 
 
 @dataclass(frozen=True)
 class Call:
     """One step of the run function: its name, the C function it calls, which may be that of
-    another, and the arguments that it gives."""
+    another, and the arguments that it gives; ``decisions`` are those that were made about it."""
 
     name: str
     function: str
@@ -38,6 +43,13 @@ class Call:
     group: Group
     scratch: str = "0"
     kernel: Kernel | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+#: By the key of a group's form (`sharing.form_of`), what to do in place of what the models say.
+Choices = Mapping[tuple[Any, ...], Choice]
+#: Everything as the models have it.
+NO_CHOICES: Choices = {}
 
 
 def title_of(found: Group) -> str:
@@ -50,23 +62,26 @@ def title_of(found: Group) -> str:
 
 def program_calls(
     program: Program, weights: dict[Node, Any], packed: Packed, locations: list[str],
-    matmul_precision: str = "highest",
+    matmul_precision: str = "highest", choices: Choices = NO_CHOICES,
 ) -> list[Call]:  # fmt: skip
     """A call for each group, in order; groups of one form call one function. ``weights`` are the
     module's arrays; packed ones are put into ``packed`` by their names in C, texts that errors
-    refer to by number into ``locations``. Raises CodegenError."""
+    refer to by number into ``locations``. ``choices`` decide in place of the models. Raises
+    CodegenError."""
     groups = program.groups
     digits = len(str(len(groups)))
     names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
     shared = shared_functions(groups)
     calls = {
-        number: _call(group, names[number], weights, packed, locations, matmul_precision)
+        number: group_call(
+            group, names[number], weights, packed, locations, matmul_precision, choices
+        )
         for number, group in enumerate(groups)
         if number not in shared
     }
     values: dict[int, list[str]] = {}
     for number, found in shared.items():
-        given = weights, packed, locations, matmul_precision
+        given = weights, packed, locations, matmul_precision, choices
         call = _shared_call(groups[number], names[number], found, calls[found.number], *given)
         calls[number] = call
         if call.function != call.name:
@@ -82,12 +97,12 @@ def program_calls(
 
 def _shared_call(
     group: Group, name: str, found: Shared, serving: Call, weights: dict[Node, Any],
-    packed: Packed, locations: list[str], matmul_precision: str,
+    packed: Packed, locations: list[str], matmul_precision: str, choices: Choices,
 ) -> Call:  # fmt: skip
     """A call of another group's function."""
     if any(old is not new for old, (new, _) in found.operands.items() if old.op == "get_attr"):
         # which packs its own weights
-        call = _call(group, name, weights, packed, locations, matmul_precision)
+        call = group_call(group, name, weights, packed, locations, matmul_precision, choices)
         moved = any(start != 0 for _, start in found.operands.values())
         return call if moved else replace(call, function=serving.function, text=serving.text)
     given = {buffer_name(serving.group.root): buffer_name(group.root)}
@@ -98,15 +113,44 @@ def _shared_call(
     return replace(serving, name=name, group=group, arguments=arguments)
 
 
-def _call(
+def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
+    """Enter in the module's ledger what the models decided about each function, and why."""
+    notes = []
+    for call in calls:
+        made = [str(d) for d in call.decisions if len(d.alternatives) > 1]
+        if made and call.name == call.function:
+            node = call.group.anchor or call.group.root
+            notes.append(refusal("cost model", node, "; ".join(made)))
+    add_refusals(module, notes)
+
+
+def group_call(
     found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
-    matmul_precision: str,
+    matmul_precision: str, choices: Choices = NO_CHOICES,
+) -> Call:  # fmt: skip
+    """The call of a function of the group's own; for the rest see :func:`program_calls`."""
+    choice = choices.get(form_of(found).key, NO_CHOICE) if choices else NO_CHOICE
+    made = _own_call(found, name, weights, packed, locations, matmul_precision, choice)
+    decisions = (*made.decisions, *epilogue_decision(found))
+    if "n_threads" in made.arguments:
+        decisions += thread_decision(found, choice)
+    if choice.get("threads") == "one":
+        arguments = tuple("1" if a == "n_threads" else a for a in made.arguments)
+        made = replace(made, arguments=arguments)
+    return replace(made, decisions=decisions)
+
+
+def _own_call(
+    found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
+    matmul_precision: str, choice: Choice,
 ) -> Call:  # fmt: skip
     if found.anchor is not None:
-        made = templates.render(found, name, weights, locations, matmul_precision)
+        inner = {subject: name for subject, name in choice.items() if subject not in OUTSIDE}
+        made = templates.render(found, name, weights, locations, matmul_precision, inner)
         made = _with_own_names(made, packed)
         packed.update(made.packed)
-        return Call(name, name, made.text, made.arguments, found, made.scratch)
+        given = made.arguments, found, made.scratch
+        return Call(name, name, made.text, *given, decisions=made.decisions)
     kernel = schedule(found, name)
     printer = CPrinter(kernel.buffers, locations)
     text = printer.function(kernel)

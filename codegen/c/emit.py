@@ -8,24 +8,27 @@ without OpenMP.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.attention import ATTENTION_PREAMBLE
-from fxlite.codegen.c.calls import Call, dim_c, program_calls
+from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, program_calls
 from fxlite.codegen.c.conv import CONV_PREAMBLE
+from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
+from fxlite.codegen.c.conv_int8_tile import CONV_INT8_PREAMBLE
 from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
 from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.header import about, header_text
+from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
 from fxlite.codegen.c.needed import needed
+from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
 from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
-from fxlite.codegen.c.recurrence import RECURRENCE_PREAMBLE
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
-from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
+from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import PARALLEL_DEFINITION, storage_type
 from fxlite.codegen.program import Program, plan
@@ -67,29 +70,38 @@ def emit(
     name: str | None = None,
     profile: bool = False,
     matmul_precision: str = "highest",
+    weights: Array | None = None,
+    choices: Choices = NO_CHOICES,
+    apart: Collection[Node] = (),
 ) -> CProgram:
     """C source of a module; with ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's
     last run began and ended. ``matmul_precision`` "medium" rounds the operands of products with
-    constant weights to bf16. Raises CodegenError for graphs that cannot be compiled."""
+    constant weights to bf16. ``weights``: the blob, if it was made before. ``choices`` decide about
+    kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
+    Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    program = plan(module, templates.claims)
+    program = plan(module, templates.claims, apart)
     arrays = module_arrays(module)
     packed: Packed = {}
     locations: list[str] = []
-    calls = program_calls(program, arrays, packed, locations, matmul_precision)
+    calls = program_calls(program, arrays, packed, locations, matmul_precision, choices)
     read = [a for c in calls for a in c.arguments]
     results = [buffer_name(node) for node in program.results if node.op == "get_attr"]
-    blob = make_blob([*read, *results], packed, arrays)
+    blob = make_blob([*read, *results], packed, arrays, weights)
     printed = _Source(prefix, program, calls, blob, locations, profile)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations)
-    math_header = files("fxlite.codegen.c").joinpath("fx_math.h").read_text()
-    sources = {f"{prefix}.c": source, f"{prefix}.h": header, "fx_math.h": math_header}
+    sources = {f"{prefix}.c": source, f"{prefix}.h": header, **math_header()}
     outputs = tuple(printed.outputs)
     return CProgram(
         prefix, sources, blob.data, entry, program, tuple(calls), outputs, printed.functions,
         profile, matmul_precision,
     )  # fmt: skip
+
+
+def math_header() -> dict[str, str]:
+    """The header that every source includes, by its name."""
+    return {"fx_math.h": files("fxlite.codegen.c").joinpath("fx_math.h").read_text()}
 
 
 def _dim_python(dim: Dim) -> int | DimText:
@@ -320,8 +332,8 @@ def _with_note(line: str, note: str) -> list[str]:
 
 
 _PREAMBLES = (
-    PREAMBLE, BF16_PREAMBLE, CONV_PREAMBLE, DEPTHWISE_PREAMBLE, WINOGRAD_PREAMBLE,
-    ATTENTION_PREAMBLE, RECURRENCE_PREAMBLE,
+    PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE, CONV_PREAMBLE, CONV_BF16_PREAMBLE,
+    DEPTHWISE_PREAMBLE, NHWC_PREAMBLE, WINOGRAD_PREAMBLE, WINOGRAD_BF16_PREAMBLE, ATTENTION_PREAMBLE,
 )  # fmt: skip
 """Tiles and transforms that the functions of templates call; each may call those before it."""
 

@@ -130,6 +130,25 @@ FX_FN double fx_floordiv_f64(double a, double b) {
 FX_FN float fx_fma_f32(float a, float b, float c) { return a * b + c; }
 FX_FN double fx_fma_f64(double a, double b, double c) { return a * b + c; }
 
+/* a * b rounded to float: what is added to it later does not become part of a fused multiply-add,
+   which rounds once. Compilers contract a * b + c where they can; they do not take apart an fma,
+   and a * b + -0.0 is a * b. Without such an instruction there is nothing to contract. */
+FX_FN float fx_product_f32(float a, float b) {
+#if defined(__CUDACC__)
+    return __fmul_rn(a, b);
+#elif defined(__FP_FAST_FMAF)
+    return fmaf(a, b, -0.0f);
+#else
+    return a * b;
+#endif
+}
+
+/* x within [low, high] as an integer; NaN gives low. Written so that GCC makes two selections and
+   one conversion of it: other orders are taken apart into comparisons of the narrow result. */
+FX_FN int32_t fx_saturate_f32(float x, float low, float high) {
+    return (int32_t)(x > low ? x < high ? x : high : low);
+}
+
 /* ---- float: elementary functions ------------------------------------------------------------- */
 
 /* Each reduces its argument to a small interval and evaluates a polynomial there. Every lane of a

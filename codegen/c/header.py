@@ -14,6 +14,19 @@ from fxlite.codegen.text import comment
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 
+ERROR_TYPE = """\
+#include <stdint.h>
+
+#ifndef FX_ERROR_DEFINED
+#define FX_ERROR_DEFINED
+/* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for
+   an axis of `limit` elements, at the place number `where`), 2 out of memory, 3 the
+   processor lacks instructions that the code was compiled for. */
+typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
+#endif
+"""
+"""What each header defines, as those of several models may be included by one file."""
+
 
 def header_text(
     name: str,
@@ -29,12 +42,8 @@ def header_text(
     guard = f"{name.upper()}_H"
     lines = [
         comment(about(name, program)), f"#ifndef {guard}", f"#define {guard}", "",
-        "#include <stdint.h>", "", "#ifndef FX_ERROR_DEFINED", "#define FX_ERROR_DEFINED",
-        "/* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for",
-        "   an axis of `limit` elements, at the place number `where`), 2 out of memory, 3 the",
-        "   processor lacks instructions that the code was compiled for. */",
-        "typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;",
-        "#endif", "", *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
+        *ERROR_TYPE.splitlines(), "",
+        *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
         *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         f"/* Bytes of the weights, the contents of {name}_weights.bin. */",
         f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}", "",

@@ -18,24 +18,40 @@ import numpy as np
 
 from fxlite import dtypes, expr
 from fxlite.codegen.c import attention, conv
+from fxlite.codegen.c.alternatives import (
+    attention_decisions,
+    conv_decisions,
+    gemm_decisions,
+)
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.conv import ConvSpec, pack_conv_weight, render_conv
-from fxlite.codegen.c.conv_plan import packed_conv_size, winograd_tile
+from fxlite.codegen.c.conv_int8 import (
+    Int8ConvSpec,
+    pack_conv_int8,
+    packed_conv_int8_size,
+    render_conv_int8,
+)
+from fxlite.codegen.c.conv_plan import packed_conv_size, reads_pairs, winograd_tile
+from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.gemm import (
     RESERVED,
     GemmSpec,
     Operand,
     PackedOperand,
+    copies_a,
     pack_b,
     pack_b_bf16,
     render_gemm,
 )
+from fxlite.codegen.c.gemm_int8 import Int8Spec, render_int8
 from fxlite.codegen.c.gemm_pack import packed_size
+from fxlite.codegen.c.int8_tile import pack_int8, packed_rows
 from fxlite.codegen.c.recurrence import (
     RecurrenceSpec,
     pack_recurrent_weight,
     render_recurrence,
 )
+from fxlite.codegen.c.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.contraction import (
     Epilogue,
@@ -58,32 +74,33 @@ from fxlite.errors import CodegenError
 from fxlite.expr import Expr, Load, MultiIndex
 from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
+from fxlite.ops.layout import TO_FIRST
 from fxlite.passes.group import Group
 
 
 @dataclass(frozen=True)
 class TemplateFunction:
     """A rendered template. ``arguments`` are the C expressions its parameters take, in order;
-    ``packed`` holds the packed weights by name; ``scratch`` is a number of bytes in C."""
+    ``packed`` holds the packed weights by name; ``scratch`` is a number of bytes in C;
+    ``decisions`` are those that were made about it."""
 
     name: str
     text: str
     arguments: tuple[str, ...]
     packed: Packed
     scratch: str
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True)
 class Template:
     """What computes the nodes of an op: those that it ``claims``; ``render`` makes the function of
     a group that is anchored at one. ``render_medium``, if any, is used in its place for
-    ``matmul_precision="medium"``."""
+    ``matmul_precision="medium"``. Both take a ``choice`` if their functions list decisions."""
 
     claims: Callable[[Node], bool]
-    render: Callable[[Group, str, dict[Node, Any], list[str]], TemplateFunction]
-    render_medium: Callable[[Group, str, dict[Node, Any], list[str]], TemplateFunction] | None = (
-        None
-    )
+    render: Callable[..., TemplateFunction]
+    render_medium: Callable[..., TemplateFunction] | None = None
 
 
 def claims(node: Node) -> bool:
@@ -94,19 +111,22 @@ def claims(node: Node) -> bool:
 
 def render(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str],
-    matmul_precision: str = "highest",
+    matmul_precision: str = "highest", choice: Choice = NO_CHOICE,
 ) -> TemplateFunction:  # fmt: skip
-    """The group's C function. Raises CodegenError where the group fits no template after all."""
+    """The group's C function; ``choice`` decides in place of the model. Raises CodegenError where
+    the group fits no template after all."""
     assert group.anchor is not None
     template = TEMPLATES[group.anchor.target.name]
     medium = matmul_precision == "medium" and template.render_medium
-    return (medium or template.render)(group, name, weights, locations)
+    measured = {"choice": choice} if choice else {}
+    return (medium or template.render)(group, name, weights, locations, **measured)
 
 
 # -- matrix products -------------------------------------------------------------------------------
 def _render_gemm(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False
-) -> TemplateFunction:
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False,
+    choice: Choice = NO_CHOICE,
+) -> TemplateFunction:  # fmt: skip
     c, output, old = avoid(lower_contraction(group), RESERVED)
     p = matrix_product(c, output)
     m, n, k = p.m, p.n, p.k
@@ -126,22 +146,37 @@ def _render_gemm(
     else:
         right = _operand(p.b, c.buffer(p.b.buffer), k, n, rows)
     left = _operand(p.a, c.buffer(p.a.buffer), m, k, rows)
+
+    def place(row: str, column: str) -> dict[Var, Index]:
+        return {**rows, n: named(column, n), **({} if m is None else {m: named(row, m)})}
+
+    def vectors(total: str, row: str, column: str, count: str) -> str:
+        statements = emitter.statements(total, place(row, column))
+        buffers = (*c.buffers, output)
+        return print_vectors(statements, buffers, Var(column, n.extent), total, count)
+
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
     spec = GemmSpec(
         name=name, ctype=ctype, parameters=_parameters(parameters, packed),
         batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
         m="1" if m is None else emitter.text(m.extent),
         n=emitter.text(n.extent), k=emitter.text(k.extent), a=left, b=right,
-        epilogue=lambda total, row, column: emitter.print(
-            total, {**rows, n: named(column, n), **({} if m is None else {m: named(row, m)})}
-        ),
-        comment=document(group), bf16=bf16,
+        epilogue=lambda total, row, column: emitter.print(total, place(row, column)),
+        vector_epilogue=vectors if vectors("sum", "row", "column", "count") else None,
+        comment=_document(group, choice), bf16=bf16, measured=choice,
     )  # fmt: skip
     rendered = render_gemm(spec)
     arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
     return TemplateFunction(
-        name, rendered.text, arguments, packed, _outside(rendered.workspace, old)
-    )
+        name, rendered.text, arguments, packed, _outside(rendered.workspace, old),
+        gemm_decisions(spec, copies_a(spec)),
+    )  # fmt: skip
+
+
+def _document(group: Group, choice: Choice) -> str:
+    """What a kernel computes, and which decisions about it were measured."""
+    measured = "; ".join(f"{subject}: {name}" for subject, name in choice.items())
+    return document(group) + (f"\nMeasured to be the fastest here: {measured}." if measured else "")
 
 
 def _parameters(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
@@ -203,6 +238,123 @@ def _operand(
     )
 
 
+# -- integer products ------------------------------------------------------------------------------
+def _claims_int_linear(node: Node) -> bool:
+    """True for integer products with a weight that is known when compiling, and something to do."""
+    weight = node.args[1]
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return False
+    return 0 not in (*weight.type.shape, *node.type.shape)
+
+
+def _render_int_linear(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    c, output, old = avoid(lower_contraction(group), RESERVED)
+    p = matrix_product(c, output)
+    emitter = _epilogue(c, output, p.value, p.store, locations, old)
+    x, weight = c.anchor.args[:2]
+    zero_point = c.anchor.arguments.get("x_zero_point", 0)
+    packed_name = f"{buffer_name(weight)}_packed"
+    parameters = _with_packed_integers(
+        emitter.parameters([p.a.buffer], [packed_name]), packed_name
+    )
+
+    def epilogue(total: str, row: str, column: str) -> str:
+        rows = {} if p.m is None else {p.m: named(row, p.m)}
+        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
+
+    columns, depth = weight.type.shape[:2]  # of a 1x1 convolution, too
+    spec = Int8Spec(
+        name=name, parameters=", ".join(text for text, _ in parameters),
+        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
+        m="1" if p.m is None else emitter.text(p.m.extent), n=columns, k=depth,
+        a=_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index), type=x.type.dtype.name,
+        weight=packed_name, epilogue=epilogue, comment=document(group),
+    )  # fmt: skip
+    rendered = render_int8(spec)
+    offset = zero_point + (128 if spec.type == "i8" else 0)
+    packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
+    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
+    return TemplateFunction(name, rendered.text, arguments, packed, "0")
+
+
+def _with_packed_integers(
+    parameters: Sequence[tuple[str, str]], packed_name: str
+) -> list[tuple[str, str]]:
+    """Parameters and arguments, the packed weight as quads."""
+    quads = f"const int32_t *restrict {packed_name}"
+    return [(quads if name == packed_name else text, name) for text, name in parameters]
+
+
+def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
+    columns, depth = array.shape[:2]
+    size = packed_size(packed_rows(depth), columns, 4)
+
+    def fill(packed: Array) -> None:
+        pack_int8(np.asarray(array).reshape(columns, depth), offset, packed)
+
+    return PackedWeight((weight, "int8", offset), np.dtype(np.int32), size, fill)
+
+
+def _claims_int_conv(node: Node) -> bool:
+    """True for convolutions of integers with a weight that is known when compiling."""
+    weight = node.args[1]
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return False
+    products: int = math.prod(weight.type.shape[1:])  # of one, there is no sum
+    return products > 1 and 0 not in weight.type.shape
+
+
+def _render_int_conv(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    c = lower_contraction(group)
+    x, weight = c.anchor.args[:2]
+    array = np.asarray(weights[weight])
+    attributes = c.anchor.arguments
+    x_last = attributes.get("layout") == "NHWC"
+    stride, dilation = (_pair(attributes.get(n, 1), False) for n in ("stride", "dilation"))
+    padding = _padding(attributes.get("padding", 0), False)
+    groups = attributes.get("groups", 1)
+    if x_last and (*array.shape[2:], *stride, *padding, groups) == (1, 1, 1, 1, 0, 0, 0, 0, 1):
+        return _render_int_linear(group, name, weights, locations)  # rows are pixels
+    c, output, old = avoid(c, conv.RESERVED)
+    emitter = _epilogue(c, output, c.value, c.store, locations, old)
+    data = c.a.buffer
+    shape = [emitter.text(extent) for extent in c.buffer(data).shape]
+    if x_last:
+        shape = [shape[axis] for axis in TO_FIRST]
+    packed_name = f"{buffer_name(weight)}_packed"
+    parameters = _with_packed_integers(emitter.parameters([data], [packed_name]), packed_name)
+
+    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
+        names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
+        return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
+
+    spec = Int8ConvSpec(
+        name=name, ctype="int32_t", parameters=", ".join(text for text, _ in parameters),
+        n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
+        s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
+        padding=padding, dilation=dilation, groups=groups, comment=document(group), x_last=x_last,
+        y_last=_is_innermost(c.coordinates[3 if x_last else 1], c.store, output),
+        type=x.type.dtype.name, zero_point=attributes.get("x_zero_point", 0),
+    )  # fmt: skip
+
+    def fill(packed: Array) -> None:
+        pack_conv_int8(array, spec, packed)
+
+    how = ("int8", spec.offset, spec.groups, spec.runs)
+    packed = PackedWeight(
+        (weight, *how), np.dtype(np.int32), packed_conv_int8_size(spec), fill
+    )
+    rendered = render_conv_int8(spec)
+    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
+    return TemplateFunction(
+        name, rendered.text, arguments, {packed_name: packed}, _outside(rendered.workspace, old)
+    )
+
+
 # -- convolutions ----------------------------------------------------------------------------------
 def _claims_conv(node: Node) -> bool:
     """True for float convolutions with weights that are known when compiling."""
@@ -211,12 +363,16 @@ def _claims_conv(node: Node) -> bool:
     if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
         return False
     weight = node.args[1]
-    return isinstance(weight, Node) and weight.op == "get_attr"
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return False
+    products: int = math.prod(weight.type.shape[1:])
+    return products > 1  # else there is no sum
 
 
 def _render_conv(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False
-) -> TemplateFunction:
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False,
+    choice: Choice = NO_CHOICE,
+) -> TemplateFunction:  # fmt: skip
     c = lower_contraction(group)
     anchor = c.anchor
     weight = anchor.args[1]
@@ -225,6 +381,9 @@ def _render_conv(
     one_d = anchor.target.name == "conv1d"
     stride, dilation = (_pair(attributes.get(n, 1), one_d) for n in ("stride", "dilation"))
     padding = _padding(attributes.get("padding", 0), one_d)
+    x_last = attributes.get("layout") == "NHWC"
+    if x_last and array.shape[2:] == (1, 1) and not any(padding) and "groups" not in attributes:
+        return _render_gemm(group, name, weights, locations, medium, choice)  # rows are pixels
     if one_d:
         array = array[:, :, None, :]
     c, output, old = avoid(c, conv.RESERVED)
@@ -233,11 +392,13 @@ def _render_conv(
     shape = [emitter.text(extent) for extent in c.buffer(data).shape]
     if one_d:
         shape.insert(2, "1")
+    if x_last:
+        shape = [shape[axis] for axis in TO_FIRST]
     packed_name = f"{buffer_name(weight)}_packed"
     parameters = emitter.parameters([data], [packed_name])
 
     def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
-        names = (n, k, ow) if one_d else (n, k, oh, ow)
+        names = (n, k, ow) if one_d else (n, oh, ow, k) if x_last else (n, k, oh, ow)
         return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
 
     ctype = compute_type(output.dtype)
@@ -246,25 +407,50 @@ def _render_conv(
         n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
         s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
         padding=padding, dilation=dilation, groups=attributes.get("groups", 1),
-        joinable=one_d or _joinable(c, output), comment=document(group),
-        bf16=medium and ctype == "float",
+        joinable=one_d or (not x_last and _joinable(c, output)), comment=_document(group, choice),
+        bf16=medium and ctype == "float", measured=choice.get("plan", ""),
+        fetched=_at_the_element(c, output) if ctype == "float" and not x_last else (),
     )  # fmt: skip
+    channel = c.coordinates[3 if x_last else 1]
+    y_last = _is_innermost(channel, c.store, output) and conv.plan_of(spec) != "winograd"
+    if x_last or y_last:
+        spec = replace(spec, x_last=x_last, y_last=y_last)
     packed = {packed_name: _packed_conv_weight(weight, array, spec)}
     rendered = render_conv(replace(spec, parameters=_parameters(parameters, packed)))
     arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
     return TemplateFunction(
-        name, rendered.text, arguments, packed, _outside(rendered.workspace, old)
-    )
+        name, rendered.text, arguments, packed, _outside(rendered.workspace, old),
+        conv_decisions(spec),
+    )  # fmt: skip
 
 
 def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWeight:
     def fill(packed: Array) -> None:
         pack_conv_weight(np.ascontiguousarray(array), spec, packed)
 
-    pairs = spec.bf16 and conv.plan_of(spec) == "product"
+    pairs = reads_pairs(spec)
     how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
+
+
+def _is_innermost(variable: Var, store: MultiIndex, output: Buffer) -> bool:
+    """Whether results next to each other along the variable are neighbours in the output."""
+    step = flatten(store, output.shape).coefficient(variable)
+    return step is not None and step.constant == 1
+
+
+def _at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
+    """The arrays of the output's type that are written and read at the output's coordinates."""
+    here = tuple(Index.of(0 if v.extent.constant == 1 else v) for v in c.coordinates)
+    shapes = {b.name: b.shape for b in c.buffers}
+    read = (
+        node.buffer
+        for node in expr.walk(c.value)
+        if isinstance(node, Load) and node.index == here and node.dtype is output.dtype
+        and shapes[node.buffer] == output.shape
+    )  # fmt: skip
+    return tuple(dict.fromkeys((output.name, *read))) if c.store == here else ()
 
 
 def _joinable(c: Contraction, output: Buffer) -> bool:
@@ -305,8 +491,9 @@ def _claims_attention(node: Node) -> bool:
 
 
 def _render_attention(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str],
+    choice: Choice = NO_CHOICE,
+) -> TemplateFunction:  # fmt: skip
     c, output, old = avoid(lower_attention(group), attention.RESERVED)
     *outer, row, column = c.coordinates
     feature, key = c.reduced
@@ -332,13 +519,17 @@ def _render_attention(
             total, {**batch, row: named(at_row, row), column: named(at_column, column)}
         ),
         mask=mask[0] if mask else None, mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
+        masked_score=_number(attributes.get("masked_score", -math.inf), emitter, ctype),
         causal=attributes.get("is_causal", False),
         empty_is_nan=not mask or attributes.get("empty_rows") == "nan",
-        comment=document(group),
+        comment=_document(group, choice), measured=choice,
     )  # fmt: skip
     rendered = render_attention(spec)
     arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
-    return TemplateFunction(name, rendered.text, arguments, {}, _outside(rendered.workspace, old))
+    return TemplateFunction(
+        name, rendered.text, arguments, {}, _outside(rendered.workspace, old),
+        attention_decisions(spec),
+    )  # fmt: skip
 
 
 def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> str:
@@ -347,8 +538,13 @@ def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> 
     if scale is None and width is None:
         return f"({ctype})(1 / sqrt((double)fx_max({emitter.text(feature.extent)}, 1)))"
     factor = 1 / math.sqrt(max(width or 0, 1)) if scale is None else scale
+    return _number(factor, emitter, ctype)
+
+
+def _number(value: float, emitter: Epilogue, ctype: str) -> str:
+    """A constant in C, of the type that is computed in."""
     dtype = "f32" if ctype == "float" else "f64"
-    return emitter.printer.constant(expr.const(factor, dtypes.dtype(dtype)))
+    return emitter.printer.constant(expr.const(value, dtypes.dtype(dtype)))
 
 
 # -- recurrences -----------------------------------------------------------------------------------
@@ -400,6 +596,8 @@ _GEMM = Template(is_matrix_product, _render_gemm, partial(_render_gemm, medium=T
 _CONV = Template(_claims_conv, _render_conv, partial(_render_conv, medium=True))
 TEMPLATES = {
     "matmul": _GEMM, "linear": _GEMM, "conv1d": _CONV, "conv2d": _CONV,
+    "int_linear": Template(_claims_int_linear, _render_int_linear),
+    "int_conv2d": Template(_claims_int_conv, _render_int_conv),
     "scaled_dot_product_attention": Template(_claims_attention, _render_attention),
     "recurrence": Template(_claims_recurrence, _render_recurrence),
 }  # fmt: skip

@@ -13,7 +13,6 @@ import datetime
 import hashlib
 import json
 import os
-import platform
 import subprocess
 from dataclasses import asdict, replace
 from importlib.resources import files
@@ -22,7 +21,14 @@ from pathlib import Path
 from fxlite.roofs import Roof, Roofs
 
 from .build import build_executable
-from .toolchain import cache_folder, cache_sizes, cpu_identity, find_compiler, usable_cpus
+from .toolchain import (
+    cache_folder,
+    cache_sizes,
+    cpu_identity,
+    find_compiler,
+    processor_name,
+    usable_cpus,
+)
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25
@@ -118,7 +124,7 @@ def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
             how = f"vector {verb} over {size / 1e6:.3g} MB, {part}"
             add(f"{prefix}{what}", "B/s", how, what, size)
     today = datetime.date.today().isoformat()
-    return Roofs(_cpu_name(), threads, cache, roofs, tuple(left_out), today)
+    return Roofs(processor_name(), threads, cache, roofs, tuple(left_out), today)
 
 
 def last_level_cache() -> int:
@@ -139,13 +145,6 @@ def _source() -> str:
 def _key() -> str:
     facts = (cpu_identity(), find_compiler().identity, usable_cpus(), last_level_cache(), _source())
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
-
-
-def _cpu_name() -> str:
-    for line in cpu_identity().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _from_json(text: str) -> Roofs:

@@ -31,6 +31,10 @@ FAMILIES = (
     "attention",
     "recurrent",
     "loss",
+    "quantized",
+    "quantized_product",
+    "weight_only",
+    "fake_quantization",
 )
 for _family in FAMILIES:
     importlib.import_module(f"fxlite.ops.{_family}")

@@ -5,4 +5,6 @@ program comes from :mod:`tests.strategies`; :mod:`tests.fuzz.rewrites` rewrites 
 after each step :mod:`tests.fuzz.example` checks that the graph passes lint, that its text parses
 back, and that it computes what the first graph did (:mod:`tests.fuzz.results`): interpreted, as
 generated Python and as kernels.
+
+:mod:`tests.fuzz.quantized` fuzzes quantized programs, whose results must agree in every bit.
 """

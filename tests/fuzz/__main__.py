@@ -1,7 +1,8 @@
 """The long run: ``python -m tests.fuzz --examples 2000 [--seed N]``.
 
 Prints what was tried: graphs, nodes, rewrites by kind. On a failure it prints the smallest example
-that hypothesis finds, how to run it again, and exits with 1.
+that hypothesis finds, how to run it again, and exits with 1. ``--quantized 300`` compares that many
+quantized programs, each on 40 inputs, bit for bit on all back ends instead.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.example import Counts, check
+from tests.fuzz.quantized import QuantizedCounts, check_quantized
 
 
 def main() -> int:
@@ -25,8 +27,12 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=2000, help="programs to try (2000)")
     parser.add_argument("--seed", type=int, help="of the choices; a random one is printed")
     parser.add_argument("--repro", metavar="BLOB", help="run the example of an earlier failure")
+    parser.add_argument("--quantized", type=int, metavar="PROGRAMS", help="fuzz integers instead")
+    parser.add_argument("--flags", default="", help="of the C compiler for --quantized")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.randrange(10**6)
+    if options.quantized is not None:
+        return _quantized(options.quantized, seed, options.flags.split())
     counts, start = Counts(), time.perf_counter()
     found = run(options.examples, seed, counts, options.repro)
     print(counts)
@@ -39,6 +45,20 @@ def main() -> int:
     print(f"\nThe whole run again: python -m tests.fuzz {again}")
     print("This example alone: python -m tests.fuzz --repro BLOB, with the BLOB above")
     return 1
+
+
+def _quantized(programs: int, seed: int, flags: list[str]) -> int:
+    """The fuzzer of quantized programs; returns the exit status."""
+    counts, start = QuantizedCounts(), time.perf_counter()
+    try:
+        check_quantized(programs, seed, counts, flags=flags)
+    except AssertionError as error:
+        print(f"FAILED after {counts.cases} cases\n{error}")
+        return 1
+    finally:
+        print(f"seed {seed}, {time.perf_counter() - start:.0f} s")
+    print(counts)
+    return 0
 
 
 def run(examples: int, seed: int, counts: Counts, repro: str | None = None) -> Exception | None:

@@ -244,3 +244,31 @@ def in_place() -> Made:
 
     keep = np.array([[True, False, False, True], [False] * 4, [True] * 4])
     return in_place, ("f32[B,4]", "bool[B,4]"), (normal(3, 4), keep)
+
+
+@program
+def integers() -> Made:
+    """A quantized network: convolution, pooling and a residual in integers, a linear that is
+    quantized per token while it runs, and one with int4 weights."""
+    generator = rng()
+
+    def weight(*shape: int, low: int = -128, high: int = 128) -> Any:
+        return generator.integers(low, high, shape).astype(np.int8)
+
+    conv, first, second = weight(6, 3, 3, 3), weight(8, 24), weight(4, 8)
+    bias = generator.integers(-500, 500, 6).astype(np.int32)
+    scale = generator.uniform(1e-4, 1e-3, (6, 1, 1)).astype(np.float32)
+    packed = ops.pack_int4(weight(5, 4, low=-8, high=8))
+
+    def integers(x: Any) -> Any:
+        q = ops.quantize(x, 0.02, 128, dtype="u8")
+        sums = ops.int_conv2d(q, conv, bias, padding=1, x_zero_point=128)
+        q = ops.max_pool2d(ops.requantize(sums, scale, 3, qmin=3), kernel_size=2)
+        rows = q.reshape(q.shape[0], -1)
+        y = ops.dequantize(ops.int_linear(rows, first, x_zero_point=3), 1e-3)
+        y = ops.relu(y + ops.dequantize(rows[:, :8], 0.05, 3))
+        token = ops.maximum(ops.max(ops.abs(y), axis=-1, keepdims=True), 1e-6) * np.float32(1 / 127)
+        z = ops.dequantize(ops.int_linear(ops.quantize(y, token), second), token)
+        return ops.quantize(z, 0.5), ops.linear_weight_only(z, packed, scale[:5, 0, 0], bits=4)
+
+    return integers, ("f32[B,3,4,4]",), (normal(2, 3, 4, 4),)

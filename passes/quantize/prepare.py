@@ -1,0 +1,244 @@
+"""Prepare: from a float graph and a mapping to the same graph with observers in it.
+
+In: a GraphModule and a :class:`QConfigMapping`. Out: a GraphModule that computes the same and notes
+ranges while it does; calling it is calibration. Batch norm and constants are folded and dropout is
+removed first, and composites made of products (attention, LSTM) are taken apart. What is decided
+for a node stands in its ``meta["quantize"]``; nothing is quantized yet.
+
+Before::
+
+    relu: f32[B,16,8,8] = ops.relu(conv2d)
+    conv2d_1: f32[B,32,8,8] = ops.conv2d(relu, self.conv2.weight, padding=1)
+
+After::
+
+    relu: f32[B,16,8,8] = ops.relu(conv2d)
+    relu_observed: f32[B,16,8,8] = self.observers.relu(relu)
+    conv2d_1: f32[B,32,8,8] = ops.conv2d(relu_observed, self.conv2.weight, padding=1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxlite.graph import Node, map_nodes
+from fxlite.graph_module import GraphModule
+from fxlite.passes.base import as_module, unique_attribute
+from fxlite.passes.const_fold import const_fold
+from fxlite.passes.decompose import decompose
+from fxlite.passes.fuse_conv_bn import fuse_conv_bn
+from fxlite.passes.ledger import refusals, set_ledger
+from fxlite.passes.quantize.mapping import QConfigMapping, Resolution, resolve
+from fxlite.passes.quantize.observers import Observer, make_observer
+from fxlite.passes.quantize.parameters import QuantizedWeight
+from fxlite.passes.quantize.plan import Plan, make_plan
+from fxlite.passes.quantize.roles import OPENED, is_call, is_weight, weight_axis
+from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
+from fxlite.passes.remove_dropout import remove_dropout
+
+#: The key of ``node.meta`` under which prepare leaves its decisions.
+META = "quantize"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What convert is to do with a node. ``role``: "product" (with ``qconfig``), "table" (an
+    embedding), "carry" (run on integers), "weight" (rounded while training), "cast", or "float"
+    (``reason`` says why). ``weight`` has the integers of a product's weight where they are chosen
+    already, in the layout that convert stores."""
+
+    role: str
+    qconfig: QConfig | None = None
+    reason: str = ""
+    weight: QuantizedWeight | None = field(default=None, compare=False, repr=False)
+
+
+def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
+    """The program with observers where values become integers under ``mapping``; the input is left
+    as it was. Call the result on calibration data, then :func:`convert` it.
+
+    Raises QConfigError for a mapping that names what the program does not have, QuantizationError
+    for a program without types or in training mode."""
+    module, plan = _planned(program, mapping, False)
+    _insert_observers(module, plan, False)
+    return module
+
+
+def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
+    """Like :func:`prepare` for training on: observed values and weights are also rounded, by
+    ``fake_quantize`` with the scale that the observer has so far, and go on in float. Each call
+    moves the ranges along; gradients pass ``fake_quantize`` straight through. Batch norm is folded:
+    train with the statistics it has.
+
+    Raises what prepare raises, and QuantizationError for configs that are not static."""
+    module, plan = _planned(program, mapping, True)
+    for node, qconfig in plan.products.items():
+        if qconfig.mode != "static":
+            raise QuantizationError(
+                f"{node.describe()} has the config {qconfig.name}: training needs static ones"
+            )
+    _insert_observers(module, plan, True)
+    _round_weights(module, plan)
+    return module
+
+
+def _planned(program: Any, mapping: QConfigMapping, is_training: bool) -> tuple[GraphModule, Plan]:
+    """A copy of the program, cleaned up and with decisions in its meta."""
+    given = as_module(program)
+    if any(p.type is None for p in given.graph.placeholders):
+        raise QuantizationError(
+            "the graph has no types: trace it with input types, fx.symbolic_trace(model, "
+            'x="f32[B,3,224,224]")'
+        )
+    module = given.copy()
+    set_ledger(module, refusals(given))
+    resolution = resolve(mapping, module.graph)
+    remove_dropout.function(module)
+    fuse_conv_bn.function(module)
+    _require_inference(module)
+    if not is_training:  # else weights would be folded that are to change
+        const_fold.function(module)
+    _open_composites(module, resolution)
+    plan = make_plan(module.graph, resolution.qconfigs, resolution.rules)
+    _write_decisions(module, plan, resolution)
+    return module, plan
+
+
+def _require_inference(module: GraphModule) -> None:
+    """Raise QuantizationError if the program draws numbers: its ranges would be those of
+    training."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target.is_random:
+            raise QuantizationError(
+                f"{node.describe()} draws numbers; call eval() on the model and trace it again"
+            )
+
+
+def _open_composites(module: GraphModule, resolution: Resolution) -> None:
+    """Replace attention and recurrent layers by the products they are made of, where those can be
+    quantized; what they become has their config."""
+    by_rule: dict[tuple[QConfig, str], list[Node]] = {}
+    for node in module.graph.nodes:
+        qconfig = resolution.qconfigs.get(node)
+        if qconfig is None or not is_call(node, *OPENED):
+            continue
+        if qconfig.mode in OPENED[node.target.name]:
+            by_rule.setdefault((qconfig, resolution.rules[node]), []).append(node)
+    for (qconfig, rule), nodes in by_rule.items():
+        chosen, before = set(nodes), set(module.graph.nodes)
+        decompose.function(module, lambda node, chosen=chosen: node not in chosen)
+        for node in module.graph.nodes:
+            if node not in before:
+                resolution.qconfigs[node], resolution.rules[node] = qconfig, rule
+
+
+def _write_decisions(module: GraphModule, plan: Plan, resolution: Resolution) -> None:
+    for node in module.graph.nodes:
+        decision = None
+        if node in plan.products:
+            decision = Decision("product", plan.products[node])
+        elif node in plan.tables:
+            decision = Decision("table", plan.tables[node])
+        elif node in plan.carriers:
+            decision = Decision("carry")
+        elif node in plan.reasons:
+            decision = Decision("float", None, plan.reasons[node])
+        else:
+            qconfig = resolution.qconfigs.get(node)
+            if qconfig is not None and qconfig.mode == "cast":
+                decision = Decision("cast", qconfig)
+        if decision is not None:
+            node.meta[META] = decision
+    module.graph.output_node().meta[META] = resolution.unmatched
+
+
+def _insert_observers(module: GraphModule, plan: Plan, is_training: bool) -> None:
+    swaps: dict[Node, dict[Node, Node]] = {}  # reader -> value -> what it reads instead
+    for scheme, values in plan.groups:
+        others = f" (and {len(values) - 1} values of equal scale)" if len(values) > 1 else ""
+        path = _add_observer(module, values[0], scheme, is_training, others)
+        for value in values:
+            readers = [u for u in value.users if value in plan.stored or _on_integers(u, plan)]
+            observed = _observe(module, value, path, scheme, is_training)
+            for user in readers:
+                swaps.setdefault(user, {})[value] = observed
+    for product, value, scheme in plan.edges:
+        # what else reads the value wants another scheme
+        path = _add_observer(module, value, scheme, is_training)
+        observed = _observe(module, value, path, scheme, is_training)
+        swaps.setdefault(product, {})[value] = observed
+    for user, swap in swaps.items():
+        _swap_operands(user, swap)
+
+
+def _swap_operands(user: Node, swap: dict[Node, Node]) -> None:
+    args, kwargs = map_nodes((user.args, user.kwargs), lambda n: swap.get(n, n))
+    user._set_arguments(args, kwargs)
+
+
+def _on_integers(user: Node, plan: Plan) -> bool:
+    """True for a node that reads integers of its operands, whoever else reads them."""
+    if user in plan.carriers:
+        return True
+    qconfig = plan.products.get(user)
+    return qconfig is not None and qconfig.mode == "static"
+
+
+def _add_observer(
+    module: GraphModule, value: Node, scheme: Scheme, is_training: bool, others: str = ""
+) -> str:
+    described = f"{value.name} ({value.origin})" if value.origin else value.name
+    observer = make_observer(scheme, described + others)
+    if is_training:
+        observer.follow()
+    return _keep(module, value, observer)
+
+
+def _keep(module: GraphModule, value: Node, observer: Observer) -> str:
+    path = unique_attribute(module, f"observers.{value.name}")
+    module.add_submodule(path, observer)
+    return path
+
+
+def _observe(
+    module: GraphModule, value: Node, path: str, scheme: Scheme, is_training: bool
+) -> Node:
+    """A call of the observer behind a value, in training rounded, too."""
+    graph = module.graph
+    before = value.next
+    while value.op == "placeholder" and before.op == "placeholder":
+        before = before.next
+    with graph.inserting_before(before), graph.with_origin(value):
+        observed = graph.call_module(path, (value,), {}, value.type)
+        observed.name = f"{value.name}_observed"
+        if not is_training:
+            return observed
+        scale, zero_point = (graph.get_attr(f"{path}.{n}") for n in ("scale", "zero_point"))
+        qmin, qmax = scheme.range
+        arguments = {"dtype": scheme.dtype, "qmin": qmin, "qmax": qmax}
+        return graph.call_function(
+            "fake_quantize", (observed, scale, zero_point), arguments, f"{value.name}_rounded"
+        )
+
+
+def _round_weights(module: GraphModule, plan: Plan) -> None:
+    """Fake quantization of the weights of products, with the ranges they have in each call."""
+    for product, qconfig in plan.products.items():
+        scheme = qconfig.weight
+        assert scheme is not None
+        for weight in [a for a in product.args if is_weight(a)]:
+            if weight is product.arguments.get("bias"):
+                continue
+            kept = weight_axis(product, weight)
+            shape = [1] * weight.type.rank
+            if scheme.per == "channel":
+                shape[kept] = weight.type.shape[kept]
+            # the weights of now, not an average
+            latest = Scheme(scheme.dtype, per=scheme.per, observer="moving_average", averaging=1)
+            observer = make_observer(latest, f"the weight {weight.target}", kept)
+            observer.follow(tuple(shape))
+            path = _keep(module, weight, observer)
+            rounded = _observe(module, weight, path, latest, True)
+            rounded.meta[META] = rounded.args[0].meta[META] = Decision("weight")
+            product.replace_input_with(weight, rounded)

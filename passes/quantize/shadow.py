@@ -1,0 +1,227 @@
+"""Float and quantized layers side by side: one run that tells what rounding does to each layer.
+
+In: a prepared graph, for each of its products (and tables) the ways to compute it, and batches. Out:
+powers of signal and noise. While the float program runs, each product is computed once more for
+each way, from the same float values, rounded first; what its result differs by is that way's noise.
+So a batch takes as long as one run of the model for each way, whatever the number of layers.
+
+What an integer product gives is computed in float here: operands and weights are rounded to the
+numbers that their integers stand for. The two differ by float32's own rounding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph import Node, map_nodes
+from fxlite.graph_module import GraphModule
+from fxlite.interpreter import Interpreter
+from fxlite.ops.fake_quantization import fake_quantize
+from fxlite.passes.quantize.convert import observer_of
+from fxlite.passes.quantize.observers import Observer
+from fxlite.passes.quantize.parameters import SMALLEST, QuantizedWeight, quantize_weight
+from fxlite.passes.quantize.prepare import META
+from fxlite.passes.quantize.roles import data_slots, factor, is_call, is_weight, moved, summed_axes
+from fxlite.passes.quantize.scheme import QConfig, Scheme
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a product: ``rounded`` gives for operands that are rounded what makes them
+    so. ``weight_bytes`` are those of the integers and their scales."""
+
+    rounded: Mapping[Node, Callable[[Any], Any]]
+    weight_bytes: int
+
+
+#: Scale and zero point of each computed operand of a product, by its name and position.
+Ranges = Mapping[tuple[str, int], tuple[float, int]]
+
+
+def operand_ranges(prepared: GraphModule) -> Ranges:
+    """What a calibrated module knows of its products' operands. An op that runs on integers hands
+    on the scale that it was given."""
+    known: dict[Node, tuple[float, int]] = {}
+    found: dict[tuple[str, int], tuple[float, int]] = {}
+    for node in prepared.graph.nodes:
+        observer = observer_of(node)
+        decision = node.meta.get(META)
+        role = getattr(decision, "role", "")
+        if observer is not None:
+            scale, zero_point = observer.calculate_qparams()
+            known[node] = float(scale), int(zero_point)
+        elif role == "carry" and moved(node)[0] in known:
+            scale, zero_point = known[moved(node)[0]]
+            known[node] = scale * (factor(node) or 1.0), zero_point
+        elif role == "product":
+            for place, operand in enumerate(data_slots(node)):
+                if operand in known:
+                    found[node.name, place] = known[operand]
+    return found
+
+
+def way_of(node: Node, qconfig: QConfig, ranges: Ranges) -> Way:
+    """How a product is computed under a config; ``ranges`` are for a static one."""
+    rounded: dict[Node, Callable[[Any], Any]] = {}
+    if qconfig.activation is not None:
+        for place, operand in enumerate(data_slots(node)):
+            if qconfig.dynamic:
+                rounded[operand] = _by_row(node, operand, qconfig.activation)
+            else:
+                rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
+    scheme = qconfig.weight
+    assert scheme is not None
+    weight_bytes = 0
+    for weight in product_weights(node):
+        found = _integers(node, weight, scheme, qconfig.mode == "weight_only")
+        weight_bytes += found.weight_bytes
+        rounded[weight] = found.rounded
+    return Way(rounded, weight_bytes)
+
+
+def product_weights(node: Node) -> list[Node]:
+    """The weights that a product multiplies with, or the table of an embedding."""
+    if is_call(node, "matmul"):
+        return [v for v in node.args if is_weight(v)]
+    return [v for v in [node.arguments["weight"]] if is_weight(v)]
+
+
+def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
+    qmin, qmax = scheme.range
+    arguments = {"dtype": scheme.dtype, "qmin": qmin, "qmax": qmax}
+    return lambda x: fake_quantize(x, known[0], known[1], **arguments)
+
+
+def _by_row(node: Node, operand: Node, scheme: Scheme) -> Callable[[Any], Any]:
+    """As the dynamic integer product does it: one scale for each row, or image."""
+    is_conv = node.target.name.startswith("conv")
+    axes = tuple(range(1, operand.type.rank)) if is_conv else (-1,)
+    qmin, qmax = scheme.range
+
+    def rounded(x: Any) -> Any:
+        largest = np.maximum(np.abs(x).max(axis=axes, keepdims=True), np.float32(SMALLEST * qmax))
+        return fake_quantize(x, largest * np.float32(1 / qmax), qmin=qmin, qmax=qmax)
+
+    return rounded
+
+
+@dataclass(frozen=True)
+class _RoundedWeight:
+    """A weight kept as integers; called with the float one, the numbers that they stand for."""
+
+    found: QuantizedWeight
+    scheme: Scheme
+    is_transposed: bool
+
+    @property
+    def weight_bytes(self) -> int:
+        integers = self.found.integers.size * self.scheme.bits // 8
+        return int(integers + self.found.scale.nbytes)
+
+    def rounded(self, weight: Any) -> Any:
+        integers, scale = self.found.integers, self.found.scale
+        if self.scheme.per == "group":
+            pieces = integers.reshape(*scale.shape, -1) * scale[..., None]
+            return self._turned(pieces.reshape(integers.shape))
+        return self._turned(integers * scale)
+
+    def _turned(self, array: Any) -> Any:
+        return array.T if self.is_transposed else array
+
+
+def _integers(node: Node, weight: Node, scheme: Scheme, is_weight_only: bool) -> _RoundedWeight:
+    assert node.graph.owning_module is not None
+    array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
+    is_transposed = is_weight_only and is_call(node, "matmul")
+    if is_call(node, "embedding"):
+        scheme = Scheme(per="channel")
+    axes = summed_axes(node, weight, is_transposed)
+    found = quantize_weight(array.T if is_transposed else array, scheme, axes)
+    return _RoundedWeight(found, scheme, is_transposed)
+
+
+@dataclass
+class Powers:
+    """Sums of squares: of a float result, and of what another result differs from it by."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, signal: Any, other: Any) -> None:
+        """Take in a batch."""
+        wide = np.asarray(signal, np.float64)
+        self.signal += float(np.sum(wide**2))
+        self.noise += float(np.sum((wide - other) ** 2))
+
+    @property
+    def ratio(self) -> float:
+        """Noise by signal; 0 where both are 0, infinite where there is nothing but noise."""
+        if self.noise == 0:
+            return 0.0
+        return self.noise / self.signal if self.signal else float("inf")
+
+
+class Shadow(Interpreter):
+    """Runs a prepared graph in float, and each product in its other ways, too. ``powers`` has what
+    was found by name of product and scheme."""
+
+    def __init__(
+        self, prepared: GraphModule, ways: Mapping[Node, Mapping[str, Way]], keep: bool = False
+    ) -> None:
+        super().__init__(prepared, garbage_collect_values=not keep)
+        self.ways = ways
+        self.powers: dict[tuple[Node, str], Powers] = {
+            (node, scheme): Powers() for node, found in ways.items() for scheme in found
+        }
+
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observers are calibrated already and let values through."""
+        if isinstance(self.module.get_submodule(target), Observer):
+            return args[0]
+        return super().call_module(target, args, kwargs)
+
+    def run_node(self, node: Node) -> Any:
+        value = super().run_node(node)
+        for scheme, way in self.ways.get(node, {}).items():
+            self.powers[node, scheme].add(value, self._computed(node, way))
+        return value
+
+    def _computed(self, node: Node, way: Way) -> Any:
+        """The product's result in another way, from values in ``env``."""
+
+        def value(used: Node) -> Any:
+            found = self.env[used]
+            return way.rounded[used](found) if used in way.rounded else found
+
+        args, kwargs = map_nodes((node.args, node.kwargs), value)
+        return self.call_function(node.target, args, kwargs)
+
+    def results(self) -> Iterator[Any]:
+        """The float results of the last run, or of the last :meth:`rerun`."""
+        for node in self.graph.output_node().all_input_nodes:
+            value = np.asarray(self.env[node])
+            if value.dtype.kind == "f":
+                yield value
+
+    def rerun(self, products: list[Node], scheme: str) -> list[Any]:
+        """The results with some products computed in another way; only what depends on them runs.
+        The run before must have kept its values."""
+        kept = self.env
+        self.env = dict(kept)
+        changed: set[Node] = set()
+        node = products[0]
+        while node.op != "output":
+            if node in products and scheme in self.ways[node]:
+                self.env[node] = self._computed(node, self.ways[node][scheme])
+                changed.add(node)
+            elif not changed.isdisjoint(node.all_input_nodes):
+                self.env[node] = super().run_node(node)
+                changed.add(node)
+            node = node.next
+        found = list(self.results())
+        self.env = kept
+        return found

@@ -1,0 +1,193 @@
+"""Run a prepared module as if it were converted: every value as the integers will stand for it.
+
+In: a prepared and calibrated module and batches of inputs. Out: its products, one after the other,
+each with its operands; who looks may exchange the integers of a weight or shift a result, and what
+is computed after it sees that. All batches go through the graph together, node by node, so that
+one run is enough however many products depend on what was changed before them. Values are held
+for all batches until their last reader has run.
+
+The values are those of :func:`~fxlite.passes.quantize.convert.convert`, computed in float, except
+that biases are not rounded to int32; parts cast to half floats are computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph import Node
+from fxlite.graph_module import GraphModule
+from fxlite.interpreter import Interpreter
+from fxlite.ops.fake_quantization import fake_quantize
+from fxlite.passes.quantize.observers import Observer
+from fxlite.passes.quantize.parameters import (
+    SMALLEST,
+    QuantizedWeight,
+    quantize_weight,
+    restored_weight,
+)
+from fxlite.passes.quantize.prepare import META, Decision
+from fxlite.passes.quantize.roles import source_weight, summed_axes
+from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
+
+
+def arguments_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A batch as arguments of a call: a tuple has them in order, a dict by name, and anything else
+    is the only one."""
+    if isinstance(batch, tuple):
+        return batch, {}
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (batch,), {}
+
+
+def some(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches. Raises QuantizationError after the last one if there was none."""
+    number = 0
+    for number, batch in enumerate(batches, 1):
+        yield batch
+    if number == 0:
+        raise QuantizationError(
+            "there are no batches (an iterator that was used up before has none): give a list of "
+            "inputs, each an array, a tuple of arguments or a dict of named ones"
+        )
+
+
+@dataclass
+class Product:
+    """A product that is about to run. ``operands`` are its (args, kwargs) for each batch, data as
+    rounded, the weight in float; ``position`` is the weight's among args, None for a product of two
+    activations. ``weight`` has the integers of the weight (in the layout of convert: for
+    weight-only, rows of outputs), and ``shift`` is added to the result; both may be exchanged."""
+
+    node: Node
+    qconfig: QConfig
+    operands: list[tuple[list[Any], dict[str, Any]]]
+    position: int | None
+    weight: QuantizedWeight | None
+    shift: Any = None
+
+    @property
+    def is_transposed(self) -> bool:
+        """True if integers are stored with the axes of the weight exchanged."""
+        return self.qconfig.mode == "weight_only" and self.node.target.name == "matmul"
+
+    def results(self) -> list[Any]:
+        """The result for each batch, without the shift."""
+        weight = None
+        if self.weight is not None:
+            assert self.qconfig.weight is not None
+            weight = restored_weight(self.weight, self.qconfig.weight)
+            weight = weight.T if self.is_transposed else weight
+        found = []
+        for args, kwargs in self.operands:
+            if weight is not None:
+                args = [weight if i == self.position else a for i, a in enumerate(args)]
+            found.append(self.node.target(*args, **kwargs))
+        return found
+
+
+def simulate(
+    prepared: GraphModule, batches: Iterable[Any], *, is_rounded: bool = True
+) -> Iterator[Product]:
+    """The products of a prepared module that are to be quantized, in order; each runs when the next
+    one is asked for. Without ``is_rounded`` all is float.
+
+    Raises QuantizationError for a module that was not prepared or, where values are rounded, not
+    calibrated, and where there are no batches."""
+    if META not in prepared.graph.output_node().meta:
+        raise QuantizationError("this takes what prepare returned: prepare(gm, mapping)")
+    runs = []
+    for batch in some(batches):
+        run = _Run(prepared, is_rounded)
+        args, kwargs = arguments_of(batch)
+        run.start(*args, **kwargs)
+        runs.append(run)
+    last_users = runs[0]._last_users()
+    tables: dict[str, Any] = {}
+    for node in prepared.graph.nodes:
+        decision = node.meta.get(META)
+        is_decided = isinstance(decision, Decision) and decision.qconfig is not None
+        if is_decided and decision.role == "product":
+            product = _product(node, decision, runs, is_rounded)
+            yield product
+            for run, result in zip(runs, product.results(), strict=True):
+                run.env[node] = result if product.shift is None else result + product.shift
+        elif is_decided and decision.role == "table" and is_rounded:
+            for run in runs:
+                run.env[node] = run.rounded_rows(node, tables)
+        else:
+            for run in runs:
+                run.env[node] = run.run_node(node)
+        for run in runs:
+            for dead in last_users.get(node, ()):
+                run.env.pop(dead, None)
+
+
+class _Run(Interpreter):
+    """One batch on its way through the graph."""
+
+    def __init__(self, module: GraphModule, is_rounded: bool) -> None:
+        super().__init__(module)
+        self.is_rounded = is_rounded
+
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An observer rounds what it sees and learns nothing."""
+        module = self.fetch_attr(target)
+        if not isinstance(module, Observer):
+            return module(*args, **kwargs)
+        if not self.is_rounded or args[0].size == 0:
+            return args[0]
+        qmin, qmax = module.scheme.range
+        scale, zero_point = module.calculate_qparams()
+        return fake_quantize(args[0], scale, zero_point, module.scheme.dtype, qmin, qmax)
+
+    def rounded_rows(self, node: Node, tables: dict[str, Any]) -> Any:
+        """Rows of an embedding whose weight is i8."""
+        weight = node.arguments["weight"]
+        if weight.target not in tables:
+            scheme = Scheme(per="channel")
+            found = quantize_weight(self.fetch_attr(weight.target), scheme, (1,))
+            tables[weight.target] = restored_weight(found, scheme)
+        (x, _, *rest), kwargs = self.fetch_args_kwargs_from_env(node)
+        return node.target(x, tables[weight.target], *rest, **kwargs)
+
+
+def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool) -> Product:
+    assert decision.qconfig is not None
+    qconfig, found = decision.qconfig, decision.weight
+    operands = []
+    for run in runs:
+        args, kwargs = run.fetch_args_kwargs_from_env(node)
+        operands.append((list(args), kwargs))
+    position = next((i for i, a in enumerate(node.args[:2]) if source_weight(a) is not None), None)
+    made = Product(node, qconfig, operands, position, None)
+    if not is_rounded:
+        return made
+    if position is not None and found is None:
+        assert qconfig.weight is not None
+        read = node.args[position]
+        array = np.asarray(runs[0].fetch_attr(source_weight(read).target))
+        array = array.T if made.is_transposed else array
+        axes = summed_axes(node, read, made.is_transposed)
+        found = quantize_weight(array, qconfig.weight, axes)
+    made.weight = found
+    if qconfig.mode == "dynamic":
+        scheme = qconfig.activation
+        assert scheme is not None
+        for args, _ in operands:
+            args[0] = _rounded_rows(args[0], node, scheme)
+    return made
+
+
+def _rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
+    """An operand of a dynamic product: each row, or image, by its largest magnitude."""
+    if x.size == 0:
+        return x
+    axes = tuple(range(1, x.ndim)) if node.target.name.startswith("conv") else (-1,)
+    qmin, qmax = scheme.range
+    largest = np.maximum(np.abs(x).max(axis=axes, keepdims=True), np.float32(SMALLEST * qmax))
+    return fake_quantize(x, largest * np.float32(1 / qmax), qmin=qmin, qmax=qmax)
