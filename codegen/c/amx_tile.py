@@ -5,7 +5,7 @@ them (``__AMX_BF16__``, ``__AMX_INT8__``); elsewhere the same functions take vec
   ``take_tiles`` and ``release_tiles``, between which a thread uses them.
 - `AMX_BF16` is part of `gemm_bf16.BF16_PREAMBLE`: ``multiply_tile_bf16``, and
   ``multiply_tile_split`` for operands that are split in two bf16 (``matmul_precision="high"``).
-- `AMX_INT8` is part of `int8_tile.INT8_PREAMBLE`.
+- `amx_int8_tile.AMX_INT8` is part of `int8_tile.INT8_PREAMBLE`.
 
 Panels of pairs and of quads are what the instructions want of B: 16 rows of 64 bytes are 16 columns
 of 32 (64) steps along k. So packed weights do not depend on the machine, and A is read where it is.
@@ -49,6 +49,15 @@ static inline int tiles_allowed(void)
 #endif
 }
 
+/* The first row of a tile of sums, number `tile` of `tiles`, which have up to `most` rows: they are
+ * cut evenly, between whole registers where there are tiles. */
+static inline int64_t first_tile_row(int64_t tile, int64_t tiles, int64_t rows, int most)
+{
+    const int64_t unit = most == 32 ? 16 : 1, units = (rows + unit - 1) / unit;
+    const int64_t row = tile * units / tiles * unit;
+    return row < rows ? row : rows;
+}
+
 /* Before the products of a thread: eight tiles, of 16 rows of 64 bytes each. */
 static inline void take_tiles(void)
 {
@@ -87,34 +96,53 @@ enum { PAIR_ROWS = TILE_ROWS };
 #endif
 
 #if defined(__AMX_BF16__) && defined(HAS_TILES)
-/* 16 steps of pairs on tiles: rows a (and from `second` on) times 16 columns at b (and at b + 16)
- * are added to the sums in tiles 0 to 3. If `split`, lower parts lie `a_low` and `b_low` further,
- * and two more products are added, of an upper and a lower part each. */
-static inline __attribute__((always_inline)) void add_pair_tiles(
-    const int row_tiles, const int column_tiles, const int split, const uint32_t *a, int64_t a_row,
-    int64_t second, int64_t a_low, const uint32_t *b, int64_t b_low)
+/* Up to 32 rows of 16 pairs into tiles 4 and 5, the second one from row `second` on. */
+static inline __attribute__((always_inline)) void load_pair_rows(
+    const int row_tiles, const uint32_t *a, int64_t a_row, int second)
 {
-    #pragma GCC unroll 3
-    for (int term = split ? 0 : 1; term < (split ? 3 : 2); term++) {
-        const uint32_t *const rows = term == 0 ? a + a_low : a;
-        const uint32_t *const columns = term == 2 ? b + b_low : b;
-        if (term < 2) {
-            _tile_loadd(4, rows, 4 * a_row);
-            if (row_tiles > 1)
-                _tile_loadd(5, rows + second, 4 * a_row);
-        }
-        if (term != 1 || !split) {
-            _tile_loadd(6, columns, 128);
-            if (column_tiles > 1)
-                _tile_loadd(7, columns + 16, 128);
-        }
-        _tile_dpbf16ps(0, 4, 6);
-        if (column_tiles > 1)
-            _tile_dpbf16ps(1, 4, 7);
-        if (row_tiles > 1)
-            _tile_dpbf16ps(2, 5, 6);
-        if (row_tiles > 1 && column_tiles > 1)
-            _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(4, a, 4 * a_row);
+    if (row_tiles > 1)
+        _tile_loadd(5, a + second * a_row, 4 * a_row);
+}
+
+/* Up to 32 columns of 16 pairs, rows of a panel, into tiles 6 and 7. */
+static inline __attribute__((always_inline)) void load_pair_columns(
+    const int column_tiles, const uint32_t *b)
+{
+    _tile_loadd(6, b, 128);
+    if (column_tiles > 1)
+        _tile_loadd(7, b + 16, 128);
+}
+
+/* Tiles 0 to 3 += their products. */
+static inline __attribute__((always_inline)) void add_pair_products(
+    const int row_tiles, const int column_tiles)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    if (column_tiles > 1)
+        _tile_dpbf16ps(1, 4, 7);
+    if (row_tiles > 1)
+        _tile_dpbf16ps(2, 5, 6);
+    if (row_tiles > 1 && column_tiles > 1)
+        _tile_dpbf16ps(3, 5, 7);
+}
+
+/* 16 steps of pairs: rows at a times columns at b are added to tiles 0 to 3. If `split`, the lower
+ * parts are a_low and b_low further, and their products with the upper ones are added, too. */
+static inline __attribute__((always_inline)) void add_pair_tiles(
+    const int row_tiles, const int column_tiles, const int split, const uint32_t *a, int64_t a_low,
+    int64_t a_row, int second, const uint32_t *b, int64_t b_low)
+{
+    load_pair_columns(column_tiles, b);
+    if (split) {
+        load_pair_rows(row_tiles, a + a_low, a_row, second);
+        add_pair_products(row_tiles, column_tiles);
+    }
+    load_pair_rows(row_tiles, a, a_row, second);
+    add_pair_products(row_tiles, column_tiles);
+    if (split) {
+        load_pair_columns(column_tiles, b + b_low);
+        add_pair_products(row_tiles, column_tiles);
     }
 }
 
@@ -144,7 +172,7 @@ static inline __attribute__((always_inline)) void multiply_pair_tiles(
     if (rows == 1 || rows >= 16) { /* one row is read 16 times */
         const int64_t step = rows == 1 ? 0 : a_row;
         for (; k + 16 <= depth; k += 16)
-            add_pair_tiles(row_tiles, column_tiles, split, a + k, step, second * a_row, a_low,
+            add_pair_tiles(row_tiles, column_tiles, split, a + k, a_low, step, second,
                            b + k * 32, b_low);
     }
     for (; k < depth; k += 16) {
@@ -158,7 +186,7 @@ static inline __attribute__((always_inline)) void multiply_pair_tiles(
         }
         __asm__ volatile("" ::: "memory");
         const int whole = pairs == 16;
-        add_pair_tiles(row_tiles, column_tiles, split, a_block[0], 16, second * 16, 32 * 16,
+        add_pair_tiles(row_tiles, column_tiles, split, a_block[0], 32 * 16, 16, second,
                        whole ? b + k * 32 : b_block[0], whole ? b_low : 16 * 32);
     }
     _tile_stored(0, tile, 128);
@@ -246,7 +274,7 @@ __attribute__((unused)) static inline void multiply_tile_split(
 def _cases(split: bool) -> str:
     """The choice between one and two tiles of rows and of columns."""
     parts = "a, a_low, a_row, b, b_low" if split else "a, 0, a_row, b, 0"
-    lines = []
+    lines: list[str] = []
     for row_tiles, column_tiles in ((2, 2), (2, 1), (1, 2), (1, 1)):
         conditions = ["rows > 16"] * (row_tiles == 2) + ["columns > 16"] * (column_tiles == 2)
         word = "else " if lines else ""

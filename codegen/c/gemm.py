@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fxlite.codegen.c.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16
+from fxlite.codegen.c.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.gemm_fused import fused_call, fused_tile, is_fused
 from fxlite.codegen.c.gemm_long import (
     declare_panel_blocks,
@@ -35,7 +35,14 @@ from fxlite.codegen.c.gemm_pack import (
     pack_b,
     panel_columns,
 )
-from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered, packs_b
+from fxlite.codegen.c.gemm_spec import (
+    GemmSpec,
+    Operand,
+    PackedOperand,
+    Rendered,
+    copies_a,
+    packs_b,
+)
 from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
@@ -48,18 +55,9 @@ from fxlite.codegen.c.gemm_text import (
 )
 
 __all__ = [
-    "BF16_PREAMBLE",
-    "PREAMBLE",
-    "RESERVED",
-    "GemmSpec",
-    "Operand",
-    "PackedOperand",
-    "Rendered",
-    "pack_b",
-    "pack_b_bf16",
-    "render_gemm",
-    "render_gemm_naive",
-]
+    "BF16_PREAMBLE", "PREAMBLE", "RESERVED", "GemmSpec", "Operand", "PackedOperand", "Rendered",
+    "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm", "render_gemm_naive",
+]  # fmt: skip
 
 RESERVED = frozenset(
     name
@@ -73,26 +71,6 @@ RESERVED = frozenset(
     for name in line.split()
 )
 """Names of the function's own variables."""
-
-
-def copies_a(spec: GemmSpec) -> bool:
-    """Whether A's rows are copied first.
-
-    They are when an expression replaces them, when a row's elements are not adjacent, and when the
-    rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
-    first-level cache (measured at K = 1024: 93 against 117 GFLOP/s). They are, too, when they have
-    to be rounded.
-    """
-    if spec.bf16:
-        return spec.bf16 == "b"
-    if spec.prologue_a is not None or spec.a.col_stride != "1":
-        return True
-    if "left rows" in spec.measured:
-        return spec.measured["left rows"] == "copied"
-    if not spec.a.row_stride.isdecimal() or (spec.m.isdecimal() and int(spec.m) <= 6):
-        return False
-    step = int(spec.a.row_stride) * ITEM_BYTES[spec.ctype]
-    return step > 0 and step % 4096 == 0
 
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
@@ -112,11 +90,13 @@ class _Gemm:
         self.item_type = "uint32_t" if spec.bf16 else spec.ctype
         self.depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
         self.item_bytes = PAIR_BYTES if spec.bf16 else ITEM_BYTES[spec.ctype]
-        self.tile_name = "bf16" if spec.bf16 else spec.ctype
+        self.tile_rows = "PAIR_ROWS" if spec.bf16 else "TILE_ROWS"
+        self.parts = 2 if spec.split else 1  # of an operand, one after the other
         self.extents = [extent for _, extent in spec.batch]
         self.copies_a = copies_a(spec)
         self.packs_b = packs_b(spec)
-        self.a_pitch = add(self.depth, "16")
+        self.a_low = add(self.depth, "16")  # where the lower parts of a row are, if it is split
+        self.a_pitch = multiply(self.a_low, str(self.parts))
         panels = divide_up(spec.n, self.width)
         self.panels = panels if panels.isdecimal() else "panels"
         # Reading B takes about as long as two rows do.
@@ -130,7 +110,7 @@ class _Gemm:
         self.slice = add(multiply(self.depth, str(self.width)), "32")
         threads = "n_threads" if self.threads else "1"
         self.b_items = multiply(threads, self.slice) if self.packs_b else "0"
-        self.long = long_plan(spec, self.depth, self.item_bytes)
+        self.long = long_plan(spec, self.depth, self.item_bytes * self.parts)
         self.fused = finish is None and not self.long and is_fused(spec)
         sums = sums_items(self, self.long) if self.long else "0"
         self.workspace = add(
@@ -199,14 +179,15 @@ class _Gemm:
     def declare(self) -> None:
         """Numbers of tiles, panels and blocks; the parts of the workspace."""
         spec, out, item_type = self.spec, self.out, self.item_type
-        out.put(f"const int64_t row_tiles = ({spec.m} + TILE_ROWS - 1) / TILE_ROWS;")
+        rows = self.tile_rows
+        out.put(f"const int64_t row_tiles = ({spec.m} + {rows} - 1) / {rows};")
         if not spec.n.isdecimal():
             out.put(f"const int64_t panels = {divide_up(spec.n, self.width)};")
         depth, others = self.depth, multiply(*self.extents, self.panels)
         n_threads = "n_threads" if self.threads else "1"
         if self.long:
             depth, others = declare_panel_blocks(self, self.long)
-        tile_bytes = multiply(depth, "TILE_ROWS", str(self.item_bytes))
+        tile_bytes = multiply(depth, rows, str(self.item_bytes * self.parts))
         tile_bytes += _BLOCK_SIZES[spec.measured.get("rows in a block", "half of L2")]
         blocks = f"count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads})"
         out.put(f"const int64_t row_blocks = {blocks};")
@@ -240,6 +221,11 @@ class _Gemm:
 
     def declare_rows(self) -> None:
         """The rows of this tile; tiles differ in height by one at most."""
+        if self.spec.bf16:
+            after = f"row_tiles, {self.spec.m}, PAIR_ROWS)"
+            self.out.put(f"const int64_t row_0 = first_tile_row(tile_index, {after};")
+            self.out.put(f"const int rows = first_tile_row(tile_index + 1, {after} - row_0;")
+            return
         m = atom(self.spec.m)
         self.out.put(f"const int64_t row_0 = tile_index * {m} / row_tiles;")
         self.out.put(f"const int rows = (tile_index + 1) * {m} / row_tiles - row_0;")
@@ -257,7 +243,8 @@ class _Gemm:
         """The current panel of B, packed if need be; or `depth` steps of it from `k_0` on."""
         spec, out = self.spec, self.out
         if isinstance(spec.b, PackedOperand):
-            start = add(spec.b.pointer, multiply("panel", self.depth, str(self.width)))
+            panel = multiply(self.depth, str(self.width * self.parts))
+            start = add(spec.b.pointer, multiply("panel", panel))
             start = add(start, multiply(k_0, str(self.width)))
             out.put(f"const {self.item_type} *const b_panel = {start};")
             return
@@ -281,8 +268,7 @@ class _Gemm:
     def copy_a(self, threads: bool = True) -> None:
         """Copy A's rows, where the tile cannot read them in place."""
         spec, out = self.spec, self.out
-        done = "rounded to bf16" if spec.bf16 else "side by side"
-        out.put(f"/* The rows of A, {done}. */")
+        out.put(f"/* The rows of A, {'in bf16' if spec.bf16 else 'side by side'}. */")
         pragma = ""
         if self.threads and threads:
             joined = f" collapse({len(spec.batch) + 1})" if spec.batch else ""
@@ -300,6 +286,8 @@ class _Gemm:
         if spec.prologue_a is None:
             source = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
             pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
+            if spec.split:
+                pack, pitch = "split_rows_bf16", f"{pitch}, {self.a_low}"
             out.put(
                 f"{pack}(rows, {spec.k}, {source}, "
                 f"{spec.a.row_stride}, {spec.a.col_stride}, {target}, {pitch});"
@@ -326,10 +314,14 @@ class _Gemm:
                 self.declare_batch_index()
             self.declare_columns()
             self.declare_panel()
+            if spec.bf16:
+                out.put("take_tiles();")
             out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
             end = "     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++)"
             with out.block(end):
                 self.multiply_tile()
+            if spec.bf16:
+                out.put("release_tiles();")
 
     def multiply_tile(self) -> None:
         """The sums of one tile, and the epilogue."""
@@ -339,15 +331,21 @@ class _Gemm:
         if self.fused:
             out.put(fused_call(self, a_start, a_row))
             return
-        low, b = "tile", "b_panel"
-        if isinstance(spec.b, Operand) and not self.packs_b:
-            low, b = "low_tile", f"b_panel, {spec.b.row_stride}"
-        out.put(f"{spec.ctype} tile[TILE_ROWS * {self.width}];")
-        out.put(
-            f"multiply_{low}_{self.tile_name}(rows, columns, {self.depth}, {a_start}, {a_row}, "
-            f"{b}, tile);"
-        )
+        out.put(f"{spec.ctype} tile[{self.tile_rows} * {self.width}];")
+        out.put(self.tile_call(self.depth, a_start, a_row, "tile"))
         self.finish(out, f"tile[i * {self.width} + j]")
+
+    def tile_call(self, depth: str, a_start: str, a_row: str, target: str) -> str:
+        """The statement that computes the sums of a tile over `depth` steps."""
+        spec, name, a, b = self.spec, f"tile_{self.spec.ctype}", f"{a_start}, {a_row}", "b_panel"
+        if spec.split:
+            name, a = "tile_split", f"{a_start}, {self.a_low}, {a_row}"
+            b = f"b_panel, {multiply(self.depth, str(self.width))}"
+        elif spec.bf16:
+            name = "tile_bf16"
+        elif isinstance(spec.b, Operand) and not self.packs_b:
+            name, b = f"low_{name}", f"b_panel, {spec.b.row_stride}"
+        return f"multiply_{name}(rows, columns, {depth}, {a}, {b}, {target});"
 
     def finish_tile(self, out: Lines, element: str) -> None:
         """The epilogue over the finished tile.
@@ -371,8 +369,11 @@ def _function(
 ) -> Rendered:  # fmt: skip
     """The comment, the functions that are called, the head and the body of a function."""
     width = panel_columns(spec.ctype)
-    tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of TILE_ROWS x {width}."
+    rows = "PAIR_ROWS" if spec.bf16 else "TILE_ROWS"
+    tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of {rows} x {width}."
     precision = "Operands are rounded to bf16, sums are float." if spec.bf16 else ""
+    if spec.split:
+        precision = "Operands are split in two bf16; three of their four products are summed."
     head = [
         *block_comment(spec.comment, tiles, reasons, precision),
         *before,

@@ -64,9 +64,10 @@ def pack_b_split(
     depth, columns = -(-b.shape[0] // 2), b.shape[1]
     if packed is None:
         packed = np.empty(2 * packed_size(depth, columns, PAIR_BYTES), np.uint32)
-    panels = packed.reshape(-1, 2, depth * PANEL_BYTES // PAIR_BYTES)
+    width = PANEL_BYTES // PAIR_BYTES
+    panels = packed.reshape(-(-columns // width), 2, depth * width)
     for part, matrix in enumerate(bf16_parts(b)):
-        panels[:, part] = pack_b_bf16(matrix).reshape(len(panels), -1)
+        panels[:, part] = pack_b_bf16(matrix).reshape(panels.shape[::2])
     return packed
 
 
@@ -277,9 +278,9 @@ __attribute__((unused)) static void split_rows_bf16(
                 const pair_vec is_finite = (pair_vec)((bits & infinite) != infinite);
                 const pair_vec nearest = round_bf16(x);
                 const pair_vec cut = is_finite & (pair_vec)((nearest & infinite) == infinite);
-                const pair_vec part = (cut & bits & 0xffff0000) | (~cut & nearest);
-                *(pair_vec *)(upper + j) = part;
-                *(pair_vec *)(rest + j) = is_finite & (pair_vec)(x - (float_vec)part);
+                const pair_vec taken = (cut & bits & 0xffff0000) | (~cut & nearest);
+                *(pair_vec *)(upper + j) = taken;
+                *(pair_vec *)(rest + j) = is_finite & (pair_vec)(x - (float_vec)taken);
             }
             for (int j = 0; j < 16; j++)
                 target[i * target_row + k / 2 + j] = upper[2 * j] >> 16 | upper[2 * j + 1];
@@ -347,7 +348,5 @@ def _cases(vectors: int) -> str:
     return "\n".join(lines)
 
 
-BF16_PREAMBLE = (
-    "\n" + _TEXT.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2)) + AMX_BF16
-)
+BF16_PREAMBLE = "\n" + _TEXT.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2)) + AMX_BF16
 """C text that must precede the functions of `gemm.py` whose spec says ``bf16``."""

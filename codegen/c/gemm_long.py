@@ -75,8 +75,8 @@ def long_plan(spec: GemmSpec, depth: str, item_bytes: int) -> LongPlan | None:
 
 
 def sums_items(g: _Gemm, plan: LongPlan) -> str:
-    """Elements of the sums in the workspace: a tile for each slice, TILE_ROWS rows and panel."""
-    rows = add(g.spec.m, "10")  # at least TILE_ROWS times the number of tiles
+    """Elements of the sums in the workspace: a tile for each slice, rows of a tile and panel."""
+    rows = add(g.spec.m, "31" if g.spec.bf16 else "10")  # rows of a tile times tiles, at least
     return multiply(*g.extents, str(plan.slices), rows, g.panels, str(g.width))
 
 
@@ -108,6 +108,8 @@ def multiply_long(g: _Gemm, plan: LongPlan) -> None:
         g.declare_batch_index()
         first = multiply("slice", str(plan.blocks)) if slices else "0"
         out.put(f"const int64_t first_block = {first};")
+        if spec.bf16:
+            out.put("take_tiles();")
         out.put("for (int64_t block = first_block;")
         with out.block(f"     block < first_block + {plan.blocks}; block++)"):
             out.put(f"const int64_t k_0 = block * {atom(g.depth)} / {total};")
@@ -121,6 +123,8 @@ def multiply_long(g: _Gemm, plan: LongPlan) -> None:
                 end = "     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++)"
                 with out.block(end):
                     _add_tile(g, plan)
+        if spec.bf16:
+            out.put("release_tiles();")
     _finish(g, plan)
 
 
@@ -130,7 +134,7 @@ def _tile_sums(g: _Gemm, plan: LongPlan, slice_index: str) -> str:
     index = add(multiply(item, str(plan.slices)), slice_index)
     index = add(multiply(index, "row_tiles"), "tile_index")
     index = add(multiply(index, g.panels), "panel")
-    return add("sums", multiply(index, "TILE_ROWS", str(g.width)))
+    return add("sums", multiply(index, g.tile_rows, str(g.width)))
 
 
 def _add_tile(g: _Gemm, plan: LongPlan) -> None:
@@ -138,14 +142,14 @@ def _add_tile(g: _Gemm, plan: LongPlan) -> None:
     out, ctype = g.out, g.spec.ctype
     g.declare_rows()
     a_start, a_row = g.a_start()
-    call = f"multiply_tile_{g.tile_name}(rows, columns, depth, {add(a_start, 'k_0')}, {a_row}, "
     index = "slice" if plan.slices > 1 else "0"
     out.put(f"{ctype} *const total = {_tile_sums(g, plan, index)};")
     if plan.blocks == 1:
-        out.put(f"{call}b_panel, total);")
+        out.put(g.tile_call("depth", add(a_start, "k_0"), a_row, "total"))
         return
-    out.put(f"{ctype} tile[TILE_ROWS * {g.width}];")
-    out.put(f"{call}b_panel, block == first_block ? total : tile);")
+    out.put(f"{ctype} tile[{g.tile_rows} * {g.width}];")
+    target = "block == first_block ? total : tile"
+    out.put(g.tile_call("depth", add(a_start, "k_0"), a_row, target))
     out.put("#pragma omp simd")
     out.put(f"for (int64_t i = 0; i < (block == first_block ? 0 : rows * {g.width}); i++)")
     out.put("    total[i] += tile[i];")
@@ -162,7 +166,7 @@ def _finish(g: _Gemm, plan: LongPlan) -> None:
         g.declare_rows()
         out.put(f"{spec.ctype} *const total = {_tile_sums(g, plan, '0')};")
         if plan.slices > 1:
-            step = multiply("row_tiles", g.panels, "TILE_ROWS", str(g.width))
+            step = multiply("row_tiles", g.panels, g.tile_rows, str(g.width))
             with out.loops([("slice", str(plan.slices - 1))]):
                 out.put("#pragma omp simd")
                 out.put(f"for (int64_t i = 0; i < rows * {g.width}; i++)")

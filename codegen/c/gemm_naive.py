@@ -22,6 +22,7 @@ from fxlite.codegen.c.gemm_text import (
 def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
     """The three loops and the epilogue, which take no workspace and one thread."""
     width = panel_columns(spec.ctype)
+    depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
     out = Lines()
     for name in extra:
         out.put(f"(void){name};")
@@ -34,13 +35,17 @@ def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
         if isinstance(spec.b, Operand):
             b = spec.b.at("k", "column")
         else:
-            start = multiply(
-                f"column / {width}", divide_up(spec.k, 2) if spec.bf16 else spec.k, str(width)
-            )
+            parts = 2 if spec.split else 1
+            start = multiply(f"column / {width}", depth, str(width * parts))
             b = f"{atom(spec.b.pointer)}[{add(start, f'{k} * {width} + column % {width}')}]"
         if spec.bf16:
             pair, other = (a, b) if spec.bf16 == "a" else (b, a)
-            a, b = f"rounded_bf16({other})", f"half_of_pair({pair}, k % 2)"
+            half = f"half_of_pair({pair}, k % 2)"
+            if spec.split:
+                low = pair.replace("[", f"[{multiply(depth, str(width))} + ")
+                a, b = other, f"({half} + half_of_pair({low}, k % 2))"
+            else:
+                a, b = f"rounded_bf16({other})", half
         out.put(f"for (int64_t k = 0; k < {spec.k}; k++)")
         out.put(f"    sum += {atom(a)} * {b};")
         out.put(spec.epilogue("sum", "row", "column"))

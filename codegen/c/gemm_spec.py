@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fxlite.codegen.c.decisions import Choice
-from fxlite.codegen.c.gemm_pack import panel_columns
+from fxlite.codegen.c.gemm_pack import ITEM_BYTES, panel_columns
 from fxlite.codegen.c.gemm_text import add, atom, multiply
 
 
@@ -53,6 +53,8 @@ class GemmSpec:
     bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs (`gemm_bf16`) when
                 the model was compiled, and the other one, of floats, is rounded here; sums are
                 float. Strides of such an `a` count pairs. "": products of the `ctype`
+    split       with bf16 "b": both operands are sums of two bf16, and three products are summed
+                (`gemm_bf16.pack_b_split`)
     vector_epilogue  (sum, row, column, count) -> C statements that consume a vector of sums, the
                 first `count` of which (or all) belong to columns from `column` on. None: there are
                 none, or it is not worth it
@@ -73,8 +75,29 @@ class GemmSpec:
     prologue_a: Callable[[str, str], str] | None = None
     comment: str = ""
     bf16: str = ""
+    split: bool = False
     vector_epilogue: Callable[[str, str, str, str], str] | None = None
     measured: Choice = field(default_factory=dict)
+
+
+def copies_a(spec: GemmSpec) -> bool:
+    """Whether A's rows are copied first.
+
+    They are when an expression replaces them, when a row's elements are not adjacent, and when the
+    rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
+    first-level cache (measured at K = 1024: 93 against 117 GFLOP/s). They are, too, when they have
+    to be rounded.
+    """
+    if spec.bf16:
+        return spec.bf16 == "b"
+    if spec.prologue_a is not None or spec.a.col_stride != "1":
+        return True
+    if "left rows" in spec.measured:
+        return spec.measured["left rows"] == "copied"
+    if not spec.a.row_stride.isdecimal() or (spec.m.isdecimal() and int(spec.m) <= 6):
+        return False
+    step = int(spec.a.row_stride) * ITEM_BYTES[spec.ctype]
+    return step > 0 and step % 4096 == 0
 
 
 def packs_b(spec: GemmSpec) -> bool:

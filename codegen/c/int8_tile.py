@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.codegen.c.amx_int8_tile import AMX_INT8
 from fxlite.codegen.c.gemm_pack import pack_b
 
 QUAD = 4
@@ -160,11 +161,76 @@ static inline __attribute__((always_inline)) void multiply_rows_int8(
 }
 """
 
+_PACK = """\
+
+/* A panel of quads of a right operand of TYPE that is computed: [depth, columns], elements of a
+ * column b_row apart, those of a row b_column. Numbers of u8 are made signed: 128 is subtracted.
+ * The first row is what sums start from; offsets are what is to be subtracted from the numbers of
+ * the left operand, and of this one. */
+__attribute__((unused)) static void pack_panel_TYPE(
+    int64_t depth, int columns, const void *from, int64_t b_row, int64_t b_column,
+    int32_t left_offset, int32_t offset, int32_t *restrict panel)
+{
+    const uint8_t *const b = from;
+    const int32_t flip = FLIP;
+    int32_t *const quads = panel + int_panel;
+    const int64_t whole = depth / 4, rest = depth % 4;
+    int_vec sums[int_panel / int_lanes] = {{0}};
+    if (b_row == 1) {
+        for (int64_t j = 0; j < columns; j++) {
+            for (int64_t q = 0; q < whole; q++) {
+                int32_t quad;
+                __builtin_memcpy(&quad, b + j * b_column + 4 * q, 4);
+                quads[q * int_panel + j] = quad ^ flip;
+            }
+        }
+    } else if (b_column == 1) {
+        for (int64_t q = 0; q < whole; q++) {
+            const uint8_t *const row = b + 4 * q * b_row;
+            for (int64_t j = 0; j < columns; j++) {
+                const uint32_t low = row[j] | (uint32_t)row[j + b_row] << 8;
+                const uint32_t high = row[j + 2 * b_row] | (uint32_t)row[j + 3 * b_row] << 8;
+                quads[q * int_panel + j] = (int32_t)(low | high << 16) ^ flip;
+            }
+        }
+    }
+    const int is_strided = b_row != 1 && b_column != 1;
+    for (int64_t q = is_strided ? 0 : whole; q < whole + (rest > 0); q++) {
+        for (int64_t j = 0; j < columns; j++) {
+            uint32_t quad = 0;
+            for (int64_t i = 0; i < (q < whole ? 4 : rest); i++)
+                quad |= (uint32_t)(b[(4 * q + i) * b_row + j * b_column] ^ (flip & 255)) << 8 * i;
+            quads[q * int_panel + j] = (int32_t)quad;
+        }
+    }
+    for (int64_t q = 0; q < whole + (rest > 0); q++) {
+        for (int64_t j = columns; j < int_panel; j++)
+            quads[q * int_panel + j] = 0;
+        #pragma GCC unroll 8
+        for (int v = 0; v < int_panel / int_lanes; v++)
+            sums[v] = add_quads(sums[v], 0x01010101 - (int_vec){0},
+                                *(const int_vec *)(quads + q * int_panel + v * int_lanes));
+    }
+    #pragma GCC unroll 8
+    for (int v = 0; v < int_panel / int_lanes; v++)
+        *(int_vec *)(panel + v * int_lanes) = left_offset * ((int32_t)depth * offset - sums[v]);
+}
+
+/* The sum of the numbers of a row of TYPE, made unsigned for i8. */
+__attribute__((unused)) static int32_t sum_row_TYPE(int64_t depth, const void *row)
+{
+    int32_t sum = 0;
+    for (int64_t k = 0; k < depth; k++)
+        sum += ((const uint8_t *)row)[k] ^ UNSIGNED;
+    return sum;
+}
+"""
+
 _TILE = """\
 
 /* tile[rows][32] = A (rows x depth numbers of TYPE, rows a_row apart) times one panel of weights,
  * 1 <= rows <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
-TILE_FUNCTION static void multiply_tile_TYPE(
+TILE_FUNCTION static void multiply_vectors_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
     int32_t *restrict tile)
 {
@@ -206,5 +272,14 @@ def _tile(name: str, is_signed: bool) -> str:
     return text.replace("CASES_1", _cases(1, is_signed)).replace("CASES_2", _cases(2, is_signed))
 
 
-INT8_PREAMBLE = "\n" + _TEXT + _tile("u8", False) + _tile("i8", True)
+def _pack(name: str, flip: str, unsigned: str) -> str:
+    """Packing where numbers of a right operand are flipped so, and those of a left one so."""
+    text = _PACK.replace("TYPE", name).replace("FLIP", flip)
+    return text.replace(" ^ UNSIGNED", unsigned)
+
+
+INT8_PREAMBLE = (
+    "\n" + _TEXT + _pack("u8", "(int32_t)0x80808080", "") + _pack("i8", "0", " ^ 128")
+    + _tile("u8", False) + _tile("i8", True) + AMX_INT8
+)  # fmt: skip
 """C text that must precede the functions of `gemm_int8.py`."""

@@ -211,10 +211,8 @@ def test_nan_infinity_and_overflow_stay_where_they_belong(
         np.testing.assert_array_equal(y[infinite], expected[infinite])
 
 
-@pytest.mark.parametrize("march", ["native", "x86-64"])
-def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
-    """A program of its own runs all cases on memory of exactly the size they may touch."""
-    cases = CASES[::2] if march == "native" else CASES[1::6]
+def sanitizer_program(cases: list[Case]) -> str:
+    """A program that runs all cases on memory of exactly the size they may touch."""
     lines = ["int main(void)\n{\n    float sum = 0;"]
     for case in cases:
         m, n, k = case.size
@@ -226,9 +224,14 @@ def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
         lines.append(f"        run_fast_{case.name}(p[0], p[1], p[2], p[3], p[4], 2);")
         lines.append(f"        for (int i = 0; i < {m * n}; i++) sum += ((float *)p[3])[i];")
         lines.append("        for (int i = 0; i < 5; i++) free(p[i]);\n    }")
-    text = "\n".join([translation_unit(cases), *lines, "    return sum != 0;\n}"])
+    return "\n".join([translation_unit(cases), *lines, "    return sum != 0;\n}"])
+
+
+@pytest.mark.parametrize("march", ["native", "x86-64"])
+def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
+    cases = CASES[::2] if march == "native" else CASES[1::6]
     program = compile_c(
-        text, tmp_path / "bf16", "-O1", "-g", f"-march={march}", "-fopenmp",
+        sanitizer_program(cases), tmp_path / "bf16", "-O1", "-g", f"-march={march}", "-fopenmp",
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     )  # fmt: skip
     subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})

@@ -46,8 +46,8 @@ class Case:
         ctype = "uint8" if self.type == "u8" else "int8"
         return Int8Spec(
             name=f"product_{self.name}", parameters=PARAMETERS.format(ctype), batch=(), m=str(m),
-            n=n, k=k, a=Operand("a", "0", str(k + self.gap), "1"), type=self.type,
-            weight="weight", comment="",
+            n=str(n), k=str(k), a=Operand("a", "0", str(k + self.gap), "1"), type=self.type,
+            b="weight", comment="",
             epilogue=lambda s, row, column: f"y[{row} * {n} + {column}] = {s};",
         )  # fmt: skip
 
@@ -80,16 +80,10 @@ CASES = [
 ]
 
 
-@pytest.fixture(
-    scope="module",
-    params=["native", *filter(supported, ["AVX2", "SSE2"]), "AVX-512 without VNNI"],
-)
-def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
-    flags = FLAGS.get(request.param, ("-O3", "-march=skylake-avx512", "-fopenmp"))
-    if request.param not in FLAGS and "avx512bw" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("no AVX-512 here")
+def translation_unit(cases: list[Case]) -> str:
+    """The cases, each as run_NAME with one list of arguments."""
     parts = [HEAD, PREAMBLE, INT8_PREAMBLE]
-    for case in CASES:
+    for case in cases:
         rendered = render_int8(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
         parts.append(
@@ -97,8 +91,25 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
             f"void run_{case.name}(const void *a, const void *weight, void *y, int n_threads)\n"
             f"{{\n    (void)n_threads;\n    product_{case.name}(a, weight, y{extra});\n}}\n"
         )
+    return "\n".join(parts)
+
+
+def int8_flags(name: str) -> tuple[str, ...]:
+    """The compiler's flags for an instruction set; skips where it cannot run."""
+    if name in FLAGS:
+        if not supported(name):
+            pytest.skip(f"no {name} here")
+        return FLAGS[name]
+    if "avx512bw" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("no AVX-512 here")
+    return ("-O3", "-march=skylake-avx512", "-fopenmp")
+
+
+@pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
+    flags = int8_flags(request.param)
     target = tmp_path_factory.mktemp("int8") / "int8.so"
-    text = "\n".join(parts)
+    text = translation_unit(CASES)
     return ctypes.CDLL(str(compile_c(text, target, "-shared", "-fPIC", "-fwrapv", *flags)))
 
 
@@ -114,7 +125,11 @@ def run(library: ctypes.CDLL, case: Case, x: Array, weight: Array, n_threads: in
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_sums_are_exact(library: ctypes.CDLL, n_threads: int) -> None:
-    for case in CASES:
+    check_sums(library, CASES, n_threads)
+
+
+def check_sums(library: ctypes.CDLL, cases: list[Case], n_threads: int) -> None:
+    for case in cases:
         x, weight = case.arrays(np.random.default_rng(1))
         exact = (x.astype(np.int64) - case.zero_point) @ weight.T.astype(np.int64)
         sums = run(library, case, x, weight, n_threads)
