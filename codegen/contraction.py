@@ -205,7 +205,7 @@ class Epilogue:
         restrict, out = self.printer.restrict, self.output
         pairs: list[tuple[str, str]] = []
         for name in dict.fromkeys((*inputs, *weights, *extra)):
-            dtype = known[name].dtype if name in known else out.dtype
+            dtype = known[name].dtype if name in known else self.c.anchor.type.dtype
             pairs.append((f"const {storage_type(dtype)} *{restrict} {name}", self._argument(name)))
         pairs.append(
             (f"{storage_type(out.dtype)} *{restrict} {out.name}", self._argument(out.name))

@@ -153,7 +153,10 @@ def lower_contraction(group: Group) -> Contraction:
     if not isinstance(factors, Apply) or factors.function != "mul":
         raise CodegenError(f"{anchor.describe()} is not a sum of products")
     may_pad = "conv" in anchor.target.name
-    a, b = (_as_load(_without_zero_point(factor), anchor, may_pad) for factor in factors.args)
+    a, b = (
+        _as_load(_without_scale(_without_zero_point(factor), anchor), anchor, may_pad)
+        for factor in factors.args
+    )
     accumulator = Local(reduction.dtype, ACCUMULATOR)
     own_value = expr.transform(own, lambda n: accumulator if n is reduction else n)
     return Contraction(
@@ -235,6 +238,15 @@ def _without_zero_point(factor: Expr) -> Expr:
     if isinstance(factor, Apply) and factor.function == "sub" and isinstance(factor.args[1], Const):
         factor = factor.args[0]
     return factor.operand if isinstance(factor, Cast) else factor
+
+
+def _without_scale(factor: Expr, anchor: Node) -> Expr:
+    """The load of the integers that a weight with a scale is made of: a template knows the rest."""
+    if anchor.target.name != "linear_weight_only" or isinstance(factor, Load):
+        return factor
+    weight = buffer_name(anchor.args[1])
+    loads = (n for n in expr.walk(factor) if isinstance(n, Load) and n.buffer == weight)
+    return next(loads, factor)
 
 
 def _as_load(value: Expr, anchor: Node, may_pad: bool = False) -> Load:

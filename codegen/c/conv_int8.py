@@ -5,8 +5,9 @@ In goes an `Int8ConvSpec`, out comes a `Rendered`. Tiles are up to TILE_ROWS pix
 row times 32 output channels, with the arithmetic of `int8_tile`: four neighbouring channels make
 a quad, so the image's channels must be last. An image that is not stored so, or has padding, is
 first copied into the workspace, in bytes; a zero around it is its zero point, and all that has to
-be added for zero points is known with the weights. (A 1x1 convolution of stride 1 of a channels-last
-image is a product whose rows are pixels, which `gemm_int8.py` prints.)
+be added for zero points is known with the weights. Depthwise convolutions weave quads of four
+neighbouring pixels. (A 1x1 convolution of stride 1 of a channels-last image is a product whose rows
+are pixels, which `gemm_int8.py` prints.)
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv_direct import Direct, conv_function
+from fxlite.codegen.c.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.conv_int8_tile import CHANNEL_BLOCK, MOST_PLACES
-from fxlite.codegen.c.conv_nhwc import put_tile
 from fxlite.codegen.c.conv_plan import ConvSpec
 from fxlite.codegen.c.gemm_int8 import FASTER
 from fxlite.codegen.c.gemm_pack import packed_size

@@ -48,7 +48,7 @@ __attribute__((unused)) static void pad_row_bytes(
 
 /* tile[i][j] = b[0][j] + the sum over runs r and numbers k of 4 * quads of
  *     x[i * x_step + run[r] + k] * b[1 + r * quads + k / 4][j][k % 4] */
-static inline __attribute__((always_inline)) void sum_rows_int8(
+static inline __attribute__((always_inline)) void sum_pixels_int8(
     const int rows, const int vectors, const int is_signed, int64_t runs, int64_t quads,
     const uint8_t *x, int64_t x_step, const int64_t *run, const int32_t *b, int32_t *restrict tile)
 {
@@ -123,8 +123,10 @@ static inline __attribute__((always_inline)) void weave_pixels(
         if (is_signed)
             p[i] = _mm512_xor_si512(p[i], _mm512_set1_epi8(-128));
     }
-    const __m512i low_a = _mm512_unpacklo_epi8(p[0], p[1]), low_b = _mm512_unpacklo_epi8(p[2], p[3]);
-    const __m512i high_a = _mm512_unpackhi_epi8(p[0], p[1]), high_b = _mm512_unpackhi_epi8(p[2], p[3]);
+    const __m512i low_a = _mm512_unpacklo_epi8(p[0], p[1]);
+    const __m512i low_b = _mm512_unpacklo_epi8(p[2], p[3]);
+    const __m512i high_a = _mm512_unpackhi_epi8(p[0], p[1]);
+    const __m512i high_b = _mm512_unpackhi_epi8(p[2], p[3]);
     woven[0] = (int_vec)_mm512_unpacklo_epi16(low_a, low_b);
     woven[1] = (int_vec)_mm512_unpackhi_epi16(low_a, low_b);
     woven[2] = (int_vec)_mm512_unpacklo_epi16(high_a, high_b);
@@ -143,8 +145,10 @@ static inline __attribute__((always_inline)) void weave_pixels(
         if (is_signed)
             p[i] = _mm256_xor_si256(p[i], _mm256_set1_epi8(-128));
     }
-    const __m256i low_a = _mm256_unpacklo_epi8(p[0], p[1]), low_b = _mm256_unpacklo_epi8(p[2], p[3]);
-    const __m256i high_a = _mm256_unpackhi_epi8(p[0], p[1]), high_b = _mm256_unpackhi_epi8(p[2], p[3]);
+    const __m256i low_a = _mm256_unpacklo_epi8(p[0], p[1]);
+    const __m256i low_b = _mm256_unpacklo_epi8(p[2], p[3]);
+    const __m256i high_a = _mm256_unpackhi_epi8(p[0], p[1]);
+    const __m256i high_b = _mm256_unpackhi_epi8(p[2], p[3]);
     woven[0] = (int_vec)_mm256_unpacklo_epi16(low_a, low_b);
     woven[1] = (int_vec)_mm256_unpackhi_epi16(low_a, low_b);
     woven[2] = (int_vec)_mm256_unpacklo_epi16(high_a, high_b);
@@ -154,21 +158,21 @@ static inline __attribute__((always_inline)) void weave_pixels(
 static inline __attribute__((always_inline)) void weave_pixels(
     const uint8_t *x, int64_t pixel, const int is_signed, int_vec woven[4])
 {
-    #pragma GCC unroll 4
-    for (int m = 0; m < 4; m++) {
-        #pragma GCC unroll 16
-        for (int c = 0; c < int_lanes; c++, x++) {
-            const uint32_t low = x[0] | x[pixel] << 8;
-            const uint32_t quad = low | (uint32_t)(x[2 * pixel] | x[3 * pixel] << 8) << 16;
-            woven[m][c] = quad ^ (is_signed ? 0x80808080 : 0);
-        }
+    uint32_t quads[VECTOR_BYTES];
+    for (int c = 0; c < VECTOR_BYTES; c++, x++) {
+        const uint32_t low = x[0] | x[pixel] << 8, high = x[2 * pixel] | x[3 * pixel] << 8;
+        quads[c] = (low | high << 16) ^ (is_signed ? 0x80808080 : 0);
     }
+    #pragma GCC unroll 4
+    for (int m = 0; m < 4; m++)
+        __builtin_memcpy(&woven[m], quads + m * int_lanes, sizeof woven[m]);
 }
 #endif
 
 /* tile[p][channel] for `outputs` (1 or 2) neighbouring outputs p of a vector of bytes of channels:
  *     b[0][channel] + the sum over rows r, groups g, numbers i of a quad of
- *         x[r * row + (4 * g + i) * pixel + channel] * b[1 + (r * groups + g) * outputs + p][channel][i] */
+ *         x[r * row + (4 * g + i) * pixel + channel]
+ *             * b[1 + (r * groups + g) * outputs + p][channel][i] */
 static inline __attribute__((always_inline)) void sum_woven(
     const int outputs, const int is_signed, int64_t rows, int64_t groups, const uint8_t *x,
     int64_t row, int64_t pixel, const int32_t *b, int32_t *restrict tile)
@@ -204,18 +208,19 @@ static inline __attribute__((always_inline)) void sum_woven(
 
 _DEPTHWISE = """
 /* tile[places][CHANNEL_BLOCK]: sums of `places` outputs of a row, `stride` pixels apart, of whole
- * vectors of bytes of up to CHANNEL_BLOCK channels. Reads such vectors, and for stride 1 pixels, beyond the last one. */
+ * vectors of bytes of up to CHANNEL_BLOCK channels. Reads beyond the last pixel and channel. */
 TILE_FUNCTION static void sum_depthwise_TYPE(
     int places, int channels, int64_t stride, int64_t rows, int64_t groups, const void *x,
     int64_t row, int64_t pixel, const int32_t *b, int32_t *restrict tile)
 {
     for (int c = 0; c < channels; c += VECTOR_BYTES) {
-        const uint8_t *from = (const uint8_t *)x + c;
-        int32_t *to = tile + c;
-        for (int p = 0; stride == 1 && p < places; p += 2, from += 2 * pixel, to += 2 * CHANNEL_BLOCK)
-            sum_woven(2, SIGNED, rows, groups, from, row, pixel, b + c, to);
-        for (int p = 0; stride != 1 && p < places; p++, from += stride * pixel, to += CHANNEL_BLOCK)
-            sum_woven(1, SIGNED, rows, groups, from, row, pixel, b + c, to);
+        const uint8_t *const from = (const uint8_t *)x + c;
+        for (int p = 0; stride == 1 && p < places; p += 2)
+            sum_woven(2, SIGNED, rows, groups, from + p * pixel, row, pixel, b + c,
+                      tile + p * CHANNEL_BLOCK + c);
+        for (int p = 0; stride != 1 && p < places; p++)
+            sum_woven(1, SIGNED, rows, groups, from + p * stride * pixel, row, pixel, b + c,
+                      tile + p * CHANNEL_BLOCK + c);
     }
 }
 """
@@ -228,7 +233,7 @@ def _cases(vectors: int, is_signed: bool) -> str:
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
         arguments = f"{rows}, {vectors}, {int(is_signed)}, runs, quads, x, x_step, run, b, tile"
-        lines.append(f"            case {rows}: sum_rows_int8({arguments}); break;")
+        lines.append(f"            case {rows}: sum_pixels_int8({arguments}); break;")
     lines.append("#endif")
     return "\n".join(lines)
 

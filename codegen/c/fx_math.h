@@ -143,10 +143,16 @@ FX_FN float fx_product_f32(float a, float b) {
 #endif
 }
 
-/* x within [low, high] as an integer; NaN gives low. Written so that GCC makes two selections and
-   one conversion of it: other orders are taken apart into comparisons of the narrow result. */
+/* x within [low, high], all of them whole numbers, as an integer; NaN gives low. Written so that it
+   has no branches: of two selections GCC makes three cases, and masks for each of them (measured:
+   twice the time of an epilogue). x - low is exact where it matters, and the bits of floats that are
+   not negative have their order. */
 FX_FN int32_t fx_saturate_f32(float x, float low, float high) {
-    return (int32_t)(x > low ? x < high ? x : high : low);
+    float above = x - low;
+    int32_t bits = (int32_t)fx_bits_f32(above) & -(int32_t)(above > 0.0f);
+    int32_t most = (int32_t)fx_bits_f32(high - low);
+    bits = bits < most ? bits : most;
+    return (int32_t)fx_float_from_bits((uint32_t)bits) + (int32_t)low;
 }
 
 /* ---- float: elementary functions ------------------------------------------------------------- */

@@ -8,8 +8,7 @@ epilogue) are filled with text printed from the group's expressions.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from fxlite import dtypes, expr
 from fxlite.codegen.c import attention, conv
+from fxlite.codegen.c import integer_templates as integers
 from fxlite.codegen.c.alternatives import (
     attention_decisions,
     conv_decisions,
@@ -25,31 +25,34 @@ from fxlite.codegen.c.alternatives import (
 )
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.conv import ConvSpec, pack_conv_weight, render_conv
-from fxlite.codegen.c.conv_int8 import (
-    Int8ConvSpec,
-    pack_conv_int8,
-    packed_conv_int8_size,
-    render_conv_int8,
-)
 from fxlite.codegen.c.conv_plan import packed_conv_size, reads_pairs, winograd_tile
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
+from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.gemm import (
     RESERVED,
     GemmSpec,
     Operand,
     PackedOperand,
-    copies_a,
     pack_b,
     pack_b_bf16,
+    pack_b_split,
     render_gemm,
 )
-from fxlite.codegen.c.gemm_int8 import Int8Spec, render_int8
 from fxlite.codegen.c.gemm_pack import packed_size
-from fxlite.codegen.c.int8_tile import pack_int8, packed_rows
+from fxlite.codegen.c.gemm_spec import copies_a
 from fxlite.codegen.c.recurrence import (
     RecurrenceSpec,
     pack_recurrent_weight,
     render_recurrence,
+)
+from fxlite.codegen.c.template_parts import (
+    TemplateFunction,
+    epilogue_of,
+    in_callers_names,
+    is_innermost,
+    padding_of,
+    pair_of,
+    strided_operand,
+    workspace_arguments,
 )
 from fxlite.codegen.c.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
@@ -69,9 +72,10 @@ from fxlite.codegen.lower import (
     lower_contraction,
 )
 from fxlite.codegen.printer import CPrinter, compute_type
+from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.codegen.schedule import divides, document, is_flat
 from fxlite.errors import CodegenError
-from fxlite.expr import Expr, Load, MultiIndex
+from fxlite.expr import Load
 from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
 from fxlite.ops.layout import TO_FIRST
@@ -79,28 +83,16 @@ from fxlite.passes.group import Group
 
 
 @dataclass(frozen=True)
-class TemplateFunction:
-    """A rendered template. ``arguments`` are the C expressions its parameters take, in order;
-    ``packed`` holds the packed weights by name; ``scratch`` is a number of bytes in C;
-    ``decisions`` are those that were made about it."""
-
-    name: str
-    text: str
-    arguments: tuple[str, ...]
-    packed: Packed
-    scratch: str
-    decisions: tuple[Decision, ...] = ()
-
-
-@dataclass(frozen=True)
 class Template:
     """What computes the nodes of an op: those that it ``claims``; ``render`` makes the function of
-    a group that is anchored at one. ``render_medium``, if any, is used in its place for
-    ``matmul_precision="medium"``. Both take a ``choice`` if their functions list decisions."""
+    a group that is anchored at one. ``render_medium`` and ``render_high``, if any, are used in its
+    place for ``matmul_precision="medium"`` and, where that is faster, "high". All take a ``choice``
+    if their functions list decisions."""
 
     claims: Callable[[Node], bool]
     render: Callable[..., TemplateFunction]
     render_medium: Callable[..., TemplateFunction] | None = None
+    render_high: Callable[..., TemplateFunction] | None = None
 
 
 def claims(node: Node) -> bool:
@@ -117,35 +109,46 @@ def render(
     the group fits no template after all."""
     assert group.anchor is not None
     template = TEMPLATES[group.anchor.target.name]
-    medium = matmul_precision == "medium" and template.render_medium
+    other = template.render_medium if matmul_precision == "medium" else None
+    if matmul_precision == "high" and has_bf16_tiles():
+        other = template.render_high
     measured = {"choice": choice} if choice else {}
-    return (medium or template.render)(group, name, weights, locations, **measured)
+    return (other or template.render)(group, name, weights, locations, **measured)
+
+
+SPLIT_ROWS = 16
+"""Rows from which products of split operands are taken. With fewer, to read the weight is what
+takes the time, and split it is as large as it was."""
 
 
 # -- matrix products -------------------------------------------------------------------------------
 def _render_gemm(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False,
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0,
     choice: Choice = NO_CHOICE,
 ) -> TemplateFunction:  # fmt: skip
+    """``parts``: how many bf16 stand for an operand of a product with a weight; 0 for itself."""
     c, output, old = avoid(lower_contraction(group), RESERVED)
     p = matrix_product(c, output)
     m, n, k = p.m, p.n, p.k
-    emitter = _epilogue(c, output, p.value, p.store, locations, old)
+    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
     rows = p.batch_index
     packed: Packed = {}
     weight = next((w for w in weights if buffer_name(w) == old.get(p.b.buffer, p.b.buffer)), None)
-    ctype = compute_type(output.dtype)
+    ctype = compute_type(c.anchor.type.dtype)
     bf16 = ""
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
         key = f"{buffer_name(weight)}_packed"
-        bf16 = "b" if medium and ctype == "float" else ""
+        few = m is None or (m.extent.constant or SPLIT_ROWS) < SPLIT_ROWS
+        if ctype != "float" or (parts == 2 and few):
+            parts = 0
+        bf16 = "b" if parts else ""
         packed[key] = _packed_matrix(
-            p.b, c.buffer(p.b.buffer), k, n, weight, weights[weight], bool(bf16)
+            p.b, c.buffer(p.b.buffer), k, n, weight, weights[weight], parts
         )
         right: Operand | PackedOperand = PackedOperand(key)
     else:
-        right = _operand(p.b, c.buffer(p.b.buffer), k, n, rows)
-    left = _operand(p.a, c.buffer(p.a.buffer), m, k, rows)
+        right = strided_operand(p.b, c.buffer(p.b.buffer), k, n, rows)
+    left = strided_operand(p.a, c.buffer(p.a.buffer), m, k, rows)
 
     def place(row: str, column: str) -> dict[Var, Index]:
         return {**rows, n: named(column, n), **({} if m is None else {m: named(row, m)})}
@@ -163,12 +166,13 @@ def _render_gemm(
         n=emitter.text(n.extent), k=emitter.text(k.extent), a=left, b=right,
         epilogue=lambda total, row, column: emitter.print(total, place(row, column)),
         vector_epilogue=vectors if vectors("sum", "row", "column", "count") else None,
-        comment=_document(group, choice), bf16=bf16, measured=choice,
+        comment=_document(group, choice), bf16=bf16, split=bool(bf16) and parts == 2,
+        measured=choice,
     )  # fmt: skip
     rendered = render_gemm(spec)
-    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
     return TemplateFunction(
-        name, rendered.text, arguments, packed, _outside(rendered.workspace, old),
+        name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old),
         gemm_decisions(spec, copies_a(spec)),
     )  # fmt: skip
 
@@ -188,27 +192,10 @@ def _parameters(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
     )
 
 
-def _extra(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple("scratch" if n == "workspace" else n for n in names)
-
-
-def _outside(text: str, old: Mapping[str, str]) -> str:
-    """An expression of the template's parameters in the caller's names."""
-    return re.sub(r"\w+", lambda found: old.get(found[0], found[0]), text)
-
-
-def _epilogue(
-    c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str],
-    old: Mapping[str, str],
-) -> Epilogue:  # fmt: skip
-    printer = CPrinter((*c.buffers, output), locations)
-    return Epilogue(c, output, value, store, RESERVED, printer, old)
-
-
 def _packed_matrix(
-    load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, bf16: bool
+    load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int
 ) -> PackedWeight:
-    """The [K, N] matrix that a load of a weight reads, in panels; for ``bf16`` of pairs."""
+    """The [K, N] matrix that a load of a weight reads, in panels; of pairs of bf16, if of parts."""
     depth, columns = k.extent.constant, n.extent.constant
     offset, *steps = (i.constant for i in strides(load, buffer, k, n, {}))
     if depth is None or columns is None or offset is None or None in steps:
@@ -218,141 +205,16 @@ def _packed_matrix(
         flat = np.ascontiguousarray(array).reshape(-1)[offset:]
         apart = [(step or 0) * flat.itemsize for step in steps]
         matrix = np.lib.stride_tricks.as_strided(flat, (depth, columns), apart, writeable=False)
-        if bf16:
+        if parts == 2:
+            pack_b_split(matrix, packed)
+        elif parts == 1:
             packed[:] = pack_b_bf16(matrix)
         else:
             pack_b(matrix, packed)
 
-    dtype = np.dtype(np.uint32) if bf16 else array.dtype
-    size = packed_size(-(-depth // 2) if bf16 else depth, columns, dtype.itemsize)
-    return PackedWeight((weight, depth, columns, offset, *steps, bf16), dtype, size, fill)
-
-
-def _operand(
-    load: Load, buffer: Buffer, row: Var | None, column: Var | None, batch: dict[Var, Index]
-) -> Operand:
-    """Strides of a load along two variables; the rest of its address is the offset."""
-    printer = CPrinter([buffer])
-    return Operand(
-        load.buffer, *(printer.index(i) for i in strides(load, buffer, row, column, batch))
-    )
-
-
-# -- integer products ------------------------------------------------------------------------------
-def _claims_int_linear(node: Node) -> bool:
-    """True for integer products with a weight that is known when compiling, and something to do."""
-    weight = node.args[1]
-    if not isinstance(weight, Node) or weight.op != "get_attr":
-        return False
-    return 0 not in (*weight.type.shape, *node.type.shape)
-
-
-def _render_int_linear(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
-    c, output, old = avoid(lower_contraction(group), RESERVED)
-    p = matrix_product(c, output)
-    emitter = _epilogue(c, output, p.value, p.store, locations, old)
-    x, weight = c.anchor.args[:2]
-    zero_point = c.anchor.arguments.get("x_zero_point", 0)
-    packed_name = f"{buffer_name(weight)}_packed"
-    parameters = _with_packed_integers(
-        emitter.parameters([p.a.buffer], [packed_name]), packed_name
-    )
-
-    def epilogue(total: str, row: str, column: str) -> str:
-        rows = {} if p.m is None else {p.m: named(row, p.m)}
-        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
-
-    columns, depth = weight.type.shape[:2]  # of a 1x1 convolution, too
-    spec = Int8Spec(
-        name=name, parameters=", ".join(text for text, _ in parameters),
-        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
-        m="1" if p.m is None else emitter.text(p.m.extent), n=columns, k=depth,
-        a=_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index), type=x.type.dtype.name,
-        weight=packed_name, epilogue=epilogue, comment=document(group),
-    )  # fmt: skip
-    rendered = render_int8(spec)
-    offset = zero_point + (128 if spec.type == "i8" else 0)
-    packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
-    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
-    return TemplateFunction(name, rendered.text, arguments, packed, "0")
-
-
-def _with_packed_integers(
-    parameters: Sequence[tuple[str, str]], packed_name: str
-) -> list[tuple[str, str]]:
-    """Parameters and arguments, the packed weight as quads."""
-    quads = f"const int32_t *restrict {packed_name}"
-    return [(quads if name == packed_name else text, name) for text, name in parameters]
-
-
-def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
-    columns, depth = array.shape[:2]
-    size = packed_size(packed_rows(depth), columns, 4)
-
-    def fill(packed: Array) -> None:
-        pack_int8(np.asarray(array).reshape(columns, depth), offset, packed)
-
-    return PackedWeight((weight, "int8", offset), np.dtype(np.int32), size, fill)
-
-
-def _claims_int_conv(node: Node) -> bool:
-    """True for convolutions of integers with a weight that is known when compiling."""
-    weight = node.args[1]
-    if not isinstance(weight, Node) or weight.op != "get_attr":
-        return False
-    products: int = math.prod(weight.type.shape[1:])  # of one, there is no sum
-    return products > 1 and 0 not in weight.type.shape
-
-
-def _render_int_conv(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
-    c = lower_contraction(group)
-    x, weight = c.anchor.args[:2]
-    array = np.asarray(weights[weight])
-    attributes = c.anchor.arguments
-    x_last = attributes.get("layout") == "NHWC"
-    stride, dilation = (_pair(attributes.get(n, 1), False) for n in ("stride", "dilation"))
-    padding = _padding(attributes.get("padding", 0), False)
-    groups = attributes.get("groups", 1)
-    if x_last and (*array.shape[2:], *stride, *padding, groups) == (1, 1, 1, 1, 0, 0, 0, 0, 1):
-        return _render_int_linear(group, name, weights, locations)  # rows are pixels
-    c, output, old = avoid(c, conv.RESERVED)
-    emitter = _epilogue(c, output, c.value, c.store, locations, old)
-    data = c.a.buffer
-    shape = [emitter.text(extent) for extent in c.buffer(data).shape]
-    if x_last:
-        shape = [shape[axis] for axis in TO_FIRST]
-    packed_name = f"{buffer_name(weight)}_packed"
-    parameters = _with_packed_integers(emitter.parameters([data], [packed_name]), packed_name)
-
-    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
-        names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
-        return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
-
-    spec = Int8ConvSpec(
-        name=name, ctype="int32_t", parameters=", ".join(text for text, _ in parameters),
-        n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
-        s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
-        padding=padding, dilation=dilation, groups=groups, comment=document(group), x_last=x_last,
-        y_last=_is_innermost(c.coordinates[3 if x_last else 1], c.store, output),
-        type=x.type.dtype.name, zero_point=attributes.get("x_zero_point", 0),
-    )  # fmt: skip
-
-    def fill(packed: Array) -> None:
-        pack_conv_int8(array, spec, packed)
-
-    how = ("int8", spec.offset, spec.groups, spec.runs)
-    packed = PackedWeight(
-        (weight, *how), np.dtype(np.int32), packed_conv_int8_size(spec), fill
-    )
-    rendered = render_conv_int8(spec)
-    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
-    return TemplateFunction(
-        name, rendered.text, arguments, {packed_name: packed}, _outside(rendered.workspace, old)
-    )
+    dtype = np.dtype(np.uint32) if parts else array.dtype
+    size = packed_size(-(-depth // 2) * parts if parts else depth, columns, dtype.itemsize)
+    return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, fill)
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -370,25 +232,26 @@ def _claims_conv(node: Node) -> bool:
 
 
 def _render_conv(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str], medium: bool = False,
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0,
     choice: Choice = NO_CHOICE,
 ) -> TemplateFunction:  # fmt: skip
+    """``parts`` as for products; of others than channels-last 1x1 convolutions, 1 alone counts."""
     c = lower_contraction(group)
     anchor = c.anchor
     weight = anchor.args[1]
     array = np.asarray(weights[weight])
     attributes = anchor.arguments
     one_d = anchor.target.name == "conv1d"
-    stride, dilation = (_pair(attributes.get(n, 1), one_d) for n in ("stride", "dilation"))
-    padding = _padding(attributes.get("padding", 0), one_d)
+    stride, dilation = (pair_of(attributes.get(n, 1), one_d) for n in ("stride", "dilation"))
+    padding = padding_of(attributes.get("padding", 0), one_d)
     x_last = attributes.get("layout") == "NHWC"
     if x_last and array.shape[2:] == (1, 1) and not any(padding) and "groups" not in attributes:
-        return _render_gemm(group, name, weights, locations, medium, choice)  # rows are pixels
+        return _render_gemm(group, name, weights, locations, parts, choice)  # rows are pixels
     if one_d:
         array = array[:, :, None, :]
     c, output, old = avoid(c, conv.RESERVED)
     data = c.a.buffer
-    emitter = _epilogue(c, output, c.value, c.store, locations, old)
+    emitter = epilogue_of(c, output, c.value, c.store, locations, old)
     shape = [emitter.text(extent) for extent in c.buffer(data).shape]
     if one_d:
         shape.insert(2, "1")
@@ -401,25 +264,25 @@ def _render_conv(
         names = (n, k, ow) if one_d else (n, oh, ow, k) if x_last else (n, k, oh, ow)
         return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
 
-    ctype = compute_type(output.dtype)
+    ctype = compute_type(c.anchor.type.dtype)
     spec = ConvSpec(
         name=name, ctype=ctype, parameters="",
         n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
         s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
         padding=padding, dilation=dilation, groups=attributes.get("groups", 1),
         joinable=one_d or (not x_last and _joinable(c, output)), comment=_document(group, choice),
-        bf16=medium and ctype == "float", measured=choice.get("plan", ""),
+        bf16=parts == 1 and ctype == "float", measured=choice.get("plan", ""),
         fetched=_at_the_element(c, output) if ctype == "float" and not x_last else (),
     )  # fmt: skip
     channel = c.coordinates[3 if x_last else 1]
-    y_last = _is_innermost(channel, c.store, output) and conv.plan_of(spec) != "winograd"
+    y_last = is_innermost(channel, c.store, output)
     if x_last or y_last:
         spec = replace(spec, x_last=x_last, y_last=y_last)
     packed = {packed_name: _packed_conv_weight(weight, array, spec)}
     rendered = render_conv(replace(spec, parameters=_parameters(parameters, packed)))
-    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
     return TemplateFunction(
-        name, rendered.text, arguments, packed, _outside(rendered.workspace, old),
+        name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old),
         conv_decisions(spec),
     )  # fmt: skip
 
@@ -432,12 +295,6 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
     how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
-
-
-def _is_innermost(variable: Var, store: MultiIndex, output: Buffer) -> bool:
-    """Whether results next to each other along the variable are neighbours in the output."""
-    step = flatten(store, output.shape).coefficient(variable)
-    return step is not None and step.constant == 1
 
 
 def _at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
@@ -466,22 +323,6 @@ def _joinable(c: Contraction, output: Buffer) -> bool:
     )
 
 
-def _pair(value: Any, one_d: bool) -> tuple[int, int]:
-    if one_d:
-        return (1, value[0] if isinstance(value, tuple) else value)
-    return (value[0], value[1]) if isinstance(value, tuple) else (value, value)
-
-
-def _padding(value: Any, one_d: bool) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right)"""
-    if isinstance(value, int):
-        value = (value,) if one_d else (value, value)
-    pairs = [v if isinstance(v, tuple) else (v, v) for v in value]
-    if one_d:
-        pairs.insert(0, (0, 0))
-    return (pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1])
-
-
 # -- attention -------------------------------------------------------------------------------------
 def _claims_attention(node: Node) -> bool:
     """True for attention of floats whose mask, if any, is of bools or of the same dtype."""
@@ -500,10 +341,11 @@ def _render_attention(
     several = len(outer) > 1
     names = {v: f"batch_{i}" if several else "batch" for i, v in enumerate(outer)}
     batch = {v: named(n, v) for v, n in names.items()}
-    emitter = _epilogue(c, output, c.value, c.store, locations, old)
+    emitter = epilogue_of(c, output, c.value, c.store, locations, old)
     axes = ((row, feature), (key, feature), (key, column), (row, key))
     q, k, v, *mask = (
-        _operand(load, c.buffer(load.buffer), *pair, batch) for load, pair in zip(c.operands, axes)
+        strided_operand(load, c.buffer(load.buffer), *pair, batch)
+        for load, pair in zip(c.operands, axes)
     )
     parameters = emitter.parameters([o.buffer for o in c.operands], [])
     attributes = c.anchor.arguments
@@ -525,9 +367,9 @@ def _render_attention(
         comment=_document(group, choice), measured=choice,
     )  # fmt: skip
     rendered = render_attention(spec)
-    arguments = tuple(a for _, a in parameters) + _extra(rendered.extra_parameters)
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
     return TemplateFunction(
-        name, rendered.text, arguments, {}, _outside(rendered.workspace, old),
+        name, rendered.text, arguments, {}, in_callers_names(rendered.workspace, old),
         attention_decisions(spec),
     )  # fmt: skip
 
@@ -578,8 +420,8 @@ def _render_recurrence(
     dims = {n: CPrinter(()).index(Index.of(known[n])) for n in spec.named_sizes}
     arguments = (*arrays.values(), buffer_name(node), *dims.values())
     return TemplateFunction(
-        name, rendered.text, arguments + _extra(rendered.extra_parameters), packed,
-        _outside(rendered.workspace, {n: f"({d})" for n, d in dims.items()}),
+        name, rendered.text, arguments + workspace_arguments(rendered.extra_parameters), packed,
+        in_callers_names(rendered.workspace, {n: f"({d})" for n, d in dims.items()}),
     )  # fmt: skip
 
 
@@ -592,12 +434,18 @@ def _packed_recurrence(weight: Node, array: Array, gates: int) -> PackedWeight:
     return PackedWeight((weight, gates), array.dtype, total, fill)
 
 
-_GEMM = Template(is_matrix_product, _render_gemm, partial(_render_gemm, medium=True))
-_CONV = Template(_claims_conv, _render_conv, partial(_render_conv, medium=True))
+_GEMM = Template(
+    is_matrix_product, _render_gemm, partial(_render_gemm, parts=1), partial(_render_gemm, parts=2)
+)
+_CONV = Template(
+    _claims_conv, _render_conv, partial(_render_conv, parts=1), partial(_render_conv, parts=2)
+)
 TEMPLATES = {
     "matmul": _GEMM, "linear": _GEMM, "conv1d": _CONV, "conv2d": _CONV,
-    "int_linear": Template(_claims_int_linear, _render_int_linear),
-    "int_conv2d": Template(_claims_int_conv, _render_int_conv),
+    "int_linear": Template(integers.claims_int_linear, integers.render_int_linear),
+    "linear_weight_only": Template(integers.claims_weight_only, integers.render_weight_only),
+    "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
+    "int_conv2d": Template(integers.claims_int_conv, integers.render_int_conv),
     "scaled_dot_product_attention": Template(_claims_attention, _render_attention),
     "recurrence": Template(_claims_recurrence, _render_recurrence),
 }  # fmt: skip

@@ -1,0 +1,265 @@
+"""Match groups of integer products to their templates: linear, matmul and convolution of i8 and u8,
+and linear layers with integer weights.
+
+In and out as in :mod:`fxlite.codegen.c.templates`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.c import conv
+from fxlite.codegen.c.conv_int8 import (
+    Int8ConvSpec,
+    pack_conv_int8,
+    packed_conv_int8_size,
+    render_conv_int8,
+)
+from fxlite.codegen.c.gemm import RESERVED, pack_b
+from fxlite.codegen.c.gemm_int8 import Int8Spec, Right, render_int8
+from fxlite.codegen.c.gemm_pack import packed_size
+from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec
+from fxlite.codegen.c.gemm_weight_only import render_weight_only as render_product
+from fxlite.codegen.c.int8_tile import pack_int8, packed_rows
+from fxlite.codegen.c.template_parts import (
+    TemplateFunction,
+    epilogue_of,
+    in_callers_names,
+    is_innermost,
+    padding_of,
+    pair_of,
+    strided_operand,
+    workspace_arguments,
+)
+from fxlite.codegen.c.weight_only_tile import pack_integers, packed_integers_size
+from fxlite.codegen.c.weights import Array, PackedWeight
+from fxlite.codegen.contraction import avoid, matrix_product, named
+from fxlite.codegen.lower import buffer_name, lower_contraction
+from fxlite.codegen.schedule import document
+from fxlite.graph import Node
+from fxlite.ops.layout import TO_FIRST
+from fxlite.passes.group import Group
+
+
+def claims_int_linear(node: Node) -> bool:
+    """True for integer products with a weight that is known when compiling, and something to do."""
+    weight = node.args[1]
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return False
+    return 0 not in (*weight.type.shape, *node.type.shape)
+
+
+def render_int_linear(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    """A product of integers and a weight that is packed when the model is compiled."""
+    c, output, old = avoid(lower_contraction(group), RESERVED)
+    p = matrix_product(c, output)
+    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    x, weight = c.anchor.args[:2]
+    zero_point = c.anchor.arguments.get("x_zero_point", 0)
+    packed_name = f"{buffer_name(weight)}_packed"
+    parameters = _with_packed_integers(emitter.parameters([p.a.buffer], [packed_name]), packed_name)
+
+    def epilogue(total: str, row: str, column: str) -> str:
+        rows = {} if p.m is None else {p.m: named(row, p.m)}
+        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
+
+    columns, depth = weight.type.shape[:2]  # of a 1x1 convolution, too
+    spec = Int8Spec(
+        name=name, parameters=", ".join(text for text, _ in parameters),
+        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
+        m="1" if p.m is None else emitter.text(p.m.extent), n=str(columns), k=str(depth),
+        a=strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index),
+        type=x.type.dtype.name, b=packed_name, epilogue=epilogue, comment=document(group),
+    )  # fmt: skip
+    rendered = render_int8(spec)
+    offset = zero_point + (128 if spec.type == "i8" else 0)
+    packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
+    return TemplateFunction(name, rendered.text, arguments, packed, "0")
+
+
+def claims_int_matmul(node: Node) -> bool:
+    """True for integer products of two matrices (or batches of them), of which one is computed."""
+    return all(isinstance(v, Node) and v.type.rank >= 2 for v in node.args)
+
+
+def render_int_matmul(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    """A product of two activations: the right one is packed in the workspace at each call."""
+    c, output, old = avoid(lower_contraction(group), conv.RESERVED)
+    p = matrix_product(c, output)
+    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    parameters = emitter.parameters([p.a.buffer, p.b.buffer], [])
+    zero_points = [c.anchor.arguments.get(f"{v}_zero_point", 0) for v in "xy"]
+
+    def epilogue(total: str, row: str, column: str) -> str:
+        rows = {} if p.m is None else {p.m: named(row, p.m)}
+        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
+
+    x, y = (c.buffer(load.buffer) for load in (p.a, p.b))
+    spec = Int8Spec(
+        name=name, parameters=", ".join(text for text, _ in parameters),
+        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
+        m="1" if p.m is None else emitter.text(p.m.extent), n=emitter.text(p.n.extent),
+        k=emitter.text(p.k.extent), a=strided_operand(p.a, x, p.m, p.k, p.batch_index),
+        type=x.dtype.name,
+        b=Right(strided_operand(p.b, y, p.k, p.n, p.batch_index), y.dtype.name, zero_points[1],
+                zero_points[0]),
+        epilogue=epilogue, comment=document(group),
+    )  # fmt: skip
+    rendered = render_int8(spec)
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
+    return TemplateFunction(
+        name, rendered.text, arguments, {}, in_callers_names(rendered.workspace, old)
+    )
+
+
+def _with_packed_integers(
+    parameters: Sequence[tuple[str, str]], packed_name: str
+) -> list[tuple[str, str]]:
+    """Parameters and arguments, the packed weight as quads."""
+    quads = f"const int32_t *restrict {packed_name}"
+    return [(quads if name == packed_name else text, name) for text, name in parameters]
+
+
+def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
+    columns, depth = array.shape[:2]
+    size = packed_size(packed_rows(depth), columns, 4)
+
+    def fill(packed: Array) -> None:
+        pack_int8(np.asarray(array).reshape(columns, depth), offset, packed)
+
+    return PackedWeight((weight, "int8", offset), np.dtype(np.int32), size, fill)
+
+
+# -- integer weights alone -------------------------------------------------------------------------
+def claims_weight_only(node: Node) -> bool:
+    """True for constant weights and scales, and groups of whole words of 32 bits."""
+    constants = node.args[1:3]
+    if any(not isinstance(v, Node) or v.op != "get_attr" for v in constants):
+        return False
+    if 0 in (*constants[0].type.shape, *node.type.shape):
+        return False
+    group_size = node.arguments.get("group_size") or node.args[0].type.shape[-1]
+    return bool(group_size % (32 // node.arguments.get("bits", 8)) == 0)
+
+
+def render_weight_only(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    """A product of floats and a weight of 8 or 4 bits, which is unpacked in registers."""
+    c, output, old = avoid(lower_contraction(group), conv.RESERVED)
+    p = matrix_product(c, output)
+    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    x, weight, scale = c.anchor.args[:3]
+    bits = c.anchor.arguments.get("bits", 8)
+    columns, depth = weight.type.shape[0], x.type.shape[-1]
+    group_size = c.anchor.arguments.get("group_size") or depth
+    weight_name, scale_name = (f"{buffer_name(v)}_packed" for v in (weight, scale))
+    parameters = _with_packed_integers(
+        emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name
+    )
+
+    def epilogue(total: str, row: str, column: str) -> str:
+        rows = {} if p.m is None else {p.m: named(row, p.m)}
+        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
+
+    spec = WeightOnlySpec(
+        name=name, parameters=", ".join(text for text, _ in parameters),
+        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
+        m="1" if p.m is None else emitter.text(p.m.extent), n=columns, k=depth,
+        a=strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index), bits=bits,
+        group_size=group_size, weight=weight_name, scale=scale_name, epilogue=epilogue,
+        comment=document(group),
+    )  # fmt: skip
+    integers, scales = (np.ascontiguousarray(weights[v]) for v in (weight, scale))
+
+    def fill_integers(packed: Array) -> None:
+        pack_integers(integers, bits, packed.view(np.uint8))
+
+    def fill_scales(packed: Array) -> None:
+        pack_b(scales.reshape(columns, -1).T, packed)
+
+    packed = {
+        weight_name: PackedWeight(
+            (weight, "integers", bits), np.dtype(np.int32),
+            packed_integers_size(columns, depth, bits) // 4,
+            fill_integers,
+        ),
+        scale_name: PackedWeight(
+            (scale, "scales"), np.dtype(np.float32), packed_size(depth // group_size, columns, 4),
+            fill_scales,
+        ),
+    }  # fmt: skip
+    rendered = render_product(spec)
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
+    return TemplateFunction(name, rendered.text, arguments, packed, "0")
+
+
+# -- convolutions of integers ----------------------------------------------------------------------
+def claims_int_conv(node: Node) -> bool:
+    """True for convolutions of integers with a weight that is known when compiling."""
+    weight = node.args[1]
+    if not isinstance(weight, Node) or weight.op != "get_attr":
+        return False
+    products: int = math.prod(weight.type.shape[1:])  # of one, there is no sum
+    return products > 1 and 0 not in weight.type.shape
+
+
+def render_int_conv(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    """A convolution of integers in either layout, its weight packed when the model is compiled."""
+    c = lower_contraction(group)
+    x, weight = c.anchor.args[:2]
+    array = np.asarray(weights[weight])
+    attributes = c.anchor.arguments
+    x_last = attributes.get("layout") == "NHWC"
+    stride, dilation = (pair_of(attributes.get(n, 1), False) for n in ("stride", "dilation"))
+    padding = padding_of(attributes.get("padding", 0), False)
+    groups = attributes.get("groups", 1)
+    if x_last and (*array.shape[2:], *stride, *padding, groups) == (1, 1, 1, 1, 0, 0, 0, 0, 1):
+        return render_int_linear(group, name, weights, locations)  # rows are pixels
+    c, output, old = avoid(c, conv.RESERVED)
+    emitter = epilogue_of(c, output, c.value, c.store, locations, old)
+    data = c.a.buffer
+    shape = [emitter.text(extent) for extent in c.buffer(data).shape]
+    if x_last:
+        shape = [shape[axis] for axis in TO_FIRST]
+    packed_name = f"{buffer_name(weight)}_packed"
+    parameters = _with_packed_integers(emitter.parameters([data], [packed_name]), packed_name)
+
+    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
+        names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
+        return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
+
+    spec = Int8ConvSpec(
+        name=name, ctype="int32_t", parameters=", ".join(text for text, _ in parameters),
+        n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
+        s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
+        padding=padding, dilation=dilation, groups=groups, comment=document(group), x_last=x_last,
+        y_last=is_innermost(c.coordinates[3 if x_last else 1], c.store, output),
+        type=x.type.dtype.name, zero_point=attributes.get("x_zero_point", 0),
+    )  # fmt: skip
+
+    def fill(packed: Array) -> None:
+        pack_conv_int8(array, spec, packed)
+
+    how = ("int8", spec.offset, spec.groups, spec.runs)
+    packed = PackedWeight((weight, *how), np.dtype(np.int32), packed_conv_int8_size(spec), fill)
+    rendered = render_conv_int8(spec)
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
+    return TemplateFunction(
+        name,
+        rendered.text,
+        arguments,
+        {packed_name: packed},
+        in_callers_names(rendered.workspace, old),
+    )

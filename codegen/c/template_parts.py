@@ -1,0 +1,87 @@
+"""What the templates of C have in common: the function they render, and the text of its slots.
+
+In: a contraction (:mod:`fxlite.codegen.contraction`). Out: operands, epilogues and arguments in C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.codegen.c.decisions import Decision
+from fxlite.codegen.c.gemm import RESERVED, Operand
+from fxlite.codegen.c.weights import Packed
+from fxlite.codegen.contraction import Epilogue, strides
+from fxlite.codegen.kernel_ir import Buffer
+from fxlite.codegen.lower import Contraction
+from fxlite.codegen.printer import CPrinter
+from fxlite.expr import Expr, Load, MultiIndex
+from fxlite.index import Index, Var, flatten
+
+
+@dataclass(frozen=True)
+class TemplateFunction:
+    """A rendered template. ``arguments`` are the C expressions its parameters take, in order;
+    ``packed`` holds the packed weights by name; ``scratch`` is a number of bytes in C;
+    ``decisions`` are those that were made about it."""
+
+    name: str
+    text: str
+    arguments: tuple[str, ...]
+    packed: Packed
+    scratch: str
+    decisions: tuple[Decision, ...] = ()
+
+
+def workspace_arguments(names: Sequence[str]) -> tuple[str, ...]:
+    """What a call passes for the parameters that rendering appended."""
+    return tuple("scratch" if n == "workspace" else n for n in names)
+
+
+def in_callers_names(text: str, old: Mapping[str, str]) -> str:
+    """An expression of the template's parameters in the caller's names."""
+    return re.sub(r"\w+", lambda found: old.get(found[0], found[0]), text)
+
+
+def epilogue_of(
+    c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str],
+    old: Mapping[str, str],
+) -> Epilogue:  # fmt: skip
+    """What prints what a group does with each element of its anchor, in the template's names."""
+    printer = CPrinter((*c.buffers, output), locations)
+    return Epilogue(c, output, value, store, RESERVED, printer, old)
+
+
+def strided_operand(
+    load: Load, buffer: Buffer, row: Var | None, column: Var | None, batch: dict[Var, Index]
+) -> Operand:
+    """Strides of a load along two variables; the rest of its address is the offset."""
+    printer = CPrinter([buffer])
+    return Operand(
+        load.buffer, *(printer.index(i) for i in strides(load, buffer, row, column, batch))
+    )
+
+
+def is_innermost(variable: Var, store: MultiIndex, output: Buffer) -> bool:
+    """Whether results next to each other along the variable are neighbours in the output."""
+    step = flatten(store, output.shape).coefficient(variable)
+    return step is not None and step.constant == 1
+
+
+def pair_of(value: Any, one_d: bool) -> tuple[int, int]:
+    """An attribute such as a stride for both axes of an image; 1 for the first of a signal's."""
+    if one_d:
+        return (1, value[0] if isinstance(value, tuple) else value)
+    return (value[0], value[1]) if isinstance(value, tuple) else (value, value)
+
+
+def padding_of(value: Any, one_d: bool) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right)"""
+    if isinstance(value, int):
+        value = (value,) if one_d else (value, value)
+    pairs = [v if isinstance(v, tuple) else (v, v) for v in value]
+    if one_d:
+        pairs.insert(0, (0, 0))
+    return (pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1])

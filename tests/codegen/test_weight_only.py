@@ -1,0 +1,115 @@
+"""Linear layers with integer weights in C, against float64, on several instruction sets."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import ops
+from fxlite.codegen.c.gemm import PREAMBLE, Operand, pack_b
+from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec, render_weight_only
+from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE, pack_integers
+from tests.codegen.test_gemm_int8 import int8_flags
+from tests.codegen.test_gemm_template import HEAD, compile_c
+
+Array = np.ndarray[Any, Any]
+
+PARAMETERS = "const float *a, const int32_t *weight, const float *scale, float *restrict y"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One product of m rows, n columns and k features."""
+
+    bits: int
+    m: int
+    n: int
+    k: int
+    group_size: int
+
+    @property
+    def name(self) -> str:
+        return f"int{self.bits}_{self.m}_{self.n}_{self.k}_{self.group_size}"
+
+    def spec(self) -> WeightOnlySpec:
+        return WeightOnlySpec(
+            name=f"product_{self.name}", parameters=PARAMETERS, batch=(), m=str(self.m), n=self.n,
+            k=self.k, a=Operand("a", "0", str(self.k), "1"), bits=self.bits,
+            group_size=self.group_size, weight="weight", scale="scale", comment="",
+            epilogue=lambda total, row, column: f"y[{row} * {self.n} + {column}] = {total};",
+        )  # fmt: skip
+
+    def arrays(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Activations, integers [n, k] and their scales."""
+        half = 1 << (self.bits - 1)
+        integers = rng.integers(-half, half, (self.n, self.k)).astype(np.int8)
+        scale = rng.uniform(0.01, 0.1, (self.n, self.k // self.group_size)).astype(np.float32)
+        return rng.normal(size=(self.m, self.k)).astype(np.float32), integers, scale
+
+
+CASES = [
+    Case(bits, m, n, k, group_size)
+    for bits in (8, 4)
+    for m, n, k, group_size in [
+        (1, 1, 8, 8), (1, 33, 96, 32), (2, 31, 64, 64), (3, 64, 40, 8), (4, 5, 128, 128),
+        (7, 70, 24, 24), (12, 16, 64, 32), (130, 40, 48, 16), (1, 640, 1024, 128),
+    ]
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["native", "AVX2", "SSE2"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
+    parts = [HEAD, PREAMBLE, WEIGHT_ONLY_PREAMBLE]
+    for case in CASES:
+        rendered = render_weight_only(case.spec())
+        extra = "".join(f", {name}" for name in rendered.extra_parameters)
+        parts.append(
+            f"{rendered.text}\n"
+            f"void run_{case.name}(const void *a, const void *b, const void *scale, void *y,\n"
+            f"    int n_threads)\n"
+            f"{{\n    (void)n_threads;\n    product_{case.name}(a, b, scale, y{extra});\n}}\n"
+        )
+    target = tmp_path_factory.mktemp("weight_only") / "weight_only.so"
+    flags = ("-shared", "-fPIC", "-fwrapv", *int8_flags(request.param))
+    return ctypes.CDLL(str(compile_c("\n".join(parts), target, *flags)))
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_products_agree_with_float64(library: ctypes.CDLL, n_threads: int) -> None:
+    for case in CASES:
+        x, integers, scale = case.arrays(np.random.default_rng(1))
+        wide = integers * np.repeat(scale.astype(np.float64), case.group_size, axis=1)
+        expected = x.astype(np.float64) @ wide.T
+        bound = np.abs(x).astype(np.float64) @ np.abs(wide).T
+        stored = integers if case.bits == 8 else ops.pack_int4(integers)
+        y = np.full(expected.size + 8, 7777, np.float32)
+        arrays = (x, pack_integers(np.asarray(stored), case.bits), pack_b(scale.T), y)
+        library[f"run_{case.name}"](*(ctypes.c_void_p(a.ctypes.data) for a in arrays), n_threads)
+        assert (y[expected.size :] == 7777).all(), case.name
+        error = np.abs(y[: expected.size].reshape(expected.shape) - expected)
+        assert (error <= bound * case.k * 2.0**-24).all(), case.name
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_layer_is_one_kernel_that_reads_integers(bits: int) -> None:
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-8, 8, (40, 64)).astype(np.int8)
+    weight = integers if bits == 8 else np.asarray(ops.pack_int4(integers))
+    scale = rng.uniform(0.01, 0.1, (40, 2)).astype(np.float32)
+    bias = rng.normal(size=40).astype(np.float32)
+
+    def program(x: Any) -> Any:
+        made = ops.linear_weight_only(x, weight, scale, bias, bits=bits, group_size=32)
+        return np.maximum(made, 0)
+
+    function = fx.compile(fx.symbolic_trace(program, "f32[B,T,64]"), backend="c")
+    assert [kernel.anchor.name for kernel in function.kernels] == ["linear_weight_only"]
+    assert function.program.weights.nbytes < 64 * 64 * bits // 8 + 1024
+    for shape in ((2, 3, 64), (1, 1, 64), (0, 3, 64)):
+        x = rng.normal(size=shape).astype(np.float32)
+        np.testing.assert_allclose(function(x), program(x), rtol=1e-5, atol=1e-5)
