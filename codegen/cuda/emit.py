@@ -16,10 +16,9 @@ import numpy as np
 
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
-from fxlite.codegen.contraction import is_matrix_product
 from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
 from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
-from fxlite.codegen.cuda.templates import render
+from fxlite.codegen.cuda.templates import claims, render
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.program import Program, plan
 from fxlite.codegen.runtime.abi import Entry
@@ -84,7 +83,7 @@ def integer(text: str, dims: Mapping[str, int]) -> int:
 def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     """CUDA C of a module. Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    program = plan(module, is_matrix_product)
+    program = plan(module, claims)
     locations: list[str] = []
     texts: list[str] = []
     launches: list[Launch] = []

@@ -12,36 +12,31 @@ adjacent in memory. Sums run over ascending k, so a result does not depend on th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fxlite.codegen.cuda.printer import kernel_head, line_comment
-from fxlite.codegen.text import wrap
-
-__all__ = [
-    "RESERVED",
-    "CudaGemmSpec",
-    "Operand",
-    "RenderedKernel",
-    "render_gemm",
-    "render_gemm_naive",
-]
-
-TILE = 64  # rows and columns of C per block
-SLICE = 16  # elements along k per turn
-MICRO = 4  # rows and columns of C per thread
-THREADS = (TILE // MICRO) ** 2
-PITCH = TILE + 4  # of a row of a tile; the padding spreads the stores over the memory banks
-MAX_GRID_Z = 65535
-
-RESERVED = frozenset(
-    re.findall(
-        r"\w+",
-        "a_tile b_tile a_part b_part batch block_col block_row col e i j k k_begin row sum sums "
-        "thread thread_col thread_row tile_k",
-    )
+from fxlite.codegen.cuda.gemm_text import (
+    MICRO,
+    NAMES,
+    PITCH,
+    THREADS,
+    TILE,
+    ProductSpec,
+    RenderedKernel,
+    atom,
+    batch_blocks,
+    check_names,
+    finish,
+    in_tiles,
+    kernel_text,
+    over_batch,
+    tiles,
+    times,
 )
+
+SLICE = 16  # elements along k per turn
+
+RESERVED = NAMES | {"inside", "lane", "quad", "scale_of_quad"}
 """Names that a spec's parameters and batch variables must leave to the kernel."""
 
 
@@ -60,58 +55,31 @@ class Operand:
 
     def at(self, row: str, column: str) -> str:
         """C expression of the element."""
-        terms = [self.offset, _times(row, self.row_stride), _times(column, self.col_stride)]
+        terms = [self.offset, times(row, self.row_stride), times(column, self.col_stride)]
         index = " + ".join(term for term in terms if term != "0") or "0"
-        return f"{_atom(self.pointer)}[{index}]"
+        return f"{atom(self.pointer)}[{index}]"
 
 
-@dataclass(frozen=True)
-class CudaGemmSpec:
+@dataclass(frozen=True, kw_only=True)
+class CudaGemmSpec(ProductSpec):
     """One product.
 
     Args:
-        name: of the kernel.
         ctype: ``"float"`` or ``"double"``, in which the products are summed.
-        parameters: the kernel's parameter list, C text.
-        batch: (variable, extent) of the products, outermost first; a single one may be ``batch``.
-        m, n, k: C expressions, which must also read as Python (names, ``+ - *``); each may be 0.
         a, b: A is [m, k], B is [k, n].
-        epilogue: (sum, row, column) -> C statements that consume one element; they use the
-            batch variables too.
         prologue_a: (row, k) -> C expression of A's element in place of a load of `a`, whose
             strides still say in which direction neighbours are adjacent.
         prologue_b: (k, column) -> the same for B.
-        comment: what is computed, shapes, origin.
+        fill_b: lines that fill ``b_tile`` from ``k_begin`` on, where several of B's elements are
+            loaded at once; 0 beyond the matrix.
     """
 
-    name: str
     ctype: str
-    parameters: str
-    batch: tuple[tuple[str, str], ...]
-    m: str
-    n: str
-    k: str
     a: Operand
     b: Operand
-    epilogue: Callable[[str, str, str], str]
-    comment: str = ""
     prologue_a: Callable[[str, str], str] | None = None
     prologue_b: Callable[[str, str], str] | None = None
-
-
-@dataclass(frozen=True)
-class RenderedKernel:
-    """A kernel's text and its launch.
-
-    `grid` holds integer expressions of the spec's sizes that read the same in Python and in C++
-    (``min`` being in scope); a zero among them means that there is nothing to compute. `shmem` is
-    in bytes of dynamic shared memory.
-    """
-
-    text: str
-    grid: tuple[str, str, str]
-    block: tuple[int, int, int]
-    shmem: int
+    fill_b: tuple[str, ...] = ()
 
 
 def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
@@ -122,14 +90,15 @@ def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
     """
     _check(spec)
     t = spec.ctype
-    m, n, k = _atom(spec.m), _atom(spec.n), _atom(spec.k)
+    m, n, k = atom(spec.m), atom(spec.n), atom(spec.k)
     a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
     b = spec.prologue_b("k", "col") if spec.prologue_b else spec.b.at("k", "col")
+    fill_b = _load("b_tile", "col", n, k, b, along_k=spec.b.col_stride != "1")
     product = [
         f"{t} sums[{MICRO}][{MICRO}] = {{}};",
         f"for (int64_t k_begin = 0; k_begin < {k}; k_begin += {SLICE}) {{",
         *_load("a_tile", "row", m, k, a, along_k=spec.a.row_stride != "1"),
-        *_load("b_tile", "col", n, k, b, along_k=spec.b.col_stride != "1"),
+        *(spec.fill_b or fill_b),
         "    __syncthreads();",
         "#pragma unroll",
         f"    for (int tile_k = 0; tile_k < {SLICE}; ++tile_k) {{",
@@ -146,29 +115,13 @@ def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
         "    }",
         "    __syncthreads();  // the tiles are overwritten next",
         "}",
-        "#pragma unroll",
-        f"for (int i = 0; i < {MICRO}; ++i) {{",
-        "#pragma unroll",
-        f"    for (int j = 0; j < {MICRO}; ++j) {{",
-        "        const int64_t row = block_row + thread_row + i;",
-        "        const int64_t col = block_col + thread_col + j;",
-        f"        if (row >= {m} || col >= {n}) continue;",
-        *_indented(spec.epilogue("sums[i][j]", "row", "col"), 2),
-        "    }",
-        "}",
+        *finish(spec, [], "sums[i][j]"),
     ]
-    body = [
+    shared = [
         f"__shared__ __align__(16) {t} a_tile[{SLICE}][{PITCH}];  // [k][row]",
         f"__shared__ __align__(16) {t} b_tile[{SLICE}][{PITCH}];  // [k][column]",
-        "const int thread = threadIdx.x;",
-        f"const int thread_row = thread / {TILE // MICRO} * {MICRO};",
-        f"const int thread_col = thread % {TILE // MICRO} * {MICRO};",
-        f"const int64_t block_row = (int64_t)blockIdx.x * {TILE};",
-        f"const int64_t block_col = (int64_t)blockIdx.y * {TILE};",
-        *_over_batch(spec, product),
     ]
-    grid = (_tiles(spec.m, TILE), _tiles(spec.n, TILE), _batch_blocks(spec))
-    return RenderedKernel(_kernel(spec, THREADS, body), grid, (THREADS, 1, 1), 0)
+    return in_tiles(spec, shared, product)
 
 
 def render_gemm_naive(spec: CudaGemmSpec) -> RenderedKernel:
@@ -183,29 +136,25 @@ def render_gemm_naive(spec: CudaGemmSpec) -> RenderedKernel:
     body = [
         "const int64_t row = (int64_t)blockIdx.x * 16 + threadIdx.y;",
         "const int64_t col = (int64_t)blockIdx.y * 16 + threadIdx.x;",
-        f"if (row >= {_atom(spec.m)} || col >= {_atom(spec.n)}) return;",
-        *_over_batch(
+        f"if (row >= {atom(spec.m)} || col >= {atom(spec.n)}) return;",
+        *over_batch(
             spec,
             [
                 f"{spec.ctype} sum = 0;",
-                f"for (int64_t k = 0; k < {_atom(spec.k)}; ++k)",
+                f"for (int64_t k = 0; k < {atom(spec.k)}; ++k)",
                 f"    sum += {a} * {b};",
                 *spec.epilogue("sum", "row", "col").splitlines(),
             ],
         ),
     ]
-    grid = (_tiles(spec.m, 16), _tiles(spec.n, 16), _batch_blocks(spec))
-    return RenderedKernel(_kernel(spec, 256, body), grid, (16, 16, 1), 0)
+    grid = (tiles(spec.m, 16), tiles(spec.n, 16), batch_blocks(spec))
+    return RenderedKernel(kernel_text(spec, 256, body), grid, (16, 16, 1), 0)
 
 
 def _check(spec: CudaGemmSpec) -> None:
     if spec.ctype not in ("float", "double"):
         raise ValueError(f"{spec.name}: ctype {spec.ctype!r} is neither 'float' nor 'double'")
-    parameters = re.findall(r"(\w+)\s*(?:,|$)", spec.parameters)
-    variables = [variable for variable, _ in spec.batch]
-    for name in (*parameters, *([] if variables == ["batch"] else variables)):
-        if name in RESERVED:
-            raise ValueError(f"{spec.name}: the name {name!r} is used inside the kernel; rename it")
+    check_names(spec, RESERVED)
 
 
 def _load(tile: str, line: str, extent: str, k: str, element: str, along_k: bool) -> list[str]:
@@ -222,64 +171,3 @@ def _load(tile: str, line: str, extent: str, k: str, element: str, along_k: bool
         f"        {tile}[j][i] = {line} < {extent} && k < {k} ? {element} : 0;",
         "    }",
     ]
-
-
-def _over_batch(spec: CudaGemmSpec, product: list[str]) -> list[str]:
-    """`product` in a loop over this block's share of the batch, if there is a batch."""
-    if not spec.batch:
-        return product
-    lines = [f"for (int64_t batch = blockIdx.z; batch < {_extent(spec)}; batch += gridDim.z) {{"]
-    inner = ""  # the number of products below one step of the variable
-    positions = []
-    for position, (variable, extent) in reversed(list(enumerate(spec.batch))):
-        index = f"batch / {inner}" if " " not in inner else f"batch / ({inner})"
-        index = index if inner else "batch"
-        positions.append((variable, index if position == 0 else f"{index} % {_atom(extent)}"))
-        inner = f"{_atom(extent)} * {inner}" if inner else _atom(extent)
-    lines += [
-        f"    const int64_t {variable} = {index};"
-        for variable, index in positions[::-1]
-        if variable != index
-    ]
-    return [*lines, *_indented("\n".join(product), 1), "}"]
-
-
-def _extent(spec: CudaGemmSpec) -> str:
-    return " * ".join(_atom(extent) for _, extent in spec.batch)
-
-
-def _batch_blocks(spec: CudaGemmSpec) -> str:
-    extent = _extent(spec)
-    if not spec.batch or extent.isdecimal():
-        return str(min(int(extent or 1), MAX_GRID_Z))
-    return f"min({extent}, {MAX_GRID_Z})"
-
-
-def _tiles(expression: str, size: int) -> str:
-    """`expression` divided by a power of two, rounded up, in Python and C alike."""
-    if expression.isdecimal():
-        return str(-(-int(expression) // size))
-    return f"({expression} + {size - 1}) >> {size.bit_length() - 1}"
-
-
-def _kernel(spec: CudaGemmSpec, threads: int, body: list[str]) -> str:
-    head = kernel_head(spec.name, re.split(r"\s*,\s*", spec.parameters.strip()), threads)
-    lines = [part for text in _indented("\n".join(body), 1) for part in wrap(text)]
-    return "\n".join([line_comment(spec.comment), *head, *lines, "}"]) + "\n"
-
-
-def _indented(text: str, levels: int) -> list[str]:
-    """The lines of `text`, each moved right; directives stay at the margin."""
-    prefix = "    " * levels
-    return [line if not line or line[0] == "#" else prefix + line for line in text.splitlines()]
-
-
-def _atom(expression: str) -> str:
-    """The expression, in parentheses unless it is a name or a number."""
-    return expression if re.fullmatch(r"\w+", expression) else f"({expression})"
-
-
-def _times(variable: str, stride: str) -> str:
-    if stride == "0":
-        return "0"
-    return variable if stride == "1" else f"{variable} * {_atom(stride)}"

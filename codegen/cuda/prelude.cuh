@@ -71,6 +71,16 @@ __device__ inline int fx_block_threads() { return (int)(blockDim.x * blockDim.y 
 __device__ inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 __device__ inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
 
+// ---- Four bytes at once -------------------------------------------------------------------------
+
+// The four bytes from an address that is divisible by 4 on, the first in the lowest bits.
+#if defined(FX_CUDA_SHIM)
+typedef int __attribute__((may_alias)) fx_quad_in_memory;
+#else
+typedef int fx_quad_in_memory;
+#endif
+__device__ inline int fx_quad(const void *bytes) { return *(const fx_quad_in_memory *)bytes; }
+
 // ---- Larger and smaller -------------------------------------------------------------------------
 
 // The type of `true ? a : b`: bool, integers and floats of any width mix as in C.

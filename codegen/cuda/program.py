@@ -112,8 +112,8 @@ def readme(program: CudaProgram) -> str:
         users.setdefault(number, []).append(f"`{buffer_name(node)}`")
     how = (
         "Made by fxlite. Compile with `nvcc -arch=sm_90 -cubin` (any architecture from sm_75), or "
-        "with NVRTC.\nAll arrays are dense and row-major. Weights lie one after another in "
-        f"`{program.name}_weights.bin`."
+        "with NVRTC.\nAll arrays are dense and row-major and begin at multiples of 16 "
+        f"bytes. Weights lie one after another in `{program.name}_weights.bin`."
     )
     lines = [f"# {program.name}", "", f"`{program.entry}`", "", how, "", "## Memory", ""]
     lines += [f"- input `{buffer_name(n)}`: {n.type}" for n in plan.inputs]

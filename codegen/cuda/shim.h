@@ -758,9 +758,10 @@ static inline int __popc(unsigned a) { return __builtin_popcount(a); }
 static inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
 static inline int __clz(int a) { return a ? __builtin_clz((unsigned)a) : 32; }
 static inline int __ffs(int a) { return __builtin_ffs(a); }
-static inline int __dp4a(int a, int b, int sum) {  // sum + four products of signed bytes
-    for (int i = 0; i < 32; i += 8) sum += (int8_t)(a >> i) * (int8_t)(b >> i);
-    return sum;
+static inline int __dp4a(int a, int b, int sum) {  // sum + four products of signed bytes, mod 2^32
+    int products = 0;
+    for (int i = 0; i < 32; i += 8) products += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return (int)((unsigned)sum + (unsigned)products);
 }
 template <typename A, typename B> auto max(A a, B b) -> decltype(true ? A() : B()) {
     return a > b ? a : b;

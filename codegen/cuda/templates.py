@@ -1,8 +1,8 @@
-"""Match contraction groups to CUDA's matrix-product template.
+"""Match contraction groups to CUDA's templates.
 
-In: a group anchored at a matmul or linear. Out: its kernel, with operand addresses and epilogue
-printed from the group's expressions, and its launch. Weights stay as they are: the kernel reads any
-strides.
+In: a group anchored at an op that a template :func:`claims`. Out: its kernel, with operand
+addresses and epilogue printed from the group's expressions, and its launch. Weights stay as they
+are: the kernels read any strides.
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fxlite.codegen.contraction import Epilogue, avoid, matrix_product, named, strides
-from fxlite.codegen.cuda.gemm import (
-    RESERVED,
-    TILE,
-    CudaGemmSpec,
-    Operand,
-    RenderedKernel,
-    render_gemm,
+from fxlite.codegen.contraction import (
+    Epilogue,
+    avoid,
+    is_matrix_product,
+    matrix_product,
+    named,
+    strides,
 )
+from fxlite.codegen.cuda.gemm import RESERVED, CudaGemmSpec, Operand, render_gemm
+from fxlite.codegen.cuda.gemm_text import TILE, RenderedKernel
+from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.printer import CudaPrinter
+from fxlite.codegen.cuda.weight_only import IntegerWeight
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import lower_contraction
+from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
 from fxlite.codegen.printer import compute_type
 from fxlite.codegen.schedule import document
 from fxlite.expr import Load
+from fxlite.graph import Node
 from fxlite.index import Index, Var
 from fxlite.passes.group import Group
 
@@ -39,8 +43,22 @@ class CudaTemplate:
     old_names: Mapping[str, str]
 
 
+def claims(node: Node) -> bool:
+    """True for nodes that a template computes."""
+    is_product = is_matrix_product(node) or node.target.name == "linear_weight_only"
+    return is_product or is_integer_product(node)
+
+
 def render(group: Group, name: str, locations: list[str]) -> CudaTemplate:
-    """The group's kernel. Raises CodegenError where the group is no strided matrix product."""
+    """The group's kernel. Raises CodegenError where the group fits no template after all."""
+    assert group.anchor is not None
+    if is_integer_product(group.anchor):
+        rendered, parameters, old = render_integer_product(group, name, locations)
+        return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)
+    return _render_gemm(group, name, locations)
+
+
+def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
     c, output, old = avoid(lower_contraction(group), RESERVED)
     p = matrix_product(c, output)
     m, n, k, batch = p.m, p.n, p.k, p.batch_index
@@ -57,21 +75,39 @@ def render(group: Group, name: str, locations: list[str]) -> CudaTemplate:
             env[m] = named(row, m)
         return epilogue.print(total, env)
 
-    a, b = operand(p.a, m, k), operand(p.b, k, n)
-    parameters = epilogue.parameters([p.a.buffer], [p.b.buffer])
+    columns, depth = printer.index(n.extent), printer.index(k.extent)
+    weight = _integer_weight(c, old, columns, depth)
+    if weight is None:
+        b, right = operand(p.b, k, n), [p.b.buffer]
+    else:
+        b, right = Operand(weight.weight, "0", "1", weight.k), [weight.weight, weight.scale]
+    parameters = epilogue.parameters([p.a.buffer], right)
     rendered = render_gemm(
         CudaGemmSpec(
             name=name,
-            ctype=compute_type(output.dtype),
+            ctype=compute_type(c.anchor.type.dtype),
             parameters=", ".join(text for text, _ in parameters),
             batch=tuple((p.batch_names[v], printer.index(v.extent)) for v in p.batch),
             m=printer.index(Index.of(1) if m is None else m.extent),
-            n=printer.index(n.extent),
-            k=printer.index(k.extent),
-            a=a,
+            n=columns,
+            k=depth,
+            a=operand(p.a, m, k),
             b=b,
+            prologue_b=weight.element if weight else None,
+            fill_b=weight.fill() if weight else (),
             epilogue=finish,
             comment=f"{document(group)}\nOne block for each tile of {TILE} x {TILE} elements.",
         )
     )
     return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)
+
+
+def _integer_weight(c: Contraction, old: Mapping[str, str], n: str, k: str) -> IntegerWeight | None:
+    """The weights of a linear_weight_only, which are integers and scales; None for other ops."""
+    if c.anchor.target.name != "linear_weight_only":
+        return None
+    names = {old.get(b.name, b.name): b.name for b in c.buffers}
+    weight, scale = (names[buffer_name(node)] for node in c.anchor.args[1:3])
+    attributes = c.anchor.arguments
+    group_size = attributes.get("group_size") or 0
+    return IntegerWeight(weight, scale, n, k, attributes.get("bits", 8), group_size)

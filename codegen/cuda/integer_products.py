@@ -1,0 +1,218 @@
+"""Match integer products and convolutions to CUDA's template for them.
+
+In: a group anchored at an int_linear, int_matmul or int_conv2d. Out: its kernel. A convolution is a
+product, too, whose rows are output pixels, whose columns are output channels and whose k runs over
+a window; its image is read in place, so nothing is copied before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fxlite import expr
+from fxlite.codegen.contraction import Epilogue, avoid, matrix_product, named
+from fxlite.codegen.cuda.gemm_int8 import (
+    QUAD,
+    RESERVED,
+    CudaInt8Spec,
+    Int8Operand,
+    render_int8,
+)
+from fxlite.codegen.cuda.gemm_text import TILE, RenderedKernel
+from fxlite.codegen.cuda.printer import CudaPrinter
+from fxlite.codegen.kernel_ir import Buffer
+from fxlite.codegen.lower import Contraction, address, lower_contraction
+from fxlite.codegen.schedule import document
+from fxlite.expr import Expr, Load, MultiIndex
+from fxlite.graph import Node
+from fxlite.index import DimVar, Index, Var, flatten, product, unflatten
+from fxlite.passes.group import Group
+
+LEAST_GROUP = 16
+"""Output channels of a group from which a tile of 64 columns is worth it; depthwise convolutions
+are loops."""
+
+
+def is_integer_product(node: Node) -> bool:
+    """True for what the template computes."""
+    name = node.target.name
+    if name == "int_conv2d":
+        groups = node.arguments.get("groups", 1)
+        return bool(groups == 1 or node.args[1].type.shape[0] >= groups * LEAST_GROUP)
+    if name == "int_matmul":
+        return all(operand.type.rank >= 2 for operand in node.args[:2])
+    return bool(name == "int_linear")
+
+
+def render_integer_product(
+    group: Group, name: str, locations: list[str]
+) -> tuple[RenderedKernel, list[tuple[str, str]], Mapping[str, str]]:
+    """The kernel, its (parameter, argument) pairs, and the old names of renamed dims. Raises
+    CodegenError where the group is no such product."""
+    c, output, old = avoid(lower_contraction(group), RESERVED)
+    p = _convolution(c, output) if c.anchor.target.name == "int_conv2d" else _product(c, output)
+    printer = CudaPrinter((*p.c.buffers, p.output), locations)
+    epilogue = Epilogue(p.c, p.output, p.value, p.store, RESERVED, printer, old)
+    # sizes that have names are expressions of the dims that the original knows
+    parameters = Epilogue(c, output, c.value, c.store, RESERVED, printer, old).parameters(
+        [p.a.buffer], [p.b.buffer]
+    )
+
+    def text(index: Index) -> str:
+        return printer.index(index.substitute(p.place))
+
+    def operand(load: Load, inner: Var | None, zero_point: int) -> Int8Operand:
+        here = expr.substitute_index(replace(load, guard=None), p.place)
+        guard = load.guard and printer.value(expr.substitute_index(load.guard, p.place))
+        buffer = p.c.buffer(load.buffer)
+        along_k = inner is not None and _step(address(load, buffer), inner) == 1
+        return Int8Operand(
+            printer.value(here), load.dtype.name, zero_point, f"({guard})" if guard else "",
+            along_k, in_quads=along_k and inner is not None and _in_quads(load, buffer, inner),
+        )  # fmt: skip
+
+    zero_points = c.anchor.arguments
+    spec = CudaInt8Spec(
+        name=name,
+        parameters=", ".join(parameter for parameter, _ in parameters),
+        batch=tuple((variable, text(extent)) for variable, extent in p.batch),
+        m=text(p.m),
+        n=text(p.n),
+        k=text(p.k),
+        a=operand(p.a, p.a_inner, zero_points.get("x_zero_point", 0)),
+        b=operand(p.b, p.b_inner, zero_points.get("y_zero_point", 0)),
+        row_parts=tuple((part, printer.bare(value)) for part, value in p.row_parts),
+        k_parts=tuple((part, printer.bare(value)) for part, value in p.k_parts),
+        sizes=tuple((size, printer.bare(value)) for size, value in p.sizes),
+        rows_adjacent=p.rows_adjacent,
+        epilogue=lambda total, row, column: epilogue.print(total, p.place),
+        comment=f"{document(group)}\nOne block for each tile of {TILE} x {TILE} elements.",
+    )
+    rendered = render_int8(spec)
+    sizes = {size: f"({value})" for size, value in spec.sizes}
+    grid = [re.sub(r"\w+", lambda word: sizes.get(word[0], word[0]), g) for g in rendered.grid]
+    return replace(rendered, grid=(grid[0], grid[1], grid[2])), parameters, old
+
+
+@dataclass(frozen=True)
+class _IntegerProduct:
+    """A contraction as rows, columns and k. ``place`` says what the kernel calls each variable;
+    ``a_inner`` and ``b_inner`` are the variables of k along which neighbours may be adjacent; parts
+    and sizes are values with names."""
+
+    c: Contraction
+    output: Buffer
+    a: Load
+    b: Load
+    value: Expr
+    store: MultiIndex
+    m: Index
+    n: Index
+    k: Index
+    place: Mapping[Var, Index]
+    a_inner: Var | None
+    b_inner: Var
+    batch: tuple[tuple[str, Index], ...] = ()
+    row_parts: tuple[tuple[str, Index], ...] = ()
+    k_parts: tuple[tuple[str, Index], ...] = ()
+    sizes: tuple[tuple[str, Index], ...] = ()
+    rows_adjacent: bool = False
+
+
+def _product(c: Contraction, output: Buffer) -> _IntegerProduct:
+    """A matrix product, or a batch of them."""
+    p = matrix_product(c, output)
+    place = {**p.batch_index, p.n: named("col", p.n), p.k: named("k", p.k)}
+    if p.m is not None:
+        place[p.m] = named("row", p.m)
+    return _IntegerProduct(
+        c, output, p.a, p.b, p.value, p.store, Index.of(1) if p.m is None else p.m.extent,
+        p.n.extent, p.k.extent, place, p.k, p.k,
+        batch=tuple((p.batch_names[v], v.extent) for v in p.batch),
+    )  # fmt: skip
+
+
+def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
+    """A convolution as a product, or one for each group: rows are output pixels, columns output
+    channels, and k runs over the window."""
+    last = c.anchor.arguments.get("layout") == "NHWC"
+    groups = c.anchor.arguments.get("groups", 1)
+    c, output, sizes = _with_named_sizes(c, output, (1, 2) if last else (2, 3))
+    channel = c.coordinates[3 if last else 1]
+    pixels = [v for v in c.coordinates if v is not channel]
+    window = [*c.reduced[1:], c.reduced[0]] if last else [*c.reduced]
+    n, k = channel.extent // groups, product(v.extent for v in window)
+    rows = product(v.extent for v in pixels)
+    row, position, column = Var("row", rows), Var("k", k), Index.of(Var("col", n))
+    row_parts = unflatten(Index.of(row), [v.extent for v in pixels])
+    k_parts = unflatten(Index.of(position), [v.extent for v in window])
+    names = dict(zip(pixels, ("image", "out_row", "out_col"))) | _window_names(c)
+    place = {v: named(name, v) for v, name in names.items()}
+    batch = Index.of(Var("batch", Index.of(groups)))
+    place[channel] = batch * n + column if groups > 1 else column
+    # where the weight lies in the order of k, its address says so
+    flat = expr.substitute_index(c.b, dict(zip(window, k_parts)))
+    assert isinstance(flat, Load)
+    in_order = address(flat, c.buffer(c.b.buffer)).coefficient(position) is not None
+    return _IntegerProduct(
+        c, output, c.a, flat if in_order else c.b, c.value, c.store, rows, n, k, place,
+        window[-1] if last else None, position if in_order else window[-1],
+        batch=(("batch", Index.of(groups)),) if groups > 1 else (),
+        row_parts=tuple((names[v], part) for v, part in zip(pixels, row_parts)),
+        k_parts=tuple((names[v], part) for v, part in zip(window, k_parts)),
+        sizes=sizes, rows_adjacent=_step(flatten(c.store, output.shape), channel) != 1,
+    )  # fmt: skip
+
+
+def _with_named_sizes(
+    c: Contraction, output: Buffer, axes: Sequence[int]
+) -> tuple[Contraction, Buffer, tuple[tuple[str, Index], ...]]:
+    """The convolution with names for output sizes that are expressions of named dims."""
+    sizes = {
+        c.coordinates[axis].extent: name
+        for axis, name in zip(axes, ("out_h", "out_w"))
+        if not isinstance(c.coordinates[axis].extent.single_atom, DimVar)
+        and c.coordinates[axis].extent.constant is None
+    }
+    known = {value: Index.of(DimVar(name)) for value, name in sizes.items()}
+    env = {v: Index.of(Var(v.name, known.get(v.extent, v.extent))) for v in c.coordinates}
+
+    def moved(load: Load) -> Load:
+        result = expr.substitute_index(load, env)
+        assert isinstance(result, Load)
+        return result
+
+    def named_shape(buffer: Buffer) -> Buffer:
+        return replace(buffer, shape=tuple(known.get(s, s) for s in buffer.shape))
+
+    changed = replace(
+        c, coordinates=tuple(v for i in env.values() if isinstance(v := i.single_atom, Var)),
+        operands=tuple(map(moved, c.operands)), value=expr.substitute_index(c.value, env),
+        store=tuple(i.substitute(env) for i in c.store),
+        buffers=tuple(map(named_shape, c.buffers)),
+    )  # fmt: skip
+    return changed, named_shape(output), tuple((name, value) for value, name in sizes.items())
+
+
+def _window_names(c: Contraction) -> dict[Var, str]:
+    """What the variables of the window are called, by where they stand in the weight's index."""
+    axes = zip(c.b.index[1:], ("channel", "kernel_row", "kernel_col"))
+    return {v: name for i, name in axes if isinstance(v := i.single_atom, Var)}
+
+
+def _step(address: Index, v: Var) -> int | None:
+    """How far apart neighbours along a variable are, if that is known."""
+    step = address.coefficient(v)
+    return None if step is None else step.constant
+
+
+def _in_quads(load: Load, buffer: Buffer, k: Var) -> bool:
+    """Whether every fourth step of ``k``, along which neighbours are adjacent, begins four numbers
+    at an address divisible by 4, and the load's guard does not tell them apart. (Arrays begin at
+    such addresses.)"""
+    if load.guard is not None and k in expr.free_variables(load.guard):
+        return False
+    multiples = (*k.extent.terms.values(), *(address(load, buffer) - Index.of(k)).terms.values())
+    return all(factor % QUAD == 0 for factor in multiples)
