@@ -49,10 +49,10 @@ def channels_last(gm: GraphModule) -> None:
 
     1x1 convolutions become products whose rows are pixels, and windows become vectors of channels.
     Elementwise ops, concat, reductions and flattening before a linear layer follow, so that images
-    are turned at the ends of such a part only. Costs decide: a 3x3 convolution between many
-    channels stays as it is, since Winograd's algorithm is faster, and a part that saves less than
-    turning its ends costs is left alone. The ledger has a line for each image that is turned, and
-    for each convolution or pool that would gain and is not. Run it after decompose and
+    are turned at the ends of such a part only. Costs decide: a 3x3 convolution whose channels are
+    no whole vectors stays as it is, since Winograd's algorithm reads such, and a part that saves
+    less than turning its ends costs is left alone. The ledger has a line for each image that is
+    turned, and for each convolution or pool that would gain and is not. Run it after decompose and
     fuse_conv_bn."""
     forms = forms_of(gm)
     if not any(form.gain.saved > 0 for form in forms.values()):
@@ -352,7 +352,7 @@ channels_last.example(
     x="f32[B,8,8,16]",
 )  # fmt: skip
 channels_last.counterexample(
-    _Winograd, "Winograd's algorithm is faster, and the pool alone gains too little",
+    _Winograd, "both gain by it, but less than turning input and result costs",
     x="f32[B,32,28,28]",
 )  # fmt: skip
 channels_last.counterexample(

@@ -44,7 +44,7 @@ EXPENSIVE = frozenset(
     "floordiv mod".split()
 )
 #: Ops whose templates read operands with any strides.
-READS_VIEWS = frozenset(("matmul", "linear", "scaled_dot_product_attention"))
+READS_VIEWS = frozenset(("matmul", "linear", "int_matmul", "scaled_dot_product_attention"))
 #: Ops whose templates have no epilogue.
 ALONE = frozenset(("recurrence",))
 
@@ -308,7 +308,21 @@ class _Grouping:
             value = element_of(node, index, on_read)
             if not isinstance(value, Load) or value.guard is not None:
                 return False  # padding or several inputs: not one strided access
-        return all(flatten(index, read.type.shape).is_polynomial for read, index in sources)
+        places = [flatten(index, read.type.shape) for read, index in sources]
+        if found.anchor.target.name == "int_matmul" and self._is_left(node, found):
+            # four numbers that follow each other along the reduced axis are read at once
+            inner = {v for p in places for v in p.variables()}.difference(found.space)
+            if any(p.coefficient(v) != Index.of(1) for p in places for v in inner):
+                return False
+        return all(place.is_polynomial for place in places)
+
+    def _is_left(self, node: Node, found: Group) -> bool:
+        """True if the first operand of the group's contraction is made of the node, by views."""
+        assert found.anchor is not None
+        left = found.anchor.args[0]
+        while left is not node and left in found.operand_views:
+            left = left.args[0]
+        return left is node
 
 
 def _only_elementwise(found: Group) -> bool:

@@ -23,9 +23,15 @@ USUAL_BATCH, USUAL_SIZE = 1, 32
 LANES = 16
 """float32 in a vector."""
 
-WINOGRAD_CHANNELS = 32
-"""Channels of both sides from which 3x3 convolutions are computed by Winograd's algorithm, which
-is for images whose channels are first."""
+WINOGRAD_CHANNELS = 8
+"""Channels of both sides from which 3x3 convolutions may be computed by Winograd's algorithm."""
+
+TURNED_INSIDE = 12
+"""An element of a channels-first image that Winograd's algorithm reads or makes: it computes with
+channels last."""
+
+TRANSFORMED = 11
+"""A point of a channel, transformed for Winograd's algorithm."""
 
 STORED_ALONG = 12
 """An element that is stored in the other layout by the kernel that computes it."""
@@ -103,10 +109,25 @@ def _conv_gain(node: Node) -> Gain | None:
         first = n * _whole(rows) * out_h * out_w / rows * k if fills else pixels * _whole(k)
         saved = c * (1.13 * first - 1.02 * pixels * _whole(k))
         return Gain(saved, "a 1x1 convolution is a product whose rows are pixels")
-    if (taps, *strides, *dilations) == (9, 1, 1, 1, 1) and min(c, k) >= WINOGRAD_CHANNELS:
-        why = "Winograd's algorithm, for channels-first images, takes half the time"
-        return Gain(-0.7 * pixels * c * k * taps, why)
+    if (taps, *strides, *dilations) == (9, 1, 1, 1, 1) and min(c, k - 1) >= WINOGRAD_CHANNELS:
+        direct = 1.1 * pixels * 9 * c * _whole(k)
+        tiled = _winograd(n, c, out_h, out_w, k)
+        if tiled < 0.9 * direct and c % LANES == 0:
+            why = "Winograd's algorithm transforms vectors of channels"
+            return Gain(TURNED_INSIDE * (n * c * h * w + pixels * k), why)
+        if tiled < 0.9 * direct:
+            why = f"Winograd's algorithm reads whole vectors of channels, not {c:.0f}"
+            return Gain(tiled - direct, why)
     shallow = c * taps <= LANES * 2 and max(strides) <= 2
     first = n * out_h * _whole(out_w) * k if shallow else pixels * _whole(k)
     saved = 1.1 * c * taps * max(first - pixels * _whole(k), 0)
     return Gain(saved, "vectors of channels are full, those of pixels are not")
+
+
+def _winograd(n: float, c: float, height: float, width: float, k: float) -> float:
+    """A 3x3 convolution by tiles of 4 x 4 or 2 x 2 pixels: products at each point, transforms."""
+    return min(
+        n * math.ceil(height / m) * math.ceil(width / m) * (m + 2) ** 2
+        * (c * _whole(k) + TRANSFORMED * (_whole(c) + _whole(k)))
+        for m in (2, 4)
+    )  # fmt: skip

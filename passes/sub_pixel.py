@@ -12,9 +12,9 @@ After (shortened; the weight's part is computed when the program is compiled)::
     up_permute: f32[B,8,8,2,8,2] = ops.permute(up_reshape, axes=(0, 1, 4, 2, 5, 3))
     up: f32[B,8,16,16] = ops.reshape(up_permute, shape=(B, 8, 16, 16))
 
-Along one axis, position ``o`` of the result (counted without padding) is ``stride*q + phase``, and
-kernel position ``r`` reaches it from ``q + (phase - r*dilation) / stride``, where that is whole. The
-positions that reach a phase lie the same step apart: they are a kernel of their own, turned round.
+Along one axis, position ``o`` of the result (before padding is cut off) is ``stride*q + phase``;
+kernel position ``r`` reaches it from ``q + (phase - r*dilation) / stride``, where that is whole.
+Those that reach a phase lie the same step apart: they are a kernel of their own, turned round.
 Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
 """
 
@@ -24,6 +24,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import fxlite.nn.functional as F
@@ -45,22 +46,26 @@ def sub_pixel(gm: GraphModule) -> None:
 
     Phases that have equally many kernel positions are channels of one convolution: one
     convolution in all, if the stride divides the kernel's size, else up to two for each axis. No
-    product is computed that the definition does not have. Weights that the program computes are
-    left alone, with a line in the ledger. Run it after fuse_conv_bn and before const_fold, which
-    computes the parts of the weights."""
+    product is computed that the definition does not have. Integers and half floats are left alone,
+    and weights that the program computes, with a line in the ledger. Run it after fuse_conv_bn and
+    before const_fold, which computes the parts of the weights."""
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     names: dict[Node, str] = {}
-    for name in CONVOLUTIONS:
-        for node in gm.graph.find_nodes(op="call_function", target=name):
-            weight = node.arguments["weight"]
-            if not isinstance(weight, Node) or weight.op != "get_attr":
-                reason = "its weight is computed by the program, and would be taken apart each time"
-                refuse(gm, "sub_pixel", node, reason, [node])
-            elif 0 not in weight.type.shape:
-                rewiring.refresh(node)
-                made = recorder.run(node, lambda given: _by_phases(CONVOLUTIONS[name], **given))
-                rewiring.replace(node, made)
-                names[made] = node.name
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function" or node.target.name not in CONVOLUTIONS:
+            continue
+        weight = node.arguments["weight"]
+        types = [read.type for read in node.all_input_nodes]
+        if {t.dtype.name for t in types} not in ({"f32"}, {"f64"}) or 0 in weight.type.shape:
+            continue
+        if weight.op != "get_attr":
+            reason = "its weight is computed by the program, and would be taken apart each time"
+            refuse(gm, "sub_pixel", node, reason, [node])
+            continue
+        rewiring.refresh(node)
+        made = recorder.run(node, partial(_by_phases, CONVOLUTIONS[node.target.name]))
+        rewiring.replace(node, made)
+        names[made] = node.name
     rewiring.finish()
     for made, name in names.items():
         gm.graph.rename_node(made, name)
@@ -97,24 +102,28 @@ def _phases(stride: int, dilation: int, size: int) -> list[_Phases]:
     return found
 
 
-def _by_phases(
-    convolution: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
-    """The transposed convolution, of an input [N, C, ...] and a weight [C, K/groups, ...]."""
+def _by_phases(convolution: Any, given: Mapping[str, Any]) -> Any:
+    """The transposed convolution of some arguments: x [N, C, ...], weight [C, K/groups, ...]."""
+    x, weight, bias, groups = given["x"], given["weight"], given.get("bias"), given.get("groups", 1)
     rank = len(x.shape) - 2
     axes = range(rank)
-    steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
-    pads = per_axis(padding, rank, "padding", least=0)
-    extra = per_axis(output_padding, rank, "output_padding", least=0)
+    steps, gaps = (per_axis(given.get(n, 1), rank, n) for n in ("stride", "dilation"))
+    pads, extra = (per_axis(given.get(n, 0), rank, n, 0) for n in ("padding", "output_padding"))
     kernel = weight.shape[2:]
     outputs = weight.shape[1] * groups
     spans = [gaps[a] * (kernel[a] - 1) + 1 for a in axes]
     sizes = [(x.shape[2 + a] - 1) * steps[a] - 2 * pads[a] + spans[a] + extra[a] for a in axes]
-    # of all positions q = o // stride those that are left after padding, from `start` on
-    start = [pads[a] // steps[a] for a in axes]
-    more = [(spans[a] + extra[a] - pads[a] - 1) // steps[a] - start[a] for a in axes]
-    extents = [x.shape[2 + a] + more[a] for a in axes]
+    families = [_phases(steps[a], gaps[a], kernel[a]) for a in axes]
+    # of the positions q = o // stride those that padding leaves, as far as no pixel of x is in vain
+    starts: list[int] = []
+    stops: list[int] = []  # counted from the end of x
+    for a in axes:
+        reached = [p for p in families[a] if p.taps]
+        first = min((p.taps - 1) * p.dilation - p.shift for p in reached)
+        starts.append(min(pads[a] // steps[a], first))
+        last = (spans[a] + extra[a] - pads[a] - 1) // steps[a]
+        stops.append(max(last, *(-p.shift for p in reached)))
+    extents = [x.shape[2 + a] + stops[a] - starts[a] for a in axes]
     batch = x.shape[0]
 
     def part(phases: tuple[_Phases, ...]) -> Any:
@@ -124,21 +133,16 @@ def _by_phases(
         if 0 in (p.taps for p in phases):
             zeros = ops.full(whole, 0, dtype=x.dtype)
             return zeros if bias is None else zeros + bias.reshape(outputs, *[1] * (2 * rank))
-        image, around = x, []
-        for a, p in enumerate(phases):
-            before = (p.taps - 1) * p.dilation - p.shift - start[a]
-            after = start[a] + more[a] + p.shift
-            stop = image.shape[2 + a] + min(after, 0)
-            if before < 0 or after < 0:
-                image = ops.slice(image, 2 + a, max(-before, 0), stop)
-            around.append((max(before, 0), max(after, 0)))
+        around = tuple(
+            ((p.taps - 1) * p.dilation - p.shift - start, stop + p.shift)
+            for p, start, stop in zip(phases, starts, stops)
+        )
         made = convolution(
-            image, _weight(weight, phases, groups), _repeated(bias, counts), padding=tuple(around),
+            x, _weight(weight, phases, groups), _repeated(bias, counts), padding=around,
             groups=groups, dilation=tuple(p.dilation for p in phases),
         )  # fmt: skip
         return made.reshape(whole)
 
-    families = [_phases(steps[a], gaps[a], kernel[a]) for a in axes]
     parts = [part(phases) for phases in itertools.product(*families)]
     for axis in reversed(axes):
         length = len(families[axis])
@@ -150,7 +154,7 @@ def _by_phases(
     result = ops.permute(parts[0], order)
     result = result.reshape(batch, outputs, *(extents[a] * steps[a] for a in axes))
     for a in axes:
-        first = pads[a] - start[a] * steps[a]
+        first = pads[a] - starts[a] * steps[a]
         if first or result.shape[2 + a] != sizes[a]:
             result = ops.slice(result, 2 + a, first, first + sizes[a])
     return result
@@ -205,7 +209,7 @@ class _Decoder(_Up):
 
 
 sub_pixel.example(_Up, "pixels do not overlap: one 1x1 convolution", x="f32[B,4,8,8]")
-sub_pixel.example(_Decoder, "three pixels by 2 to 4 products, the fourth by one", x="f32[B,4,H,W]")
+sub_pixel.example(_Decoder, "three pixels by 2 to 4 products, the fourth by one", x="f32[B,4,8,8]")
 sub_pixel.counterexample(
     lambda x, w: F.conv_transpose2d(x, w, stride=2), "the program computes the weight",
     x="f32[1,2,4,4]", w="f32[2,3,2,2]",

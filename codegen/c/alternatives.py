@@ -2,7 +2,7 @@
 would cost.
 
 In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision`
-records. They list and predict only: who decides is `conv_plan.plan_of`, `gemm.copies_a` and
+records. They list and predict only: who decides is `conv_plan.plan_of`, `gemm_spec.copies_a` and
 `attention_plan.keys_per_block`, and a spec's ``measured`` tells them to do otherwise. Costs are
 rough: they rank, and rule out what cannot be the best.
 """
@@ -15,11 +15,13 @@ from dataclasses import replace
 from fxlite.codegen.c.attention_plan import FEW_ROWS, AttentionSpec, has_few_rows, keys_per_block
 from fxlite.codegen.c.conv_plan import (
     MEASURED,
+    WEIGHT_BYTES,
     ConvSpec,
     is_pointwise,
     outputs_per_tile,
     plan_of,
     reads_pairs,
+    winograd_cycles,
     winograd_tile,
 )
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
@@ -36,9 +38,6 @@ from fxlite.passes.group import Group
 
 VECTOR_BYTES = 64
 """Of the processor that predictions are for; others need more cycles, for all alternatives."""
-
-WEIGHT_BYTES = 8
-"""Bytes of weights that come out of the third-level cache in a cycle."""
 
 LEAST_ROWS = 22
 """Rows of a product from which copying them first may pay: two tiles."""
@@ -126,18 +125,14 @@ def conv_cycles(spec: ConvSpec, name: str) -> float | None:
     if not (height.isdecimal() and width.isdecimal()):
         return None
     plan, m = MEASURED[name]
+    if m:
+        return winograd_cycles(spec, m)
     images = int(spec.n) if spec.n.isdecimal() else 1
     lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
     oh, ow, depth = int(height), int(width), spec.group_inputs * spec.r * spec.s
     rate = 2 if reads_pairs(replace(spec, measured=name)) else 1
     weights = spec.k * depth * ITEM_BYTES[spec.ctype] / WEIGHT_BYTES / rate
     outputs = spec.group_outputs
-    if m:
-        points = (m + 2) ** 2
-        tiles = images * math.ceil(oh / m) * math.ceil(ow / m)
-        products = tiles * points * spec.c * spec.k / lanes
-        transforms = tiles * points * (spec.c + spec.k)
-        return products / rate + transforms + weights * points / (spec.r * spec.s)
     if plan == "product":
         vectors = outputs * math.ceil(oh * ow / lanes) * depth
         packing = spec.group_inputs * oh * ow / lanes * 2
@@ -184,7 +179,8 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
         why = "the rest is for the panels that pass by"
         found.append(Decision("rows in a block", tuple(map(Alternative, parts)), chosen, why))
     depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
-    if plan := long_plan(spec, depth, PAIR_BYTES if spec.bf16 else ITEM_BYTES[spec.ctype]):
+    item_bytes = PAIR_BYTES * (1 + spec.split) if spec.bf16 else ITEM_BYTES[spec.ctype]
+    if plan := long_plan(spec, depth, item_bytes):
         cut = Alternative("cut"), Alternative("whole")
         found.append(Decision("K", cut, "cut", long_reason(plan).rstrip(".")))
     elif is_fused(spec):

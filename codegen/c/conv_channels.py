@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fxlite.codegen.c.conv_direct import Direct, conv_function, put_fetch, put_first, put_rows
 from fxlite.codegen.c.conv_plan import (
-    WINOGRAD_CHANNELS,
     ConvSpec,
     input_planes,
     is_pointwise,
@@ -30,9 +29,7 @@ def _why_direct(spec: ConvSpec) -> str:
         return ""
     if (*spec.stride, *spec.dilation, spec.groups) != (1, 1, 1, 1, 1):
         return "Not Winograd's convolution: that is for stride 1, dilation 1 and one group."
-    few = min(spec.c, spec.k) < WINOGRAD_CHANNELS
-    reason = f"there are fewer than {WINOGRAD_CHANNELS} channels" if few else "the image is small"
-    return f"Not Winograd's convolution, whose transforms would cost too much: {reason}."
+    return "Not Winograd's convolution: its transforms and larger weights would cost too much."
 
 
 class Channels(Direct):

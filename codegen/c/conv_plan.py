@@ -138,7 +138,9 @@ def plan_of(spec: ConvSpec) -> Plan:
     A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
     """
     if spec.x_last or spec.y_last:
-        return "depthwise last" if _is_depthwise_last(spec) else "implicit product"
+        if _is_depthwise_last(spec):
+            return "depthwise last"
+        return "winograd" if winograd_tile(spec) else "implicit product"
     if spec.measured:
         return MEASURED[spec.measured][0]
     if spec.group_outputs <= FEW_OUTPUTS:
@@ -181,40 +183,59 @@ def _is_shallow(spec: ConvSpec) -> bool:
     return spec.groups == 1 and depth <= SHALLOW and max(spec.stride) <= 2 and fills
 
 
-WINOGRAD_CHANNELS = 32
-"""Input and output channels from which Winograd's transforms are cheap beside the products."""
+WEIGHT_BYTES = 16
+"""Bytes of weights that come out of the third-level cache in a cycle; measured on Zen 4, products
+wait for the rest."""
+
+KEPT_WEIGHTS = 1 << 20
+"""Weights of so many bytes stay in the second-level cache from one image to the next."""
+
+TRANSFORMED = 0.7
+"""Cycles for each point and channel, whole vectors of them, of a transform there or back. With the
+others, it predicts what 31 layers of 3 to 112 pixels across and 8 to 512 channels take to about a
+fifth, and the faster of both tiles of all but the least of them."""
+
+DIRECT = 1.1
+"""What the definition takes by its vectors of multiply-adds; of bf16, whose pixels are copied into
+pairs, a fifth more."""
+
+USUAL_SIZE = 32
+"""What a named height or width counts as."""
 
 
 def winograd_tile(spec: ConvSpec) -> Tile | None:
     """The size of Winograd's tiles that suits the convolution; None where it does not pay.
 
-    Compared are the products of whole tiles and the bytes of weights that a call reads: those of
-    tiles of 4 x 4 are four times as many as the kernel's. For bf16 tiles of 4 x 4 are too inexact
-    (1.5e-2 of the largest output against 3.5e-3 by 2 x 2 and 2.4e-3 by the definition), and in
-    float they were slower than 2 x 2 in bf16 on every layer of ResNet-18."""
-    if spec.x_last or spec.y_last:
-        return None
-    if spec.measured:
+    For bf16 tiles of 4 x 4 are too inexact (1.5e-2 of the largest output against 3.5e-3 by 2 x 2
+    and 2.4e-3 by the definition), and in float they were slower than 2 x 2 in bf16 on every layer
+    of ResNet-18."""
+    if spec.x_last and spec.c % 16:
+        return None  # vectors of channels are read in place
+    if spec.measured and not spec.x_last and not spec.y_last:
         return MEASURED[spec.measured][1]
     shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
-    if shape != ("float", 3, 3, 1, 1, 1, 1, 1) or min(spec.c, spec.k) < WINOGRAD_CHANNELS:
+    if shape != ("float", 3, 3, 1, 1, 1, 1, 1) or spec.c < 8 or spec.k <= FEW_OUTPUTS:
         return None
-    height, width = spec.output_size()
-    if not (height.isdecimal() and width.isdecimal()):
-        return 2 if spec.bf16 else 4
-    images = int(spec.n) if spec.n.isdecimal() else 1
-
-    def work(m: int) -> float:
-        """Cycles for one input and output channel: 16 products (32 of bf16) and 8 bytes of weights
-        a cycle, and what transforming the points costs."""
-        tiles = images * -(-int(height) // m) * -(-int(width) // m)
-        points = (m + 2) ** 2 if m > 1 else 9
-        transforms = tiles * points * (1 / spec.k + 1 / spec.c) if m > 1 else 0
-        return (tiles * points / 16 + points * 4 / 8) / (2 if spec.bf16 else 1) + transforms
-
     sizes: tuple[Tile, ...] = (2,) if spec.bf16 else (2, 4)
-    best = min(sizes, key=work)
-    return best if work(best) < 0.9 * work(1) else None
+    best = min(sizes, key=lambda m: winograd_cycles(spec, m))
+    direct = winograd_cycles(spec, 1) * (DIRECT * 1.2 if spec.bf16 else DIRECT)
+    return best if winograd_cycles(spec, best) < 0.9 * direct else None
+
+
+def winograd_cycles(spec: ConvSpec, m: int) -> float:
+    """Cycles of a 3x3 convolution by tiles of m x m pixels: the products of whole tiles, the bytes
+    of weights (tiles of 4 x 4 have four times as many as the kernel), the transforms of points.
+    With m = 1 the vectors and weights of the definition."""
+    height, width = (int(size) if size.isdecimal() else USUAL_SIZE for size in spec.output_size())
+    images = int(spec.n) if spec.n.isdecimal() else 1
+    tiles = images * -(-height // m) * -(-width // m)
+    points = (m + 2) ** 2 if m > 1 else 9
+    inputs, outputs = (-(-size // 16) * 16 for size in (spec.c, spec.k))
+    size = points * spec.c * outputs * 4 // (2 if spec.bf16 else 1)
+    products = tiles * points * spec.c * outputs / 16 / (2 if spec.bf16 else 1)
+    read = size * (1 if size < KEPT_WEIGHTS else images) / WEIGHT_BYTES
+    transforms = TRANSFORMED * tiles * points * (inputs + outputs) if m > 1 else 0
+    return products + read + transforms
 
 
 # ---- weights --------------------------------------------------------------------------------
@@ -238,7 +259,7 @@ def input_planes(spec: ConvSpec) -> int:
 
 def product_pitch(spec: ConvSpec) -> int:
     """Distance of the rows of a 1x1 weight, for bf16 in pairs: not a multiple of 4 KiB, see
-    `gemm.copies_a`."""
+    `gemm_spec.copies_a`."""
     inputs = input_planes(spec)
     return inputs + 16 if inputs * ITEM_BYTES[spec.ctype] % 4096 == 0 else inputs
 

@@ -1,14 +1,15 @@
 """Printing the loops of a convolution by the plan "winograd" of `conv_plan`.
 
 A block of rows of tiles at a time, in three steps with all threads: the image's rows are turned
-round, channels last; each tile is transformed to its points; and for a panel of output channels and
-a group of at most 64 output pixels of a row (or of several short rows) the points are multiplied
-with the weights, transformed back and given to the epilogue.
+round, channels last (or read in place, if they are stored so); each tile is transformed to its
+points; and for a panel of output channels and a group of at most 64 output pixels of a row (or of
+several short rows) the points are multiplied with the weights, transformed back and given to the
+epilogue.
 """
 
 from __future__ import annotations
 
-from fxlite.codegen.c.conv_direct import Direct, conv_function
+from fxlite.codegen.c.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.conv_plan import ConvSpec, input_planes, reads_pairs
 from fxlite.codegen.c.conv_tile import SEGMENT
 from fxlite.codegen.c.gemm import Rendered
@@ -39,6 +40,7 @@ class _Winograd(Direct):
         self.item_type = "uint32_t" if self.pairs else "float"
         self.items = str(int(self.channels) // 2) if self.pairs else self.channels
         self.suffix = f"{m}_bf16" if self.pairs else f"{m}"
+        self.tile_rows = "PAIR_ROWS" if self.pairs else "TILE_ROWS"
 
     def render(self) -> Rendered:
         spec, out, m = self.spec, self.out, self.m
@@ -53,8 +55,8 @@ class _Winograd(Direct):
         note = (
             f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.side**2}"
             f" products for {m * m} pixels instead of {9 * m * m}.\n"
-            f"As many rows of tiles at once as have 2 MiB of points; {self.panels} x {self.panel}"
-            " output channels."
+            "As many rows of tiles at once as have points for half of the second-level cache; "
+            f"{self.panels} x {self.panel} output channels."
         )
         if self.pairs:
             note += "\nThe points are rounded to bf16, in pairs of channels; sums are float."
@@ -84,7 +86,9 @@ class _Winograd(Direct):
         turned = f"(block_rows * {m} + 2) * {atom(spec.w)} * {self.channels}"
         out.put(f"const int64_t point_step = block_rows * tiles_across * {self.items}"
                 f" + {POINTS_PAD};")  # fmt: skip
-        if self.pairs:
+        if spec.x_last:
+            out.put(f"{self.item_type} *const points = workspace;")
+        elif self.pairs:
             out.put("float *const pixels = workspace;")
             out.put(f"uint32_t *const points = (uint32_t *)(pixels + {turned});")
         else:
@@ -92,6 +96,7 @@ class _Winograd(Direct):
         out.put(f"int32_t *const finite = (int32_t *)(points + {points} * point_step);")
         out.put(f"static const float zeros[{self.channels}] = {{0}};")
         rows = multiply(f"({multiply(block, str(m))} + 2)", spec.w, self.channels)
+        rows = "0" if spec.x_last else rows
         planes = multiply(points, add(multiply(block, across, self.items), str(POINTS_PAD)))
         return multiply(add(rows, planes, multiply(block, across)), "4")
 
@@ -103,6 +108,11 @@ class _Winograd(Direct):
     def turn_pixels(self) -> None:
         """pixels[row - from][column][channel] of the rows under the block."""
         spec, out = self.spec, self.out
+        if spec.x_last:
+            out.put(f"const int64_t from = 0, to = {spec.h};")
+            image = add(spec.x, multiply("n", spec.h, spec.w, str(spec.c)))
+            out.put(f"const float *const pixels = {image};")
+            return
         out.put("/* The image's rows under these tiles, channels last. */")
         out.put(f"int64_t from = {self.first_row()}, to = from + rows * {self.m} + 2;")
         out.put("from = from > 0 ? from : 0;")
@@ -166,9 +176,13 @@ class _Winograd(Direct):
             out.put(f"const int64_t width = {rest} < across ? {rest} : across;")
             out.put("const int64_t first = row_1 * tiles_across + tile_1;")
             out.put("const int count = (int)(down * width);")
-            out.put(f"float products[{side * side}][TILE_ROWS * {panel}], "
-                    f"square[{SEGMENT * m} * {panel}], turned[{panel} * {SEGMENT}];")  # fmt: skip
-            out.put("const int parts = (count + TILE_ROWS - 1) / TILE_ROWS;")
+            out.put(f"float products[{side * side}][{self.tile_rows} * {panel}], "
+                    f"square[{SEGMENT * m} * {panel}];")  # fmt: skip
+            if not spec.y_last:
+                out.put(f"float turned[{panel} * {SEGMENT}];")
+            out.put(f"const int parts = (count + {self.tile_rows} - 1) / {self.tile_rows};")
+            if self.pairs:
+                out.put("take_tiles();")
             with out.block("for (int part = 0; part < parts; part++)"):
                 out.put("const int start = part * count / parts;")
                 out.put("const int tiles = (part + 1) * count / parts - start;")
@@ -184,7 +198,7 @@ class _Winograd(Direct):
                     place = f"square + (row * pitch + tile) * {m * panel}, pitch * {panel}"
                     out.put(
                         f"winograd_output_{m}(columns, &products[0][i * {panel}], "
-                        f"TILE_ROWS * {panel}, {place});"
+                        f"{self.tile_rows} * {panel}, {place});"
                     )
                     with out.block("if (!finite[first + start + i])"):
                         self.find_pixels("row_1 + row", "(tile_1 + tile)")
@@ -192,6 +206,8 @@ class _Winograd(Direct):
                             f"winograd_direct_{self.suffix}(columns, {spec.c}, pixel, weights, "
                             f"{place});"
                         )
+            if self.pairs:
+                out.put("release_tiles();")
             self.finish()
 
     def finish(self) -> None:
@@ -203,6 +219,11 @@ class _Winograd(Direct):
         condition = f"i_0 < down * {m} && oh_0 + i_0 < {self.out_h}"
         with out.block(f"for (int64_t i_0 = 0; {condition}; i_0++)"):
             out.put("const int64_t oh = oh_0 + i_0;")
+            if spec.y_last:
+                first = multiply("panel", str(panel)) if self.panels > 1 else "0"
+                element = f"square[(i_0 * pitch + i) * {panel} + j]"
+                put_tile(out, spec, element, "pixels_here", "columns", first)
+                return
             whole = panel if spec.k > panel // 2 else panel // 2
             out.put(f"copy_transposed_float(pitch, {whole}, square + i_0 * pitch * {panel}, "
                     f"{panel}, turned, {SEGMENT});")  # fmt: skip
@@ -226,9 +247,10 @@ def put_winograd_sum(out: Lines, spec: ConvSpec, m: Tile, weight_index: str) -> 
             out.put(f"const int64_t j = ow / {m} * {m} + s - {spec.padding[1]};")
             out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
             factors = f"b[point / {side}][r] * b[point % {side}][s]"
-            out.put(
-                f"    value += {factors} * {atom(spec.x)}[((n * {spec.c} + c) * h + i) * w + j];"
-            )
+            place = f"((n * {spec.c} + c) * h + i) * w + j"
+            if spec.x_last:
+                place = f"((n * h + i) * w + j) * {spec.c} + c"
+            out.put(f"    value += {factors} * {atom(spec.x)}[{place}];")
         out.put(f"const double back = a[oh % {m}][point / {side}] * a[ow % {m}][point % {side}];")
         value, weight = "value", f"{atom(spec.weight)}[{weight_index}]"
         if reads_pairs(spec):

@@ -68,10 +68,11 @@ def transform_weight(weight: np.ndarray[Any, Any], m: Tile) -> np.ndarray[Any, A
 _HEAD = """\
 /* ---- Winograd's convolution F(m x m, 3 x 3): transforms -------------------------------------- */
 
-/* How many rows of tiles are computed at once: so that their points take up to 2 MiB. */
+/* How many rows of tiles are computed at once: so that their points take half of the second-level
+ * cache. */
 static inline int64_t winograd_block_rows(int64_t tiles_down, int64_t row_bytes)
 {
-    const int64_t rows = 2 * 1024 * 1024 / (row_bytes > 0 ? row_bytes : 1);
+    const int64_t rows = L2_BYTES / 2 / (row_bytes > 0 ? row_bytes : 1);
     return rows < 1 ? 1 : rows < tiles_down ? rows : tiles_down;
 }
 

@@ -153,9 +153,13 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_convolutions_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> None:
+    check_convolutions(library, CASES, n_threads)
+
+
+def check_convolutions(library: ctypes.CDLL, cases: list[Case], n_threads: int) -> None:
     """By the definition, sums are those of rounded operands but for rounding in float32. Winograd's
     points are rounded instead of pixels and weights, which is off by a few 2^-9 of the largest."""
-    for one in CASES:
+    for one in cases:
         for size in sizes(one):
             x, weight, bias = arrays = arrays_of(one, size)
             winograd = winograd_tile(spec_of(one)) is not None

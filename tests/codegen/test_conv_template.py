@@ -223,6 +223,10 @@ def channels_last_cases() -> list[Case]:
         Case("float", 79, 79, (5, 3), (3, 2), (2, 1, 0, 1), (1, 1), 79, (2, 9, 9), True, False),
         Case("float", 80, 80, (3, 3), (1, 1), same, (1, 1), 80, None, True, True),
         Case("float", 5, 5, (3, 5), (1, 2), (0, 4, 1, 5), (1, 1), 5, None, True, True),
+        # Winograd's: in place, read or stored channels last alone
+        Case("float", 48, 40, (3, 3), (1, 1), same, (1, 1), 1, (2, 9, 14), True, True),
+        Case("float", 32, 33, (3, 3), (1, 1), (1, 0, 2, 3), (1, 1), 1, (1, 13, 7), True, False),
+        Case("float", 33, 70, (3, 3), (1, 1), same, (1, 1), 1, None, False, True),
         Case("double", 11, 11, (3, 3), (1, 1), same, (1, 1), 11, (2, 6, 10), True, True),
         Case("double", 5, 20, (3, 2), (1, 2), same, (2, 1), 1, None, True, True),
     ]
@@ -284,7 +288,7 @@ def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> i
 
 def winograd_block_rows(tiles_down: int, row_bytes: int) -> int:
     """The C function of this name."""
-    return min(max(2 * 1024 * 1024 // max(row_bytes, 1), 1), tiles_down)
+    return min(max((1 << 20) // 2 // max(row_bytes, 1), 1), tiles_down)
 
 
 def reference(case: Case, x, weight, bias):
