@@ -21,7 +21,7 @@ from rich.text import Text
 
 from fxlite import dtypes, shapes
 from fxlite.codegen.c.bundle import flat_results
-from fxlite.codegen.c.selftest import tolerance
+from fxlite.codegen.c.selftest import rounds_computed_floats, tolerance
 from fxlite.codegen.examples import Case
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
@@ -45,22 +45,23 @@ class Checked:
 
 
 def relative_error(
-    actual: Any, expected: Any, name: str, matmul_precision: str = "highest"
+    actual: Any, expected: Any, name: str, matmul_precision: str = "highest", rounds: bool = False
 ) -> float:
     """Largest difference as a part of the largest expected value, over all results.
 
     Raises Disagreement where count, shape, dtype, integers, or the places of NaN and infinity
-    differ, or a float is further off than its dtype tolerates at that precision."""
+    differ, or a float is further off than its dtype tolerates at that precision (``rounds``: in a
+    program that rounds computed floats to integers)."""
     got, want = flat_results(actual), flat_results(expected)
     if len(got) != len(want):
         raise Disagreement(f"{name}: {len(got)} results, NumPy gives {len(want)}")
     return max(
-        _error(a, e, f"{name}, result {i}", matmul_precision)
+        _error(a, e, f"{name}, result {i}", matmul_precision, rounds)
         for i, (a, e) in enumerate(zip(got, want))
     )
 
 
-def _error(actual: Any, expected: Any, name: str, matmul_precision: str) -> float:
+def _error(actual: Any, expected: Any, name: str, matmul_precision: str, rounds: bool) -> float:
     for what in ("shape", "dtype"):
         if getattr(actual, what) != getattr(expected, what):
             shown = getattr(actual, what), getattr(expected, what)
@@ -80,7 +81,7 @@ def _error(actual: Any, expected: Any, name: str, matmul_precision: str) -> floa
         return 0.0
     scale = float(np.abs(e[finite]).max()) or 1.0
     error = float(np.abs(a[finite] - e[finite]).max()) / scale
-    limit = tolerance(dtype.name, matmul_precision)
+    limit = tolerance(dtype.name, matmul_precision, rounds)
     if error > limit:
         raise Disagreement(
             f"{name}: it differs from NumPy's by {error:.1e} of the largest value; at most "
@@ -104,6 +105,7 @@ def check(
                 expected,
                 f"{_name(f)} at {case.label}",
                 getattr(f, "matmul_precision", "highest"),
+                hasattr(f, "optimized") and rounds_computed_floats(f.optimized.graph),
             )
             for f in functions
         ]

@@ -34,6 +34,7 @@ examples:
   fxlite profile model.py:Net --input "x=f32[B,3,224,224]" --size B=8 --backend c --by module
   fxlite blame model.py:Net --input "x=f32[8,3,224,224]"
   fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html
+  fxlite quantize model.py:Net --input "x=f32[B,64]" --data calib.npz --min-sqnr 30 -o net.fxl
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -56,6 +57,11 @@ queries:
 
 Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the arguments are.
 """
+
+#: What ``fxlite quantize --scheme`` takes: the presets of quantization.
+SCHEMES = (
+    "static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4", "fp16", "bf16",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -271,6 +277,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(run=_command("report_command", "report_command"))
 
+    quantize = commands.add_parser(
+        "quantize", help="make a program of integers, by a scheme, a plan or a budget"
+    )
+    _program_options(quantize)
+    _quantize_options(quantize)
+    quantize.set_defaults(run=_command("quantize_command", "quantize_command"))
+
     info = commands.add_parser("info", help="version, compiler, CPU, cache and devices")
     info.add_argument(
         "--roofs", action="store_true",
@@ -278,8 +291,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     info.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
     info.set_defaults(run=_info)
-    every = trace, compile, diff, check, new_pass, bisect, cost, profile, blame, report, info
-    for command in every:
+    for command in commands.choices.values():
         command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.set_defaults(trouble=2 if command is diff else 1)
     return parser
@@ -302,8 +314,8 @@ def _program_options(parser: argparse.ArgumentParser) -> None:
 def _precision_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--matmul-precision", choices=("highest", "high", "medium"), default="highest",
-        help="medium: products with constant weights round their operands to bf16 (c only); high "
-        "computes as highest (default)",
+        help="medium: products with constant weights round their operands to bf16 (c only); high: "
+        "three products of bf16 where the processor has AMX, else as highest (default)",
     )  # fmt: skip
 
 
@@ -374,6 +386,38 @@ def _measuring_options(
         "--threads", type=value.positive, metavar="N",
         help="threads of compiled code; default OMP_NUM_THREADS, else the usable processors",
     )  # fmt: skip
+
+
+def _quantize_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", metavar="FILE.npz",
+        help="inputs by name, to find ranges and noise on; cut into batches along the named dim "
+        "that they begin with",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=value.positive, default=32, metavar="N", help="size of a batch; default 32"
+    )
+    parser.add_argument(
+        "--scheme", choices=SCHEMES, help="one for all; only static_int8 needs --data"
+    )  # fmt: skip
+    parser.add_argument(
+        "--plan", metavar="FILE.toml", help="in place of --scheme: a plan, maybe edited"
+    )
+    for option, metavar, parse, text in (
+        ("--min-sqnr", "DB", float, "signal-to-noise ratio of the results on --data, in dB"),
+        ("--max-bytes", "BYTES", value.quantity, "bytes of all weights: 200kB, 4MiB"),
+        ("--max-latency", "TIME", value.seconds, "time of all products, as estimated: 200us"),
+    ):
+        parser.add_argument(
+            option, metavar=metavar, type=parse, help=f"make a plan that keeps this: {text}"
+        )
+    parser.add_argument("--write-plan", metavar="FILE.toml", help="where to write the plan made")
+    parser.add_argument(
+        "--draw", metavar="FILE", help="draw the program, coloured by the plan's SQNR: .svg, .html"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE.fxl", help="the quantized program"
+    )
 
 
 def _diff_options(parser: argparse.ArgumentParser) -> None:

@@ -443,19 +443,21 @@ class Graph(DimConditions):
         fold: bool = True,
         times: Any = None,
         changed_from: Graph | None = None,
+        sqnr: Mapping[str, float] | None = None,
     ) -> None:
         """Write a picture with shapes and modules: ``.svg`` or ``.html`` (nothing to install),
         ``.dot``, ``.png``, ``.pdf``.
 
         ``color`` is "op", "dtype", "time" (with ``times``, seconds by node, or a profile),
-        "change" (with ``changed_from``, another graph) or "scope". ``depth`` closes modules below
-        that many levels; ``fold`` draws equal modules in a row once. Raises DrawError for other
-        endings and options, and where Graphviz is needed and missing."""
+        "change" (with ``changed_from``, another graph), "scope" or "sqnr" (with ``sqnr``, dB by
+        module path). ``depth`` closes modules below that many levels; ``fold`` draws equal modules
+        in a row once. Raises DrawError for other endings and options, and where Graphviz is needed
+        and missing."""
         from fxlite.drawing.draw import draw
 
         draw(
             self, path, weights=weights, color=color, depth=depth, fold=fold, times=times,
-            changed_from=changed_from,
+            changed_from=changed_from, sqnr=sqnr,
         )  # fmt: skip
 
     def to_dot(self, weights: bool = False, **options: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,8 @@ class Stage:
 @dataclass(frozen=True)
 class ModelReport:
     """Everything about a model at sizes ``dims``. ``program`` is the emitted C (None for a program
-    that cannot be compiled, and where C is not asked for); ``notes`` say what is missing and why.
+    that cannot be compiled, and where C is not asked for); ``notes`` say what is missing and why;
+    ``sqnr`` are signal-to-noise ratios in dB by module path, to colour by.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ModelReport:
     program: CProgram | None
     roofs: Roofs | None
     notes: tuple[str, ...]
+    sqnr: Mapping[str, float] = field(default_factory=dict)
 
     @functools.cached_property
     def history(self) -> History:
@@ -119,6 +121,7 @@ def report(
     repeat: int | None = None,
     threads: int | None = None,
     roofs: Roofs | None = None,
+    sqnr: Mapping[str, float] | None = None,
 ) -> ModelReport:
     """A report on a program, to look at: ``fx.report(gm, sizes={"B": 8}).to_html("report.html")``.
 
@@ -126,7 +129,8 @@ def report(
     :func:`fxlite.passes.profile`; without inputs random ones are drawn. The traced graph is timed
     node by node in NumPy. With ``backend="c"`` the optimized one is compiled and timed kernel by
     kernel, with ``"python"`` node by node, too. By default it is C where that is possible; what was
-    not is said in ``notes``. ``profile=False`` measures nothing and needs no compiler.
+    not is said in ``notes``. ``profile=False`` measures nothing and needs no compiler. With
+    ``sqnr``, dB by module path as ``q.sensitivity`` finds them, graphs can be coloured by it.
 
     Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
     without types; with ``backend="c"`` CodegenError for what cannot be compiled, and
@@ -161,7 +165,7 @@ def report(
     return ModelReport(
         gm.name, dims, Stage("traced", gm, cost(gm, dims), before),
         Stage("optimized", optimized, cost(optimized, dims), after),
-        manager.report, program, known, tuple(notes),
+        manager.report, program, known, tuple(notes), dict(sqnr or {}),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from fxlite.drawing.colours import (
 )
 from fxlite.drawing.outline import Outline, Part, close_below, outline
 from fxlite.drawing.page import page_data
-from fxlite.drawing.picture import Picture
+from fxlite.drawing.picture import Picture, ratios_by_node
 from fxlite.graph import Node
 from fxlite.types import TensorType
 
@@ -43,6 +43,9 @@ def stage_data(
     close_below(found, None)
     facts = Facts(report, stage, found, source)
     colours = _colours(found, facts, changes)
+    ratios = ratios_by_node(stage.module.graph, report.sqnr)
+    if ratios:
+        colours["SQNR"] = SCHEMES["sqnr"](found, ratios)
     palette: dict[Colour, int] = {}
 
     def number(colour: Colour) -> int:
@@ -91,16 +94,16 @@ def _colours(found: Outline, facts: Facts, changes: Mapping[Node, str]) -> dict[
     dtypes = (repr(n.type.dtype) for n in found.nodes if isinstance(n.type, TensorType))
     kinds = (kind_of(n) for n in found.nodes)
     colours = {
-        "op": _with_legend(SCHEMES["op"](found, {}, {}), kinds, KINDS),
-        "dtype": _with_legend(SCHEMES["dtype"](found, {}, {}), dtypes, DTYPES),
+        "op": _with_legend(SCHEMES["op"](found, None), kinds, KINDS),
+        "dtype": _with_legend(SCHEMES["dtype"](found, None), dtypes, DTYPES),
         "change": _with_legend(
-            SCHEMES["change"](found, {}, changes),
+            SCHEMES["change"](found, changes),
             (changes.get(n, "unchanged") for n in found.nodes), CHANGES,
         ),
         "FLOPs": by_share(found, facts.flops(), _flops_text, "of the FLOPs"),
     }  # fmt: skip
     if facts.stage.profile is not None:
-        colours["time"] = SCHEMES["time"](found, facts.seconds, {})
+        colours["time"] = SCHEMES["time"](found, facts.seconds)
     return colours
 
 

@@ -1,4 +1,5 @@
-"""What the colours of a picture say: kind of op, dtype, time, module, or what changed.
+"""What the colours of a picture say: kind of op, dtype, time, module, what changed, or how well
+quantization keeps it.
 
 In: an outline and one of :data:`SCHEMES`. Out: :class:`Colours`: fill and border of each part, a
 short note on it where there is one (its time), and the legend.
@@ -7,6 +8,7 @@ short note on it where there is one (its time), and the legend.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -65,6 +67,13 @@ SHARES: tuple[tuple[float, Colour], ...] = (
     (0.25, ("#f59f6c", "#b5481a")),
     (1.00, ("#e5604d", "#8e1f14")),
 )
+#: Signal-to-noise ratio in dB: below this -> colour.
+SQNR: tuple[tuple[float, Colour], ...] = (
+    (20.0, ("#f7b0a6", "#b3261e")),
+    (30.0, ("#fbd0a4", "#b5671a")),
+    (40.0, ("#fbf0b5", "#b8a02c")),
+    (math.inf, ("#c8f0cf", "#1f8a3b")),
+)
 _MODULES: tuple[Colour, ...] = (
     ("#dbe7fd", "#5c85d6"), ("#e3f3dc", "#6aa84f"), ("#fdebd0", "#e09b3d"), ("#ece3f8", "#9673c9"),
     ("#d9f2ee", "#3fa796"), ("#fbe0e0", "#d06a6a"), ("#fbf6d5", "#c9b037"), ("#f5ddf0", "#b565a3"),
@@ -102,7 +111,7 @@ def _legend(found: Iterable[str], table: Mapping[str, Colour]) -> tuple[tuple[st
     return tuple((name, table.get(name, OTHER)) for name in dict.fromkeys(found))
 
 
-def _by_op(outline: Outline, times: Any, changes: Any) -> Colours:
+def _by_op(outline: Outline, data: None) -> Colours:
     kinds = [kind_of(n) for n in outline.nodes]
 
     def colour(part: Part) -> Colour:
@@ -112,7 +121,7 @@ def _by_op(outline: Outline, times: Any, changes: Any) -> Colours:
     return Colours(colour, _legend((k for k in seen if k != "input"), KINDS))
 
 
-def _by_dtype(outline: Outline, times: Any, changes: Any) -> Colours:
+def _by_dtype(outline: Outline, data: None) -> Colours:
     """A closed box has the colour of the dtype that most of its nodes have."""
     dtypes = [repr(n.type.dtype) if isinstance(n.type, TensorType) else "" for n in outline.nodes]
 
@@ -126,7 +135,7 @@ def _by_dtype(outline: Outline, times: Any, changes: Any) -> Colours:
     )
 
 
-def _by_time(outline: Outline, times: Mapping[str, float], changes: Any) -> Colours:
+def _by_time(outline: Outline, times: Mapping[str, float]) -> Colours:
     return by_share(outline, times, _seconds, "of the time")
 
 
@@ -167,7 +176,7 @@ def _seconds(value: float) -> str:
     return f"{value / 1e-9:.3g} ns" if value else "0 s"
 
 
-def _by_change(outline: Outline, times: Any, changes: Mapping[Node, str]) -> Colours:
+def _by_change(outline: Outline, changes: Mapping[Node, str]) -> Colours:
     """A closed box is "added" if all in it is, "changed" if anything is."""
     kinds = [changes.get(n, "unchanged") for n in outline.nodes]
 
@@ -189,7 +198,7 @@ def changes_between(before: Graph, after: Graph) -> tuple[dict[Node, str], list[
     return changes, [change.name for change in found.removed]
 
 
-def _by_scope(outline: Outline, times: Any, changes: Any) -> Colours:
+def _by_scope(outline: Outline, data: None) -> Colours:
     """The modules at the first level where there are several have a colour each."""
     paths = [n.scope.path.split(".") if n.scope and n.scope.path else [] for n in outline.nodes]
     inside = [path for path in paths if path]
@@ -204,11 +213,40 @@ def _by_scope(outline: Outline, times: Any, changes: Any) -> Colours:
     return Colours(lambda part: table.get(names[part.start], OTHER), legend)
 
 
-#: What ``color=`` takes.
-SCHEMES: dict[str, Callable[[Outline, Any, Any], Colours]] = {
+def _by_sqnr(outline: Outline, ratios: Mapping[Node, float]) -> Colours:
+    """A box has the colour of the least ratio of what it stands for, folded copies included."""
+    least = [math.inf] * len(outline.nodes)
+    known = [False] * len(outline.nodes)
+    for place, node in enumerate(outline.nodes):
+        if node in ratios:
+            drawn = outline.drawn_as[place]
+            least[drawn], known[drawn] = min(least[drawn], ratios[node]), True
+
+    def colour(part: Part) -> Colour:
+        if not any(known[part.start : part.stop]):
+            return OTHER
+        worst = min(least[part.start : part.stop])
+        return next(c for most, c in SQNR if worst < most or most == math.inf)
+
+    def note(part: Part) -> str:
+        if not any(known[part.start : part.stop]):
+            return ""
+        worst = min(least[part.start : part.stop])
+        return "exact" if worst == math.inf else f"{worst:.1f} dB"
+
+    limits = [0.0, *(most for most, _ in SQNR)]
+    names = [f"{low:.0f}–{high:.0f} dB" for low, high in itertools.pairwise(limits)]
+    names[0], names[-1] = f"< {limits[1]:.0f} dB", f"≥ {limits[-2]:.0f} dB"
+    legend = tuple((name, c) for name, (_, c) in zip(names, SQNR, strict=True))
+    return Colours(colour, (*legend, ("float", OTHER)), note)
+
+
+#: What ``color=`` takes, and what makes colours of an outline and the data that goes with it.
+SCHEMES: dict[str, Callable[[Outline, Any], Colours]] = {
     "op": _by_op,
     "dtype": _by_dtype,
     "time": _by_time,
     "change": _by_change,
     "scope": _by_scope,
+    "sqnr": _by_sqnr,
 }

@@ -26,12 +26,14 @@ def draw(graph: Graph, path: str | Path, **options: Unpack[Options]) -> None:
 
     - ``weights``: draw the weights, too
     - ``color``: what colours say: "op" (its kind; the default), "dtype" (int8 stands out), "time",
-      "change" or "scope" (modules)
+      "change", "scope" (modules) or "sqnr"
     - ``depth``: levels of modules that are shown, those on the last one as closed boxes with the
       types of what goes in and out; default as many as stay readable, about 300 boxes
     - ``fold``: draw equal modules and stretches that follow each other once, as "×12"; default True
     - ``times``: seconds by node (or name), or a profile; colours by time
     - ``changed_from``: the graph to compare with (:func:`fxlite.diff`); colours by change
+    - ``sqnr``: signal-to-noise ratios in dB by module path or name of node
+      (``q.sensitivity(...).sqnr(scheme)``); colours by them
 
     Raises DrawError for other endings and options that do not fit, and for PNG and PDF where
     Graphviz is missing."""

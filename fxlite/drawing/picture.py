@@ -6,6 +6,7 @@ tree of boxes that the layout takes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -43,6 +44,7 @@ class Options(TypedDict, total=False):
     fold: bool
     times: Any
     changed_from: Graph | None
+    sqnr: Mapping[str, float] | None
 
 
 def picture(
@@ -54,15 +56,20 @@ def picture(
     fold: bool = True,
     times: Any = None,
     changed_from: Graph | None = None,
+    sqnr: Mapping[str, float] | None = None,
 ) -> Picture:
     """The picture of a graph. Raises DrawError for options that do not fit."""
-    color = color or ("time" if times is not None else "change" if changed_from else "op")
+    data = {"time": times, "change": changed_from, "sqnr": sqnr}
+    given = [name for name, value in data.items() if value is not None]
+    color = color or (given[0] if given else "op")
     if color not in SCHEMES:
         raise DrawError(f"color={color!r}: a picture is coloured by {', '.join(SCHEMES)}")
     if color == "time" and times is None:
         raise DrawError("color='time' needs times={node: seconds}, or a profile, to draw")
     if color == "change" and changed_from is None:
         raise DrawError("color='change' needs changed_from=, the graph to compare with")
+    if color == "sqnr" and sqnr is None:
+        raise DrawError("color='sqnr' needs sqnr={module path: dB}, as q.sensitivity() finds it")
     if depth is not None and depth < 1:
         raise DrawError(f"depth={depth}: at least one level of modules is drawn, depth=1")
     seconds = _seconds_by_name(graph, times)
@@ -72,7 +79,12 @@ def picture(
         changes, removed = changes_between(changed_from, graph)
     found = outline(graph, weights, fold, marks=changes if color == "change" else None)
     closed_at = close_below(found, depth)
-    colours = SCHEMES[color](found, seconds, changes)
+    ratios = ratios_by_node(graph, sqnr or {})
+    if sqnr and not ratios:
+        names = ", ".join(list(sqnr)[:3])
+        raise DrawError(f"sqnr= has {names}, …, but no module or node of this graph")
+    coloured_by = {"time": seconds, "change": changes, "sqnr": ratios}
+    colours = SCHEMES[color](found, coloured_by.get(color))
     remarks = [_closed_remark(found, closed_at), _folded_remark(found), colours.remark]
     if color == "change" and removed:
         names = ", ".join(removed[:_MOST_REMOVED]) + (" …" if len(removed) > _MOST_REMOVED else "")
@@ -88,6 +100,17 @@ def _seconds_by_name(graph: Graph, times: Any) -> dict[str, float]:
         names = ", ".join(list(seconds)[:3])
         raise DrawError(f"times= has {names}, …, but no node of this graph: draw the graph timed")
     return seconds
+
+
+def ratios_by_node(graph: Graph, ratios: Mapping[str, float]) -> dict[Node, float]:
+    """The ratio of each call, from those of nodes by name or of modules by path."""
+    found: dict[Node, float] = {}
+    for node in graph.nodes:
+        path = node.scope.path if node.scope is not None else ""
+        key = node.name if node.name in ratios else path
+        if node.op.startswith("call_") and key in ratios:
+            found[node] = ratios[key]
+    return found
 
 
 def _closed_remark(found: Outline, closed_at: int | None) -> str:

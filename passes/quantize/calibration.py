@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
+from fxlite.graph import nodes_in
 from fxlite.graph_module import GraphModule
+from fxlite.interpreter import Interpreter
 from fxlite.passes.quantize.convert import convert
 from fxlite.passes.quantize.mapping import QConfigMapping
 from fxlite.passes.quantize.prepare import prepare
 from fxlite.passes.quantize.scheme import QuantizationError
+from fxlite.passes.quantize.simulate import arguments_of
 
 #: What a module is called with.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -30,16 +35,10 @@ def as_batches(batches: Iterable[Any]) -> list[Arguments]:
     array is given in place of a list of batches."""
     if hasattr(batches, "dtype"):
         raise QuantizationError("batches are a list of batches, not one array: give [array]")
-    found = [_as_arguments(batch) for batch in batches]
+    found = [arguments_of(batch) for batch in batches]
     if not found:
         raise QuantizationError("there are no batches: ranges and noise are found on data")
     return found
-
-
-def _as_arguments(batch: Any) -> Arguments:
-    if isinstance(batch, dict):
-        return (), batch
-    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
 
 
 def calibrated(program: Any, mapping: QConfigMapping, data: Sequence[Arguments]) -> GraphModule:
@@ -48,3 +47,16 @@ def calibrated(program: Any, mapping: QConfigMapping, data: Sequence[Arguments])
     for args, kwargs in data:
         prepared(*args, **kwargs)
     return prepared
+
+
+def results(module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What a module gives for some arguments: its arrays of floats, in order."""
+    interpreter = Interpreter(module)
+    interpreter.run(*args, **kwargs)
+    return float_results(interpreter)
+
+
+def float_results(interpreter: Interpreter) -> list[Any]:
+    """The results of the last run that are floats."""
+    values = [interpreter.env[n] for n in nodes_in(interpreter.graph.output_node().args)]
+    return [value for value in values if np.asarray(value).dtype.kind == "f"]

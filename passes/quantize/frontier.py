@@ -49,8 +49,9 @@ def _along_hull(layer: str, choices: Sequence[Option]) -> list[Move]:
     """The steps of one layer, of increasing slope."""
     hull = [choices[0]]
     made: list[Move] = []
-    useful = [o for o in choices[1:] if o.cost < choices[0].cost and math.isfinite(o.loss)]
-    # from the dearest to the cheapest; what has less loss for no more cost comes last and stays
+    useful = [o for o in choices[:0:-1] if o.cost < choices[0].cost and math.isfinite(o.loss)]
+    # from the dearest to the cheapest; of equal cost, the last one stays: the least loss, and of
+    # equal loss the one that was given first
     for option in sorted(useful, key=lambda o: (-o.cost, -o.loss)):
         while made and (option.loss <= hull[-1].loss or _slope(hull[-1], option) <= made[-1].slope):
             hull.pop()

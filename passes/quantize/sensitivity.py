@@ -17,15 +17,22 @@ from fxlite import compiler
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module
-from fxlite.passes.quantize.calibration import Arguments, as_batches, calibrated
+from fxlite.passes.quantize.calibration import Arguments, as_batches, calibrated, float_results
 from fxlite.passes.quantize.latency import product_seconds
 from fxlite.passes.quantize.mapping import QConfigMapping
 from fxlite.passes.quantize.prepare import prepare
 from fxlite.passes.quantize.roles import PRODUCTS, is_call, multiply_adds, why_not, why_not_table
-from fxlite.passes.quantize.scheme import QConfig, QConfigError, QuantizationError, named_configs
+from fxlite.passes.quantize.scheme import (
+    QConfig,
+    QConfigError,
+    QuantizationError,
+    named_configs,
+    unknown,
+)
 from fxlite.passes.quantize.shadow import (
     Powers,
     Shadow,
+    Stored,
     Way,
     operand_ranges,
     product_weights,
@@ -74,18 +81,25 @@ class Sensitivity:
     other_bytes: int
     roofs: Roofs | None
 
+    def _check(self, scheme: str) -> None:
+        if scheme not in (FLOAT, *self.schemes):
+            raise unknown("scheme", scheme, (FLOAT, *self.schemes))
+
     def sqnr(self, scheme: str) -> dict[str, float]:
         """The signal-to-noise ratio of each layer in dB, by path: ``graph.draw("x.svg",
-        sqnr=found.sqnr("static_int8"))`` paints it. Raises KeyError for other schemes."""
-        self.schemes[scheme]
+        sqnr=found.sqnr("static_int8"))`` paints it. Raises QConfigError for other schemes, as the
+        methods below."""
+        self._check(scheme)
         return {x.path: x.choices[scheme].sqnr for x in self.layers if scheme in x.choices}
 
     def bytes(self, scheme: str = FLOAT) -> int:
         """Bytes of all weights if each layer that can have the scheme has it."""
+        self._check(scheme)
         return self.other_bytes + sum(_chosen(x, scheme).bytes for x in self.layers)
 
     def seconds(self, scheme: str = FLOAT) -> float | None:
         """Estimated seconds of all products, likewise; None without roofs."""
+        self._check(scheme)
         found = [_chosen(x, scheme).seconds for x in self.layers]
         return None if None in found else math.fsum(s for s in found if s is not None)
 
@@ -181,6 +195,7 @@ def _study(module: GraphModule, configs: Mapping[str, QConfig], data: list[Argum
     base = next(iter(prepared.values()))
     study = _Study(base, configs, {}, {}, {}, {})
     seen: set[str] = set()
+    stored: Stored = {}
     for node in base.graph.nodes:
         if not is_quantizable(node):
             continue
@@ -189,7 +204,7 @@ def _study(module: GraphModule, configs: Mapping[str, QConfig], data: list[Argum
         for name, config in configs.items():
             reason = _why_not(node, config)
             if reason is None:
-                study.ways[node][name] = way_of(node, config, ranges.get(name, {}))
+                study.ways[node][name] = way_of(node, config, ranges.get(name, {}), stored)
             else:
                 study.refused[node][name] = reason
         read = {w.target for w in node.all_input_nodes if w in product_weights(node)}
@@ -217,11 +232,9 @@ def _why_not(node: Node, config: QConfig) -> str | None:
     return rule(node, config, "")
 
 
-def _add_outputs(
-    shadow: Shadow, study: _Study, outputs: dict[tuple[str, str], Powers]
-) -> None:
+def _add_outputs(shadow: Shadow, study: _Study, outputs: dict[tuple[str, str], Powers]) -> None:
     """Run what depends on each layer once more, by each scheme."""
-    exact = list(shadow.results())
+    exact = float_results(shadow)
     for path, nodes in study.layers.items():
         for scheme in study.configs:
             if any(scheme in study.ways[node] for node in nodes):

@@ -1,9 +1,9 @@
 """Float and quantized layers side by side: one run that tells what rounding does to each layer.
 
-In: a prepared graph, for each of its products (and tables) the ways to compute it, and batches. Out:
-powers of signal and noise. While the float program runs, each product is computed once more for
-each way, from the same float values, rounded first; what its result differs by is that way's noise.
-So a batch takes as long as one run of the model for each way, whatever the number of layers.
+In: a prepared graph, for each of its products (and tables) the ways to compute it, and arguments.
+Out: powers of signal and noise. While the float program runs, each product is computed once more
+for each way, from the same float values, rounded first; what its result differs by is that way's
+noise. So a run takes as long as the model for each way, whatever the number of layers.
 
 What an integer product gives is computed in float here: operands and weights are rounded to the
 numbers that their integers stand for. The two differ by float32's own rounding alone.
@@ -11,7 +11,7 @@ numbers that their integers stand for. The two differ by float32's own rounding 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,19 @@ from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
 from fxlite.ops.fake_quantization import fake_quantize
+from fxlite.passes.quantize.calibration import float_results
 from fxlite.passes.quantize.convert import observer_of
 from fxlite.passes.quantize.observers import Observer
-from fxlite.passes.quantize.parameters import SMALLEST, QuantizedWeight, quantize_weight
+from fxlite.passes.quantize.parameters import (
+    QuantizedWeight,
+    quantize_weight,
+    require_finite,
+    restored_weight,
+)
 from fxlite.passes.quantize.prepare import META
 from fxlite.passes.quantize.roles import data_slots, factor, is_call, is_weight, moved, summed_axes
 from fxlite.passes.quantize.scheme import QConfig, Scheme
+from fxlite.passes.quantize.simulate import rounded_rows
 
 
 @dataclass(frozen=True)
@@ -64,22 +71,31 @@ def operand_ranges(prepared: GraphModule) -> Ranges:
     return found
 
 
-def way_of(node: Node, qconfig: QConfig, ranges: Ranges) -> Way:
-    """How a product is computed under a config; ``ranges`` are for a static one."""
+#: Weights as integers, by path, scheme, summed axes and whether it is the transpose: schemes share
+#: them.
+Stored = dict[tuple[str, Scheme, tuple[int, ...], bool], QuantizedWeight]
+
+
+def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
+    """How a product is computed under a config; ``ranges`` are for a static one. Integers that are
+    not in ``stored`` yet are put there.
+
+    Raises QuantizationError for weights that are not finite."""
     rounded: dict[Node, Callable[[Any], Any]] = {}
-    if qconfig.activation is not None:
+    if qconfig.activation is not None and not is_call(node, "embedding"):
         for place, operand in enumerate(data_slots(node)):
             if qconfig.dynamic:
-                rounded[operand] = _by_row(node, operand, qconfig.activation)
+                rounded[operand] = _by_row(node, qconfig.activation)
             else:
                 rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
-    scheme = qconfig.weight
+    scheme = Scheme(per="channel") if is_call(node, "embedding") else qconfig.weight
     assert scheme is not None
+    is_transposed = qconfig.mode == "weight_only" and is_call(node, "matmul")
     weight_bytes = 0
     for weight in product_weights(node):
-        found = _integers(node, weight, scheme, qconfig.mode == "weight_only")
-        weight_bytes += found.weight_bytes
-        rounded[weight] = found.rounded
+        found = _integers(node, weight, scheme, is_transposed, stored)
+        rounded[weight] = _restored(found, scheme, is_transposed)
+        weight_bytes += found.integers.size * scheme.bits // 8 + int(found.scale.nbytes)
     return Way(rounded, weight_bytes)
 
 
@@ -87,7 +103,8 @@ def product_weights(node: Node) -> list[Node]:
     """The weights that a product multiplies with, or the table of an embedding."""
     if is_call(node, "matmul"):
         return [v for v in node.args if is_weight(v)]
-    return [v for v in [node.arguments["weight"]] if is_weight(v)]
+    weight = node.arguments.get("weight")
+    return [weight] if weight is not None and is_weight(weight) else []
 
 
 def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
@@ -96,52 +113,32 @@ def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
     return lambda x: fake_quantize(x, known[0], known[1], **arguments)
 
 
-def _by_row(node: Node, operand: Node, scheme: Scheme) -> Callable[[Any], Any]:
-    """As the dynamic integer product does it: one scale for each row, or image."""
-    is_conv = node.target.name.startswith("conv")
-    axes = tuple(range(1, operand.type.rank)) if is_conv else (-1,)
-    qmin, qmax = scheme.range
-
-    def rounded(x: Any) -> Any:
-        largest = np.maximum(np.abs(x).max(axis=axes, keepdims=True), np.float32(SMALLEST * qmax))
-        return fake_quantize(x, largest * np.float32(1 / qmax), qmin=qmin, qmax=qmax)
-
-    return rounded
+def _by_row(node: Node, scheme: Scheme) -> Callable[[Any], Any]:
+    return lambda x: rounded_rows(x, node, scheme)
 
 
-@dataclass(frozen=True)
-class _RoundedWeight:
-    """A weight kept as integers; called with the float one, the numbers that they stand for."""
+def _restored(found: QuantizedWeight, scheme: Scheme, is_transposed: bool) -> Callable[[Any], Any]:
+    """Takes the float weight and gives the numbers that its integers stand for. They are made each
+    time: only integers are kept."""
 
-    found: QuantizedWeight
-    scheme: Scheme
-    is_transposed: bool
+    def restored(weight: Any) -> Any:
+        numbers = restored_weight(found, scheme)
+        return numbers.T if is_transposed else numbers
 
-    @property
-    def weight_bytes(self) -> int:
-        integers = self.found.integers.size * self.scheme.bits // 8
-        return int(integers + self.found.scale.nbytes)
-
-    def rounded(self, weight: Any) -> Any:
-        integers, scale = self.found.integers, self.found.scale
-        if self.scheme.per == "group":
-            pieces = integers.reshape(*scale.shape, -1) * scale[..., None]
-            return self._turned(pieces.reshape(integers.shape))
-        return self._turned(integers * scale)
-
-    def _turned(self, array: Any) -> Any:
-        return array.T if self.is_transposed else array
+    return restored
 
 
-def _integers(node: Node, weight: Node, scheme: Scheme, is_weight_only: bool) -> _RoundedWeight:
-    assert node.graph.owning_module is not None
-    array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
-    is_transposed = is_weight_only and is_call(node, "matmul")
-    if is_call(node, "embedding"):
-        scheme = Scheme(per="channel")
+def _integers(
+    node: Node, weight: Node, scheme: Scheme, is_transposed: bool, stored: Stored
+) -> QuantizedWeight:
     axes = summed_axes(node, weight, is_transposed)
-    found = quantize_weight(array.T if is_transposed else array, scheme, axes)
-    return _RoundedWeight(found, scheme, is_transposed)
+    key = (weight.target, scheme, axes, is_transposed)
+    if key not in stored:
+        assert node.graph.owning_module is not None
+        array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
+        require_finite(weight.target, array)
+        stored[key] = quantize_weight(array.T if is_transposed else array, scheme, axes)
+    return stored[key]
 
 
 @dataclass
@@ -167,7 +164,7 @@ class Powers:
 
 class Shadow(Interpreter):
     """Runs a prepared graph in float, and each product in its other ways, too. ``powers`` has what
-    was found by name of product and scheme."""
+    was found by product and scheme; with ``keep`` all values stay in ``env``."""
 
     def __init__(
         self, prepared: GraphModule, ways: Mapping[Node, Mapping[str, Way]], keep: bool = False
@@ -200,28 +197,21 @@ class Shadow(Interpreter):
         args, kwargs = map_nodes((node.args, node.kwargs), value)
         return self.call_function(node.target, args, kwargs)
 
-    def results(self) -> Iterator[Any]:
-        """The float results of the last run, or of the last :meth:`rerun`."""
-        for node in self.graph.output_node().all_input_nodes:
-            value = np.asarray(self.env[node])
-            if value.dtype.kind == "f":
-                yield value
-
     def rerun(self, products: list[Node], scheme: str) -> list[Any]:
         """The results with some products computed in another way; only what depends on them runs.
         The run before must have kept its values."""
         kept = self.env
         self.env = dict(kept)
         changed: set[Node] = set()
-        node = products[0]
+        chosen, node = set(products), products[0]
         while node.op != "output":
-            if node in products and scheme in self.ways[node]:
+            if node in chosen and scheme in self.ways[node]:
                 self.env[node] = self._computed(node, self.ways[node][scheme])
                 changed.add(node)
             elif not changed.isdisjoint(node.all_input_nodes):
                 self.env[node] = super().run_node(node)
                 changed.add(node)
             node = node.next
-        found = list(self.results())
+        found = float_results(self)
         self.env = kept
         return found

@@ -1,7 +1,7 @@
 """Where integers flow: which values of a graph are to be observed, which ops pass integers on, and
 who reads them.
 
-In: a graph and the config of each call. Out: a :class:`Plan`; nothing is edited.
+In: a graph and the config of each call. Out: a :class:`IntegerFlow`; nothing is edited.
 
 A static product wants integers of the values it reads. An op that only moves numbers and whose
 result is wanted wants its operands, in the same scale. Such a chain ends at a value that is
@@ -39,7 +39,7 @@ from fxlite.passes.quantize.scheme import QConfig, Scheme
 
 
 @dataclass(frozen=True)
-class Plan:
+class IntegerFlow:
     """``products`` are computed as their config says; ``reasons`` says why others are not.
     ``carriers`` run on integers. ``groups`` are the values to observe, each list with one scale, by
     the scheme of that scale; ``stored`` are those of them that every reader reads rounded.
@@ -72,7 +72,9 @@ class _Flow:
     wanted: dict[Node, Scheme] = field(default_factory=dict)
 
 
-def make_plan(graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[Node, str]) -> Plan:
+def find_integer_flow(
+    graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[Node, str]
+) -> IntegerFlow:
     """Decide for every node. The graph must have types."""
     flow = _Flow()
     for position, node in enumerate(graph.nodes):
@@ -89,7 +91,7 @@ def make_plan(graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[No
     )
     groups, edges = _groups(flow, carriers)
     stored = frozenset(v for _, values in groups for v in values if v in flow.born)
-    return Plan(flow.products, flow.tables, flow.reasons, carriers, groups, stored, edges)
+    return IntegerFlow(flow.products, flow.tables, flow.reasons, carriers, groups, stored, edges)
 
 
 def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> None:
