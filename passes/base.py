@@ -11,7 +11,6 @@ import difflib
 import functools
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,14 +20,13 @@ from fxlite.errors import FxliteError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import Container, GraphModule
 from fxlite.location import is_own_file
-from fxlite.nn.module import Parameter
 from fxlite.passes.checking.exactness import Exactness, as_exactness
 from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 
 __all__ = [
     "PASSES", "Example", "Pass", "PassError", "as_module", "as_pass", "graph_pass",
-    "refuse", "run_in_place", "store_weight", "unique_attribute",
+    "refuse", "run_in_place", "unique_attribute",
 ]  # fmt: skip
 
 #: All passes by name, for the command line and for PassManager(["cse", "dce"]).
@@ -266,21 +264,6 @@ def unique_attribute(module: GraphModule, wish: str) -> str:
         counts[wish] = counts.get(wish, 0) + 1
         name = f"{wish}_{counts[wish]}"
     return name
-
-
-def store_weight(
-    gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str], suffix: str
-) -> Node:
-    """A get_attr of ``value``, made where the graph inserts: at the path of ``old``, which it is to
-    replace, if nobody else reads that (``readers`` counts the get_attr nodes of each path), else at
-    one with the suffix. Without ``old``, at ``wish`` or a free path like it."""
-    target = wish
-    alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
-    owner = gm.get_submodule(wish.rpartition(".")[0]) if alone else None
-    if not isinstance(owner, (GraphModule, Container)):
-        target = unique_attribute(gm, f"{wish}_{suffix}" if old is not None else wish)
-    gm.set_attribute(target, Parameter(value))
-    return gm.graph.get_attr(target)
 
 
 def _has_attribute(module: GraphModule, path: str) -> bool:

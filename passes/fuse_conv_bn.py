@@ -22,8 +22,9 @@ import numpy as np
 
 from fxlite import nn
 from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.passes.base import graph_pass, refuse, store_weight
+from fxlite.graph_module import Container, GraphModule
+from fxlite.nn.module import Parameter
+from fxlite.passes.base import graph_pass, refuse, unique_attribute
 
 LAYERS = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "linear")
 
@@ -134,10 +135,8 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
     bias_path = bias_node.target if bias_node else weight_path.rpartition(".")[0] + ".bias"
     graph = gm.graph
     with graph.inserting_before(layer), graph.with_origin(layer):
-        weight_node = store_weight(gm, layers["weight"], weight_path, new_weight, readers, "folded")
-        bias_new = store_weight(
-            gm, bias_node, bias_path.lstrip("."), shift.astype(weight.dtype), readers, "folded"
-        )
+        weight_node = _store(gm, layers["weight"], weight_path, new_weight, readers)
+        bias_new = _store(gm, bias_node, bias_path.lstrip("."), shift.astype(weight.dtype), readers)
     layer.args = (layer.args[0], weight_node, bias_new, *layer.args[3:])
     norm.replace_all_uses_with(layer)
     graph.erase_node(norm)
@@ -161,3 +160,17 @@ def _product(weight: Any, factor: Any) -> Any:
     """``weight * factor`` in float64, of which no more than a buffer's worth is in memory."""
     rounded = np.empty(weight.shape, weight.dtype)
     return np.multiply(weight, factor, out=rounded, dtype=np.float64, casting="unsafe")
+
+
+def _store(gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]) -> Node:
+    """A get_attr of the folded array: under the old name if nobody else reads that."""
+    target = wish
+    alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
+    if not alone or not isinstance(_owner(gm, wish), (GraphModule, Container)):
+        target = unique_attribute(gm, f"{wish}_folded" if old is not None else wish)
+    gm.set_attribute(target, Parameter(value))
+    return gm.graph.get_attr(target)
+
+
+def _owner(gm: GraphModule, path: str) -> Any:
+    return gm.get_submodule(path.rpartition(".")[0])

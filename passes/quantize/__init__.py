@@ -12,13 +12,20 @@ of integer ops with integer weights. The flow has torch's names::
     qgm = q.convert(prepared)
     print(q.report(qgm))
 
-docs/quantization.md says what the integers mean.
+Or a plan of mixed precision within a budget: ``plan = q.plan(gm, batches, min_sqnr=25)``.
+``equalize`` and ``smooth_quant`` before prepare, ``gptq`` and ``correct_bias`` before convert make
+the result more exact. docs/quantization.md says what the integers mean.
 """
 
 from __future__ import annotations
 
+from fxlite.passes.quantize.calibration import quantize
 from fxlite.passes.quantize.convert import convert
+from fxlite.passes.quantize.correct_bias import correct_bias
+from fxlite.passes.quantize.equalize import equalize
+from fxlite.passes.quantize.gptq import gptq
 from fxlite.passes.quantize.mapping import QConfigMapping
+from fxlite.passes.quantize.mixed_plan import Measured, Plan, PlannedLayer
 from fxlite.passes.quantize.observers import (
     OBSERVERS,
     EntropyObserver,
@@ -29,6 +36,8 @@ from fxlite.passes.quantize.observers import (
     PercentileObserver,
     make_observer,
 )
+from fxlite.passes.quantize.plan_file import load_plan
+from fxlite.passes.quantize.planner import PlanError, plan, results_sqnr
 from fxlite.passes.quantize.prepare import Decision, prepare, prepare_qat
 from fxlite.passes.quantize.record import Record, record_of
 from fxlite.passes.quantize.report import FloatProduct, QuantizationReport, report
@@ -45,19 +54,27 @@ from fxlite.passes.quantize.scheme import (
     weight_only_int4,
     weight_only_int8,
 )
+from fxlite.passes.quantize.sensitivity import Choice, Layer, Sensitivity, sensitivity
+from fxlite.passes.quantize.smooth_quant import smooth_quant
 from fxlite.passes.quantize.without_data import cast_floats, quantize_dynamic, quantize_weights
 
 __all__ = [
     "OBSERVERS",
     "PRESETS",
+    "Choice",
     "Decision",
     "EntropyObserver",
     "FloatProduct",
     "HistogramObserver",
+    "Layer",
+    "Measured",
     "MinMaxObserver",
     "MovingAverageMinMaxObserver",
     "Observer",
     "PercentileObserver",
+    "Plan",
+    "PlanError",
+    "PlannedLayer",
     "QConfig",
     "QConfigError",
     "QConfigMapping",
@@ -65,18 +82,28 @@ __all__ = [
     "QuantizationReport",
     "Record",
     "Scheme",
+    "Sensitivity",
     "bf16",
     "cast_floats",
     "convert",
+    "correct_bias",
     "dynamic_int8",
+    "equalize",
     "fp16",
+    "gptq",
+    "load_plan",
     "make_observer",
+    "plan",
     "prepare",
     "prepare_qat",
+    "quantize",
     "quantize_dynamic",
     "quantize_weights",
     "record_of",
     "report",
+    "results_sqnr",
+    "sensitivity",
+    "smooth_quant",
     "static_int8",
     "weight_only_int4",
     "weight_only_int8",

@@ -12,7 +12,6 @@ the first one corrected.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,12 +49,12 @@ def correct_bias(prepared: GraphModule, batches: Iterable[Any]) -> GraphModule:
         shifts[node] = shift
         after = node.type.rank - 1 - axis if axis > 0 else 0
         rounded.shift = shift.astype(np.float32).reshape(-1, *[1] * after)
-    readers = Counter(n.target for n in module.graph.find_nodes(op="get_attr"))
     for node, shift in shifts.items():
         bias = node.arguments.get("bias")
         before = 0.0 if bias is None else module.get_attribute(bias.target)
         value = (np.asarray(before, np.float64) + shift).astype(np.float32)
-        exchange_weight(module, node, "bias", value, readers, "corrected")
+        exchange_weight(module, node, "bias", value, "corrected")
+    module.delete_all_unused_submodules()
     return module
 
 

@@ -5,10 +5,10 @@ weights of products, which convert takes as they are. Rounding to nearest is the
 weight alone; for the layer's result it is not where inputs are correlated, because errors of
 weights on inputs that move together can cancel.
 
-With inputs X [K, samples] and H = X Xᵀ + λ I, the error of a row w of weights is (w - ŵ) H (w - ŵ)ᵀ.
-Columns are rounded in order; with U the upper Cholesky factor of H⁻¹ = Uᵀ U, the rest of the row
-moves to where the error is least (Frantar et al., "GPTQ: accurate post-training quantization for
-generative pre-trained transformers", 2022, algorithm 1)::
+With inputs X [K, samples] and H = X Xᵀ + λ I, the error of a row w of weights is
+(w - ŵ) H (w - ŵ)ᵀ. Columns are rounded in order; with U the upper Cholesky factor of H⁻¹ = Uᵀ U,
+the rest of the row moves to where the error is least (Frantar et al., "GPTQ: accurate post-training
+quantization for generative pre-trained transformers", 2022, algorithm 1)::
 
     e = (w[i] - ŵ[i]) / U[i, i]        w[i+1:] -= e U[i, i+1:]
 
@@ -27,7 +27,8 @@ import numpy as np
 
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
-from fxlite.ops.convolution import padding_pairs, per_axis
+from fxlite.ops.convolution import padding_pairs
+from fxlite.ops.spatial import per_axis
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.quantize.parameters import (
     QuantizedWeight,
@@ -36,7 +37,7 @@ from fxlite.passes.quantize.parameters import (
     signal_to_noise,
 )
 from fxlite.passes.quantize.prepare import META
-from fxlite.passes.quantize.roles import source_weight, summed_axes
+from fxlite.passes.quantize.roles import summed_axes
 from fxlite.passes.quantize.scheme import QuantizationError, Scheme
 from fxlite.passes.quantize.simulate import Product, simulate
 
@@ -80,27 +81,24 @@ def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -
 
 
 def _why_not(product: Product, readers: Counter[str]) -> str | None:
-    weight = _weight_node(product)
-    times = readers[source_weight(weight).target]
+    assert product.source is not None
+    times = readers[product.source.target]
     if times > 1:
         return f"its weight is read by {times} nodes, whose inputs differ"
-    if weight.type.rank == 1 or (product.node.target.name == "matmul" and product.position == 0):
+    is_matmul = product.node.target.name == "matmul"
+    if is_matmul and (product.position == 0 or product.source.type.rank != 2):
         return "its weight is no matrix on the right-hand side"
     return None
-
-
-def _weight_node(product: Product) -> Node:
-    assert product.position is not None
-    return product.node.args[product.position]
 
 
 def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedWeight | None:
     """The weight's integers by GPTQ, None where they are no better than the nearest ones."""
     scheme, nearest = product.qconfig.weight, product.weight
     assert scheme is not None and nearest is not None
-    read = _weight_node(product)
-    array = np.asarray(module.get_attribute(source_weight(read).target))
+    assert product.source is not None and product.position is not None
+    array = np.asarray(module.get_attribute(product.source.target))
     array = array.T if product.is_transposed else array
+    read = product.node.args[product.position]
     axes = summed_axes(product.node, read, product.is_transposed)
     (channel,) = set(range(array.ndim)).difference(axes)
 

@@ -1,28 +1,28 @@
-"""Weights of one node, read and exchanged: what the accuracy helpers share."""
+"""Weights of one node exchanged for others: what the accuracy helpers share."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
-from fxlite.passes.base import store_weight
+from fxlite.nn.module import Parameter
+from fxlite.passes.base import unique_attribute
 
 _PLACES = {"weight": 1, "bias": 2}
 
 
-def exchange_weight(
-    module: GraphModule, node: Node, name: str, value: Any, readers: Counter[str], suffix: str
-) -> None:
-    """Let a product or norm read ``value`` as its "weight" or "bias", which it may have lacked.
-    Arrays that others read stay as they are (``readers`` counts the get_attr nodes of a path)."""
+def exchange_weight(module: GraphModule, node: Node, name: str, value: Any, suffix: str) -> None:
+    """Let a layer or norm read ``value`` as its "weight" or "bias", which it may have lacked. It is
+    stored beside the old one under that one's name with the suffix, so that the graph shows what
+    was done, and other readers of the old one keep it."""
     old = node.arguments.get(name)
-    wish = old.target if old is not None else _sibling(node, name)
-    graph = module.graph
+    wish = f"{old.target}_{suffix}" if old is not None else _sibling(node, name)
+    target = unique_attribute(module, wish)
+    module.set_attribute(target, Parameter(value))
+    graph, place = module.graph, _PLACES[name]
     with graph.inserting_before(node), graph.with_origin(node):
-        new = store_weight(module, old, wish, value, readers, suffix)
-    place = _PLACES[name]
+        new = graph.get_attr(target)
     kwargs = {k: v for k, v in node.kwargs.items() if k != name}
     node._set_arguments((*node.args[:place], new, *node.args[place + 1 :]), kwargs)
     if old is not None and not old.users:

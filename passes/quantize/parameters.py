@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.passes.quantize.scheme import Scheme
+from fxlite.passes.quantize.scheme import QuantizationError, Scheme
 
 #: The least scale: below 2**-126 its reciprocal is not a float32.
 SMALLEST = 2.0**-120
@@ -91,10 +91,20 @@ def quantize_weight(
     return QuantizedWeight(integers.reshape(weight.shape).astype(np.int8), scale, sqnr)
 
 
+def require_finite(path: str, array: Any) -> None:
+    """Raise QuantizationError unless all of a weight are numbers."""
+    if not np.isfinite(array).all():
+        raise QuantizationError(
+            f"the weight {path} holds {np.sum(~np.isfinite(array))} numbers that are NaN or "
+            f"infinite; it cannot be quantized"
+        )
+
+
 def restored_weight(weight: QuantizedWeight, scheme: Scheme) -> Any:
     """The float32 numbers that the integers of a weight stand for."""
     scale = weight.scale
     if scheme.per == "group":
+        assert scheme.group_size is not None
         scale = np.repeat(scale, scheme.group_size, axis=-1)
     return weight.integers.astype(np.float32) * scale
 

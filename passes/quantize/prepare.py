@@ -29,10 +29,10 @@ from fxlite.passes.const_fold import const_fold
 from fxlite.passes.decompose import decompose
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.ledger import refusals, set_ledger
+from fxlite.passes.quantize.integer_flow import IntegerFlow, find_integer_flow
 from fxlite.passes.quantize.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.observers import Observer, make_observer
 from fxlite.passes.quantize.parameters import QuantizedWeight
-from fxlite.passes.quantize.plan import Plan, make_plan
 from fxlite.passes.quantize.roles import OPENED, is_call, is_weight, weight_axis
 from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
 from fxlite.passes.remove_dropout import remove_dropout
@@ -60,8 +60,8 @@ def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
 
     Raises QConfigError for a mapping that names what the program does not have, QuantizationError
     for a program without types or in training mode."""
-    module, plan = _planned(program, mapping, False)
-    _insert_observers(module, plan, False)
+    module, flow = _planned(program, mapping, False)
+    _insert_observers(module, flow, False)
     return module
 
 
@@ -72,18 +72,20 @@ def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
     train with the statistics it has.
 
     Raises what prepare raises, and QuantizationError for configs that are not static."""
-    module, plan = _planned(program, mapping, True)
-    for node, qconfig in plan.products.items():
+    module, flow = _planned(program, mapping, True)
+    for node, qconfig in flow.products.items():
         if qconfig.mode != "static":
             raise QuantizationError(
                 f"{node.describe()} has the config {qconfig.name}: training needs static ones"
             )
-    _insert_observers(module, plan, True)
-    _round_weights(module, plan)
+    _insert_observers(module, flow, True)
+    _round_weights(module, flow)
     return module
 
 
-def _planned(program: Any, mapping: QConfigMapping, is_training: bool) -> tuple[GraphModule, Plan]:
+def _planned(
+    program: Any, mapping: QConfigMapping, is_training: bool
+) -> tuple[GraphModule, IntegerFlow]:
     """A copy of the program, cleaned up and with decisions in its meta."""
     given = as_module(program)
     if any(p.type is None for p in given.graph.placeholders):
@@ -100,9 +102,9 @@ def _planned(program: Any, mapping: QConfigMapping, is_training: bool) -> tuple[
     if not is_training:  # else weights would be folded that are to change
         const_fold.function(module)
     _open_composites(module, resolution)
-    plan = make_plan(module.graph, resolution.qconfigs, resolution.rules)
-    _write_decisions(module, plan, resolution)
-    return module, plan
+    flow = find_integer_flow(module.graph, resolution.qconfigs, resolution.rules)
+    _write_decisions(module, flow, resolution)
+    return module, flow
 
 
 def _require_inference(module: GraphModule) -> None:
@@ -133,17 +135,17 @@ def _open_composites(module: GraphModule, resolution: Resolution) -> None:
                 resolution.qconfigs[node], resolution.rules[node] = qconfig, rule
 
 
-def _write_decisions(module: GraphModule, plan: Plan, resolution: Resolution) -> None:
+def _write_decisions(module: GraphModule, flow: IntegerFlow, resolution: Resolution) -> None:
     for node in module.graph.nodes:
         decision = None
-        if node in plan.products:
-            decision = Decision("product", plan.products[node])
-        elif node in plan.tables:
-            decision = Decision("table", plan.tables[node])
-        elif node in plan.carriers:
+        if node in flow.products:
+            decision = Decision("product", flow.products[node])
+        elif node in flow.tables:
+            decision = Decision("table", flow.tables[node])
+        elif node in flow.carriers:
             decision = Decision("carry")
-        elif node in plan.reasons:
-            decision = Decision("float", None, plan.reasons[node])
+        elif node in flow.reasons:
+            decision = Decision("float", None, flow.reasons[node])
         else:
             qconfig = resolution.qconfigs.get(node)
             if qconfig is not None and qconfig.mode == "cast":
@@ -153,17 +155,17 @@ def _write_decisions(module: GraphModule, plan: Plan, resolution: Resolution) ->
     module.graph.output_node().meta[META] = resolution.unmatched
 
 
-def _insert_observers(module: GraphModule, plan: Plan, is_training: bool) -> None:
+def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool) -> None:
     swaps: dict[Node, dict[Node, Node]] = {}  # reader -> value -> what it reads instead
-    for scheme, values in plan.groups:
+    for scheme, values in flow.groups:
         others = f" (and {len(values) - 1} values of equal scale)" if len(values) > 1 else ""
         path = _add_observer(module, values[0], scheme, is_training, others)
         for value in values:
-            readers = [u for u in value.users if value in plan.stored or _on_integers(u, plan)]
+            readers = [u for u in value.users if value in flow.stored or _on_integers(u, flow)]
             observed = _observe(module, value, path, scheme, is_training)
             for user in readers:
                 swaps.setdefault(user, {})[value] = observed
-    for product, value, scheme in plan.edges:
+    for product, value, scheme in flow.edges:
         # what else reads the value wants another scheme
         path = _add_observer(module, value, scheme, is_training)
         observed = _observe(module, value, path, scheme, is_training)
@@ -177,11 +179,11 @@ def _swap_operands(user: Node, swap: dict[Node, Node]) -> None:
     user._set_arguments(args, kwargs)
 
 
-def _on_integers(user: Node, plan: Plan) -> bool:
+def _on_integers(user: Node, flow: IntegerFlow) -> bool:
     """True for a node that reads integers of its operands, whoever else reads them."""
-    if user in plan.carriers:
+    if user in flow.carriers:
         return True
-    qconfig = plan.products.get(user)
+    qconfig = flow.products.get(user)
     return qconfig is not None and qconfig.mode == "static"
 
 
@@ -222,9 +224,9 @@ def _observe(
         )
 
 
-def _round_weights(module: GraphModule, plan: Plan) -> None:
+def _round_weights(module: GraphModule, flow: IntegerFlow) -> None:
     """Fake quantization of the weights of products, with the ranges they have in each call."""
-    for product, qconfig in plan.products.items():
+    for product, qconfig in flow.products.items():
         scheme = qconfig.weight
         assert scheme is not None
         for weight in [a for a in product.args if is_weight(a)]:

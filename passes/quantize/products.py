@@ -17,11 +17,11 @@ from fxlite.graph import Node
 from fxlite.ops.quantized import pack_int4
 from fxlite.ops.quantized_product import largest_depth
 from fxlite.passes.quantize.forms import Forms, Integers, Sums
-from fxlite.passes.quantize.parameters import SMALLEST, quantize_weight
+from fxlite.passes.quantize.parameters import SMALLEST, quantize_weight, require_finite
 from fxlite.passes.quantize.prepare import META
 from fxlite.passes.quantize.record import Record, attach
 from fxlite.passes.quantize.roles import depth, is_call, multiply_adds, source_weight, summed_axes
-from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
+from fxlite.passes.quantize.scheme import QConfig, Scheme
 
 
 def convert_product(forms: Forms, node: Node, qconfig: QConfig) -> None:
@@ -144,11 +144,7 @@ def _constant_bias(forms: Forms, node: Node) -> Any:
 def _finite(forms: Forms, weight: Node) -> Any:
     """The array of a weight. Raises QuantizationError unless all of it are numbers."""
     array = np.asarray(forms.module.get_attribute(weight.target))
-    if not np.isfinite(array).all():
-        raise QuantizationError(
-            f"the weight {weight.target} holds {np.sum(~np.isfinite(array))} numbers that are NaN "
-            f"or infinite; it cannot be quantized"
-        )
+    require_finite(weight.target, array)
     return array
 
 

@@ -46,10 +46,11 @@ def arguments_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def some(batches: Iterable[Any]) -> Iterator[Any]:
     """The batches. Raises QuantizationError after the last one if there was none."""
-    number = 0
-    for number, batch in enumerate(batches, 1):
+    is_empty = True
+    for batch in batches:
+        is_empty = False
         yield batch
-    if number == 0:
+    if is_empty:
         raise QuantizationError(
             "there are no batches (an iterator that was used up before has none): give a list of "
             "inputs, each an array, a tuple of arguments or a dict of named ones"
@@ -59,14 +60,16 @@ def some(batches: Iterable[Any]) -> Iterator[Any]:
 @dataclass
 class Product:
     """A product that is about to run. ``operands`` are its (args, kwargs) for each batch, data as
-    rounded, the weight in float; ``position`` is the weight's among args, None for a product of two
-    activations. ``weight`` has the integers of the weight (in the layout of convert: for
-    weight-only, rows of outputs), and ``shift`` is added to the result; both may be exchanged."""
+    rounded, the weight in float; ``position`` is the weight's among args and ``source`` the node
+    that reads it, None for a product of two activations. ``weight`` has the integers of the weight
+    (in the layout of convert: for weight-only, rows of outputs), and ``shift`` is added to the
+    result; both may be exchanged."""
 
     node: Node
     qconfig: QConfig
     operands: list[tuple[list[Any], dict[str, Any]]]
     position: int | None
+    source: Node | None
     weight: QuantizedWeight | None
     shift: Any = None
 
@@ -84,9 +87,10 @@ class Product:
             weight = weight.T if self.is_transposed else weight
         found = []
         for args, kwargs in self.operands:
-            if weight is not None:
-                args = [weight if i == self.position else a for i, a in enumerate(args)]
-            found.append(self.node.target(*args, **kwargs))
+            given = list(args)
+            if self.position is not None and weight is not None:
+                given[self.position] = weight
+            found.append(self.node.target(*given, **kwargs))
         return found
 
 
@@ -110,13 +114,14 @@ def simulate(
     tables: dict[str, Any] = {}
     for node in prepared.graph.nodes:
         decision = node.meta.get(META)
-        is_decided = isinstance(decision, Decision) and decision.qconfig is not None
-        if is_decided and decision.role == "product":
+        role = decision.role if isinstance(decision, Decision) else ""
+        if role == "product":
+            assert isinstance(decision, Decision)
             product = _product(node, decision, runs, is_rounded)
             yield product
             for run, result in zip(runs, product.results(), strict=True):
                 run.env[node] = result if product.shift is None else result + product.shift
-        elif is_decided and decision.role == "table" and is_rounded:
+        elif role == "table" and is_rounded:
             for run in runs:
                 run.env[node] = run.rounded_rows(node, tables)
         else:
@@ -163,27 +168,28 @@ def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool)
     for run in runs:
         args, kwargs = run.fetch_args_kwargs_from_env(node)
         operands.append((list(args), kwargs))
-    position = next((i for i, a in enumerate(node.args[:2]) if source_weight(a) is not None), None)
-    made = Product(node, qconfig, operands, position, None)
+    sources = [source_weight(a) for a in node.args[:2]]
+    position = next((i for i, source in enumerate(sources) if source is not None), None)
+    source = None if position is None else sources[position]
+    made = Product(node, qconfig, operands, position, source, None)
     if not is_rounded:
         return made
-    if position is not None and found is None:
-        assert qconfig.weight is not None
-        read = node.args[position]
-        array = np.asarray(runs[0].fetch_attr(source_weight(read).target))
+    if source is not None and found is None:
+        assert qconfig.weight is not None and position is not None
+        array = np.asarray(runs[0].fetch_attr(source.target))
         array = array.T if made.is_transposed else array
-        axes = summed_axes(node, read, made.is_transposed)
+        axes = summed_axes(node, node.args[position], made.is_transposed)
         found = quantize_weight(array, qconfig.weight, axes)
     made.weight = found
     if qconfig.mode == "dynamic":
         scheme = qconfig.activation
         assert scheme is not None
-        for args, _ in operands:
-            args[0] = _rounded_rows(args[0], node, scheme)
+        for given, _ in operands:
+            given[0] = rounded_rows(given[0], node, scheme)
     return made
 
 
-def _rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
+def rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
     """An operand of a dynamic product: each row, or image, by its largest magnitude."""
     if x.size == 0:
         return x
