@@ -88,8 +88,8 @@ def make_cases(
     does not fit."""
     names = named_dims(module)
     sizes, data = dict(sizes or {}), dict(data or {})
-    _check_names(names, sizes, "named dim")
-    _check_names([n.target for n in module.graph.placeholders], data, "input")
+    check_names(names, sizes, "named dim")
+    check_names([n.target for n in module.graph.placeholders], data, "input")
     fixed = _dims_of_data(module, data)
     for name, size in sizes.items():
         if fixed.get(name, size) != size:
@@ -128,7 +128,8 @@ def load_data(pairs: Mapping[str, str]) -> dict[str, Array]:
     return arrays
 
 
-def _check_names(known: Sequence[str], given: Mapping[str, Any], what: str) -> None:
+def check_names(known: Sequence[str], given: Mapping[str, Any], what: str) -> None:
+    """Raise ArgumentError for a name that is not one of these, with the nearest."""
     import difflib
 
     for name in given:

@@ -346,8 +346,10 @@ def _wide(dtype: DType) -> str:
 
 def _perfect_depth(s: For) -> int:
     """How many loops stand directly inside each other, all with independent iterations and known
-    extents: OpenMP shares out all their iterations."""
+    extents: OpenMP shares out all their iterations. What is inside of SIMD is unrolled there."""
     depth = 1
+    if s.kind.endswith("simd"):
+        return depth
     while len(s.body) == 1 and isinstance(s.body[0], For) and s.body[0].kind == "independent":
         s = s.body[0]
         if s.var.extent.variables():

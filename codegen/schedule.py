@@ -47,6 +47,8 @@ from fxlite.passes.group import Group, element_of
 
 #: Accumulators of a vectorised reduction: one AVX-512 register of float32, four of NEON's.
 LANES = 16
+#: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
+SHORT = 4
 #: Kinds that may be accumulated in several lanes (all are associative; float sums are reordered).
 _LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
 
@@ -305,17 +307,21 @@ class Nest:
         return body
 
     def finish(self, final: Sequence[Stmt]) -> list[Stmt]:
-        """All loops with ``final`` innermost: the outermost on threads, the innermost in SIMD."""
+        """All loops with ``final`` innermost: the outermost on threads, the innermost in SIMD, or,
+        if that is shorter than a vector, the one around it, in which compilers unroll it."""
         self.levels[-1].extend(final)
         body = self.levels[-1]
         count = len(self.order)
         if count == 0:
             return body
+        is_flat = [not any(isinstance(s, (For, If)) for s in level) for level in self.levels]
+        in_vectors = count - 1 if is_flat[-1] else count
+        if count > 1 and is_flat[-1] and is_flat[-2]:
+            is_short = (self.order[-1].extent.constant or LANES) <= SHORT
+            in_vectors -= is_short
         for depth in range(count - 1, -1, -1):
-            innermost, outermost = depth == count - 1, depth == 0
-            flat = not any(isinstance(s, (For, If)) for s in body)
-            vector = innermost and flat
-            kind = " ".join(k for k, on in (("parallel", outermost), ("simd", vector)) if on)
+            vector = depth == in_vectors
+            kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
             body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
         return body
 

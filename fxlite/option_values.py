@@ -6,6 +6,7 @@ In: an option's text. Out: its value; ArgumentTypeError says what is wrong with 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 
@@ -84,6 +85,16 @@ def quantity(text: str) -> int:
         return parse_quantity(text)
     except QueryError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def seconds(text: str) -> float:
+    """``200us``: a time in s, ms or us."""
+    for unit, factor in (("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        if text.endswith(unit):
+            with contextlib.suppress(ValueError):
+                return float(text.removesuffix(unit)) * factor
+            break
+    raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 200us, 3.5ms or 1s")
 
 
 def count(text: str) -> int:

@@ -141,6 +141,22 @@ def check_from_numpy_to_fast_c(output: str) -> None:
     assert "'block.c', 'block.h'" in output
 
 
+def check_quantize(output: str) -> None:
+    assert "conv2d_1_sums: i32[B,32,8,8] = ops.int_conv2d(relu_integers, " in output
+    assert "100.0% of the multiply-adds are integer arithmetic; weights 39,720 bytes" in output
+    for backend in ("python", "c"):
+        assert f"\n{backend} and NumPy have the same bits: True\n" in output
+    right = dict(re.findall(r"^([\w, ]+?):? +(\d+\.\d+)% right", output, re.M))
+    whole = float(right.pop("float32"))
+    assert float(right.pop("skewed, static_int8")) < whole - 2, "the model that loses accuracy"
+    assert len(right) >= 7 and all(float(share) >= whole - 0.5 for share in right.values())
+    assert re.search(r"^worst: conv2, \d\.\d dB$", output, re.M)
+    assert 'conv2 = "float"' in output and 'conv1 = "static_int8"' in output, "the plan's file"
+    sizes = re.findall(r"^(\w+): \S+ right, ([\d,]+) bytes of weights$", output, re.M)
+    assert [name for name, _ in sizes] == ["float32", "mixed", "int8"]
+    assert "OK: 2 of 2 cases agree with NumPy" in output
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -153,6 +169,7 @@ CHECKS = {
     "04_shapes_and_costs": check_shapes_and_costs,
     "05_profile_and_fuse": check_profile_and_fuse,
     "06_from_numpy_to_fast_c": check_from_numpy_to_fast_c,
+    "07_quantize": check_quantize,
 }
 
 

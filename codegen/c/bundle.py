@@ -181,6 +181,13 @@ def readme(function: CFunction, cases: Sequence[Case]) -> str:
             "Products of float32 with constant weights round their operands to bf16 (8 significant",
             "bits) and sum in float32: matmul_precision=\"medium\".", "",
         ]  # fmt: skip
+    if program.matmul_precision == "high" and "multiply_tile_split" in program.functions:
+        lines += [
+            "Precision", "---------",
+            "Products of float32 with constant weights split their operands in two bf16, and sum",
+            "three products (about 16 significant bits): matmul_precision=\"high\". That is fast",
+            "on processors with AMX, and slower than float32 on others.", "",
+        ]  # fmt: skip
     lines += ["Memory", "------", *_memory(function, cases), ""]
     lines += ["How to call it", "--------------", *_example(program, cases[-1]), ""]
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.alternatives import OUTSIDE, epilogue_decision, thread_decision
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
-from fxlite.codegen.c.templates import TemplateFunction
+from fxlite.codegen.c.template_parts import TemplateFunction
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name

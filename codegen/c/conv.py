@@ -4,11 +4,12 @@
         oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
 
 In goes a `ConvSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for that
-node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are five
+node. Weights are packed once, when the model is compiled, by `pack_conv_weight`. There are these
 plans, chosen by `plan_of`:
 
 - "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
-- "winograd": 3x3 of stride 1 between many channels, by fewer products; see `winograd_tile.py`;
+- "winograd": 3x3 of stride 1 between 8 channels or more, by fewer products; see `winograd_tile.py`;
+  images with channels first or last;
 - "channels": a tile is up to TILE_ROWS pixels of one output row times 32 output channels. Pixels
   are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
   turned round before the epilogue, which runs along output rows;

@@ -58,6 +58,28 @@ def put_rows(out: Lines, spec: ConvSpec, element: str, index: str, first: str, c
         out.put("oh++, ow_0 = 0;")
 
 
+def put_tile(
+    out: Lines, spec: ConvSpec, element: str, pixels: str, channels: str, first: str
+) -> None:
+    """The epilogue over a tile: `element` with index i, of pixels from ow_0 on, and j, of channels
+    from `first` on. It runs along the axis whose results are neighbours."""
+    statements = spec.epilogue(element, "n", "k", "oh", "ow")
+    pixel = ("i", pixels, "ow", "ow_0")
+    channel = ("j", channels, "k", first)
+    outer, inner = (pixel, channel) if spec.y_last else (channel, pixel)
+    for depth, (index, count, name, start) in enumerate((outer, inner)):
+        if depth:
+            out.put("#pragma omp simd")
+        out.put(f"for (int64_t {index} = 0; {index} < {count}; {index}++) {{")
+        out.depth += 1
+        if mentions(statements, name):
+            out.put(f"const int64_t {name} = {add(start, index)};")
+    out.put(statements)
+    for _ in (outer, inner):
+        out.depth -= 1
+        out.put("}")
+
+
 def put_fetch(
     out: Lines, spec: ConvSpec, channel: str, row: str, column: str, channels: str, count: str
 ) -> None:

@@ -14,11 +14,10 @@ which `gemm.py` prints):
 from __future__ import annotations
 
 from fxlite.codegen.c.conv_channels import Channels
-from fxlite.codegen.c.conv_direct import Direct, conv_function
-from fxlite.codegen.c.conv_plan import ConvSpec
+from fxlite.codegen.c.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.gemm import Rendered
 from fxlite.codegen.c.gemm_pack import panel_columns
-from fxlite.codegen.c.gemm_text import Lines, add, atom, mentions, multiply
+from fxlite.codegen.c.gemm_text import add, atom, multiply
 from fxlite.codegen.c.nhwc_tile import (
     CHANNEL_BLOCK,
     FEWEST_CHANNELS,
@@ -146,28 +145,6 @@ class ImplicitProduct(Channels):
             group = multiply("group", str(spec.group_outputs)) if self.grouped else "0"
             first = add(group, multiply("panel", str(width)) if panels > 1 else "0")
             put_tile(out, spec, f"tile[i * {width} + j]", "pixels", "columns", first)
-
-
-def put_tile(
-    out: Lines, spec: ConvSpec, element: str, pixels: str, channels: str, first: str
-) -> None:
-    """The epilogue over a tile: `element` with index i, of pixels from ow_0 on, and j, of channels
-    from `first` on. It runs along the axis whose results are neighbours."""
-    statements = spec.epilogue(element, "n", "k", "oh", "ow")
-    pixel = ("i", pixels, "ow", "ow_0")
-    channel = ("j", channels, "k", first)
-    outer, inner = (pixel, channel) if spec.y_last else (channel, pixel)
-    for depth, (index, count, name, start) in enumerate((outer, inner)):
-        if depth:
-            out.put("#pragma omp simd")
-        out.put(f"for (int64_t {index} = 0; {index} < {count}; {index}++) {{")
-        out.depth += 1
-        if mentions(statements, name):
-            out.put(f"const int64_t {name} = {add(start, index)};")
-    out.put(statements)
-    for _ in (outer, inner):
-        out.depth -= 1
-        out.put("}")
 
 
 # ---- depthwise ------------------------------------------------------------------------------

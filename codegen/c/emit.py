@@ -27,6 +27,7 @@ from fxlite.codegen.c.needed import needed
 from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
 from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
+from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE
 from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
 from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
 from fxlite.codegen.lower import buffer_name
@@ -332,8 +333,9 @@ def _with_note(line: str, note: str) -> list[str]:
 
 
 _PREAMBLES = (
-    PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE, CONV_PREAMBLE, CONV_BF16_PREAMBLE,
-    DEPTHWISE_PREAMBLE, NHWC_PREAMBLE, WINOGRAD_PREAMBLE, WINOGRAD_BF16_PREAMBLE, ATTENTION_PREAMBLE,
+    PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE, WEIGHT_ONLY_PREAMBLE,
+    CONV_PREAMBLE, CONV_BF16_PREAMBLE, DEPTHWISE_PREAMBLE, NHWC_PREAMBLE, WINOGRAD_PREAMBLE,
+    WINOGRAD_BF16_PREAMBLE, ATTENTION_PREAMBLE,
 )  # fmt: skip
 """Tiles and transforms that the functions of templates call; each may call those before it."""
 

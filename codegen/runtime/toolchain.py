@@ -204,6 +204,11 @@ def cpu_identity() -> str:
     return "\n".join(lines)
 
 
+def has_bf16_tiles() -> bool:
+    """Whether this processor multiplies tiles of bf16 (AMX), and the system lets programs do so."""
+    return "amx_bf16" in cpu_identity().split()
+
+
 def processor_name() -> str:
     """What the processor is called."""
     for line in cpu_identity().splitlines():

@@ -146,3 +146,15 @@ def test_lines_are_folded_outside_of_brackets() -> None:
     folded = comment("y: f32[B] = " + " -> ".join(["exp"] * 30)).splitlines()
     assert len(folded) == 3 and all(len(text) <= 100 for text in folded)
     assert folded[1].startswith(" *   ") and folded[-1].endswith(" */")
+
+
+def test_a_short_inner_loop_is_unrolled_in_the_one_that_is_vectorized() -> None:
+    def to_last(x: Any) -> Any:  # an image's three channels become neighbours
+        return x.transpose(1, 2, 0) * 2
+
+    x = np.random.default_rng(0).standard_normal((3, 40, 50), np.float32)
+    function, source = source_of(to_last, x="f32[3,40,50]")
+    (pragma,) = [line for line in source.splitlines() if "#pragma omp" in line and "simd" in line]
+    after = source.splitlines()[source.splitlines().index(pragma) + 1 :][:2]
+    assert "i < 2000" in after[0] and "j < 3" in after[1] and "collapse" not in pragma
+    assert np.array_equal(function(x), to_last(x))

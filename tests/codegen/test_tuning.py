@@ -102,7 +102,7 @@ def test_what_was_measured_is_emitted_said_and_right() -> None:
     assert "Measured to be the fastest here: plan: winograd 2x2." in text
     assert "Measured" not in emit(module).functions, "the module itself has no choices"
     said = [entry for entry in passes.ledger(module) if entry.pass_name == "autotune"]
-    assert any("2.00x faster than the model's choice, channels" in e.reason for e in said)
+    assert any("2.00x faster than the model's choice, winograd 4x4" in e.reason for e in said)
     assert any("the model's choice stays" in e.reason for e in said)
     table = str(tuning)
     assert "winograd 2x2 2.00" in table and "channels" in table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,7 +15,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, passes
 from fxlite.drawing import draw
-from fxlite.drawing.colours import CHANGES, DTYPES, SHARES, DrawError
+from fxlite.drawing.colours import CHANGES, DTYPES, OTHER, SHARES, SQNR, DrawError
 from fxlite.drawing.outline import LIMIT, Outline, close_below, outline
 from fxlite.drawing.picture import picture, texts, title
 from tests import models
@@ -322,10 +323,26 @@ def test_scope() -> None:
     assert len(set(fills)) == 4
 
 
+def test_sqnr() -> None:
+    graph = stack(Step(), Step())
+    ratios = {"linear": 35.0, "linear_2": 12.0, "exp": math.inf}
+    found = boxes(graph, sqnr=ratios)
+    assert found["linear"][0] == SQNR[0][1][0]  # the worse of both copies
+    assert found["linear"][1][-1] == "12.0 dB" and found["exp"][1][-1] == "exact"
+    assert found["exp"][0] == SQNR[-1][1][0] and found["tanh"][0] == OTHER[0]
+    assert boxes(graph, sqnr=ratios, depth=1)["0…1"][1][-1] == "12.0 dB"
+    by_path = boxes(graph, sqnr={"1": 25.0}, fold=False)
+    assert by_path["tanh"][0] == OTHER[0] and by_path["tanh_1"][1][-1] == "25.0 dB"
+    text = draw.to_svg(graph, sqnr=ratios)
+    assert all(row in text for row in ("&lt; 20 dB", "20–30 dB", "30–40 dB", "≥ 40 dB", "float"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"color": "red"}, "'red': a picture is coloured by op, dtype, time, change, scope"),
+        ({"color": "sqnr"}, "needs sqnr="),
+        ({"sqnr": {"nobody": 1.0}}, "sqnr= has nobody"),
         ({"color": "time"}, "needs times="),
         ({"color": "change"}, "needs changed_from="),
         ({"depth": 0}, "depth=0: at least one level"),
