@@ -9,9 +9,11 @@ measured. The first step is not timed.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.workloads import Job
@@ -21,11 +23,14 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A call on the workload's inputs, and the accuracy class of its products: ``f32`` or
-    ``bf16``."""
+    """A call on the workload's inputs, and the accuracy class of its products: ``f32``, ``bf16`` or
+    one of :mod:`tests.benchmarks.quantized_engines`. Where a model is read from files, the
+    ``megabytes`` of them; where it is another graph than the workload's, ``module``."""
 
     call: Call
     precision: str = "f32"
+    megabytes: float = math.nan
+    module: Any = None
 
 
 Build = Callable[[], Loaded]
@@ -34,11 +39,13 @@ Build = Callable[[], Loaded]
 @dataclass(frozen=True)
 class Engine:
     """``open(job, threads)`` makes the model and returns what builds it. ``modules`` have to be
-    installed, and are imported before time and memory are taken."""
+    installed, and are imported before time and memory are taken; ``makers`` have to be installed,
+    too, to make the files it reads."""
 
     name: str
     open: Callable[[Job, int], Build]
     modules: tuple[str, ...]
+    makers: tuple[str, ...] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -51,7 +58,7 @@ class Engine:
     @property
     def missing(self) -> str:
         """The packages that are not installed."""
-        packages = dict.fromkeys(module.partition(".")[0] for module in self.modules)
+        packages = dict.fromkeys(module.partition(".")[0] for module in self.modules + self.makers)
         return ", ".join(p for p in packages if importlib.util.find_spec(p) is None)
 
 
@@ -101,53 +108,57 @@ def _torch(compiled: bool = False, freezing: bool = False) -> Callable[[Job, int
 
 
 def _onnx_runtime(job: Job, threads: int) -> Build:
-    import onnxruntime
-
     job.check_onnx()
     inputs = job.inputs()
+    return lambda: Loaded(infer_onnx_runtime(job.onnx, inputs, threads))
 
-    def build() -> Loaded:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        session = onnxruntime.InferenceSession(
-            str(job.onnx), options, providers=["CPUExecutionProvider"]
-        )
-        used = {i.name: inputs[i.name] for i in session.get_inputs()}
-        return Loaded(lambda: session.run(None, used))
 
-    return build
+def infer_onnx_runtime(path: Path, inputs: Mapping[str, Any], threads: int) -> Call:
+    """A model in a file, with all graph optimizations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    used = {i.name: inputs[i.name] for i in session.get_inputs()}
+    return lambda: session.run(None, used)
 
 
 def _openvino(precision: str | None) -> Callable[[Job, int], Build]:
     def open(job: Job, threads: int) -> Build:
-        import openvino
-
         job.check_onnx()
         inputs = job.inputs()
 
         def build() -> Loaded:
-            core = openvino.Core()
-            settings: dict[str, Any] = {
-                "PERFORMANCE_HINT": "LATENCY",
-                "INFERENCE_NUM_THREADS": threads,
-            }
-            if precision is not None:
-                settings["INFERENCE_PRECISION_HINT"] = precision
-            compiled = core.compile_model(core.read_model(str(job.onnx)), "CPU", settings)
-            request = compiled.create_infer_request()
-            used = {i: inputs[i.get_any_name()] for i in compiled.inputs}
-
-            def call() -> Any:
-                found = request.infer(used, share_inputs=True, share_outputs=True)
-                return [found[output] for output in compiled.outputs]
-
-            hint = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
+            call, hint = infer_openvino(job.onnx, inputs, threads, precision)
             return Loaded(call, "bf16" if "bfloat16" in hint else "f32")
 
         return build
 
     return open
+
+
+def infer_openvino(
+    path: Path, inputs: Mapping[str, Any], threads: int, precision: str | None
+) -> tuple[Call, str]:
+    """A model in a file, and the precision it says it computes in: ``precision``, or, with None,
+    what it chooses itself."""
+    import openvino
+
+    core = openvino.Core()
+    settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+    if precision is not None:
+        settings["INFERENCE_PRECISION_HINT"] = precision
+    compiled = core.compile_model(core.read_model(str(path)), "CPU", settings)
+    request = compiled.create_infer_request()
+    used = {i: inputs[i.get_any_name()] for i in compiled.inputs}
+
+    def call() -> Any:
+        found = request.infer(used, share_inputs=True, share_outputs=True)
+        return [found[output] for output in compiled.outputs]
+
+    return call, str(compiled.get_property("INFERENCE_PRECISION_HINT"))
 
 
 def _jax(job: Job, threads: int) -> Build:
@@ -181,6 +192,13 @@ _LIST = (
 )
 #: All engines by name, in the order of the columns.
 ENGINES = {engine.name: engine for engine in _LIST}
+
+
+def find_engine(name: str) -> Engine:
+    """An engine of this benchmark or of the one of quantized models."""
+    from tests.benchmarks.quantized_engines import QUANTIZED  # it builds on this module
+
+    return (ENGINES | QUANTIZED)[name]
 
 
 def offered() -> list[str]:

@@ -14,7 +14,7 @@ import argparse
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,7 +25,7 @@ from rich.progress import Progress
 from fxlite.codegen.runtime.roofs import machine_roofs
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
 from fxlite.roofs import Roofs
-from tests.benchmarks.engines import ENGINES, offered
+from tests.benchmarks.engines import ENGINES, find_engine, offered
 from tests.benchmarks.machine import choose_cores, foreign_load
 from tests.benchmarks.page import markdown, noise, our_columns, ratio_cell, table
 from tests.benchmarks.results import LARGEST_ERROR, OURS, Cell, Row, threads_text
@@ -33,19 +33,21 @@ from tests.benchmarks.timing import Block, Comparison, compare
 from tests.benchmarks.worker import Failed, First, Worker
 from tests.benchmarks.workloads import Job, prepare, workloads
 
+Prepare = Callable[[str, Path, bool], Job]
+
 
 def measure(
     job: Job, engines: Sequence[str], threads: int, cold: bool, options: argparse.Namespace,
-    roofs: Roofs | None,
+    roofs: Roofs | None, ours: str = OURS,
 ) -> Row:  # fmt: skip
     """The row of a workload for one number of threads. ``cold``: nothing is in the compilers'
-    caches yet."""
+    caches yet. The column ``ours`` is explained."""
     cores = choose_cores(threads)
-    cells = {e: Cell(failed=f"not installed: {ENGINES[e].missing}") for e in engines}
+    cells = {e: Cell(failed=f"not installed: {find_engine(e).missing}") for e in engines}
     workers: dict[str, Worker] = {}
     try:
         for engine in engines:
-            if not ENGINES[engine].missing:
+            if not find_engine(engine).missing:
                 workers[engine] = Worker(engine, job, cores, options.patience)
         for engine in workers:  # all have imported what they need before the first is timed
             cells[engine] = _open(workers[engine])
@@ -58,10 +60,10 @@ def measure(
                 with contextlib.suppress(Failed):  # it ended after its last call: memory unknown
                     megabytes = worker.memory()
                     cells[engine] = dataclasses.replace(cells[engine], memory=megabytes)
-            if engine != OURS:
+            if engine != ours:
                 worker.close()
-        row = Row(job.workload, threads, cells, found, cold=cold)
-        return _explained(row, workers[OURS], roofs) if row.ran(OURS) and roofs else row
+        row = Row(job.workload, threads, cells, found, cold=cold, ours=ours)
+        return _explained(row, workers[ours], roofs) if row.ran(ours) and roofs else row
     finally:
         for worker in workers.values():
             worker.close()
@@ -85,7 +87,7 @@ def _load(
     cached: float | None = None
     try:
         first = workers[engine].first()
-        if cold and ENGINES[engine].is_ours:
+        if cold and find_engine(engine).is_ours:
             workers[engine].close()
             workers[engine] = Worker(engine, job, cores, options.patience)
             workers[engine].ready()
@@ -127,8 +129,14 @@ def _explained(row: Row, worker: Worker, roofs: Roofs) -> Row:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = parser_of("inference", __doc__, ENGINES)
+    return finished(parser.parse_args(arguments))
+
+
+def parser_of(module: str, text: str | None, engines: Iterable[str]) -> argparse.ArgumentParser:
+    """The options of a benchmark: what to measure, and how long."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.inference", description=__doc__.partition("\n")[0]
+        prog=f"python -m tests.benchmarks.{module}", description=(text or "").partition("\n")[0]
     )
     numbers = lambda text: [int(part) for part in text.split(",")]  # noqa: E731
     parser.add_argument(
@@ -138,7 +146,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         default=[""],
         help="workloads whose names contain one of these",
     )
-    parser.add_argument("--engines", nargs="+", metavar="NAME", choices=list(ENGINES))
+    parser.add_argument("--engines", nargs="+", metavar="NAME", choices=list(engines))
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="such as 1,2")
     parser.add_argument("--seconds", type=float, default=0.1, help="of one block")
     parser.add_argument("--rounds", type=int, default=7, help="rounds at least")
@@ -150,7 +158,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help="short blocks, most threads only, without torch.compile",
     )
     parser.add_argument("--output", type=Path, help="write the page as Markdown")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def finished(options: argparse.Namespace) -> argparse.Namespace:
+    """Options with what ``--quick`` says."""
     if options.quick:
         options.seconds, options.rounds, options.most = 0.02, 3, 3
         options.threads = [max(options.threads)]
@@ -159,35 +171,52 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> list[Row]:
     options = parse(arguments)
-    console = Console()
-    console = console if console.is_terminal else Console(width=160)
     engines = [e for e in offered() if options.engines is None or e in options.engines]
     if options.quick:
         engines = [e for e in engines if "compile" not in e]
     if OURS not in engines:
         raise SystemExit(f"--engines: {OURS} has to be among them")
-    chosen = [n for n in workloads() if any(part in n for part in options.only)]
+    load = foreign_load()
+    page = lambda rows: markdown(rows, engines, options, load)  # noqa: E731
+    rows = measure_all(list(workloads()), engines, options, prepare, page)
+    console().print(table(rows, engines))
+    return rows
+
+
+def console() -> Console:
+    """The terminal, or a wide page where the output is a file."""
+    made = Console()
+    return made if made.is_terminal else Console(width=160)
+
+
+def measure_all(
+    names: Sequence[str], engines: Sequence[str], options: argparse.Namespace, prepare: Prepare,
+    page: Callable[[Sequence[Row]], str], ours: str = OURS,
+) -> list[Row]:  # fmt: skip
+    """The rows of those workloads that the options choose; ``page`` makes the page of those there
+    are, which is written after each workload. ``prepare`` writes what the engines read."""
+    output = console()
+    chosen = [n for n in names if any(part in n for part in options.only)]
     for name in list(chosen):
         if missing := workloads()[name].missing:
-            console.print(f"{name} is left out: {missing}")
+            output.print(f"{name} is left out: {missing}")
             chosen.remove(name)
-    load, roofs = foreign_load(), _roofs(options.quick)
+    roofs = _roofs(options.quick)
     threads = sorted(set(options.threads), reverse=True)  # the compilers begin with all of them
     rows: list[Row] = []
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=output, transient=True) as progress:
         bar = progress.add_task("", total=len(chosen) * len(threads))
         for name in chosen:
             progress.update(bar, description=name)
-            for row in _rows(name, engines, threads, options, roofs):
+            for row in _rows(name, engines, threads, options, roofs, prepare, ours):
                 rows.append(row)
                 ratios = ", ".join(f"{e} {ratio_cell(row, e)}" for e in our_columns(engines))
-                console.print(f"{name}, {threads_text(row.threads)}: {ratios} {noise(row)}")
+                output.print(f"{name}, {threads_text(row.threads)}: {ratios} {noise(row)}")
                 progress.advance(bar)
             if options.output is not None:
-                options.output.write_text(markdown(rows, engines, options, load))
-    console.print(table(rows, engines))
+                options.output.write_text(page(rows))
     if options.output is not None:
-        console.print(f"written: {options.output}")
+        output.print(f"written: {options.output}")
     return rows
 
 
@@ -202,21 +231,23 @@ def _roofs(quick: bool) -> Roofs | None:
 
 def _rows(
     name: str, engines: Sequence[str], threads: Sequence[int], options: argparse.Namespace,
-    roofs: Roofs | None,
+    roofs: Roofs | None, prepare: Prepare, ours: str,
 ) -> Iterator[Row]:  # fmt: skip
     """The rows of a workload. Its files are made in another process, so that this one stays small
     and idle, and are removed behind it."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        with_onnx = any(ENGINES[engine].reads_onnx for engine in engines)
+        with_onnx = any(find_engine(engine).reads_onnx for engine in engines)
         try:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 job = pool.submit(prepare, name, Path(folder), with_onnx).result()
         except Exception as problem:  # whatever it is, the other workloads go on
             cell = Cell(failed=f"not prepared: {type(problem).__name__}: {problem}")
-            yield from (Row(name, count, dict.fromkeys(engines, cell)) for count in threads)
+            yield from (
+                Row(name, count, dict.fromkeys(engines, cell), ours=ours) for count in threads
+            )
             return
         for count in threads:
-            yield measure(job, engines, count, count == threads[0], options, roofs)
+            yield measure(job, engines, count, count == threads[0], options, roofs, ours)
 
 
 if __name__ == "__main__":

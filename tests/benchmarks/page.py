@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tests.benchmarks.engines import ENGINES
+from tests.benchmarks.engines import find_engine
 from tests.benchmarks.machine import machine, versions
 from tests.benchmarks.results import OURS, WANTED_MEAN, Row, mean_ratio, shortfalls, threads_text
 
@@ -52,7 +52,7 @@ def noise(row: Row) -> str:
 
 def our_columns(engines: Sequence[str]) -> list[str]:
     """The columns that are fxlite."""
-    return [engine for engine in engines if ENGINES[engine].is_ours]
+    return [engine for engine in engines if find_engine(engine).is_ours]
 
 
 def ratio_heading(ours: str) -> str:
@@ -97,7 +97,7 @@ def markdown(
         chosen = [row for row in rows if row.threads == count]
         lines += [
             f"## Milliseconds of a call, {threads_text(count)}", "",
-            *_grid(("workload", *engines, *map(ratio_heading, ours), ""), [
+            *grid(("workload", *engines, *map(ratio_heading, ours), ""), [
                 [row.workload, *(time_cell(row, e) for e in engines),
                  *(ratio_cell(row, e) for e in ours), noise(row)]
                 for row in chosen
@@ -109,38 +109,38 @@ def markdown(
         "result), how much of it the call reaches, and the kernel that loses most, with its own "
         "part of the roof. More than 100% are fewer products than the definition has (Winograd), "
         "or a roof that was measured beside other programs.", "",
-        *_grid(("workload", "threads", "why"),
+        *grid(("workload", "threads", "why"),
                [[row.workload, str(row.threads), row.why] for row in rows], left=(2,)), "",
         "## Error", "",
         "Largest difference from a float64 result, as a part of the largest value; the worst of "
         "several results.", "",
-        *_by_engine(cold, engines, lambda row, e: _error(row, e)), "",
+        *by_engine(cold, engines, lambda row, e: _error(row, e)), "",
         "## First result", "",
         "Seconds from a model in memory to its first result, imports excluded, with empty caches: "
         "trace, passes and the C compiler. *cached*: the same in a new process. ONNX Runtime and "
         "OpenVINO start from an ONNX file, of which the making is not counted; fxlite's weights "
         "are mapped from their file; the run with freezing finds torch.compile's precompiled "
         "header.", "",
-        *_grid(("workload", *engines, f"{OURS}, cached"), [
-            [row.workload, *(_first(row, e) for e in engines), _cached(row)] for row in cold
+        *grid(("workload", *engines, f"{OURS}, cached"), [
+            [row.workload, *(first_cell(row, e) for e in engines), _cached(row)] for row in cold
         ]), "",
         "## Memory", "",
         "Megabytes: the most that was resident in the engine's process while it built the program "
         "and ran it (`VmHWM`; fxlite: with its cache), less what was resident after its imports; "
         "the model's weights are in it as far as they are resident, compilers that run as other "
         "processes are not.", "",
-        *_by_engine(cold, engines, lambda row, e: _memory(row, e)), "",
+        *by_engine(cold, engines, lambda row, e: memory_cell(row, e)), "",
         "## Where it falls short", "",
         *([f"- {text}." for text in shortfalls(rows, ours)] or ["Nothing that was wanted."]), "",
         "## What failed", "",
-        *(_failures(rows) or ["Nothing."]), "",
+        *(failures(rows) or ["Nothing."]), "",
         "## How it was measured", "", *_method(options, load), "",
         "Made by `python -m tests.benchmarks.inference --output docs/benchmarks.md`.", "",
     ]  # fmt: skip
     return "\n".join(lines)
 
 
-def _grid(
+def grid(
     headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()
 ) -> list[str]:
     """A Markdown table; the first column and those of ``left`` are text, the others numbers."""
@@ -149,10 +149,10 @@ def _grid(
             *(f"| {' | '.join(row)} |" for row in rows)]  # fmt: skip
 
 
-def _by_engine(
+def by_engine(
     rows: Sequence[Row], engines: Sequence[str], cell: Callable[[Row, str], str]
 ) -> list[str]:
-    return _grid(
+    return grid(
         ("workload", *engines), [[row.workload, *(cell(row, e) for e in engines)] for row in rows]
     )
 
@@ -182,7 +182,7 @@ def _error(row: Row, engine: str) -> str:
     return "–" if first is None else f"{first.error:.0e}"
 
 
-def _first(row: Row, engine: str) -> str:
+def first_cell(row: Row, engine: str) -> str:
     first = row.cells[engine].first
     return "–" if first is None else f"{first.seconds:.2f}"
 
@@ -192,12 +192,12 @@ def _cached(row: Row) -> str:
     return "–" if seconds is None else f"{seconds:.2f}"
 
 
-def _memory(row: Row, engine: str) -> str:
+def memory_cell(row: Row, engine: str) -> str:
     megabytes = row.cells[engine].memory
     return "–" if math.isnan(megabytes) else f"{megabytes:.0f}"
 
 
-def _failures(rows: Sequence[Row]) -> list[str]:
+def failures(rows: Sequence[Row]) -> list[str]:
     """Each kind of failure once, with the workloads it met."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -213,12 +213,7 @@ def _failures(rows: Sequence[Row]) -> list[str]:
 
 def _method(options: argparse.Namespace, load: float) -> list[str]:
     lines: list[Any] = [
-        f"- Every engine and workload in a process of its own, pinned to as many cores as threads; "
-        f"blocks of {options.seconds:g} s, at least three calls each, in turns, {options.rounds} "
-        f"to {options.most} rounds. Values are medians.",
-        f"- Rounds in which other programs used more than 0.15 cores are left out; where too few "
-        f"are quiet, the noisiest half is, and the row says *noisy*; with one thread its times are "
-        f"processor times. Before the start other programs used {load:.2f} cores.",
+        *how_long(options, load),
         "- fxlite, ONNX Runtime and OpenVINO take and give NumPy arrays, torch tensors (eager and "
         "compiled by inductor in inference mode), JAX its arrays (convolutions in NHWC). ONNX "
         "Runtime and OpenVINO run torch's export (opset 17), with all graph optimizations.",
@@ -232,3 +227,15 @@ def _method(options: argparse.Namespace, load: float) -> list[str]:
         "- matmul is `x @ weight.T` with square matrices; it is not part of the mean.",
     ]
     return lines
+
+
+def how_long(options: argparse.Namespace, load: float) -> list[str]:
+    """What was repeated how often, and what noise does."""
+    return [
+        f"- Every engine and workload in a process of its own, pinned to as many cores as threads; "
+        f"blocks of {options.seconds:g} s, at least three calls each, in turns, {options.rounds} "
+        f"to {options.most} rounds. Values are medians.",
+        f"- Rounds in which other programs used more than 0.15 cores are left out; where too few "
+        f"are quiet, the noisiest half is, and the row says *noisy*; with one thread its times are "
+        f"processor times. Before the start other programs used {load:.2f} cores.",
+    ]

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.benchmarks.engines import ENGINES
+from tests.benchmarks.engines import find_engine
 from tests.benchmarks.timing import Comparison
 from tests.benchmarks.why import Explanation
 from tests.benchmarks.worker import First
@@ -29,7 +29,7 @@ WANTED_GEMM, WANTED_BANDWIDTH = (0.90, 0.85), 0.85
 #: First result: a part of torch.compile's, and seconds with everything in the cache.
 WANTED_FIRST, WANTED_CACHED = 1 / 3, 0.3
 #: By accuracy class: results further from float64 than this are wrong, and their times not taken.
-LARGEST_ERROR = {"f32": 1e-3, "bf16": 0.5}
+LARGEST_ERROR = {"f32": 1e-3, "bf16": 0.5, "int8": 0.5, "weights": 0.5}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     """One workload with a number of threads; ``cold``: compilers' caches were empty before;
-    ``unexplained``: why there is no explanation."""
+    ``explanation`` is that of the column ``ours``, ``unexplained``: why there is none."""
 
     workload: str
     threads: int
@@ -55,6 +55,7 @@ class Row:
     explanation: Explanation | None = None
     cold: bool = True
     unexplained: str = "no roofs were measured"
+    ours: str = OURS
 
     def ran(self, engine: str) -> bool:
         """Whether there are times of it."""
@@ -71,7 +72,7 @@ class Row:
 
     def peers(self) -> list[str]:
         """The engines that ran and are not fxlite."""
-        return [e for e in self.comparison.engines if not ENGINES[e].is_ours]
+        return [e for e in self.comparison.engines if not find_engine(e).is_ours]
 
     def best_peer(self, ours: str) -> str | None:
         """The fastest peer of the same accuracy class as one of fxlite's."""
@@ -92,17 +93,17 @@ class Row:
     @property
     def roof_part(self) -> float | None:
         """The least time that the machine's roofs allow for fxlite's kernels, by its time."""
-        if self.explanation is None or not self.ran(OURS):
+        if self.explanation is None or not self.ran(self.ours):
             return None
-        return self.explanation.roof_seconds / self.seconds(OURS)
+        return self.explanation.roof_seconds / self.seconds(self.ours)
 
     @property
     def why(self) -> str:
         """One line on which roof binds fxlite, how far it is from it, and the best peer."""
-        if self.explanation is None or not self.ran(OURS):
-            return f"not explained: {self.cells[OURS].failed or self.unexplained}"
-        text = self.explanation.text(self.seconds(OURS))
-        best = self.best_peer(OURS)
+        if self.explanation is None or not self.ran(self.ours):
+            return f"not explained: {self.cells[self.ours].failed or self.unexplained}"
+        text = self.explanation.text(self.seconds(self.ours))
+        best = self.best_peer(self.ours)
         if best is None or not self.explanation.roof_seconds:
             return text
         part = self.explanation.roof_seconds / self.seconds(best)

@@ -262,7 +262,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Any, keep: Any) -> Any:
         q, k, v = (
-            layer(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+            layer(x).view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)

@@ -47,10 +47,14 @@ class Explanation:
         return f"{line}; {share:.0%} of the loss in {self.worst} ({self.worst_efficiency:.0%})"
 
 
-def explain(job: Job, threads: int, roofs: Roofs) -> Explanation | None:
-    """Profile the compiled kernels; None for a program without any."""
+def explain(
+    job: Job, threads: int, roofs: Roofs, module: fx.GraphModule | None = None
+) -> Explanation | None:
+    """Profile the compiled kernels of the workload, or of another graph of it; None for a program
+    without any."""
     inputs = job.inputs()
-    module = fx.symbolic_trace(job.model(), inputs=job.spec.types(inputs))
+    if module is None:
+        module = fx.symbolic_trace(job.model(), inputs=job.spec.types(inputs))
     found: Any = passes.profile(module, inputs=inputs, backend="c", threads=threads, roofs=roofs)
     rows = [row for row in found.rows if row.limits is not None]
     if not rows:

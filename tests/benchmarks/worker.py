@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import math
 import os
 import time
 from collections.abc import Callable
@@ -20,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.roofs import Roofs
-from tests.benchmarks.engines import ENGINES
+from tests.benchmarks.engines import find_engine
 from tests.benchmarks.timing import Block, block
 from tests.benchmarks.why import Explanation, explain
-from tests.benchmarks.workloads import Job, as_arrays, error
+from tests.benchmarks.workloads import Job, as_arrays, error, sqnr
 
 
 class Failed(RuntimeError):
@@ -33,11 +34,14 @@ class Failed(RuntimeError):
 @dataclass(frozen=True)
 class First:
     """The first result: ``seconds`` from a model in memory to it, its ``error`` against float64,
-    and the ``precision`` the engine says it computes in."""
+    the ``precision`` the engine says it computes in, the signal-to-noise ratio in dB, and the
+    ``megabytes`` of the model's files (NaN: it was in memory)."""
 
     seconds: float
     error: float
     precision: str
+    sqnr: float = math.nan
+    megabytes: float = math.nan
 
 
 class Worker:
@@ -125,10 +129,11 @@ class _Server:
     def __init__(self, engine: str, job: Job, threads: int) -> None:
         self.engine, self.job, self.threads = engine, job, threads
         self.call: Callable[[], Any] = lambda: None
+        self.module: Any = None
         self.base = 0.0
 
     def open(self) -> None:
-        found = ENGINES[self.engine]
+        found = find_engine(self.engine)
         for module in found.modules:
             importlib.import_module(module)
         self.base = _resident("VmRSS")
@@ -140,9 +145,12 @@ class _Server:
         loaded = self.build()
         result = loaded.call()
         seconds = time.perf_counter() - start
-        self.call = loaded.call
-        off = error(as_arrays(result), self.job.reference())
-        return First(seconds, off, loaded.precision)
+        self.call, self.module = loaded.call, loaded.module
+        arrays, expected = as_arrays(result), self.job.reference()
+        return First(
+            seconds, error(arrays, expected), loaded.precision, sqnr(arrays, expected),
+            loaded.megabytes,
+        )  # fmt: skip
 
     def run(self, seconds: float) -> Block:
         return block(self.call, seconds)
@@ -151,7 +159,7 @@ class _Server:
         return _resident("VmHWM") - self.base
 
     def explain(self, roofs: Roofs) -> Explanation | None:
-        return explain(self.job, self.threads, roofs)
+        return explain(self.job, self.threads, roofs, self.module)
 
 
 def _resident(field: str) -> float:

@@ -312,3 +312,16 @@ def error(found: Sequence[Array], expected: Sequence[Array]) -> float:
         for ours, theirs in zip(found, expected)
     ]
     return math.nan if any(map(math.isnan, parts)) else max(parts)
+
+
+def sqnr(found: Sequence[Array], expected: Sequence[Array]) -> float:
+    """Power of the values by that of their errors, in dB; the worst of several results. NaN where a
+    shape differs."""
+    if [a.shape for a in found] != [a.shape for a in expected]:
+        return math.nan
+    with np.errstate(divide="ignore"):
+        return min(
+            10
+            * float(np.log10(np.sum(theirs**2) / np.sum((ours.astype(np.float64) - theirs) ** 2)))
+            for ours, theirs in zip(found, expected)
+        )
