@@ -60,18 +60,26 @@ def ratio_heading(ours: str) -> str:
 
 
 def table(rows: Sequence[Row], engines: Sequence[str]) -> Table:
-    """For the terminal; a ratio as wanted is green, another red."""
-    ours = our_columns(engines)
-    made = Table(title="inference, ms", header_style="bold")
+    """For the terminal."""
+    return ratio_table("inference, ms", rows, engines, our_columns(engines), Row.wanted)
+
+
+def ratio_table(
+    title: str, rows: Sequence[Row], engines: Sequence[str], compared: Sequence[str],
+    wanted: Callable[[Row, str], float],
+) -> Table:  # fmt: skip
+    """Times of ``engines``, and ratios of the ``compared`` to their best peer, for the terminal:
+    green if at most what was ``wanted``, else red."""
+    made = Table(title=title, header_style="bold")
     made.add_column("workload")
-    for heading in ("threads", *engines, *map(ratio_heading, ours)):
+    for heading in ("threads", *engines, *map(ratio_heading, compared)):
         made.add_column(heading, justify="right")
     made.add_column("")
     for row in rows:
         ratios = []
-        for engine in ours:
+        for engine in compared:
             ratio = row.ratio(engine)
-            is_wanted = ratio is not None and ratio <= row.wanted(engine)
+            is_wanted = ratio is not None and ratio <= wanted(row, engine)
             ratios.append(f"[{'green' if is_wanted else 'red'}]{ratio_cell(row, engine)}[/]")
         times = [time_cell(row, engine) for engine in engines]
         made.add_row(row.workload, str(row.threads), *times, *ratios, noise(row))

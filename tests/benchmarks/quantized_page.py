@@ -26,6 +26,8 @@ from tests.benchmarks.page import (
     noise,
     our_columns,
     ratio_cell,
+    ratio_heading,
+    ratio_table,
     time_cell,
 )
 from tests.benchmarks.quantized_files import BATCHES
@@ -56,22 +58,9 @@ def _compared(engines: Sequence[str]) -> list[str]:
 
 
 def table(rows: Sequence[Row], engines: Sequence[str]) -> Table:
-    """For the terminal; a ratio as wanted is green, another red."""
-    made = Table(title="quantized, ms", header_style="bold")
-    made.add_column("workload")
+    """For the terminal."""
     compared = _compared(engines)
-    for heading in ("threads", *engines, *(f"{e} / best peer" for e in compared)):
-        made.add_column(heading, justify="right")
-    made.add_column("")
-    for row in rows:
-        ratios = []
-        for engine in compared:
-            ratio = row.ratio(engine)
-            is_wanted = ratio is not None and ratio <= WANTED_MEAN
-            ratios.append(f"[{'green' if is_wanted else 'red'}]{ratio_cell(row, engine)}[/]")
-        times = [time_cell(row, engine) for engine in engines]
-        made.add_row(row.workload, str(row.threads), *times, *ratios, noise(row))
-    return made
+    return ratio_table("quantized, ms", rows, engines, compared, lambda row, engine: WANTED_MEAN)
 
 
 def markdown(
@@ -95,7 +84,7 @@ def markdown(
         chosen = [row for row in rows if row.threads == count]
         lines += [
             f"## Milliseconds of a call, {threads_text(count)}", "",
-            *grid(("workload", *engines, *(f"{e} / best peer" for e in compared), ""), [
+            *grid(("workload", *engines, *map(ratio_heading, compared), ""), [
                 [row.workload, *(time_cell(row, e) for e in engines),
                  *(ratio_cell(row, e) for e in compared), noise(row)]
                 for row in chosen
