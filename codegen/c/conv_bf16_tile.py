@@ -12,6 +12,8 @@ half empty), where float reaches 106 to 110, and 90.
 
 from __future__ import annotations
 
+from fxlite.codegen.c.conv_tile import pixel_cases
+
 _TEXT = """\
 /* ---- Tiles of convolutions of bf16 ----------------------------------------------------------- */
 
@@ -123,20 +125,7 @@ CASES_1
 }
 """
 
-
-def _cases(vectors: int) -> str:
-    """The switch over the number of pixels, as in `conv_tile`."""
-    lines = []
-    for pixels in range(1, 12):
-        if pixels == 7:
-            lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        lines.append(
-            f"            case {pixels}: sum_pixels_bf16({pixels}, {vectors}, channels, taps, x,"
-            " channel_step, tap,"
-        )
-        lines.append("                                   pixel_step, b, tile); break;")
-    return "\n".join([*lines, "#endif"])
-
-
-CONV_BF16_PREAMBLE = _TEXT.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
+CONV_BF16_PREAMBLE = _TEXT.replace("CASES_1", pixel_cases("sum_pixels_bf16", 1)).replace(
+    "CASES_2", pixel_cases("sum_pixels_bf16", 2)
+)
 """C text that must precede the functions of `conv_channels.py` whose spec says ``bf16``."""

@@ -158,14 +158,14 @@ SEGMENT = 64
 """Pixels of an output row that are finished together, in an array on the stack."""
 
 
-def _cases(vectors: int) -> str:
+def pixel_cases(function: str, vectors: int) -> str:
     """The switch over the number of pixels; more than six need 32 vector registers."""
     lines = []
     for pixels in range(1, 12):
         if pixels == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
         lines.append(
-            f"            case {pixels}: sum_pixels_T({pixels}, {vectors}, channels, taps, x,"
+            f"            case {pixels}: {function}({pixels}, {vectors}, channels, taps, x,"
             " channel_step, tap,"
         )
         lines.append("                                   pixel_step, b, tile); break;")
@@ -173,7 +173,8 @@ def _cases(vectors: int) -> str:
 
 
 def _preamble(ctype: str, panel: int) -> str:
-    text = _TYPE.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
+    text = _TYPE.replace("CASES_1", pixel_cases("sum_pixels_T", 1))
+    text = text.replace("CASES_2", pixel_cases("sum_pixels_T", 2))
     text = text.replace("PANEL", str(panel)).replace("SEGMENT", str(SEGMENT))
     return re.sub(r"\bT\b|(?<=_)T\b|\bT(?=_)", ctype, text)
 
