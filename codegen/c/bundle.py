@@ -135,7 +135,7 @@ libNAME.so: NAME.o
 \t$(CC) $(CFLAGS) $(OPENMP) -shared NAME.o -o $@ -lm
 
 sanitize: NAME.c NAME_selftest.c NAME.h fx_math.h
-\t$(CC) $(NEEDED) -O1 -g $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
+\t$(CC) $(NEEDED) -O1 -g1 $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
 \t    -fno-sanitize-recover=all NAME_selftest.c NAME.c -o NAME_sanitize -lm
 \t./NAME_sanitize
 

@@ -315,7 +315,7 @@ def test_products_under_the_sanitizers(tmp_path: Path) -> None:
     cases = [*ROUNDED[1::7], *SPLIT[1::4]]
     text = test_gemm_bf16.sanitizer_program(cases)
     program = compile_c(
-        text, tmp_path / "amx", "-O1", "-g", *EMULATED, "-fopenmp",
+        text, tmp_path / "amx", "-O1", "-g1", *EMULATED, "-fopenmp",
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     )  # fmt: skip
     subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})

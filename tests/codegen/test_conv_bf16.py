@@ -229,7 +229,7 @@ def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             lines.append("        for (int i = 0; i < 5; i++) free(p[i]);\n    }")
     text = "\n".join([translation_unit(cases), *lines, "    return sum != sum;\n}"])
     program = compile_c(
-        text, tmp_path / "conv", "-O1", "-g", f"-march={march}", "-fopenmp",
+        text, tmp_path / "conv", "-O1", "-g1", f"-march={march}", "-fopenmp",
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     )  # fmt: skip
     subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})

@@ -497,7 +497,7 @@ def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
         translation_unit(cases) + sanitizer_program(cases),
         tmp_path / "conv",
         "-O1",
-        "-g",
+        "-g1",
         f"-march={march}",
         "-fopenmp",
         "-Wno-cast-function-type",

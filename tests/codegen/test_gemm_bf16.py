@@ -231,7 +231,7 @@ def sanitizer_program(cases: list[Case]) -> str:
 def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES[::2] if march == "native" else CASES[1::6]
     program = compile_c(
-        sanitizer_program(cases), tmp_path / "bf16", "-O1", "-g", f"-march={march}", "-fopenmp",
+        sanitizer_program(cases), tmp_path / "bf16", "-O1", "-g1", f"-march={march}", "-fopenmp",
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     )  # fmt: skip
     subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})

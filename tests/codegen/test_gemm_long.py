@@ -139,7 +139,7 @@ def test_products_of_bf16_agree_with_numpy(tmp_path: Path) -> None:
 def test_products_under_the_sanitizers(tmp_path: Path) -> None:
     cases = [LONG[0], LONG[3]]
     text = translation_unit(cases) + sanitizer_program(cases)
-    flags = ("-O1", "-g", "-march=native", "-fopenmp", "-Wno-cast-function-type")
+    flags = ("-O1", "-g1", "-march=native", "-fopenmp", "-Wno-cast-function-type")
     stop = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = compile_c(text, tmp_path / "gemm", *flags, *stop)
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}

@@ -413,7 +413,7 @@ def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
         translation_unit(cases) + sanitizer_program(cases),
         tmp_path / "gemm",
         "-O1",
-        "-g",
+        "-g1",
         f"-march={march}",
         "-fopenmp",
         "-Wno-cast-function-type",

@@ -223,7 +223,7 @@ def test_states_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             )
     program = compile_c(
         translation_unit(specs) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "recurrence", "-O1", "-g", f"-march={march}", "-fopenmp",
+        tmp_path / "recurrence", "-O1", "-g1", f"-march={march}", "-fopenmp",
         "-Wno-cast-function-type", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
     )  # fmt: skip
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}

@@ -355,7 +355,7 @@ int main(int count, char **arguments) {
     [("address", "heap-buffer-overflow"), ("address,undefined", "runtime error: load of address")],
 )
 def test_sanitizers_work_in_executables(sanitizers, report):
-    flags = ("-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover")
+    flags = ("-O1", "-g1", f"-fsanitize={sanitizers}", "-fno-sanitize-recover")
     program = build_executable({"main.c": READS_BEYOND}, flags=flags, openmp=False)
     assert build_executable({"main.c": READS_BEYOND}, flags=flags, openmp=False) == program
     assert subprocess.run([program]).returncode == 0

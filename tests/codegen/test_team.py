@@ -174,7 +174,7 @@ int main(void)
 def run(folder: Path, text: str, *flags: str) -> None:
     """Compile and run a program that holds team.c; it must end well and say nothing."""
     (folder / "main.c").write_text(text)
-    start = [*find_compiler().command, *COMPILE_FLAGS, "-O1", "-g", "-fopenmp", *flags]
+    start = [*find_compiler().command, *COMPILE_FLAGS, "-O1", "-g1", "-fopenmp", *flags]
     compiled = ["-Wall", "-Werror", "-Wno-unused-function", "-c", "main.c"]
     for step in (compiled, ["main.o", *TEAM_LIBRARIES, "-o", "main"]):
         done = subprocess.run([*start, *step], cwd=folder, capture_output=True, text=True)

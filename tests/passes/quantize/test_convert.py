@@ -103,7 +103,7 @@ def test_clip_bounds_go_into_requantize() -> None:
     assert "clip" not in ops_of(gm) and ops_of(gm).count("requantize") == 1
     scaled = made(model, x * 100)  # 6 is no longer the end of the range
     agreed = sqnr(model(x * 100), scaled(x * 100))
-    assert agreed > 30
+    assert agreed > 25
 
 
 def test_pad_and_max_pool_and_relu_stay_in_integers() -> None:

@@ -1,0 +1,19 @@
+"""Random weights that are the same in every run: the generator of `fxlite.nn` is started anew before
+each test file is imported (models at module level) and before each test, so a result never depends
+on which tests ran before it, nor in which process."""
+
+from __future__ import annotations
+
+import pytest
+
+from fxlite.nn import init
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        init.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    init.manual_seed(0)
