@@ -1,6 +1,8 @@
-"""Random weights that are the same in every run: the generator of `fxlite.nn` is started anew before
-each test file is imported (models at module level) and before each test, so a result never depends
-on which tests ran before it, nor in which process."""
+"""Random weights that are the same in every run.
+
+The generator of `fxlite.nn` is started anew before each test file is imported (models at module
+level) and before each test, so no result depends on which tests ran before, nor in which process.
+"""
 
 from __future__ import annotations
 
