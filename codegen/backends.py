@@ -60,8 +60,7 @@ class CFunction:
         self.matmul_precision = matmul_precision
         """What products were compiled with, see :func:`fxlite.compile`."""
         self._profile, self._optimize, self._kept = profile, optimize, kept
-        self.tuning: Tuning | None = None
-        """What was measured with ``autotune=True``; prints as a table."""
+        self._autotune = (threads, tune_sizes) if autotune else None
         # the graph as it is now: passes on the user's module do not change what was compiled
         self._compiled = module if kept is None else module.copy()
         self._restructure = restructure(module)
@@ -72,11 +71,8 @@ class CFunction:
         with stage("optimize"):
             _ = self._passed
         if autotune:
-            from fxlite.codegen.tuning.tune import tune
-
             with stage("tune"):
-                n_threads = threads or default_threads()
-                self.tuning = tune(self.optimized, n_threads, tune_sizes, matmul_precision)
+                _ = self.tuning
         with stage("emit"):
             program = self.program
         with stage("build"):
@@ -89,7 +85,20 @@ class CFunction:
         from fxlite.codegen.optimize import optimize
 
         with paused_gc():
-            return optimize(self._compiled, needed_only=not self._optimize, keep=templates.claims)
+            return optimize(
+                self._compiled, not self._optimize, templates.claims, self.matmul_precision
+            )
+
+    @cached_property
+    def tuning(self) -> Tuning | None:
+        """What was measured with ``autotune=True``; prints as a table. None without."""
+        if self._autotune is None:
+            return None
+        from fxlite.codegen.tuning.tune import tune
+
+        threads, sizes = self._autotune
+        module, _ = self._passed
+        return tune(module, threads or default_threads(), sizes, self.matmul_precision)
 
     @property
     def optimized(self) -> GraphModule:
@@ -107,7 +116,8 @@ class CFunction:
     @cached_property
     def program(self) -> CProgram:
         """The emitted C. Raises CodegenError for a function from the cache whose model's weights
-        were changed in place since, if the C holds such weights."""
+        were changed in place since, if the C holds such weights, or whose kernels were measured
+        anew with another outcome."""
         from fxlite.codegen.c.calls import note_decisions
         from fxlite.codegen.c.emit import emit
 
@@ -121,9 +131,10 @@ class CFunction:
             **({} if self.tuning is None else self.tuning.options),
         )
         if kept is not None and digest_sources(program.sources) != kept.sources:
+            anew = "" if self.tuning is None else "or kernels were measured anew "
             raise CodegenError(
                 f"{program.name}: its C is not the one that was compiled, because weights were "
-                "changed in place since; compile it again"
+                f"changed in place {anew}since; compile it again"
             )
         if self.tuning is None:
             note_decisions(optimized, program.calls)
@@ -231,9 +242,10 @@ class PythonFunction:
 
 
 def _c(module: GraphModule, threads: int | None = None, **options: Any) -> CFunction:
-    """The C back end: a program from the cache, or one that is compiled and kept there. Not so one
-    with measured choices, which are kept by kernel."""
-    key = None if options.get("autotune") else program_key(module, options)
+    """The C back end: a program from the cache, or one that is compiled and kept there. One with
+    measured choices is for the threads that it was measured with."""
+    measured = {"threads": threads or default_threads()} if options.get("autotune") else {}
+    key = program_key(module, options | measured)
     if key is None:
         return CFunction(module, threads, **options)
     if kept := find_program(key):

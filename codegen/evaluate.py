@@ -56,6 +56,7 @@ SCALAR: dict[str, Callable[..., Any]] = {
     "shr": np.right_shift, "where": np.where, "fma": lambda a, b, c: a * b + c,
     "product": np.multiply,
     "saturate": lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low),
+    "larger_magnitude": lambda largest, x: np.maximum(largest, np.abs(x)),
 }  # fmt: skip
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {

@@ -47,12 +47,14 @@ def buffer_of(node: Node, is_output: bool = False) -> Buffer:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Element ``value`` of the root at the loop variables ``space``; ``buffers`` are read."""
+    """Element ``value`` of the root at the loop variables ``space``; ``buffers`` are read.
+    ``beside`` is the part of it that is the group's, of all its last axis."""
 
     root: Node
     space: tuple[Var, ...]
     value: Expr
     buffers: tuple[Buffer, ...]
+    beside: Expr | None = None
 
 
 class _Lowering:
@@ -94,7 +96,12 @@ def lower(group: Group) -> Lowered:
     state = _Lowering(group)
     index = tuple(Index.of(v) for v in group.space)
     value = state.read(group.root, index)
-    return Lowered(group.root, group.space, value, tuple(state.buffers.values()))
+    beside = None
+    if group.beside is not None:
+        sizes = group.beside.type.shape
+        row = tuple(Index.of(0) if d == 1 else i for i, d in zip(index, sizes, strict=True))
+        beside = state.read(group.beside, row)
+    return Lowered(group.root, group.space, value, tuple(state.buffers.values()), beside)
 
 
 #: The finished sum of a contraction, as an epilogue sees it.
@@ -250,7 +257,10 @@ def _without_scale(factor: Expr, anchor: Node) -> Expr:
 
 
 def _as_load(value: Expr, anchor: Node, may_pad: bool = False) -> Load:
-    """The operand of a template; only those of convolutions read zeros outside (a guard)."""
+    """The operand of a template; only those of convolutions read zeros outside (a guard). Of bf16
+    beside float32 it is the bf16, which templates widen."""
+    if isinstance(value, Cast) and value.operand.dtype is dtypes.bfloat16:
+        value = value.operand
     if not isinstance(value, Load) or (value.guard is not None and not may_pad):
         raise CodegenError(f"{anchor.describe()}: an operand is not one strided access")
     return value

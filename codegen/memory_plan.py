@@ -33,10 +33,11 @@ def memory_plan(
         last.update((program.memory(node), step) for node in found.inputs)
     buffers = []
     for step, found in enumerate(program.groups):
-        node = found.root
-        if node in program.slot_of:
-            nbytes = int(shapes.substitute(node.type.nbytes, sizes))
-            buffers.append(Buffer(node, nbytes, step, last.get(node, step), program.slot_of[node]))
+        for node in found.stored:
+            if node in program.slot_of:
+                nbytes = int(shapes.substitute(node.type.nbytes, sizes))
+                slot = program.slot_of[node]
+                buffers.append(Buffer(node, nbytes, step, last.get(node, step), slot))
     slots = tuple(int(shapes.substitute(slot.size, sizes)) for slot in program.slots)
     formula = program.arena_bytes
     return MemoryTimeline(

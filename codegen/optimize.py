@@ -4,6 +4,7 @@ up again."""
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from fxlite import passes
 from fxlite.graph_module import GraphModule
@@ -13,42 +14,47 @@ from fxlite.passes.decompose import Keep
 from fxlite.passes.manager import PassManager
 
 
-def standard_passes(keep: Keep = frozenset()) -> list[Pass]:
+def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest") -> list[Pass]:
     """The passes, in order; composites in ``keep``, for which the target has templates, stay."""
+    bf16 = matmul_precision == "medium"
+    decompose = _with_options(passes.decompose, keep=keep)
     return [
         passes.remove_dropout,
         passes.simplify,
         passes.fuse_conv_bn,
-        _decompose(keep),
+        decompose,
         passes.simplify,
-        *([passes.fuse_attention, _decompose(keep), passes.simplify] if keep else []),
-        *([passes.sub_pixel, passes.channels_last] if keep else []),
+        *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
+        *([passes.sub_pixel, _with_options(passes.channels_last, bf16=bf16)] if keep else []),
         passes.const_fold,
         passes.merge_linears,
         passes.cse,
         passes.merge_steps,  # after cse: a step read twice is one product
         passes.dce,
+        *([passes.store_bf16] if bf16 else []),
     ]
 
 
-def _decompose(keep: Keep) -> Pass:
-    """The pass with its option set."""
-    expand = passes.decompose
+def _with_options(item: Pass, **options: Any) -> Pass:
+    """The pass with its options set."""
 
-    @functools.wraps(expand.function)
+    @functools.wraps(item.function)
     def run(gm: GraphModule) -> None:
-        expand.function(gm, keep)
+        item.function(gm, **options)
 
-    return Pass(run, expand.name, expand.exactness)
+    return Pass(run, item.name, item.exactness)
 
 
 def optimize(
-    module: GraphModule, needed_only: bool = False, keep: Keep = frozenset()
-) -> tuple[GraphModule, PassManager]:
+    module: GraphModule, needed_only: bool = False, keep: Keep = frozenset(),
+    matmul_precision: str = "highest",
+) -> tuple[GraphModule, PassManager]:  # fmt: skip
     """The optimized module (the input is left as it was) and the manager with its report;
     ``needed_only``: expand composites, which have no code of their own, and do nothing else.
     Composites in ``keep`` (names, or a predicate on nodes) are not expanded."""
-    chosen = [_decompose(keep)] if needed_only else standard_passes(keep)
+    chosen = standard_passes(keep, matmul_precision)
+    if needed_only:
+        chosen = [_with_options(passes.decompose, keep=keep)]
     # these passes are tested; checks of each use would double the time
     manager = PassManager(chosen, check="lint")
     return manager(flattened(module)), manager

@@ -61,6 +61,14 @@ def storage_type(dtype: DType) -> str:
     return _STORAGE[dtype.name]
 
 
+def narrowed(value: Expr, dtype: DType) -> Expr:
+    """What is stored as ``dtype``: of a float32 number that is cast to a half type, the number,
+    since storing it casts it."""
+    if not isinstance(value, Cast) or value.dtype is not dtype or dtype.name not in ("f16", "bf16"):
+        return value
+    return value.operand if value.operand.dtype.name == "f32" else value
+
+
 class CPrinter:
     """Prints one kernel (or one expression). ``locations`` collects the texts that run-time index
     errors refer to by number."""
@@ -252,7 +260,8 @@ class CPrinter:
         if isinstance(s, Assign):
             return [pad + self._assign(s)]
         if isinstance(s, Store):
-            value = self.narrow(self.value(s.value, _CHOICE), self.dtypes[s.buffer])
+            stored = narrowed(s.value, self.dtypes[s.buffer])
+            value = self.narrow(self.value(stored, _CHOICE), self.dtypes[s.buffer])
             target = self.address(s.buffer, s.index)
             if s.accumulate and self.dtypes[s.buffer].name in ("f16", "bf16"):
                 total = f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}"

@@ -7,7 +7,7 @@ values take turns in, and the results. Nothing here knows a target language.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fxlite import shapes
@@ -78,14 +78,16 @@ class Program:
 
 
 def plan(
-    module: GraphModule, claims: Callable[[Node], bool], apart: Collection[Node] = ()
-) -> Program:
+    module: GraphModule, claims: Callable[[Node], bool], apart: Collection[Node] = (),
+    join: Callable[[Sequence[Group]], list[Group]] = list,
+) -> Program:  # fmt: skip
     """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
-    kernels. Raises CodegenError for what no back end can do."""
+    kernels; ``join`` makes fewer groups of them where the target can. Raises CodegenError for what
+    no back end can do."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
         _check(node, claims, unexpanded)
-    groups = group(module, claims, apart)
+    groups = join(group(module, claims, apart))
     results = list(_flat_results(module))
     stored: dict[Node, Node] = {}
     kept: list[Group] = []
@@ -101,9 +103,10 @@ def plan(
 
 def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str]) -> None:
     if node.op == "call_module":
-        raise CodegenError(
-            f"{node.describe()}: a leaf module cannot be compiled; trace without leaf="
-        )
+        owner = node.graph.owning_module
+        assert owner is not None
+        advice = owner.get_submodule(node.target).leaf_advice
+        raise CodegenError(f"{node.describe()}: a leaf module cannot be compiled; {advice}")
     if node.op == "call_function":
         if node.target.is_random:
             raise CodegenError(
@@ -169,9 +172,10 @@ def _assign_slots(
     slot_of: dict[Node, int] = {}
     free: list[int] = []
     for step, found in enumerate(groups):
-        root = found.root
-        if root not in outside:
-            size = _rounded(root.type.nbytes)
+        for value in found.stored:
+            if value in outside:
+                continue
+            size = _rounded(value.type.nbytes)
             choice = _best(free, slots, size)
             if choice is None:
                 slots.append(Slot())
@@ -180,12 +184,11 @@ def _assign_slots(
                 free.remove(choice)
             if size not in slots[choice].sizes:
                 slots[choice].sizes.append(size)
-            slot_of[root] = choice
+            slot_of[value] = choice
         for node in dict.fromkeys(stored.get(n, n) for n in found.inputs):
             if last.get(node) == step and node in slot_of:
                 free.append(slot_of[node])
-        if root in slot_of and root not in last:
-            free.append(slot_of[root])
+        free += [slot_of[v] for v in found.stored if v in slot_of and v not in last]
     return slots, slot_of
 
 

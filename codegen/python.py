@@ -118,7 +118,7 @@ def python_source(gm: GraphModule, name: str | None = None) -> str:
         if node.op == "call_module":
             raise CodegenError(
                 f"{node.describe()}: the source of the leaf module self.{node.target} cannot be "
-                f"regenerated; trace without leaf="
+                f"regenerated; {gm.get_submodule(node.target).leaf_advice}"
             )
         if isinstance(node.target, WrappedOp) and not node.target.is_importable:
             raise CodegenError(

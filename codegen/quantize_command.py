@@ -1,7 +1,7 @@
 """What ``fxlite quantize`` does: turn a program into one of integers, by a scheme, a plan or a
 budget.
 
-In: parsed options, with a ``.npz`` file of inputs, and a console. Out: the plan, the report on what
+In: parsed options, with files of inputs, and a console. Out: the plan, the report on what
 became integers and what stayed float, and a ``.fxl`` file of the quantized program; with
 ``--write-plan`` the plan as TOML, with ``--draw`` the picture of the sensitivities.
 """
@@ -9,18 +9,15 @@ became integers and what stayed float, and a ``.fxl`` file of the quantized prog
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
-from fxlite.codegen.examples import check_names
+from fxlite.codegen.calibration_data import read_batches
 from fxlite.console import show
 from fxlite.errors import ArgumentError, FxliteError
 from fxlite.files.serialize import save
-from fxlite.graph_module import GraphModule
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.planner_text import decibel_text
 from fxlite.program_file import trace_program
@@ -40,7 +37,7 @@ def quantize_command(options: argparse.Namespace, console: Console) -> int:
     budget = {name: limit for name, limit in budget.items() if limit is not None}
     _check(options, budget)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
-    batches = list(_batches(options.data, module, options.batch)) if options.data else []
+    batches = read_batches(options.data, module, options.batch)
     plan: q.Plan | None = None
     if budget:
         found = q.sensitivity(module, batches)
@@ -62,7 +59,7 @@ def quantize_command(options: argparse.Namespace, console: Console) -> int:
     show(console, q.report(quantized))
     if batches and not budget:
         sqnr = decibel_text(q.results_sqnr(module, quantized, batches))
-        console.print(f"SQNR of the results on {options.data}: {sqnr}", soft_wrap=True)
+        console.print(f"SQNR of the results on {', '.join(options.data)}: {sqnr}", soft_wrap=True)
     written = [options.output]
     save(quantized, options.output)
     if plan is not None and options.write_plan:
@@ -83,7 +80,10 @@ def _check(options: argparse.Namespace, budget: dict[str, Any]) -> None:
             "--max-bytes, --max-latency)"
         )
     if not options.data and (budget or options.scheme == "static_int8"):
-        raise UsageError("ranges are found on data: give --data FILE.npz")
+        raise UsageError(
+            "ranges are found on data: give --data FILE.npz, "
+            'real inputs by name: np.savez("calib.npz", x=...)'
+        )
     if not budget and (options.write_plan or options.draw):
         raise UsageError("--write-plan and --draw show a plan that a budget makes")
     if Path(options.output).suffix != ".fxl":
@@ -91,39 +91,3 @@ def _check(options: argparse.Namespace, budget: dict[str, Any]) -> None:
     for path in (options.output, options.write_plan, options.draw):
         if path and not Path(path).absolute().parent.is_dir():
             raise ArgumentError(f"there is no folder {Path(path).parent}")
-
-
-def _batches(path: str, module: GraphModule, size: int) -> Iterator[dict[str, Any]]:
-    """The inputs in a ``.npz`` file, cut into batches along the named dim that the first of them
-    begins with. Raises ArgumentError naming the file."""
-    arrays = _arrays(path)
-    inputs = module.graph.placeholders
-    names = [str(node.target) for node in inputs]
-    check_names(names, arrays, f"input (in {path})")
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise ArgumentError(f"{path} has no array {', '.join(missing)}; it has {', '.join(arrays)}")
-    first = {str(n.target): n.type.shape[0] for n in inputs if n.type.shape}
-    dim = next((d for d in first.values() if not isinstance(d, int)), None)
-    cut = {name for name, found in first.items() if dim is not None and found == dim}
-    lengths = {len(arrays[name]) for name in cut if arrays[name].ndim}
-    if len(lengths) > 1:
-        raise ArgumentError(f"{path}: {dim} is {' and '.join(map(str, sorted(lengths)))}")
-    for start in range(0, max(lengths, default=1), size):
-        yield {
-            name: array[start : start + size] if name in cut else array
-            for name, array in arrays.items()
-        }
-
-
-def _arrays(path: str) -> dict[str, Any]:
-    if not Path(path).is_file():
-        raise ArgumentError(f"--data: there is no file {path}")
-    try:
-        found = np.load(path, allow_pickle=False)
-        arrays = {name: found[name] for name in found.files}
-    except (ValueError, EOFError, AttributeError):
-        arrays = {}
-    if not arrays:
-        raise ArgumentError(f"--data: {path} is no .npz file of numbers, np.savez(path, x=...)")
-    return arrays

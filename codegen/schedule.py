@@ -26,7 +26,7 @@ from fxlite.codegen.kernel_ir import (
     expressions,
     statements,
 )
-from fxlite.codegen.lower import buffer_name, buffer_of, lower
+from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
 from fxlite.codegen.windows import window_rows
 from fxlite.dtypes import DType
 from fxlite.errors import CodegenError
@@ -66,7 +66,12 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
     output = buffer_of(group.root, is_output=True)
     shapes[output.name] = output.shape
     store = tuple(Index.of(v) for v in lowered.space)
-    space, value, store = collapse(lowered.space, lowered.value, store, shapes, output.name)
+    value = lowered.value
+    if lowered.beside is not None:
+        value = Apply(value.dtype, "pair", (value, lowered.beside))
+    space, value, store = collapse(lowered.space, value, store, shapes, output.name)
+    if lowered.beside is not None:
+        return _with_scale(group, name, lowered, space, value, store, lanes)
     if any(v.extent.constant == 0 for v in lowered.space):
         return finish(name, (*lowered.buffers, output), [], group)
     rows = window_rows(space, value, store, output, shapes) if lanes else None
@@ -75,6 +80,24 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
     nest = Nest(space, lanes=lanes)
     body = nest.finish([Store(output.name, store, nest.bind(value))])
     return finish(name, (*lowered.buffers, output), body, group)
+
+
+def _with_scale(
+    group: Group, name: str, lowered: Lowered, space: tuple[Var, ...], pair: Expr,
+    store: MultiIndex, lanes: bool,
+) -> Kernel:  # fmt: skip
+    """The kernel of a group that stores, beside its root, a value of each row (all but the last
+    axis) that the root's elements are made with."""
+    assert group.beside is not None
+    outputs = [buffer_of(node, is_output=True) for node in group.stored]
+    value, of_row = pair.children
+    nest = Nest(space, lanes=lanes)
+    element = nest.bind(value)
+    level = nest.level(expr.free_variables(of_row))
+    row = (*store[:-1], Index.of(0))
+    nest.levels[level].append(Store(outputs[1].name, row, nest.bind(of_row)))
+    body = nest.finish([Store(outputs[0].name, store, element)])
+    return finish(name, (*lowered.buffers, *outputs), body, group)
 
 
 def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group) -> Kernel:
@@ -273,7 +296,7 @@ class Nest:
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
-        variables = list(node.variables)
+        variables = _innermost_last(node)
         inner = Nest(
             [*self.order[:level], *variables],
             [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
@@ -389,6 +412,17 @@ def _loads_in_choices(value: Expr) -> frozenset[int]:
 
 
 # -- reductions ----------------------------------------------------------------------------------
+def _innermost_last(node: Reduction) -> list[Var]:
+    """The variables of a reduction as loops, outermost first: of a maximum or minimum, which is the
+    same in any order, as the axes of what is read follow each other in memory."""
+    variables = list(node.variables)
+    if node.kind not in ("max", "min"):
+        return variables
+    load = next((n for n in expr.walk(node.body) if isinstance(n, Load)), None)
+    axis = {v: a for a, i in enumerate(load.index if load else ()) for v in i.variables()}
+    return sorted(variables, key=lambda v: axis.get(v, -1))
+
+
 def neutral(kind: str, dtype: DType) -> Const:
     """The value a reduction starts from."""
     if kind in ("sum", "prod", "any", "all"):
@@ -416,7 +450,7 @@ def combine(kind: str, total: Expr, value: Expr) -> Expr:
 def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
     """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
     be the one that is contiguous in memory."""
-    variable = node.variables[-1]
+    variable = inner.order[-1]
     constant = variable.extent.constant
     if node.kind not in _LANE_KINDS or node.body.dtype.is_bool:
         return False
@@ -430,12 +464,20 @@ def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
     )
 
 
+def _step(kind: str, lane: Expr, value: Expr) -> Expr:
+    """One step of a lane, which for a maximum of magnitudes is cheaper than of other numbers."""
+    is_magnitude = isinstance(value, Apply) and value.function == "abs"
+    if kind == "max" and is_magnitude and value.dtype is dtypes.float32:
+        return expr.apply("larger_magnitude", lane, *value.children)
+    return combine(kind, lane, value)
+
+
 def _lane_reduction(
     node: Reduction, inner: Nest, level: int, body: Expr, computed: DType
 ) -> tuple[list[Stmt], Expr]:
     """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
     together."""
-    variable = node.variables[-1]
+    variable = inner.order[-1]
     number = next(_locals)
     lanes, total = f"_lanes{number}", Local(computed, f"_a{number}")
     lane = expr.fresh_var(LANES, "lane")
@@ -447,7 +489,7 @@ def _lane_reduction(
     def moved(start: Index, target: Local) -> list[Stmt]:
         env = {variable: start}
         done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
-        return [*done, Assign(target, combine(node.kind, target, expr.substitute_index(body, env)))]
+        return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
     main = For(
         block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES

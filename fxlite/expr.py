@@ -230,6 +230,7 @@ FUNCTIONS: dict[str, int] = {
     "fma": 3,
     "product": 2,  # mul that is rounded: never part of a fused multiply-add
     "saturate": 3,  # x within [low, high], NaN being low, as an i32
+    "larger_magnitude": 2,  # the maximum of a number that is not negative, or -inf, and abs(x)
 }
 _BOOLEAN = frozenset("lt le gt ge eq ne logical_not isnan isinf".split())
 

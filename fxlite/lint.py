@@ -22,8 +22,9 @@ def lint(graph: Graph, full: bool = False) -> None:
     op's signature, users that do not mirror arguments, output missing, doubled or not last, weights
     that do not exist, types that differ from the op's rule."""
     positions, problems = _walk(graph)
+    read: dict[Node, frozenset[Node]] = {}
     for node in positions if full else _changed(graph, positions):
-        problems.extend(_check_links(node, positions))
+        problems.extend(_check_links(node, positions, read))
         problems.extend(_check_call(node))
     if problems:
         raise GraphError("the graph is not valid:\n  " + "\n  ".join(dict.fromkeys(problems)))
@@ -86,8 +87,11 @@ def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
     return found
 
 
-def _check_links(node: Node, positions: dict[Node, int]) -> list[str]:
-    """Arguments are earlier nodes of this graph, and use-lists mirror them."""
+def _check_links(
+    node: Node, positions: dict[Node, int], read: dict[Node, frozenset[Node]]
+) -> list[str]:
+    """Arguments are earlier nodes of this graph, and use-lists mirror them. ``read`` has what users
+    read, each looked at once: a concat of many values is the user of each."""
     problems: list[str] = []
     here = positions[node]
     for used in node.all_input_nodes:
@@ -100,7 +104,9 @@ def _check_links(node: Node, positions: dict[Node, int]) -> list[str]:
         if users is not node and node not in used.users:
             problems.append(f"{node.describe()} reads {used.name} but is not among its users")
     for user in node.users:
-        if user not in positions or node not in user.all_input_nodes:
+        if user not in read:
+            read[user] = frozenset(user.all_input_nodes)
+        if user not in positions or node not in read[user]:
             problems.append(
                 f"{node.describe()} lists {user.name} as a user, which does not read it"
             )

@@ -51,6 +51,7 @@ from fxlite.passes.rewrite.rule_analysis import analyze_rules
 from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
 from fxlite.passes.simplify import simplify
+from fxlite.passes.store_bf16 import store_bf16
 from fxlite.passes.sub_pixel import sub_pixel
 
 __all__ = [
@@ -124,6 +125,7 @@ __all__ = [
     "source_partitions",
     "split_module",
     "sqnr",
+    "store_bf16",
     "sub_pixel",
     "verify",
     "verify_edits",

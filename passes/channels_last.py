@@ -43,7 +43,7 @@ _SWEEPS = 6  # over a component; each can only lower its cost
 
 
 @graph_pass(exactness="allclose")
-def channels_last(gm: GraphModule) -> None:
+def channels_last(gm: GraphModule, bf16: bool = False) -> None:
     """Compute convolutions, pooling and what is between them on channels-last images where that is
     faster: torch's ``memory_format=torch.channels_last`` for the parts of a graph that gain by it.
 
@@ -52,9 +52,9 @@ def channels_last(gm: GraphModule) -> None:
     are turned at the ends of such a part only. Costs decide: a 3x3 convolution whose channels are
     no whole vectors stays as it is, since Winograd's algorithm reads such, and a part that saves
     less than turning its ends costs is left alone. The ledger has a line for each image that is
-    turned, and for each convolution or pool that would gain and is not. Run it after decompose and
-    fuse_conv_bn."""
-    forms = forms_of(gm)
+    turned, and for each convolution or pool that would gain and is not. ``bf16``: costs are those
+    of ``matmul_precision="medium"``. Run it after decompose and fuse_conv_bn."""
+    forms = forms_of(gm, bf16)
     if not any(form.gain.saved > 0 for form in forms.values()):
         return
     plan = _Plan(gm, forms)

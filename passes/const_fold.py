@@ -27,7 +27,8 @@ from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.types import TensorType
 
 _SUFFIX = {"permute": "permuted", "reshape": "reshaped", "slice": "part", "neg": "negated",
-           "cast": "cast", "mul": "scaled", "add": "shifted", "concat": "joined"}  # fmt: skip
+           "cast": "cast", "mul": "scaled", "add": "shifted", "concat": "joined",
+           "dequantize_weight": "expanded"}  # fmt: skip
 
 
 @graph_pass
@@ -37,7 +38,14 @@ def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
     Values of more than ``limit`` bytes are not computed; values that only repeat a smaller one
     (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant.
     The folded buffers no longer follow the weights: fold after training."""
+    fold_constants(gm, limit)
+
+
+def fold_constants(gm: GraphModule, limit: int = 1 << 26) -> dict[str, str]:
+    """What :func:`const_fold` does; the names of the nodes that were folded, by the path of the
+    buffer that took their place."""
     graph = gm.graph
+    folded: dict[str, str] = {}
     constant: dict[Node, str] = {}  # constant nodes, and the weight each one starts from
     for node in graph.nodes:
         if node.op == "get_attr":
@@ -50,12 +58,14 @@ def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
     rewiring = Rewiring(graph)
     for node in kept:
         target = _store(gm, node, constant[node], np.asarray(values[node]))
+        folded[target] = node.name
         with graph.inserting_before(node), graph.with_origin(node):
             rewiring.replace(node, graph.get_attr(target, node.type))
     rewiring.finish()
     for node in reversed([n for n in constant if not n._erased]):
         if not node.users:
             graph.erase_node(node)
+    return folded
 
 
 class _Transposed(nn.Module):

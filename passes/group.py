@@ -46,13 +46,14 @@ EXPENSIVE = frozenset(
 #: Ops whose templates read operands with any strides.
 READS_VIEWS = frozenset(("matmul", "linear", "int_matmul", "scaled_dot_product_attention"))
 #: Ops whose templates have no epilogue.
-ALONE = frozenset(("recurrence",))
+ALONE = frozenset(("recurrence", "int_recurrence"))
 
 
 @dataclass
 class Group:
     """Nodes computed by one kernel. ``root`` is stored; ``members`` (root included) are in graph
-    order; ``anchor`` is the contraction a template computes, if any."""
+    order; ``anchor`` is the contraction a template computes, if any. ``beside`` is a value that is
+    stored, too, if the target can."""
 
     root: Node
     space: tuple[Var, ...]
@@ -60,6 +61,7 @@ class Group:
     anchor: Node | None = None
     reads: dict[Node, list[MultiIndex]] = field(default_factory=dict)
     operand_views: set[Node] = field(default_factory=set)
+    beside: Node | None = None
 
     @property
     def kind(self) -> str:
@@ -68,6 +70,11 @@ class Group:
             return "template"
         target = self.root.target
         return target.kind if target.kind in ("scan", "scatter") else "loops"
+
+    @property
+    def stored(self) -> tuple[Node, ...]:
+        """The values that it stores."""
+        return (self.root,) if self.beside is None else (self.root, self.beside)
 
     @property
     def inputs(self) -> list[Node]:

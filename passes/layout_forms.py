@@ -35,13 +35,13 @@ class Form:
     last: bool = True
 
 
-def forms_of(gm: GraphModule) -> dict[Node, Form]:
-    """The nodes that have a channels-last form, in order."""
+def forms_of(gm: GraphModule, bf16: bool = False) -> dict[Node, Form]:
+    """The nodes that have a channels-last form, in order; ``bf16`` as for `gain_of`."""
     found: dict[Node, Form] = {}
     for node in gm.graph.nodes:
         typed = node.op == "call_function" and isinstance(node.type, TensorType)
         if typed and not node.is_impure():
-            form = _form(node)
+            form = _form(node, bf16)
             if form is not None:
                 found[node] = form
     return found
@@ -51,10 +51,10 @@ def _is_image(value: Any) -> bool:
     return isinstance(value, Node) and isinstance(value.type, TensorType) and value.type.rank == 4
 
 
-def _form(node: Node) -> Form | None:
+def _form(node: Node, bf16: bool) -> Form | None:
     name, kind = node.target.name, node.target.kind
     if name in ("conv2d", "int_conv2d", "max_pool2d", "avg_pool2d"):
-        return _window_form(node)
+        return _window_form(node, bf16)
     if name == "adaptive_avg_pool2d" and node.arguments["output_size"] in (1, (1, 1)):
         x = node.args[0]
         mean = {"axis": (1, 2), "keepdims": True}
@@ -68,11 +68,11 @@ def _form(node: Node) -> Form | None:
     return _reduction_form(node) if kind == "reduction" else None
 
 
-def _window_form(node: Node) -> Form | None:
+def _window_form(node: Node, bf16: bool) -> Form | None:
     """Convolution and pooling."""
     if node.type.dtype.name not in _TYPES or "layout" in node.arguments:
         return None
-    gain = gain_of(node)
+    gain = gain_of(node, bf16)
     if gain is None:
         return None
     x, *others = node.args

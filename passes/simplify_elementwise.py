@@ -233,6 +233,37 @@ clip_of_clip.counterexample(
 )
 
 
+@node_rule("quantize", register=False)
+def cut_off_anyway(node: Node) -> Answer:
+    """``quantize(relu(x), scale, zero_point)`` is ``quantize(x, scale, zero_point)`` where numbers
+    below the zero point are not stored: what is not above 0, and NaN, becomes the least one."""
+    (x, *_) = node.args
+    found = dtype(node)
+    if not is_call(x, "relu") or found is None or len(x.users) > 1:
+        return None
+    arguments = node.arguments
+    scale, zero_point = arguments["scale"], arguments.get("zero_point") or 0
+    if isinstance(scale, Node) or isinstance(zero_point, Node) or not scale > 0:
+        return "the scale and the zero point are computed"
+    least = arguments.get("qmin")
+    least = int(np.iinfo(found.numpy).min) if least is None else least
+    if least < zero_point:
+        return f"{least} stands for a number below 0"
+    return Call("quantize", x.args[0], **{k: v for k, v in arguments.items() if k != "x"})
+
+
+def _quantized_relu(x: Any) -> Any:
+    return ops.quantize(F.relu(x + 1), 0.1, dtype="u8")
+
+
+def _relu_above_least(x: Any) -> Any:
+    return ops.quantize(F.relu(x), 0.1, 3, dtype="u8")
+
+
+cut_off_anyway.example(_quantized_relu, x="f32[4]")
+cut_off_anyway.counterexample(_relu_above_least, "0 stands for -0.3", x="f32[4]")
+
+
 # -- casts -----------------------------------------------------------------------------------------
 @node_rule("cast", register=False)
 def cast_to_own(node: Node) -> Answer:
@@ -273,5 +304,5 @@ second_cast.counterexample(
 ELEMENTWISE: list[AnyRule] = [
     times_one, divided_by_one, whole_quotient_by_one, first_power, minus_zero, plus_zero,
     plus_negative_zero, with_no_bits, twice_is_none, twice_is_once, sign_is_lost, not_negative,
-    with_itself, same_branches, clip_of_clip, cast_to_own, second_cast,
+    with_itself, same_branches, clip_of_clip, cut_off_anyway, cast_to_own, second_cast,
 ]  # fmt: skip

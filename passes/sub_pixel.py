@@ -58,7 +58,7 @@ def sub_pixel(gm: GraphModule) -> None:
         types = [read.type for read in node.all_input_nodes]
         if {t.dtype.name for t in types} not in ({"f32"}, {"f64"}) or 0 in weight.type.shape:
             continue
-        if weight.op != "get_attr":
+        if weight.op != "get_attr" and not _is_expanded(weight):
             reason = "its weight is computed by the program, and would be taken apart each time"
             refuse(gm, "sub_pixel", node, reason, [node])
             continue
@@ -69,6 +69,15 @@ def sub_pixel(gm: GraphModule) -> None:
     rewiring.finish()
     for made, name in names.items():
         gm.graph.rename_node(made, name)
+
+
+def _is_expanded(weight: Node) -> bool:
+    """True for a stored weight of integers, which const_fold expands."""
+    return (
+        weight.op == "call_function"
+        and weight.target.name == "dequantize_weight"
+        and all(read.op == "get_attr" for read in weight.all_input_nodes)
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import fxlite as fx
 from fxlite import compiler
 from fxlite.cli import SCHEMES
+from fxlite.codegen.calibration_data import read_batches
 from fxlite.passes import quantize as q
 from tests.command_line import enter_folder, run
 from tests.roofs import ROOFS
@@ -48,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     generator = np.random.default_rng(0)
     x = generator.standard_normal((100, 64)).astype(np.float32)
     np.savez(tmp_path / "calib.npz", x=x)
+    (tmp_path / "nothing").mkdir()
     np.savez(tmp_path / "two.npz", x=x, scale=np.float32([0.5] * 10))
     return enter_folder(tmp_path, monkeypatch, {"net": NET})
 
@@ -110,6 +113,68 @@ def test_inputs_without_a_batch(folder: Path, capsys: pytest.CaptureFixture[str]
     assert status == 1 and "calib.npz has no array scale; it has x" in err
 
 
+def test_forms_of_data(folder: Path) -> None:
+    """All hold the same rows, so all find the same ranges."""
+    x = np.load("calib.npz")["x"]
+    np.save("x.npy", x)
+    np.savez("unnamed.npz", x)
+    np.savez("stacked.npz", x=x.reshape(5, 20, 64))
+    fx.save_safetensors({"x": x}, "calib.safetensors")
+    (folder / "parts").mkdir()
+    np.save("parts/first.npy", x[:30])
+    np.savez("parts/second.npz", x=x[30:])
+    module = fx.symbolic_trace(lambda x: x * 2, x="f32[B,64]")
+
+    def rows(*given: str, size: int = 32, module: fx.GraphModule = module) -> list[list[int]]:
+        batches = read_batches(given, module, size)
+        np.testing.assert_array_equal(np.concatenate([b["x"] for b in batches]).reshape(x.shape), x)
+        return [list(b["x"].shape) for b in batches]
+
+    for one in ("calib.npz", "x.npy", "x=x.npy", "unnamed.npz", "calib.safetensors"):
+        assert rows(one) == [[32, 64]] * 3 + [[4, 64]]
+    assert rows("stacked.npz") == [[20, 64]] * 5
+    assert rows("parts") == rows("parts/first.npy", "parts/second.npz")
+    assert rows("parts", size=50) == [[30, 64], [50, 64], [20, 64]]
+    fixed = fx.symbolic_trace(lambda x: x * 2, x="f32[25,64]")
+    assert rows("calib.npz", module=fixed) == [[25, 64]] * 4
+    single = fx.symbolic_trace(lambda x: x * 2, x="f32[64]")
+    assert rows("x.npy", module=single) == [[64]] * 100
+
+
+def test_data_for_nested_inputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def program(batch: Any, *, offset: Any) -> Any:
+        return batch["x"] @ batch["w"][0] + offset
+
+    types = {"batch": {"x": "f32[B,64]", "w": ("f32[64,8]",)}, "offset": "f32[8]"}
+    fx.save(fx.symbolic_trace(program, **types), "nested.fxl")
+    arrays = {"batch_w_0": np.ones((64, 8), np.float32), "offset": np.ones(8, np.float32)}
+    np.savez("nested.npz", batch_x=np.load("calib.npz")["x"], **arrays)
+    run_it = ("quantize", "nested.fxl", "--scheme", "static_int8", "--data", "nested.npz", *OUTPUT)
+    status, out, err = run(capsys, *run_it)
+    assert (status, err) == (0, "") and "100.0% of the multiply-adds" in out
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": (9, 64)}, "there is no input (in d.npz) 'X'; they are x"),
+        ({"x": (9, 63)}, "d.npz: x: expected f32[B,64], got shape (9, 63): axis 1"),
+        ({"x": (0, 64)}, "d.npz: x is empty, float32[0, 64]; ranges are found on numbers"),
+        ({}, "d.npz is empty; the inputs are x"),
+        ({"x": None}, "x must be f32[B,64], got float64[3, 64]; use x.astype('float32')"),
+        ({"x": (2, 3, 4, 64)}, "expected f32[B,64] (rank 2), got shape (2, 3, 4, 64)"),
+    ],
+)
+def test_data_that_does_not_fit(
+    folder: Path, capsys: pytest.CaptureFixture[str], arrays: dict[str, Any], message: str
+) -> None:
+    np.savez(
+        "d.npz", **{n: np.zeros(s, "f") if s else np.zeros((3, 64)) for n, s in arrays.items()}
+    )
+    status, _, err = run(capsys, *NET_X, "--scheme", "static_int8", "--data", "d.npz", *OUTPUT)
+    assert status == 1 and message in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
@@ -122,8 +187,11 @@ def test_inputs_without_a_batch(folder: Path, capsys: pytest.CaptureFixture[str]
         (("--scheme", "fp16", "-o", "net"), 1, "is a .fxl file: -o net.fxl"),
         (("--scheme", "fp16", "-o", "no/net.fxl"), 1, "there is no folder no"),
         (("--scheme", "fp16", "--data", "no.npz"), 1, "there is no file no.npz"),
-        (("--scheme", "fp16", "--data", "net.py"), 1, "net.py is no .npz file"),
+        (("--scheme", "fp16", "--data", "net.py"), 1, "net.py is no .npz or .npy or"),
         (("--scheme", "fp16", "--data", "two.npz"), 1, "no input (in two.npz) 'scale'"),
+        (("--scheme", "fp16", "--data", "y=calib.npz"), 1, "no input (in --data) 'y'; they are x"),
+        (("--scheme", "fp16", "--data", "."), 1, "no input (in two.npz) 'scale'"),
+        (("--scheme", "fp16", "--data", "nothing"), 1, "the folder nothing has no file .npz"),
         (("--max-bytes", "5", "--data", "calib.npz"), 1, "the fewest bytes are 6,472"),
     ],
 )

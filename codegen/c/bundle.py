@@ -102,6 +102,7 @@ _MAKEFILE = """\
 #   make NAME.o     the model alone, to link into a program (add -fopenmp if shown, and -lm)
 #   make shared     libNAME.so
 #   make sanitize   the self-test under the address and undefined-behaviour sanitizers
+#                   (small models are done sooner with  make sanitize CHECKED=-O0)
 #   make clean
 
 # The CPU to compile for. Code for "native" runs on this sort of machine only; for another one say
@@ -113,6 +114,7 @@ ARCH ?= -march=native
 #   -fno-trapping-math   loops with branches become SIMD code; values stay exact
 #   -fwrapv              signed integers wrap around, as in NumPy
 CFLAGS ?= -O3 $(ARCH)
+CHECKED ?= -O1 -g1
 NEEDED = -std=gnu11 -fno-math-errno -fno-trapping-math -fwrapv
 
 # -fopenmp where the compiler has it; without it the model runs on one thread. Off: make OPENMP=
@@ -135,7 +137,7 @@ libNAME.so: NAME.o
 \t$(CC) $(CFLAGS) $(OPENMP) -shared NAME.o -o $@ -lm
 
 sanitize: NAME.c NAME_selftest.c NAME.h fx_math.h
-\t$(CC) $(NEEDED) -O1 -g1 $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
+\t$(CC) $(NEEDED) $(CHECKED) $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
 \t    -fno-sanitize-recover=all NAME_selftest.c NAME.c -o NAME_sanitize -lm
 \t./NAME_sanitize
 

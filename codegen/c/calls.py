@@ -105,7 +105,8 @@ def _shared_call(
         call = group_call(group, name, weights, packed, locations, matmul_precision, choices)
         moved = any(start != 0 for _, start in found.operands.values())
         return call if moved else replace(call, function=serving.function, text=serving.text)
-    given = {buffer_name(serving.group.root): buffer_name(group.root)}
+    pairs = zip(serving.group.stored, group.stored, strict=True)
+    given = {buffer_name(old): buffer_name(new) for old, new in pairs}
     for old, (new, start) in found.operands.items():
         shift = "" if start == 0 else f" + {dim_c(start)}"
         given[buffer_name(old)] = f"{buffer_name(new)}{shift}"

@@ -21,7 +21,8 @@ plans, chosen by `plan_of`:
 
 For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
 Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `gemm_bf16.py`,
-"channels" and "implicit product" by `conv_bf16_tile.py`, "winograd" by `winograd_tile.py`.
+"channels" and "implicit product" by `conv_bf16_tile.py`, "winograd" by `winograd_tile.py`. Where
+the processor has AMX, `conv_amx.py` takes the place of all of these but "product".
 One-dimensional convolutions come with a height of 1. The function's own variables are listed in
 `RESERVED`.
 """
@@ -68,7 +69,8 @@ RESERVED = gemm.RESERVED | frozenset(
         "tiles_down tiles_across across group_rows groups_across block_rows point_step points",
         "zeros row_0 rest rows chunk left tile top column_0 pixel row column inside columns row_1",
         "tile_1 down width products square parts part start p ow_0 oh_0 pixels_here",
-        "padded_w channel_0 ahead",
+        "padded_w channel_0 ahead at_once row_groups row_group oh_0 ends",
+        "row_step steps outside woven images",
     )
     for name in line.split()
 )

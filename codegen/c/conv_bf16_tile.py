@@ -81,6 +81,19 @@ __attribute__((unused)) static void pad_row_pairs(
     }
 }
 
+/* The same for a row that is bf16 already, of an even number of channels. */
+__attribute__((unused)) static void pad_row_bf16(
+    int64_t w, int64_t channels, const uint16_t *row, int64_t left, int64_t columns, int64_t pitch,
+    uint32_t *restrict target)
+{
+    for (int64_t j = 0; j < columns; j++, target += pitch) {
+        if (j < left || j >= left + w)
+            __builtin_memset(target, 0, 2 * channels);
+        else
+            __builtin_memcpy(target, row + (j - left) * channels, 2 * channels);
+    }
+}
+
 /* sum_pixels_float for pairs: `channels` counts pairs of channels, and so does b. */
 static inline __attribute__((always_inline)) void sum_pixels_bf16(
     const int pixels, const int vectors, int channels, int taps, const uint32_t *x,

@@ -26,6 +26,8 @@ def conv_function(
 ) -> Rendered:
     """The comment, the head and the body of a function."""
     head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
+    if spec.beside is not None:
+        body = [f"    {spec.beside.before}", *body, f"    {spec.beside.after}"]
     return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
 
 
@@ -63,14 +65,22 @@ def put_tile(
 ) -> None:
     """The epilogue over a tile: `element` with index i, of pixels from ow_0 on, and j, of channels
     from `first` on. It runs along the axis whose results are neighbours."""
+    if spec.split_epilogue and spec.y_last:
+        _put_vectors(out, spec, element, pixels, channels, first)
+        return
     statements = spec.epilogue(element, "n", "k", "oh", "ow")
-    pixel = ("i", pixels, "ow", "ow_0")
-    channel = ("j", channels, "k", first)
+    step, pragma = "j++", "#pragma omp simd"
+    if spec.vector_epilogue:
+        total, count = f"(*(const {spec.ctype}_vec *)&{element})", f"(int)({channels} - j)"
+        statements = spec.vector_epilogue(total, "n", "k", "oh", "ow", count)
+        step, pragma = f"j += {spec.ctype}_lanes", ""
+    pixel = ("i", pixels, "ow", "ow_0", "i++")
+    channel = ("j", channels, "k", first, step if spec.y_last else "j++")
     outer, inner = (pixel, channel) if spec.y_last else (channel, pixel)
-    for depth, (index, count, name, start) in enumerate((outer, inner)):
-        if depth:
-            out.put("#pragma omp simd")
-        out.put(f"for (int64_t {index} = 0; {index} < {count}; {index}++) {{")
+    for depth, (index, count, name, start, next_one) in enumerate((outer, inner)):
+        if depth and pragma:
+            out.put(pragma)
+        out.put(f"for (int64_t {index} = 0; {index} < {count}; {next_one}) {{")
         out.depth += 1
         if mentions(statements, name):
             out.put(f"const int64_t {name} = {add(start, index)};")
@@ -78,6 +88,28 @@ def put_tile(
     for _ in (outer, inner):
         out.depth -= 1
         out.put("}")
+    if spec.beside is not None:
+        out.put(spec.beside.tile(pixels, channels, ("n", "oh", "ow_0", first)))
+
+
+def _put_vectors(
+    out: Lines, spec: ConvSpec, element: str, pixels: str, channels: str, first: str
+) -> None:
+    """`put_tile` by vectors of sums of integers: what belongs to channels is loaded once for all
+    pixels."""
+    assert spec.split_epilogue is not None
+    loads, statements = spec.split_epilogue("sum", "n", "k", "oh", "ow", "count")
+    with out.block(f"for (int j = 0; j < {channels}; j += int_lanes)"):
+        out.put(f"const int count = {channels} - j;")
+        out.put(f"const int64_t k = {add(first, 'j')};")
+        out.put(loads)
+        with out.block(f"for (int64_t i = 0; i < {pixels}; i++)"):
+            if mentions(statements, "ow"):
+                out.put("const int64_t ow = ow_0 + i;")
+            out.put(f"const int_vec sum = *(const int_vec *)&{element};")
+            out.put(statements)
+    if spec.beside is not None:
+        out.put(spec.beside.tile(pixels, channels, ("n", "oh", "ow_0", first)))
 
 
 def put_fetch(

@@ -35,15 +35,17 @@ class ImplicitProduct(Channels):
         spec, out = self.spec, self.out
         item = int(self.item_bytes)
         self.joined = False
-        self.padded = self.pairs or any(spec.padding)
         rows, columns, workspace = spec.h, spec.w, "0"
         planes = spec.groups * self.inputs
         pixel = planes if spec.x_last else 1
+        # The pixels of a tile so far apart would share one set of the cache.
+        shares_set = pixel * spec.stride[1] * item % 4096 == 0
+        self.padded = any(spec.padding) or (self.pairs and (shares_set or not spec.x_is_bf16))
         if self.padded:
             rows = add(multiply(self.out_h, str(spec.stride[0])), str(spec.reach[0] - 1))
             columns = add(multiply(self.out_w, str(spec.stride[1])), str(spec.reach[1] - 1))
-            if pixel * spec.stride[1] * item % 4096 == 0:
-                pixel += 16  # else the pixels of a tile would share one set of the cache
+            if shares_set:
+                pixel += 16
         self.pixel = str(pixel)
         self.out_h = self.declare("out_h", self.out_h)
         self.out_w = self.declare("out_w", self.out_w)
@@ -90,7 +92,7 @@ class ImplicitProduct(Channels):
         if not spec.x_last:
             self.pad_images(self.rows, self.pitch)
             return
-        done = "rounded to bf16, with" if self.pairs else "with"
+        done = "rounded to bf16, with" if self.pairs and not spec.x_is_bf16 else "with"
         out.put(f"/* The images {done} zeros around them. */")
         top, left = spec.padding[:2]
         with out.loops([("n", spec.n), ("i", self.rows)], self.parallel(2)):
@@ -98,6 +100,8 @@ class ImplicitProduct(Channels):
             source = multiply(f"({add(multiply('n', spec.h), 'i')} - {top})", spec.w, str(spec.c))
             target = multiply(f"({add(multiply('n', self.rows), 'i')})", self.pitch)
             pad_row = f"pad_row_{'pairs' if self.pairs else self.ctype}"
+            if spec.x_is_bf16:
+                pad_row = "pad_row_bf16"
             out.put(
                 f"{pad_row}({row} ? {spec.w} : 0, {spec.c}, {spec.x} + {source}, {left},"
                 f" {self.columns}, {self.pixel}, {add('padded', target)});"
@@ -121,6 +125,8 @@ class ImplicitProduct(Channels):
     def image(self) -> str:
         """The first channel of the group in image n."""
         spec, start = self.spec, "padded" if self.padded else self.spec.x
+        if spec.x_is_bf16 and not self.padded:
+            start = f"(const uint32_t *){start}"
         if not spec.x_last:
             return add(start, multiply(self.first_channel(), self.rows, self.pitch))
         group = multiply("group", str(self.inputs)) if self.grouped else "0"
@@ -186,8 +192,9 @@ class DepthwiseLast(Direct):
             above, before = (f" - {p}" if p else "" for p in spec.padding[:2])
             down, across = spec.stride
             image = add(spec.x, multiply("n", spec.h, spec.w, str(spec.c)), "channel_0")
+            item = "bf16" if spec.x_is_bf16 else self.ctype
             out.put(
-                f"sum_depthwise_{'few' if few else 'last'}_{self.ctype}({places}, {spec.r}, "
+                f"sum_depthwise_{'few' if few else 'last'}_{item}({places}, {spec.r}, "
                 f"{spec.s}, {across}, {image}, {spec.h}, {spec.w}, {spec.c}, "
                 f"{multiply('oh', str(down))}{above}, {multiply('ow_0', str(across))}{before}, "
                 f"{spec.weight} + channel_0, {count}, sums);"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fxlite.codegen.c.depthwise_tile import LARGEST_KERNEL
+from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.gemm_bf16 import bf16_pairs
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES, pack_b, panel_columns
 from fxlite.codegen.c.gemm_text import add, atom
@@ -63,8 +64,17 @@ class ConvSpec:
                 it is given: fetched into the cache ahead of it
     measured    the plan to take, one of `alternatives.conv_plans`; "": the one that suits
     x_last      x is [n, h, w, c]; see `conv_nhwc.py`
+    x_is_bf16   x, channels-last, is stored as bf16 (uint16_t): for "depthwise last", and for
+                "implicit product" with `bf16`
     y_last      results of neighbouring channels are stored side by side: the epilogue is the body
                 of a simd loop along k
+    vector_epilogue  (sum, n, k, oh, ow, count) -> C statements that consume a vector of sums of
+                channels from k on, the first `count` of them (or all). None: there are none, or
+                the simd loop is as good
+    split_epilogue   (sums, n, first k, oh, ow, count) -> those for a vector of integer sums of
+                channels, in two parts: what is the same for all pixels, and the statements; see
+                `vector_printer.print_integer_vectors`. None: there is no such form
+    beside      what is computed beside the result, tile by tile
     """
 
     name: str
@@ -90,7 +100,11 @@ class ConvSpec:
     fetched: tuple[str, ...] = ()
     measured: str = ""
     x_last: bool = False
+    x_is_bf16: bool = False
     y_last: bool = False
+    vector_epilogue: Callable[[str, str, str, str, str, str], str] | None = None
+    split_epilogue: Callable[[str, str, str, str, str, str], tuple[str, str]] | None = None
+    beside: Beside | None = None
 
     @property
     def group_inputs(self) -> int:

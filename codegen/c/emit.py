@@ -17,15 +17,18 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.attention import ATTENTION_PREAMBLE
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, program_calls
 from fxlite.codegen.c.conv import CONV_PREAMBLE
+from fxlite.codegen.c.conv_amx_tile import CONV_AMX_PREAMBLE
 from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
 from fxlite.codegen.c.conv_int8_tile import CONV_INT8_PREAMBLE
 from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
+from fxlite.codegen.c.dynamic_scale import DYNAMIC_SCALE_PREAMBLE, join_scales
 from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.header import about, header_text
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
 from fxlite.codegen.c.needed import needed
 from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
 from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
+from fxlite.codegen.c.recurrence_int8 import STATE_PREAMBLE
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE
 from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
@@ -81,7 +84,7 @@ def emit(
     kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
     Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    program = plan(module, templates.claims, apart)
+    program = plan(module, templates.claims_in(matmul_precision), apart, join_scales)
     arrays = module_arrays(module)
     packed: Packed = {}
     locations: list[str] = []
@@ -333,9 +336,10 @@ def _with_note(line: str, note: str) -> list[str]:
 
 
 _PREAMBLES = (
-    PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE, WEIGHT_ONLY_PREAMBLE,
-    CONV_PREAMBLE, CONV_BF16_PREAMBLE, DEPTHWISE_PREAMBLE, NHWC_PREAMBLE, WINOGRAD_PREAMBLE,
-    WINOGRAD_BF16_PREAMBLE, ATTENTION_PREAMBLE,
+    PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, DYNAMIC_SCALE_PREAMBLE, CONV_INT8_PREAMBLE,
+    CONV_AMX_PREAMBLE, WEIGHT_ONLY_PREAMBLE, STATE_PREAMBLE, CONV_PREAMBLE, CONV_BF16_PREAMBLE,
+    DEPTHWISE_PREAMBLE, NHWC_PREAMBLE, WINOGRAD_PREAMBLE, WINOGRAD_BF16_PREAMBLE,
+    ATTENTION_PREAMBLE,
 )  # fmt: skip
 """Tiles and transforms that the functions of templates call; each may call those before it."""
 

@@ -90,6 +90,12 @@ FX_FN float fx_maximum_f32(float a, float b) { return (a <= b) | (b != b) ? b : 
 FX_FN double fx_maximum_f64(double a, double b) { return (a <= b) | (b != b) ? b : a; }
 FX_FN float fx_minimum_f32(float a, float b) { return (a >= b) | (b != b) ? b : a; }
 FX_FN double fx_minimum_f64(double a, double b) { return (a >= b) | (b != b) ? b : a; }
+/* The maximum of |x| and `largest`, which is not negative, or -infinity: floats that are not negative
+   are in the order of their bits, NaN is last. One instruction, where the maximum above is four. */
+FX_FN float fx_larger_magnitude_f32(float largest, float x) {
+    int32_t most = (int32_t)fx_bits_f32(largest), bits = (int32_t)(fx_bits_f32(x) & 0x7fffffff);
+    return fx_float_from_bits((uint32_t)(most > bits ? most : bits));
+}
 
 /* np.remainder: the sign of the divisor, also on zeros; NaN for a zero divisor. */
 FX_FN float fx_mod_f32(float a, float b) {
@@ -155,6 +161,13 @@ FX_FN int32_t fx_saturate_f32(float x, float low, float high) {
     return (int32_t)fx_float_from_bits((uint32_t)bits) + (int32_t)low;
 }
 
+/* condition ? a : b without a branch: compilers follow each case of nested ones through all that
+ * comes after, and end with masks for every combination. */
+FX_FN float fx_select_f32(int condition, float a, float b) {
+    uint32_t mask = -(uint32_t)condition;
+    return fx_float_from_bits((fx_bits_f32(a) & mask) | (fx_bits_f32(b) & ~mask));
+}
+
 /* ---- float: elementary functions ------------------------------------------------------------- */
 
 /* Each reduces its argument to a small interval and evaluates a polynomial there. Every lane of a
@@ -218,8 +231,8 @@ FX_FN float fx_exp_moderate(float x) {
 
 /* expm1(r) = r + r^2 P(r) [expm1]; with h = 2^n / 2 it is 2 (h expm1(r) + (h - 1/2)) */
 FX_FN float fx_expm1_f32(float x) {
-    float bounded = x > 88.8f ? 88.8f : x;
-    bounded = bounded < -25.0f ? -25.0f : bounded;
+    float bounded = fx_select_f32(x > 88.8f, 88.8f, x);
+    bounded = fx_select_f32(bounded < -25.0f, -25.0f, bounded);
     float rounder = bounded * 1.44269504f + FX_ROUNDER;
     float r = fx_exp_rest(bounded, rounder - FX_ROUNDER);
     float p = 0.000198458729f;
@@ -231,7 +244,7 @@ FX_FN float fx_expm1_f32(float x) {
     p = r + r * r * p;
     uint32_t n = fx_bits_f32(rounder) - FX_ROUNDER_BITS;
     float h = fx_power_of_two(n - 1u);
-    float y = n == 0u ? p : 2.0f * (h * p + (h - 0.5f));
+    float y = fx_select_f32(n == 0u, p, 2.0f * (h * p + (h - 0.5f)));
     return copysignf(y, x); /* for -0 */
 }
 

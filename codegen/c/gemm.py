@@ -40,6 +40,7 @@ from fxlite.codegen.c.gemm_spec import (
     Operand,
     PackedOperand,
     Rendered,
+    WidenedOperand,
     copies_a,
     packs_b,
 )
@@ -53,6 +54,12 @@ from fxlite.codegen.c.gemm_text import (
     multiply,
     signature,
 )
+from fxlite.codegen.c.gemm_widened import (
+    TILE_BYTES,
+    multiply_widened,
+    sums_of_tiles,
+    widened_blocks,
+)
 
 __all__ = [
     "BF16_PREAMBLE", "PREAMBLE", "RESERVED", "GemmSpec", "Operand", "PackedOperand", "Rendered",
@@ -65,7 +72,7 @@ RESERVED = frozenset(
         "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
         "column i j k sum tile batch_index a_rows a_target b_panel b_panels",
         "sums total slice block first_block k_0 depth panel_block panel_blocks",
-        "a_tile b_tile first vectors v count LOW",
+        "a_tile b_tile first vectors v count LOW first_tile",
         "workspace n_threads",
     )
     for name in line.split()
@@ -106,11 +113,16 @@ class _Gemm:
         self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
         item = str(self.item_bytes)
         self.a_items = multiply(*self.extents, spec.m, self.a_pitch) if self.copies_a else "0"
-        # A panel for each thread, 128 bytes apart.
-        self.slice = add(multiply(self.depth, str(self.width)), "32")
+        self.long = long_plan(spec, self.depth, self.item_bytes * self.parts)
+        self.blocks = 1 if self.long else widened_blocks(spec)
+        # A panel for each thread (of one that is widened a block, and the sums), 128 bytes apart.
+        depth = divide_up(self.depth, self.long.cuts if self.long else self.blocks)
+        margin = spec.b.margin if isinstance(spec.b, WidenedOperand) else 0
+        self.panel_items = multiply(add(depth, str(margin)), str(self.width))
+        own_sums = sums_of_tiles(self) if self.blocks > 1 else "0"
+        self.slice = add(self.panel_items, own_sums, "32")
         threads = "n_threads" if self.threads else "1"
         self.b_items = multiply(threads, self.slice) if self.packs_b else "0"
-        self.long = long_plan(spec, self.depth, self.item_bytes * self.parts)
         self.fused = finish is None and not self.long and is_fused(spec)
         sums = sums_items(self, self.long) if self.long else "0"
         self.workspace = add(
@@ -157,6 +169,9 @@ class _Gemm:
         spec, reasons = self.spec, []
         if isinstance(spec.b, PackedOperand):
             reasons.append(f"The weight is packed, in panels of {self.width} columns.")
+        elif isinstance(spec.b, WidenedOperand):
+            cut = f", {divide_up(spec.k, self.blocks)} steps of K at a time" * (self.blocks > 1)
+            reasons.append(f"Threads widen the weight to floats, once for a block of rows{cut}.")
         elif self.packs_b:
             reasons.append(
                 f"Threads pack the right operand, a panel of {self.width} columns at a time."
@@ -189,6 +204,8 @@ class _Gemm:
             depth, others = declare_panel_blocks(self, self.long)
         tile_bytes = multiply(depth, rows, str(self.item_bytes * self.parts))
         tile_bytes += _BLOCK_SIZES[spec.measured.get("rows in a block", "half of L2")]
+        if self.blocks > 1:
+            tile_bytes = TILE_BYTES
         blocks = f"count_row_blocks(row_tiles, {tile_bytes}, {others}, {n_threads})"
         out.put(f"const int64_t row_blocks = {blocks};")
         if self.copies_a:
@@ -235,9 +252,16 @@ class _Gemm:
         spec = self.spec
         if not self.copies_a:
             row = multiply("row_0", spec.a.row_stride)
-            return add(spec.a.pointer, spec.a.offset, row), spec.a.row_stride
+            start = add(spec.a.pointer, spec.a.offset, row)
+            if spec.a_is_bf16:
+                return f"(const uint32_t *)({start})", str(int(spec.a.row_stride) // 2)
+            return start, spec.a.row_stride
         item = multiply("batch_index", spec.m) if spec.batch else "0"
         return add("a_rows", multiply(add(item, "row_0"), self.a_pitch)), self.a_pitch
+
+    def own_panel(self) -> str:
+        """Where the calling thread puts a panel of B."""
+        return add("b_panels", multiply("this_thread()", self.slice) if self.threads else "0")
 
     def declare_panel(self, k_0: str = "0", depth: str = "") -> None:
         """The current panel of B, packed if need be; or `depth` steps of it from `k_0` on."""
@@ -249,6 +273,10 @@ class _Gemm:
             out.put(f"const {self.item_type} *const b_panel = {start};")
             return
         steps = depth or spec.k
+        own = self.own_panel()
+        if isinstance(spec.b, WidenedOperand):
+            out.put(f"const float *const b_panel = {spec.b.widen(k_0, steps, own)};")
+            return
         if spec.bf16 and depth:  # of pairs, the last of which may lack its second half
             steps = f"(k_0 + depth == {self.depth} ? {spec.k} : 2 * (k_0 + depth)) - 2 * k_0"
         first = multiply("2", k_0) if spec.bf16 else k_0
@@ -257,8 +285,7 @@ class _Gemm:
         if not self.packs_b:
             out.put(f"const {spec.ctype} *const b_panel = {source};")
             return
-        thread = multiply("this_thread()", self.slice) if self.threads else "0"
-        out.put(f"{self.item_type} *const b_panel = {add('b_panels', thread)};")
+        out.put(f"{self.item_type} *const b_panel = {own};")
         pack = "round_panel_bf16" if spec.bf16 else f"pack_panel_{spec.ctype}"
         out.put(
             f"{pack}({steps}, columns, {source}, "
@@ -286,6 +313,8 @@ class _Gemm:
         if spec.prologue_a is None:
             source = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
             pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
+            if spec.a_is_bf16:
+                pack = "pair_rows_bf16"
             if spec.split:
                 pack, pitch = "split_rows_bf16", f"{pitch}, {self.a_low}"
             out.put(
@@ -313,6 +342,9 @@ class _Gemm:
             if self.copies_a:
                 self.declare_batch_index()
             self.declare_columns()
+            if self.blocks > 1:
+                multiply_widened(self, self.blocks)
+                return
             self.declare_panel()
             if spec.bf16:
                 out.put("take_tiles();")
@@ -372,6 +404,8 @@ def _function(
     rows = "PAIR_ROWS" if spec.bf16 else "TILE_ROWS"
     tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of {rows} x {width}."
     precision = "Operands are rounded to bf16, sums are float." if spec.bf16 else ""
+    if spec.a_is_bf16:
+        precision = "The left operand is bf16, the weight rounded to it; sums are float."
     if spec.split:
         precision = "Operands are split in two bf16; three of their four products are summed."
     head = [

@@ -20,7 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxlite.codegen.c.amx_tile import AMX_BF16
+from fxlite.codegen.c.amx_products import AMX_BF16
 from fxlite.codegen.c.gemm_pack import PANEL_BYTES, pack_b, packed_size
 
 PAIR_BYTES = 4
@@ -78,7 +78,7 @@ _TEXT = """\
  * along k make a pair, the first in the lower half. AVX512_BF16 multiplies 16 pairs at once and
  * takes subnormal operands as zero; elsewhere the halves are widened to float, and sums are the
  * same but for the order in which they are taken. */
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -113,6 +113,37 @@ __attribute__((unused)) static inline pair_vec round_to_pairs(float_vec first, f
 #endif
 }
 
+/* Vectors of bf16 in memory as floats, and floats rounded to them: `count` elements, or a whole
+ * vector, if there are more. */
+typedef uint16_t half_vec __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+
+__attribute__((unused)) static inline float_vec load_bf16(const uint16_t *from, int count)
+{
+    half_vec halves = {0};
+    if (count >= float_lanes) /* the usual case, without a call */
+        __builtin_memcpy(&halves, from, sizeof(halves));
+    else
+        __builtin_memcpy(&halves, from, count * 2);
+#if defined(__AVX512F__) /* one instruction for each, in the place of four and one */
+    return (float_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16);
+#else
+    return (float_vec)(__builtin_convertvector(halves, pair_vec) << 16);
+#endif
+}
+
+__attribute__((unused)) static inline void store_bf16(uint16_t *to, float_vec x, int count)
+{
+#if defined(__AVX512BF16__)
+    const half_vec halves = (half_vec)_mm512_cvtneps_pbh((__m512)x);
+#else
+    const half_vec halves = __builtin_convertvector(round_bf16(x) >> 16, half_vec);
+#endif
+    if (count >= float_lanes)
+        __builtin_memcpy(to, &halves, sizeof(halves));
+    else
+        __builtin_memcpy(to, &halves, count * 2);
+}
+
 /* The half of one pair, and a float rounded to bf16, as floats: for plain loops. */
 __attribute__((unused)) static inline float half_of_pair(uint32_t pair, int half)
 {
@@ -124,11 +155,15 @@ __attribute__((unused)) static inline float rounded_bf16(float x)
     return ((float_vec)round_bf16((float_vec){x}))[0];
 }
 
+/* A pair that may have been stored as two bf16. */
+typedef uint32_t stored_pair __attribute__((may_alias, aligned(2)));
+
 /* sum[i * step][v] += the pair a[i * a_row] times the pairs b[v], for each row and vector. */
 static inline __attribute__((always_inline)) void add_pairs(
     const int rows, const int vectors, const int step, const uint32_t *a, int64_t a_row,
     const uint32_t *b, float_vec sum[TILE_ROWS][2])
 {
+    const stored_pair *const a_k = (const stored_pair *)a;
     pair_vec b_k[2];
     #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++)
@@ -136,7 +171,7 @@ static inline __attribute__((always_inline)) void add_pairs(
 #if defined(__AVX512BF16__)
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        const __m512bh a_i = (__m512bh)_mm512_set1_epi32((int)a[i * a_row]);
+        const __m512bh a_i = (__m512bh)_mm512_set1_epi32((int)a_k[i * a_row]);
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             sum[i * step][v] = (float_vec)_mm512_dpbf16_ps(
@@ -147,7 +182,7 @@ static inline __attribute__((always_inline)) void add_pairs(
     for (int half = 0; half < 2; half++) {
         #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            const float_vec a_i = halves_of_pairs(a[i * a_row] - (pair_vec){0}, half);
+            const float_vec a_i = halves_of_pairs(a_k[i * a_row] - (pair_vec){0}, half);
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
                 sum[i * step][v] += a_i * halves_of_pairs(b_k[v], half);
@@ -156,12 +191,11 @@ static inline __attribute__((always_inline)) void add_pairs(
 #endif
 }
 
-/* multiply_rows_float for pairs: tile[i][j] = sum over k < 2 * depth of a[i][k] * b[k][j]. */
-static inline __attribute__((always_inline)) void multiply_rows_bf16(
+/* sum_rows_float for pairs: sum[i * split][v] = sum over k < 2 * depth of a[i][k] * b[k][j]. */
+static inline __attribute__((always_inline)) void sum_rows_bf16(
     const int rows, const int vectors, const int split, int64_t depth,
-    const uint32_t *a, int64_t a_row, const uint32_t *b, float *restrict tile)
+    const uint32_t *a, int64_t a_row, const uint32_t *b, float_vec sum[TILE_ROWS][2])
 {
-    float_vec sum[TILE_ROWS][2];
     #pragma GCC unroll 16
     for (int i = 0; i < rows * split; i++) {
         #pragma GCC unroll 2
@@ -182,8 +216,22 @@ static inline __attribute__((always_inline)) void multiply_rows_bf16(
             #pragma GCC unroll 4
             for (int s = 1; s < split; s++)
                 sum[i * split][v] += sum[i * split + s][v];
-            *(float_vec *)(tile + i * float_panel + v * float_lanes) = sum[i * split][v];
         }
+    }
+}
+
+/* The same into memory: tile[i][j]. */
+static inline __attribute__((always_inline)) void multiply_rows_bf16(
+    const int rows, const int vectors, const int split, int64_t depth,
+    const uint32_t *a, int64_t a_row, const uint32_t *b, float *restrict tile)
+{
+    float_vec sum[TILE_ROWS][2];
+    sum_rows_bf16(rows, vectors, split, depth, a, a_row, b, sum);
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(float_vec *)(tile + i * float_panel + v * float_lanes) = sum[i * split][v];
     }
 }
 
@@ -255,36 +303,15 @@ __attribute__((unused)) static void round_rows_bf16(
     }
 }
 
-/* The same for sums of two bf16: target[i][p] as above, and `low` further the pair of what that
- * leaves. Where the nearest bf16 is infinite the upper part is cut, not rounded; an infinity or a
- * NaN leaves 0. */
-__attribute__((unused)) static void split_rows_bf16(
-    int64_t rows, int64_t depth, const float *a, int64_t row_stride, int64_t column_stride,
-    uint32_t *restrict target, int64_t target_row, int64_t low)
+/* The same for a that is bf16 already; target ends with `depth`. */
+__attribute__((unused)) static void pair_rows_bf16(
+    int64_t rows, int64_t depth, const uint16_t *a, int64_t row_stride, int64_t column_stride,
+    uint32_t *restrict target, int64_t target_row)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t k = 0; k < depth; k += 32) {
-            const float *source = a + i * row_stride + k * column_stride;
-            float part[32] = {0}, rest[32];
-            if (column_stride != 1 || depth - k < 32) {
-                for (int64_t j = 0; j < depth - k && j < 32; j++)
-                    part[j] = source[j * column_stride];
-                source = part;
-            }
-            uint32_t upper[32];
-            for (int j = 0; j < 32; j += float_lanes) {
-                const float_vec x = *(const float_vec *)(source + j);
-                const pair_vec infinite = (pair_vec){0} + 0x7f800000, bits = (pair_vec)x;
-                const pair_vec is_finite = (pair_vec)((bits & infinite) != infinite);
-                const pair_vec nearest = round_bf16(x);
-                const pair_vec cut = is_finite & (pair_vec)((nearest & infinite) == infinite);
-                const pair_vec taken = (cut & bits & 0xffff0000) | (~cut & nearest);
-                *(pair_vec *)(upper + j) = taken;
-                *(pair_vec *)(rest + j) = is_finite & (pair_vec)(x - (float_vec)taken);
-            }
-            for (int j = 0; j < 16; j++)
-                target[i * target_row + k / 2 + j] = upper[2 * j] >> 16 | upper[2 * j + 1];
-            round_pairs(rest, target + i * target_row + low + k / 2);
+    for (int64_t i = 0; i < rows; i++, a += row_stride, target += target_row) {
+        for (int64_t k = 0; k < depth; k += 2) {
+            const uint32_t second = k + 1 < depth ? a[(k + 1) * column_stride] : 0;
+            target[k / 2] = a[k * column_stride] | second << 16;
         }
     }
 }

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
-from fxlite.codegen.c.gemm_spec import GemmSpec
+from fxlite.codegen.c.gemm_spec import GemmSpec, WidenedOperand
 from fxlite.codegen.c.gemm_text import add, atom, divide_up, multiply
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class LongPlan:
     slices: int
     blocks: int
 
+    @property
+    def cuts(self) -> int:
+        """How many blocks there are in all."""
+        return self.slices * self.blocks
+
 
 def long_plan(spec: GemmSpec, depth: str, item_bytes: int) -> LongPlan | None:
     """How K is cut; None if it is not. ``depth`` is what the tile takes for K (pairs for bf16)."""
@@ -69,6 +74,7 @@ def long_plan(spec: GemmSpec, depth: str, item_bytes: int) -> LongPlan | None:
         slices = max(1, min(-(-ENOUGH_TILES // tiles), k // LEAST_SLICE))
     sums = slices * repeats * (m + 10) * -(-n // width) * width * ITEM_BYTES[spec.ctype]
     large = n * k * item_bytes > LARGE and m >= LARGE_ROWS and k >= 8 * BLOCK
+    large &= not isinstance(spec.b, WidenedOperand)  # which is smaller, and cut along K anyway
     if sums > LARGEST_SUMS or not (large or slices > 1):
         return None
     return LongPlan(slices, max(1, round(k / slices / BLOCK)))
@@ -94,7 +100,7 @@ def declare_panel_blocks(g: _Gemm, plan: LongPlan) -> tuple[str, str]:
     repeats = multiply(*g.extents, str(plan.slices))
     count = f"count_panel_blocks({g.panels}, {multiply('row_tiles', repeats)}, n_threads)"
     g.out.put(f"const int64_t panel_blocks = {count};")
-    depth = divide_up(g.depth, plan.slices * plan.blocks)
+    depth = divide_up(g.depth, plan.cuts)
     return depth, multiply(repeats, "panel_blocks")
 
 
@@ -102,7 +108,7 @@ def multiply_long(g: _Gemm, plan: LongPlan) -> None:
     """The loops, within a parallel region: sums of all slices, then what becomes of them."""
     spec, out = g.spec, g.out
     slices = [("slice", str(plan.slices))] if plan.slices > 1 else []
-    total = str(plan.slices * plan.blocks)
+    total = str(plan.cuts)
     loops = [*spec.batch, *slices, ("row_block", "row_blocks"), ("panel_block", "panel_blocks")]
     with out.loops(loops, f"#pragma omp for collapse({len(loops)}) schedule(static)"):
         g.declare_batch_index()

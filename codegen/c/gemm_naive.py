@@ -7,7 +7,7 @@ function that takes the same ones.
 from __future__ import annotations
 
 from fxlite.codegen.c.gemm_pack import panel_columns
-from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, Rendered
+from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered
 from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
@@ -35,9 +35,12 @@ def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
         if isinstance(spec.b, Operand):
             b = spec.b.at("k", "column")
         else:
+            assert isinstance(spec.b, PackedOperand)  # what is widened has no naive twin
             parts = 2 if spec.split else 1
             start = multiply(f"column / {width}", depth, str(width * parts))
             b = f"{atom(spec.b.pointer)}[{add(start, f'{k} * {width} + column % {width}')}]"
+        if spec.a_is_bf16:
+            a = f"fx_f32_from_bf16({a})"
         if spec.bf16:
             pair, other = (a, b) if spec.bf16 == "a" else (b, a)
             half = f"half_of_pair({pair}, k % 2)"

@@ -182,13 +182,18 @@ __attribute__((unused)) static inline T_vec all_T(T x)
 __attribute__((unused)) static inline T_vec load_T(const T *from, int count)
 {
     T_vec x = {0};
-    __builtin_memcpy(&x, from, (count < T_lanes ? count : T_lanes) * sizeof(T));
+    if (count >= T_lanes) /* without a call */
+        return *(const T_vec *)from;
+    __builtin_memcpy(&x, from, count * sizeof(T));
     return x;
 }
 
 __attribute__((unused)) static inline void store_T(T *to, T_vec x, int count)
 {
-    __builtin_memcpy(to, &x, (count < T_lanes ? count : T_lanes) * sizeof(T));
+    if (count >= T_lanes)
+        *(T_vec *)to = x;
+    else
+        __builtin_memcpy(to, &x, count * sizeof(T));
 }
 
 __attribute__((unused)) static inline T_vec maximum_T(T_vec a, T_vec b)

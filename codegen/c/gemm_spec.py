@@ -37,6 +37,17 @@ class PackedOperand:
 
 
 @dataclass(frozen=True)
+class WidenedOperand:
+    """B of numbers that are smaller in memory than floats: each thread widens a panel when it gets
+    to it. ``widen(k_0, depth, target)`` is a C expression: it puts ``depth`` rows of the panel from
+    ``k_0`` on into the array `target`, and is a pointer to the first. The array has room for
+    ``margin`` rows more."""
+
+    widen: Callable[[str, str, str], str]
+    margin: int
+
+
+@dataclass(frozen=True)
 class GemmSpec:
     """One product.
 
@@ -53,6 +64,7 @@ class GemmSpec:
     bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs (`gemm_bf16`) when
                 the model was compiled, and the other one, of floats, is rounded here; sums are
                 float. Strides of such an `a` count pairs. "": products of the `ctype`
+    a_is_bf16   with bf16 "b": A is stored as bf16 (uint16_t), to which its strides refer
     split       with bf16 "b": both operands are sums of two bf16, and three products are summed
                 (`gemm_bf16.pack_b_split`)
     vector_epilogue  (sum, row, column, count) -> C statements that consume a vector of sums, the
@@ -70,11 +82,12 @@ class GemmSpec:
     n: str
     k: str
     a: Operand
-    b: Operand | PackedOperand
+    b: Operand | PackedOperand | WidenedOperand
     epilogue: Callable[[str, str, str], str]
     prologue_a: Callable[[str, str], str] | None = None
     comment: str = ""
     bf16: str = ""
+    a_is_bf16: bool = False
     split: bool = False
     vector_epilogue: Callable[[str, str, str, str], str] | None = None
     measured: Choice = field(default_factory=dict)
@@ -86,10 +99,10 @@ def copies_a(spec: GemmSpec) -> bool:
     They are when an expression replaces them, when a row's elements are not adjacent, and when the
     rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
     first-level cache (measured at K = 1024: 93 against 117 GFLOP/s). They are, too, when they have
-    to be rounded.
+    to be rounded, and where they are bf16 already, but are no whole pairs.
     """
     if spec.bf16:
-        return spec.bf16 == "b"
+        return spec.bf16 == "b" and not (spec.a_is_bf16 and _has_pairs(spec))
     if spec.prologue_a is not None or spec.a.col_stride != "1":
         return True
     if "left rows" in spec.measured:
@@ -100,9 +113,21 @@ def copies_a(spec: GemmSpec) -> bool:
     return step > 0 and step % 4096 == 0
 
 
+def _has_pairs(spec: GemmSpec) -> bool:
+    """Whether the tile may read A's bf16 in place, two at a time: its rows begin at an even one."""
+    stride, k = spec.a.row_stride, spec.k
+    if spec.batch or spec.a.offset != "0" or spec.a.col_stride != "1":
+        return False
+    if not (stride.isdecimal() and k.isdecimal()) or int(stride) % 2 or int(k) % 2:
+        return False
+    return int(stride) * 2 % 4096 != 0 or (spec.m.isdecimal() and int(spec.m) <= 6)
+
+
 def packs_b(spec: GemmSpec) -> bool:
-    """Whether B's panels are packed first: not if they were when compiling, and not if B is read
-    once or twice in all and its rows are contiguous whole cache lines."""
+    """Whether B's panels are packed (or widened) first: not if they were when compiling, and not if
+    B is read once or twice in all and its rows are contiguous whole cache lines."""
+    if isinstance(spec.b, WidenedOperand):
+        return True
     if isinstance(spec.b, PackedOperand) or spec.bf16:
         return not isinstance(spec.b, PackedOperand)
     whole_lines = spec.n.isdecimal() and int(spec.n) % (panel_columns(spec.ctype) // 2) == 0

@@ -117,6 +117,11 @@ def signature(name: str, parameters: str, extra: tuple[str, ...]) -> list[str]:
     return lines
 
 
+def parameter_names(parameters: str) -> list[str]:
+    """The names in a parameter list."""
+    return [re.split(r"[ *]+", part.strip())[-1] for part in parameters.split(",") if part.strip()]
+
+
 def block_comment(*paragraphs: str) -> list[str]:
     """A C comment of the non-empty paragraphs, line by line."""
     text = "\n".join(paragraph for paragraph in paragraphs if paragraph)

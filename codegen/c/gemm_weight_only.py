@@ -2,8 +2,10 @@
 finished tile.
 
 In goes a `WeightOnlySpec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in
-`weight_only_tile`. Rows of activations are read in place. Blocks of rows times panels of weights
-are the tasks of the threads.
+`weight_only_tile`. Rows of activations that fit one tile are read in place and multiply integers in
+registers; panels of weights are the tasks of the threads. More rows are a product of `gemm.py`,
+whose right operand threads widen panel by panel. The number of rows decides when the program runs,
+so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -11,18 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fxlite.codegen.c.gemm import render_gemm
 from fxlite.codegen.c.gemm_pack import PARALLEL_PRODUCTS
-from fxlite.codegen.c.gemm_spec import Operand, Rendered
+from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, Rendered, WidenedOperand
 from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
-    atom,
     block_comment,
     mentions,
     multiply,
+    parameter_names,
     signature,
 )
-from fxlite.codegen.c.weight_only_tile import PANEL_COLUMNS
+from fxlite.codegen.c.weight_only_tile import PANEL_COLUMNS, WORD, words_of
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,10 @@ class WeightOnlySpec:
     m           a literal is not 0; n and k are known, and not 0
     a           the activations, [m, k], elements of a row adjacent
     bits        8 or 4, of a weight
-    group_size  weights along k that have one scale; divides k, and is of whole words of 4 bytes
+    group_size  weights along k that have one scale: k, or whole words of 4 bytes; the last group
+                may be shorter
     weight      what `pack_integers` made of it
-    scale       [k / group_size, n] as `gemm_pack.pack_b` packs it
+    scale       [k / group_size (rounded up), n] as `gemm_pack.pack_b` packs it
     epilogue    (sum, row, column) -> C statements that consume one element
     """
 
@@ -52,22 +56,79 @@ class WeightOnlySpec:
     epilogue: Callable[[str, str, str], str]
     comment: str
 
+    @property
+    def groups(self) -> int:
+        """Groups of a row."""
+        return -(-self.k // self.group_size)
+
+    def panel(self, of: str) -> str:
+        """C expression of the weights, or scales, of the panel that a variable `panel` numbers."""
+        rows = words_of(self.k, self.bits) if of == self.weight else self.groups
+        return add(of, multiply("panel", str(PANEL_COLUMNS * rows)))
+
+
+FEW, MANY = 6, 12
+"""Rows that are one tile, and more than one, on every target."""
+
 
 def render_weight_only(spec: WeightOnlySpec) -> Rendered:
-    """Print the function of one product."""
-    width, groups = PANEL_COLUMNS, spec.k // spec.group_size
+    """Print the function of one product, and before it the one for many rows where it may be."""
+    if spec.m.isdecimal() and int(spec.m) >= MANY:
+        return _render_many(spec, spec.name)
+    if spec.m.isdecimal() and int(spec.m) <= FEW:
+        return _render_few(spec, None)
+    return _render_few(spec, _render_many(spec, f"{spec.name}_of_many_rows"))
+
+
+def _about(spec: WeightOnlySpec) -> str:
+    """What the weight is, for the comment of a function."""
+    grouped = f", one scale for each {spec.group_size} of a row" if spec.groups > 1 else ""
+    return f"The weight has {spec.bits} bits{grouped}."
+
+
+def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
+    """The product of floats. One scale for a column is multiplied with its sum, those of groups
+    with the weights."""
+    epilogue, scales = spec.epilogue, spec.panel(spec.scale)
+    if spec.groups == 1:
+        scales = "0"
+
+        def epilogue(total: str, row: str, column: str) -> str:
+            return spec.epilogue(f"({total} * {spec.scale}[{column}])", row, column)
+
+    def widen(k_0: str, depth: str, target: str) -> str:
+        weights = spec.panel(spec.weight)
+        return (
+            f"widen_panel_int{spec.bits}({k_0}, {depth}, {spec.group_size}, {weights}, {scales}, "
+            f"{target})"
+        )
+
+    margin = 2 * (8 * WORD // spec.bits - 1)
+    return render_gemm(
+        GemmSpec(
+            name=name, ctype="float", parameters=spec.parameters, batch=spec.batch, m=spec.m,
+            n=str(spec.n), k=str(spec.k), a=spec.a, b=WidenedOperand(widen, margin),
+            epilogue=epilogue, comment=f"{spec.comment}\n{_about(spec)}",
+        )
+    )  # fmt: skip
+
+
+def _render_few(spec: WeightOnlySpec, many: Rendered | None) -> Rendered:
+    """One tile of rows; if there are more, ``many`` is called."""
+    width = PANEL_COLUMNS
     panels = -(-spec.n // width)
     extents = [extent for _, extent in spec.batch]
     work = multiply(*extents, add(spec.m, "2"), str(spec.n), str(spec.k))
     threads = not (work.isdecimal() and int(work) < PARALLEL_PRODUCTS)
     large = "" if work.isdecimal() else f" && {work} > PARALLEL_PRODUCTS"
+    extra = many.extra_parameters if many else ("n_threads",) if threads else ()
     out = Lines()
-    out.put(f"const int64_t row_tiles = ({spec.m} + TILE_ROWS - 1) / TILE_ROWS;")
-    tile, others = multiply(str(4 * spec.k), "TILE_ROWS"), multiply(*extents, str(panels))
-    n_threads = "n_threads" if threads else "1"
-    blocks = f"count_row_blocks(row_tiles, {tile}, {others}, {n_threads})"
-    out.put(f"const int64_t row_blocks = {blocks};")
-    loops = [*spec.batch, ("row_block", "row_blocks"), ("panel", str(panels))]
+    if many:
+        arguments = ", ".join([*parameter_names(spec.parameters), *extra])
+        with out.block(f"if ({spec.m} > TILE_ROWS)"):
+            out.put(f"{spec.name}_of_many_rows({arguments});")
+            out.put("return;")
+    loops = [*spec.batch, ("panel", str(panels))]
     pragma = f"#pragma omp parallel for collapse({len(loops)}) schedule(static) "
     pragma += f"num_threads(n_threads) if (n_threads > 1{large})"
     with out.loops(loops, pragma if threads else ""):
@@ -76,44 +137,27 @@ def render_weight_only(spec: WeightOnlySpec) -> Rendered:
         known = spec.n < width or spec.n % width == 0
         columns = str(min(spec.n, width)) if known else f"{rest} < {width} ? {rest} : {width}"
         out.put(f"const int columns = {columns};")
-        weights = add(spec.weight, multiply("panel", str(width * spec.k * spec.bits // 32)))
-        out.put(f"const int32_t *const weights = {weights};")
-        scales = add(spec.scale, multiply("panel", str(width * groups)))
-        out.put(f"const float *const scales = {scales};")
-        _multiply_panel(spec, groups, out)
-    extra = ("n_threads",) if threads else ()
-    grouped = f", one scale for each {spec.group_size} of a row" if groups > 1 else ""
-    head = [
-        *block_comment(
-            spec.comment,
-            f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of TILE_ROWS x {width}.",
-            f"The weight has {spec.bits} bits{grouped}; it is packed in panels of {width} columns.",
-        ),
-        *signature(spec.name, spec.parameters, extra),
-    ]
-    text = "\n".join([*head, "{", *out.lines, "}"]) + "\n"
-    return Rendered(text, "0", extra)
-
-
-def _multiply_panel(spec: WeightOnlySpec, groups: int, out: Lines) -> None:
-    """Tile by tile, the sums and the epilogue."""
-    width, m = PANEL_COLUMNS, atom(spec.m)
-    out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
-    with out.block("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++)"):
-        out.put(f"const int64_t row_0 = tile_index * {m} / row_tiles;")
-        out.put(f"const int rows = (tile_index + 1) * {m} / row_tiles - row_0;")
         out.put(f"float tile[TILE_ROWS * {width}];")
-        rows = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
+        rows = f"{add(spec.a.pointer, spec.a.offset)}, {spec.a.row_stride}"
         out.put(
-            f"multiply_scaled_int{spec.bits}(rows, columns, {groups}, {spec.group_size}, {rows}, "
-            f"{spec.a.row_stride}, weights, scales, tile);"
+            f"multiply_scaled_int{spec.bits}({spec.m}, columns, {spec.k}, {spec.group_size}, "
+            f"{rows}, {spec.panel(spec.weight)}, {spec.panel(spec.scale)}, tile);"
         )
-        statements = spec.epilogue(f"tile[i * {width} + j]", "row", "column")
-        with out.block("for (int64_t i = 0; i < rows; i++)"):
-            if mentions(statements, "row"):
-                out.put("const int64_t row = row_0 + i;")
+        statements = spec.epilogue(f"tile[row * {width} + j]", "row", "column")
+        with out.block(f"for (int64_t row = 0; row < {spec.m}; row++)"):
             out.put("#pragma omp simd")
             with out.block("for (int64_t j = 0; j < columns; j++)"):
                 if mentions(statements, "column"):
                     out.put("const int64_t column = column_0 + j;")
                 out.put(statements)
+    head = [
+        *block_comment(
+            spec.comment,
+            f"m = {spec.m}, n = {spec.n}, k = {spec.k}; up to TILE_ROWS rows x {width}.",
+            f"{_about(spec)} It is packed in panels of {width} columns.",
+        ),
+        *signature(spec.name, spec.parameters, extra),
+    ]
+    before = f"{many.text}\n" if many else ""
+    text = before + "\n".join([*head, "{", *out.lines, "}"]) + "\n"
+    return Rendered(text, many.workspace if many else "0", extra)

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.amx_int8_tile import AMX_INT8
+from fxlite.codegen.c.amx_products import AMX_INT8
 from fxlite.codegen.c.gemm_pack import pack_b
+from fxlite.codegen.c.int8_epilogue import INT8_EPILOGUE
 
 QUAD = 4
 """Numbers of a quad."""
@@ -101,21 +102,22 @@ static inline __attribute__((always_inline)) int_vec add_quads(int_vec sum, int_
 #endif
 }
 
-/* tile[i][j] = b[0][j] + the sum over k of a[i][k] * b[1 + k / 4][j][k % 4], for `quads` quads of a
- * row and, unless `last` is null, one more, which is last[i]. */
+/* tile[i][j] = start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for `quads` quads of a
+ * row and, unless `last` is null, one more, which is last[i]. For each quad of several rows, 64
+ * bytes of `next` are fetched. `tile` may be `start`. */
 static inline __attribute__((always_inline)) void multiply_rows_int8(
     const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
-    const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b,
-    int32_t *restrict tile)
+    const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b, const int32_t *start,
+    int64_t start_row, const int32_t *next, int32_t *tile)
 {
     int_vec sum[TILE_ROWS][2], b_k[2];
     #pragma GCC unroll 16
     for (int i = 0; i < rows * split; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = i % split ? (int_vec){0} : *(const int_vec *)(b + v * int_lanes);
+            sum[i][v] = i % split ? (int_vec){0}
+                : *(const int_vec *)(start + i / split * start_row + v * int_lanes);
     }
-    b += int_panel;
     for (; split > 1 && quads >= split; quads -= split, a += 4 * split) {
         #pragma GCC unroll 4
         for (int s = 0; s < split; s++, b += int_panel) {
@@ -131,7 +133,8 @@ static inline __attribute__((always_inline)) void multiply_rows_int8(
     }
     for (;;) {
         const uint8_t *const a_6 = opaque_pointer(a + 6 * a_row);
-        for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel) {
+        for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel, next += 16) {
+            __builtin_prefetch(next, 0, 2);
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
                 b_k[v] = *(const volatile int_vec *)(b + v * int_lanes);
@@ -158,6 +161,19 @@ static inline __attribute__((always_inline)) void multiply_rows_int8(
             *(int_vec *)(tile + i * int_panel + v * int_lanes) = sum[i * split][v];
         }
     }
+}
+"""
+
+_FETCH = """\
+
+/* Asks for the lines of a tile that will be written or read, of rows `step` floats apart: the
+ * epilogue would wait for each of them, as rows lie too far apart for the processor to foresee. */
+__attribute__((unused)) static inline void fetch_tile(
+    int64_t rows, int columns, const float *from, int64_t step)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j += 16)
+            __builtin_prefetch(from + i * step + j, 1);
 }
 """
 
@@ -228,18 +244,18 @@ __attribute__((unused)) static int32_t sum_row_TYPE(int64_t depth, const void *r
 
 _TILE = """\
 
-/* tile[rows][32] = A (rows x depth numbers of TYPE, rows a_row apart) times one panel of weights,
- * 1 <= rows <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
+/* tile[rows][32] = start + A (rows x depth numbers of TYPE, rows a_row apart) times one panel of
+ * weights, 1 <= rows <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
 TILE_FUNCTION static void multiply_vectors_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
-    int32_t *restrict tile)
+    const int32_t *start, int64_t start_row, const int32_t *next, int32_t *tile)
 {
     const int step = 2 * int_lanes, rest = depth % 4;
     const int64_t quads = depth / 4;
     uint8_t ends[TILE_ROWS][4] = {{0}}, *const last = rest ? ends[0] : 0;
     for (int i = 0; rest && i < rows; i++)
         __builtin_memcpy(ends[i], (const uint8_t *)a + i * a_row + 4 * quads, rest);
-    for (int j = 0; j < columns; j += step, b += step, tile += step) {
+    for (int j = 0; j < columns; j += step, b += step, start += step, tile += step) {
         if (columns - j > int_lanes) {
             switch (rows) {
 CASES_2
@@ -261,8 +277,13 @@ def _cases(vectors: int, is_signed: bool) -> str:
         split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        arguments = f"{rows}, {vectors}, {split}, {int(is_signed)}, quads, a, a_row, last, b, tile"
-        lines.append(f"            case {rows}: multiply_rows_int8({arguments}); break;")
+        lines += [
+            f"            case {rows}:",
+            f"                multiply_rows_int8({rows}, {vectors}, {split}, {int(is_signed)},",
+            "                                   quads, a, a_row, last, b, start, start_row, next,",
+            "                                   tile);",
+            "                break;",
+        ]
     lines.append("#endif")
     return "\n".join(lines)
 
@@ -279,7 +300,8 @@ def _pack(name: str, flip: str, unsigned: str) -> str:
 
 
 INT8_PREAMBLE = (
-    "\n" + _TEXT + _pack("u8", "(int32_t)0x80808080", "") + _pack("i8", "0", " ^ 128")
+    "\n" + _TEXT + _FETCH + _pack("u8", "(int32_t)0x80808080", "") + _pack("i8", "0", " ^ 128")
     + _tile("u8", False) + _tile("i8", True) + AMX_INT8
+    + INT8_EPILOGUE
 )  # fmt: skip
 """C text that must precede the functions of `gemm_int8.py`."""

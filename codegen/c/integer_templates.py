@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c import conv
+from fxlite import dtypes
+from fxlite.codegen.c import conv, gemm_int8
 from fxlite.codegen.c.conv_int8 import (
     Int8ConvSpec,
     pack_conv_int8,
     packed_conv_int8_size,
     render_conv_int8,
 )
-from fxlite.codegen.c.gemm import RESERVED, pack_b
+from fxlite.codegen.c.dynamic_scale import beside_of
+from fxlite.codegen.c.gemm import pack_b
 from fxlite.codegen.c.gemm_int8 import Int8Spec, Right, render_int8
 from fxlite.codegen.c.gemm_pack import packed_size
 from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec
@@ -27,6 +29,7 @@ from fxlite.codegen.c.gemm_weight_only import render_weight_only as render_produ
 from fxlite.codegen.c.int8_tile import pack_int8, packed_rows
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
+    at_the_element,
     epilogue_of,
     in_callers_names,
     is_innermost,
@@ -35,14 +38,24 @@ from fxlite.codegen.c.template_parts import (
     strided_operand,
     workspace_arguments,
 )
+from fxlite.codegen.c.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weight_only_tile import pack_integers, packed_integers_size
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.contraction import avoid, matrix_product, named
-from fxlite.codegen.lower import buffer_name, lower_contraction
+from fxlite.codegen.contraction import Epilogue, MatrixProduct, avoid, matrix_product, named
+from fxlite.codegen.kernel_ir import Buffer
+from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
+from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.schedule import document
 from fxlite.graph import Node
+from fxlite.index import Index, Var, flatten, product
 from fxlite.ops.layout import TO_FIRST
 from fxlite.passes.group import Group
+
+FETCHED = 1 << 19
+"""Bytes of an array of floats from which its tiles are fetched: half a second-level cache."""
+
+FETCHING_DEPTH = 64
+"""Steps of K that leave time for it."""
 
 
 def claims_int_linear(node: Node) -> bool:
@@ -57,7 +70,7 @@ def render_int_linear(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str]
 ) -> TemplateFunction:
     """A product of integers and a weight that is packed when the model is compiled."""
-    c, output, old = avoid(lower_contraction(group), RESERVED)
+    c, output, old = avoid(lower_contraction(group), gemm_int8.RESERVED)
     p = matrix_product(c, output)
     emitter = epilogue_of(c, output, p.value, p.store, locations, old)
     x, weight = c.anchor.args[:2]
@@ -65,23 +78,64 @@ def render_int_linear(
     packed_name = f"{buffer_name(weight)}_packed"
     parameters = _with_packed_integers(emitter.parameters([p.a.buffer], [packed_name]), packed_name)
 
-    def epilogue(total: str, row: str, column: str) -> str:
-        rows = {} if p.m is None else {p.m: named(row, p.m)}
-        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
-
+    image = p.batch_names[p.batch[0]] if p.batch else None
+    if c.coordinates[0].extent.constant == 1:
+        image = "0"
+    rows = () if p.m is None else (p.m,)
+    beside = beside_of(group, emitter, output, p.store, (*p.batch, *rows, p.n), p.m, image)
+    if beside is not None:
+        parameters.append(beside.parameter)
     columns, depth = weight.type.shape[:2]  # of a 1x1 convolution, too
     spec = Int8Spec(
         name=name, parameters=", ".join(text for text, _ in parameters),
         batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
         m="1" if p.m is None else emitter.text(p.m.extent), n=str(columns), k=str(depth),
         a=strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index),
-        type=x.type.dtype.name, b=packed_name, epilogue=epilogue, comment=document(group),
+        type=x.type.dtype.name, b=packed_name, comment=document(group), beside=beside,
+        fetched=_fetched(c, output, p) if depth >= FETCHING_DEPTH else (),
+        **_epilogues(emitter, p),
     )  # fmt: skip
     rendered = render_int8(spec)
     offset = zero_point + (128 if spec.type == "i8" else 0)
     packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(name, rendered.text, arguments, packed, "0")
+    return TemplateFunction(
+        name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old)
+    )
+
+
+def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[str, str], ...]:
+    """Arrays of floats of the output's size, if they are large: where a tile of each begins, and
+    the distance of its rows."""
+    size = product(output.shape).constant
+    if output.dtype is not dtypes.float32 or p.m is None or not size or 4 * size < FETCHED:
+        return ()
+    place = {**p.batch_index, p.m: named("row_0", p.m), p.n: named("column_0", p.n)}
+    printer, address = CPrinter([output]), flatten(p.store, output.shape)
+    step = address.coefficient(p.m)
+    start = printer.index(address.substitute(place))
+    if step is None or address.coefficient(p.n) != 1:
+        return ()
+    return tuple((f"{name} + {start}", printer.index(step)) for name in at_the_element(c, output))
+
+
+def _epilogues(emitter: Epilogue, p: MatrixProduct) -> dict[str, Any]:
+    """What happens to a sum, and to a vector of sums if there is such a form: for `Int8Spec`."""
+
+    def place(row: str, column: str) -> dict[Var, Index]:
+        rows = {} if p.m is None else {p.m: named(row, p.m)}
+        return {**p.batch_index, p.n: named(column, p.n), **rows}
+
+    def epilogue(total: str, row: str, column: str) -> str:
+        return emitter.print(total, place(row, column))
+
+    def split(total: str, row: str, column: str, count: str) -> tuple[str, str]:
+        statements, along = emitter.statements(total, place(row, column)), Var(column, p.n.extent)
+        buffers = (*emitter.c.buffers, emitter.output)
+        return print_integer_vectors(statements, buffers, along, [row], total, count)
+
+    has_vectors = bool(split("sum", "row", "column", "count")[1])
+    return {"epilogue": epilogue, "split_epilogue": split if has_vectors else None}
 
 
 def claims_int_matmul(node: Node) -> bool:
@@ -93,15 +147,11 @@ def render_int_matmul(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str]
 ) -> TemplateFunction:
     """A product of two activations: the right one is packed in the workspace at each call."""
-    c, output, old = avoid(lower_contraction(group), conv.RESERVED)
+    c, output, old = avoid(lower_contraction(group), gemm_int8.RESERVED)
     p = matrix_product(c, output)
     emitter = epilogue_of(c, output, p.value, p.store, locations, old)
     parameters = emitter.parameters([p.a.buffer, p.b.buffer], [])
     zero_points = [c.anchor.arguments.get(f"{v}_zero_point", 0) for v in "xy"]
-
-    def epilogue(total: str, row: str, column: str) -> str:
-        rows = {} if p.m is None else {p.m: named(row, p.m)}
-        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
 
     x, y = (c.buffer(load.buffer) for load in (p.a, p.b))
     spec = Int8Spec(
@@ -112,7 +162,7 @@ def render_int_matmul(
         type=x.dtype.name,
         b=Right(strided_operand(p.b, y, p.k, p.n, p.batch_index), y.dtype.name, zero_points[1],
                 zero_points[0]),
-        epilogue=epilogue, comment=document(group),
+        comment=document(group), **_epilogues(emitter, p),
     )  # fmt: skip
     rendered = render_int8(spec)
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
@@ -141,14 +191,15 @@ def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
 
 # -- integer weights alone -------------------------------------------------------------------------
 def claims_weight_only(node: Node) -> bool:
-    """True for constant weights and scales, and groups of whole words of 32 bits."""
+    """True for constant weights and scales, and one group or groups of whole words of 32 bits."""
     constants = node.args[1:3]
     if any(not isinstance(v, Node) or v.op != "get_attr" for v in constants):
         return False
     if 0 in (*constants[0].type.shape, *node.type.shape):
         return False
-    group_size = node.arguments.get("group_size") or node.args[0].type.shape[-1]
-    return bool(group_size % (32 // node.arguments.get("bits", 8)) == 0)
+    group_size = node.arguments.get("group_size") or 0
+    depth = node.args[0].type.shape[-1]
+    return bool(group_size % (32 // node.arguments.get("bits", 8)) == 0 or group_size >= depth)
 
 
 def render_weight_only(
@@ -161,7 +212,7 @@ def render_weight_only(
     x, weight, scale = c.anchor.args[:3]
     bits = c.anchor.arguments.get("bits", 8)
     columns, depth = weight.type.shape[0], x.type.shape[-1]
-    group_size = c.anchor.arguments.get("group_size") or depth
+    group_size = min(c.anchor.arguments.get("group_size") or depth, depth)
     weight_name, scale_name = (f"{buffer_name(v)}_packed" for v in (weight, scale))
     parameters = _with_packed_integers(
         emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name
@@ -194,13 +245,15 @@ def render_weight_only(
             fill_integers,
         ),
         scale_name: PackedWeight(
-            (scale, "scales"), np.dtype(np.float32), packed_size(depth // group_size, columns, 4),
+            (scale, "scales"), np.dtype(np.float32), packed_size(spec.groups, columns, 4),
             fill_scales,
         ),
     }  # fmt: skip
     rendered = render_product(spec)
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(name, rendered.text, arguments, packed, "0")
+    return TemplateFunction(
+        name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old)
+    )
 
 
 # -- convolutions of integers ----------------------------------------------------------------------
@@ -240,6 +293,17 @@ def render_int_conv(
         names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
         return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
 
+    def split(total: str, n: str, k: str, oh: str, ow: str, count: str) -> tuple[str, str]:
+        names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
+        env = {v: named(t, v) for v, t in zip(c.coordinates, names)}
+        along = Var(k, c.coordinates[3 if x_last else 1].extent)
+        statements, buffers = emitter.statements(total, env), (*c.buffers, output)
+        return print_integer_vectors(statements, buffers, along, [ow], total, count)
+
+    has_vectors = bool(split("sum", "n", "k", "oh", "ow", "count")[1])
+    beside = beside_of(group, emitter, output, c.store, c.coordinates, c.coordinates[2], "n")
+    if beside is not None:
+        parameters.append(beside.parameter)
     spec = Int8ConvSpec(
         name=name, ctype="int32_t", parameters=", ".join(text for text, _ in parameters),
         n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
@@ -247,6 +311,7 @@ def render_int_conv(
         padding=padding, dilation=dilation, groups=groups, comment=document(group), x_last=x_last,
         y_last=is_innermost(c.coordinates[3 if x_last else 1], c.store, output),
         type=x.type.dtype.name, zero_point=attributes.get("x_zero_point", 0),
+        beside=beside, split_epilogue=split if has_vectors else None,
     )  # fmt: skip
 
     def fill(packed: Array) -> None:

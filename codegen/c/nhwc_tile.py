@@ -126,11 +126,32 @@ static inline __attribute__((always_inline)) void sum_depthwise_few_T(
 """
 
 
+_FEW = "\n/* The same for fewer channels"
+
+_BF16 = (
+    ("const T *x", "const uint16_t *x"),
+    ("const T *const row", "const uint16_t *const row"),
+    ("*(const V *)(row + j * channels)", "load_bf16(row + j * channels, float_lanes)"),
+    ("sum_last_V", "sum_last_bf16"),
+    ("sum_last_T_vec", "sum_last_bf16"),
+    ("sum_depthwise_last_T", "sum_depthwise_last_bf16"),
+)
+"""What is different where the image is bf16, which vectors of floats are made of."""
+
+
+def _bf16(text: str) -> str:
+    for old, new in _BF16:
+        text = text.replace(old, new)
+    return text
+
+
 def _preamble(ctype: str) -> str:
     text = _ROW
     for vector in (f"{ctype}_vec", ctype):
         text += re.sub(r"\bV\b|(?<=_)V\b", vector, _TILE)
     text += _BLOCK
+    if ctype == "float":
+        text += re.sub(r"\bV\b", "float_vec", _bf16(_TILE)) + _bf16(_BLOCK[: _BLOCK.index(_FEW)])
     for name, value in (
         ("MOST_PLACES", MOST_PLACES),
         ("LARGEST_KERNEL", LARGEST_KERNEL),
@@ -142,4 +163,5 @@ def _preamble(ctype: str) -> str:
 
 
 NHWC_PREAMBLE = _HEAD + _preamble("float") + _preamble("double")
-"""C text that must precede the functions of `conv_nhwc.py`, after `gemm_pack.PREAMBLE`."""
+"""C text that must precede the functions of `conv_nhwc.py`, after `gemm_pack.PREAMBLE` and
+`gemm_bf16.BF16_PREAMBLE`."""

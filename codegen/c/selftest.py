@@ -41,6 +41,8 @@ def rounds_computed_floats(graph: Graph) -> bool:
         depends = not inexact.isdisjoint(node.all_input_nodes)
         if depends and node.target.name == "quantize":
             return True
+        if node.target.name == "int_recurrence" and (depends or not _is_exact_loop(node)):
+            return True
         is_float = not isinstance(node.type, TensorType) or node.type.dtype.is_float
         if is_float and (depends or not _has_the_same_bits(node)):
             inexact.add(node)
@@ -50,11 +52,18 @@ def rounds_computed_floats(graph: Graph) -> bool:
 #: Ops that are one rounding or none (docs/quantization.md), beside those that move values.
 _ONE_ROUNDING = frozenset(
     "dequantize cast add sub maximum minimum neg abs relu clip where max min max_pool1d max_pool2d "
-    "embedding getitem flatten".split()
+    "embedding getitem flatten dynamic_scale".split()
 )
 
 
+def _is_exact_loop(node: Node) -> bool:
+    """True for a recurrence in integers whose states are sums, without tanh and sigmoid."""
+    return bool(node.arguments.get("mode") == "rnn_relu")
+
+
 def _has_the_same_bits(node: Node) -> bool:
+    if node.target.name == "int_recurrence":
+        return _is_exact_loop(node)
     if node.target.name == "mul":  # compilers may contract it with an addition
         return not any(u.op == "call_function" and u.target.name in ("add", "sub")
                        for u in node.users)  # fmt: skip

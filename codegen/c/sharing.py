@@ -90,7 +90,8 @@ def form_of(group: Group) -> Form:
                 attributes = {"axis": attributes["axis"], "step": attributes.get("step")}
         parts.append((member.target.name, member.type, place(member.args), repr(attributes)))
     anchor = None if group.anchor is None else number[group.anchor]
-    key = (number[group.root], anchor, *parts, *map(_operand_key, operands))
+    beside = None if group.beside is None else repr(group.beside.kwargs)
+    key = (number[group.root], anchor, beside, *parts, *map(_operand_key, operands))
     taken = [cuts.get(node, (0, 0)) for node in operands]
     return Form(key, tuple(operands), tuple(p for p, _ in taken), tuple(s for _, s in taken))
 

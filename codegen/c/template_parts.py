@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite import expr
 from fxlite.codegen.c.decisions import Decision
 from fxlite.codegen.c.gemm import RESERVED, Operand
 from fxlite.codegen.c.weights import Packed
@@ -62,6 +63,19 @@ def strided_operand(
     return Operand(
         load.buffer, *(printer.index(i) for i in strides(load, buffer, row, column, batch))
     )
+
+
+def at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
+    """The arrays of the output's type that are written and read at the output's coordinates."""
+    here = tuple(Index.of(0 if v.extent.constant == 1 else v) for v in c.coordinates)
+    shapes = {b.name: b.shape for b in c.buffers}
+    read = (
+        node.buffer
+        for node in expr.walk(c.value)
+        if isinstance(node, Load) and node.index == here and node.dtype is output.dtype
+        and shapes[node.buffer] == output.shape
+    )  # fmt: skip
+    return tuple(dict.fromkeys((output.name, *read))) if c.store == here else ()
 
 
 def is_innermost(variable: Var, store: MultiIndex, output: Buffer) -> bool:

@@ -25,8 +25,14 @@ from fxlite.codegen.c.alternatives import (
 )
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.conv import ConvSpec, pack_conv_weight, render_conv
+from fxlite.codegen.c.conv_amx import (
+    TileConvSpec,
+    packed_conv_tiles,
+    render_conv_tiles,
+    suits_tiles,
+)
 from fxlite.codegen.c.conv_plan import packed_conv_size, reads_pairs, winograd_tile
-from fxlite.codegen.c.decisions import NO_CHOICE, Choice
+from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.gemm import (
     RESERVED,
     GemmSpec,
@@ -39,13 +45,14 @@ from fxlite.codegen.c.gemm import (
 )
 from fxlite.codegen.c.gemm_pack import packed_size
 from fxlite.codegen.c.gemm_spec import copies_a
-from fxlite.codegen.c.recurrence import (
-    RecurrenceSpec,
-    pack_recurrent_weight,
-    render_recurrence,
+from fxlite.codegen.c.recurrence_template import (
+    claims_int_recurrence,
+    claims_recurrence,
+    render_recurrence_node,
 )
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
+    at_the_element,
     epilogue_of,
     in_callers_names,
     is_innermost,
@@ -71,7 +78,7 @@ from fxlite.codegen.lower import (
     lower_attention,
     lower_contraction,
 )
-from fxlite.codegen.printer import CPrinter, compute_type
+from fxlite.codegen.printer import compute_type
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.codegen.schedule import divides, document, is_flat
 from fxlite.errors import CodegenError
@@ -80,6 +87,7 @@ from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
 from fxlite.ops.layout import TO_FIRST
 from fxlite.passes.group import Group
+from fxlite.passes.store_bf16 import reads_bf16
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,19 @@ def claims(node: Node) -> bool:
     """True for nodes that a template computes."""
     found = TEMPLATES.get(node.target.name)
     return found is not None and found.claims(node)
+
+
+def claims_in(matmul_precision: str) -> Callable[[Node], bool]:
+    """:func:`claims` for this precision: with "medium", products of bf16 activations, too."""
+    if matmul_precision != "medium":
+        return claims
+    return lambda node: claims(node) or (_holds_bf16(node) and reads_bf16(node, node.args[0]))
+
+
+def _holds_bf16(node: Node) -> bool:
+    """Whether the first operand of a call is bf16."""
+    first = node.args[0] if node.args else None
+    return isinstance(first, Node) and first.type.dtype.name == "bf16"
 
 
 def render(
@@ -149,6 +170,7 @@ def _render_gemm(
     else:
         right = strided_operand(p.b, c.buffer(p.b.buffer), k, n, rows)
     left = strided_operand(p.a, c.buffer(p.a.buffer), m, k, rows)
+    a_is_bf16 = c.buffer(p.a.buffer).dtype.name == "bf16"
 
     def place(row: str, column: str) -> dict[Var, Index]:
         return {**rows, n: named(column, n), **({} if m is None else {m: named(row, m)})}
@@ -156,7 +178,8 @@ def _render_gemm(
     def vectors(total: str, row: str, column: str, count: str) -> str:
         statements = emitter.statements(total, place(row, column))
         buffers = (*c.buffers, output)
-        return print_vectors(statements, buffers, Var(column, n.extent), total, count)
+        at = Var(column, n.extent)
+        return print_vectors(statements, buffers, at, total, count, halves=parts == 1)
 
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
     spec = GemmSpec(
@@ -167,7 +190,7 @@ def _render_gemm(
         epilogue=lambda total, row, column: emitter.print(total, place(row, column)),
         vector_epilogue=vectors if vectors("sum", "row", "column", "count") else None,
         comment=_document(group, choice), bf16=bf16, split=bool(bf16) and parts == 2,
-        measured=choice,
+        a_is_bf16=a_is_bf16, measured=choice,
     )  # fmt: skip
     rendered = render_gemm(spec)
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
@@ -235,7 +258,7 @@ def _render_conv(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0,
     choice: Choice = NO_CHOICE,
 ) -> TemplateFunction:  # fmt: skip
-    """``parts`` as for products; of others than channels-last 1x1 convolutions, 1 alone counts."""
+    """``parts`` as for products; 2 counts for products, and on tiles."""
     c = lower_contraction(group)
     anchor = c.anchor
     weight = anchor.args[1]
@@ -272,22 +295,44 @@ def _render_conv(
         padding=padding, dilation=dilation, groups=attributes.get("groups", 1),
         joinable=one_d or (not x_last and _joinable(c, output)), comment=_document(group, choice),
         bf16=parts == 1 and ctype == "float", measured=choice.get("plan", ""),
-        fetched=_at_the_element(c, output) if ctype == "float" and not x_last else (),
+        x_is_bf16=c.buffer(data).dtype.name == "bf16",
+        fetched=at_the_element(c, output) if ctype == "float" and not x_last else (),
     )  # fmt: skip
     channel = c.coordinates[3 if x_last else 1]
     y_last = is_innermost(channel, c.store, output)
     if x_last or y_last:
         spec = replace(spec, x_last=x_last, y_last=y_last)
+    if y_last and parts == 1 and output.dtype.name == "bf16":
+
+        def vectors(total: str, n: str, k: str, oh: str, ow: str, count: str) -> str:
+            names = (n, k, ow) if one_d else (n, oh, ow, k) if x_last else (n, k, oh, ow)
+            env = {v: named(t, v) for v, t in zip(c.coordinates, names)}
+            at = Var(k, channel.extent)
+            buffers = (*c.buffers, output)
+            return print_vectors(emitter.statements(total, env), buffers, at, total, count, True)
+
+        if vectors("sum", "n", "k", "oh", "ow", "count"):
+            spec = replace(spec, vector_epilogue=vectors)
+    if parts and not choice and has_bf16_tiles() and suits_tiles(spec, parts):
+        spec = TileConvSpec(**{**vars(spec), "parts": parts})
     packed = {packed_name: _packed_conv_weight(weight, array, spec)}
-    rendered = render_conv(replace(spec, parameters=_parameters(parameters, packed)))
+    spec = replace(spec, parameters=_parameters(parameters, packed))
+    decisions: tuple[Decision, ...] = ()
+    if isinstance(spec, TileConvSpec):
+        rendered = render_conv_tiles(spec)
+    else:
+        rendered, decisions = render_conv(spec), conv_decisions(spec)
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
     return TemplateFunction(
         name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old),
-        conv_decisions(spec),
+        decisions,
     )  # fmt: skip
 
 
 def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWeight:
+    if isinstance(spec, TileConvSpec):
+        return packed_conv_tiles(weight, array, spec)
+
     def fill(packed: Array) -> None:
         pack_conv_weight(np.ascontiguousarray(array), spec, packed)
 
@@ -295,19 +340,6 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
     how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
-
-
-def _at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
-    """The arrays of the output's type that are written and read at the output's coordinates."""
-    here = tuple(Index.of(0 if v.extent.constant == 1 else v) for v in c.coordinates)
-    shapes = {b.name: b.shape for b in c.buffers}
-    read = (
-        node.buffer
-        for node in expr.walk(c.value)
-        if isinstance(node, Load) and node.index == here and node.dtype is output.dtype
-        and shapes[node.buffer] == output.shape
-    )  # fmt: skip
-    return tuple(dict.fromkeys((output.name, *read))) if c.store == here else ()
 
 
 def _joinable(c: Contraction, output: Buffer) -> bool:
@@ -389,51 +421,7 @@ def _number(value: float, emitter: Epilogue, ctype: str) -> str:
     return emitter.printer.constant(expr.const(value, dtypes.dtype(dtype)))
 
 
-# -- recurrences -----------------------------------------------------------------------------------
-def _claims_recurrence(node: Node) -> bool:
-    """True for recurrences of one float dtype."""
-    types = {n.type.dtype.name for n in node.all_input_nodes}
-    return types in ({"f32"}, {"f64"})
-
-
-def _render_recurrence(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
-    node = group.root
-    operands = node.arguments
-    gates, weight = operands["gates"], operands["weight_hh"]
-    ctype = compute_type(node.type.dtype)
-    known = {"steps": gates.type.shape[0], "batch": gates.type.shape[1],
-             "size": weight.type.shape[1]}  # fmt: skip
-    sizes = {n: str(d) if type(d) is int else n for n, d in known.items()}
-    spec = RecurrenceSpec(
-        name, ctype, operands.get("mode", "lstm"), **sizes, has_bias="bias_hh" in operands,
-        is_packed=weight in weights, reverse=operands.get("reverse", False),
-        comment=document(group),
-    )  # fmt: skip
-    rendered = render_recurrence(spec)
-    packed: Packed = {}
-    arrays = {n: buffer_name(operands[n]) for n in spec.arrays}
-    if spec.is_packed:
-        arrays["weight_hh"] = f"{buffer_name(weight)}_units"
-        packed[arrays["weight_hh"]] = _packed_recurrence(weight, weights[weight], spec.gates)
-    dims = {n: CPrinter(()).index(Index.of(known[n])) for n in spec.named_sizes}
-    arguments = (*arrays.values(), buffer_name(node), *dims.values())
-    return TemplateFunction(
-        name, rendered.text, arguments + workspace_arguments(rendered.extra_parameters), packed,
-        in_callers_names(rendered.workspace, {n: f"({d})" for n, d in dims.items()}),
-    )  # fmt: skip
-
-
-def _packed_recurrence(weight: Node, array: Array, gates: int) -> PackedWeight:
-    def fill(packed: Array) -> None:
-        packed[:] = pack_recurrent_weight(array, gates)
-
-    rows, size = array.shape
-    total = gates * packed_size(size, rows // gates, array.itemsize)
-    return PackedWeight((weight, gates), array.dtype, total, fill)
-
-
+# -- the table -------------------------------------------------------------------------------------
 _GEMM = Template(
     is_matrix_product, _render_gemm, partial(_render_gemm, parts=1), partial(_render_gemm, parts=2)
 )
@@ -447,6 +435,7 @@ TEMPLATES = {
     "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
     "int_conv2d": Template(integers.claims_int_conv, integers.render_int_conv),
     "scaled_dot_product_attention": Template(_claims_attention, _render_attention),
-    "recurrence": Template(_claims_recurrence, _render_recurrence),
+    "recurrence": Template(claims_recurrence, render_recurrence_node),
+    "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),
 }  # fmt: skip
 """The template of each op that has one."""

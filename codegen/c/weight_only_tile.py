@@ -1,16 +1,14 @@
 """C text of the tile of linear layers with integer weights and float activations, and the layout
 these weights are packed in.
 
-`WEIGHT_ONLY_PREAMBLE` follows `gemm_pack.PREAMBLE` in a translation unit. What bounds one row of
+`WEIGHT_ONLY_PREAMBLE` follows `gemm_pack.PREAMBLE` in a translation unit. What bounds a few rows of
 activations is how fast weights come from memory, so they stay integers there and become floats in
-registers; more rows share them. Panels have 32 columns, as those of floats do; a row of a panel has
-four bytes of each column: four numbers of i8, or eight of int4, that follow each other along k, the
-first one in the lowest bits. With AVX-512, int4 are looked up by their bits in a register that
-holds the numbers from -8 to 7 as floats. The sum of a group is multiplied by its scale, so a weight
-costs no product of its own.
-
-Measured on a Zen 4 core, 4096 features to 4096, one row: 2.6 times as fast as floats for i8, 3.6 to
-3.9 for int4 in groups of 32 to 128; 32 rows: 0.9 and 1.1.
+registers, once for the rows of a tile. Where there are more, a panel of them becomes floats in the
+cache, once for all rows, and the tile of floats multiplies it. Panels have 32 columns, as those of
+floats do; a row of a panel has four bytes of each column: four numbers of i8, or eight of int4,
+that follow each other along k, the first one in the lowest bits. With AVX-512, int4 are looked up
+by their bits in a register that holds the numbers from -8 to 7 as floats. In registers the sum of a
+group is multiplied by its scale, so a weight costs no product of its own.
 """
 
 from __future__ import annotations
@@ -28,20 +26,26 @@ WORD = 4
 
 def packed_integers_size(columns: int, depth: int, bits: int) -> int:
     """Bytes of what `pack_integers` makes."""
-    return -(-columns // PANEL_COLUMNS) * PANEL_COLUMNS * depth * bits // 8
+    return -(-columns // PANEL_COLUMNS) * PANEL_COLUMNS * WORD * words_of(depth, bits)
+
+
+def words_of(depth: int, bits: int) -> int:
+    """How many words of four bytes hold ``depth`` numbers."""
+    return -(-depth * bits // (8 * WORD))
 
 
 def pack_integers(
     weight: np.ndarray[Any, Any], bits: int, packed: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """A weight i8 [N, K], or for 4 bits u8 [N, K / 2] as pack_int4 packs it, rows of whole words of
-    four bytes, in panels of 32 columns of words, as bytes. ``packed`` is where to put it."""
+    """A weight i8 [N, K], or for 4 bits u8 [N, K / 2] (rounded up) as pack_int4 packs it, in panels
+    of 32 columns of words, as bytes; rows end with zeros. ``packed`` is where to put it."""
     columns, width = weight.shape
     if packed is None:
         packed = np.empty(packed_integers_size(columns, width * 8 // bits, bits), np.uint8)
-    panels = packed.reshape(-1, width // WORD, PANEL_COLUMNS, WORD)
-    whole = np.zeros((len(panels) * PANEL_COLUMNS, width), np.uint8)
-    whole[:columns] = weight.view(np.uint8)
+    words = -(-width // WORD)
+    panels = packed.reshape(-1, words, PANEL_COLUMNS, WORD)
+    whole = np.zeros((len(panels) * PANEL_COLUMNS, words * WORD), np.uint8)
+    whole[:columns, :width] = weight.view(np.uint8)
     panels[:] = whole.reshape(len(panels), PANEL_COLUMNS, -1, WORD).swapaxes(1, 2)
     return packed
 
@@ -73,13 +77,33 @@ static inline __attribute__((always_inline)) float_vec numbers_of_int4(word_vec 
 
 _TILE = """\
 
+/* sum[i * split + turn][v] += a[i][s] * number s of the words at b, for `rows` rows of A, a_row
+ * apart (from the seventh on counted from a_6), and `vectors` vectors v. */
+static inline __attribute__((always_inline)) void add_number_intBITS(
+    const int rows, const int vectors, const int split, const int turn, const int s,
+    const float *a, const float *a_6, int64_t a_row, const int32_t *b,
+    float_vec sum[TILE_ROWS][2])
+{
+    float_vec b_k[2];
+    #pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++)
+        b_k[v] = numbers_of_intBITS(*(const word_vec *)(b + v * float_lanes), s);
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        const float a_i = (i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[s];
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i * split + turn][v] += a_i * b_k[v];
+    }
+}
+
 /* tile[i][j] = sum over groups g of scale[g][j] * sum over k in g of a[i][k] * b[k][j], for a panel
- * of integers of BITS bits and `rows` rows of A, a_row apart. */
+ * of integers of BITS bits and `rows` rows of A. The last group is what is left of `depth`. */
 static inline __attribute__((always_inline)) void sum_scaled_intBITS(
-    const int rows, const int vectors, const int split, int64_t groups, int64_t group_size,
+    const int rows, const int vectors, const int split, int64_t depth, int64_t group_size,
     const float *a, int64_t a_row, const int32_t *b, const float *scale, float *restrict tile)
 {
-    for (int64_t g = 0; g < groups; g++, scale += float_panel) {
+    for (int64_t k_0 = 0; k_0 < depth; k_0 += group_size, scale += float_panel) {
         float_vec sum[TILE_ROWS][2];
         #pragma GCC unroll 16
         for (int i = 0; i < rows * split; i++) {
@@ -87,24 +111,16 @@ static inline __attribute__((always_inline)) void sum_scaled_intBITS(
             for (int v = 0; v < vectors; v++)
                 sum[i][v] = (float_vec){0};
         }
-        const float *const a_6 = opaque_pointer(a + 6 * a_row);
-        for (int64_t k = 0; k < group_size; k += STEP, b += float_panel) {
+        const float *a_6 = opaque_pointer(a + 6 * a_row);
+        int64_t left = depth - k_0 < group_size ? depth - k_0 : group_size;
+        for (; left >= STEP; left -= STEP, a += STEP, a_6 += STEP, b += float_panel) {
             __builtin_prefetch(b + AHEAD);
             #pragma GCC unroll 8
-            for (int s = 0; s < STEP; s++) { /* the numbers of a word */
-                float_vec b_k[2];
-                #pragma GCC unroll 2
-                for (int v = 0; v < vectors; v++)
-                    b_k[v] = numbers_of_intBITS(*(const word_vec *)(b + v * float_lanes), s);
-                #pragma GCC unroll 16
-                for (int i = 0; i < rows; i++) {
-                    const float a_i = (i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[k + s];
-                    #pragma GCC unroll 2
-                    for (int v = 0; v < vectors; v++)
-                        sum[i * split + s % split][v] += a_i * b_k[v];
-                }
-            }
+            for (int s = 0; s < STEP; s++) /* the numbers of a word */
+                add_number_intBITS(rows, vectors, split, s % split, s, a, a_6, a_row, b, sum);
         }
+        for (int s = 0; s < left; s++) /* of the last word, which may not be full */
+            add_number_intBITS(rows, vectors, split, 0, s, a, a_6, a_row, b, sum);
         #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             #pragma GCC unroll 2
@@ -113,17 +129,16 @@ static inline __attribute__((always_inline)) void sum_scaled_intBITS(
                 for (int s = 1; s < split; s++)
                     sum[i * split][v] += sum[i * split + s][v];
                 float_vec *const total = (float_vec *)(tile + i * float_panel + v * float_lanes);
-                const float_vec before = g ? *total : (float_vec){0};
+                const float_vec before = k_0 ? *total : (float_vec){0};
                 *total = before + sum[i * split][v] * *(const float_vec *)(scale + v * float_lanes);
             }
         }
-        a += group_size;
     }
 }
 
 /* The same for 1 <= rows <= TILE_ROWS and the first `columns` of a panel, in whole vectors. */
 TILE_FUNCTION static void multiply_scaled_intBITS(
-    int rows, int columns, int64_t groups, int64_t group_size, const float *a, int64_t a_row,
+    int rows, int columns, int64_t depth, int64_t group_size, const float *a, int64_t a_row,
     const int32_t *b, const float *scale, float *restrict tile)
 {
     const int step = 2 * float_lanes;
@@ -139,6 +154,57 @@ CASES_1
         }
     }
 }
+
+/* `count` words of a panel of integers of BITS bits as floats, times `scale` if `scaled`. What is
+ * `ahead` of them is asked for: the words that are wanted when these have been multiplied. */
+static inline __attribute__((always_inline)) void widen_words_intBITS(
+    const int scaled, int64_t count, int64_t ahead, const int32_t *b, const float *scale,
+    float *restrict panel)
+{
+    for (int64_t w = 0; w < count; w++) {
+        __builtin_prefetch(b + w * float_panel + ahead, 0, 2);
+        __builtin_prefetch(b + w * float_panel + ahead + 16, 0, 2);
+        #pragma GCC unroll 8
+        for (int j = 0; j < float_panel; j += float_lanes) {
+            float_vec factor = {0};
+            if (scaled)
+                factor = *(const float_vec *)(scale + j);
+            const word_vec word = *(const word_vec *)(b + w * float_panel + j);
+            #pragma GCC unroll 8
+            for (int s = 0; s < STEP; s++) {
+                float_vec numbers = numbers_of_intBITS(word, s);
+                if (scaled)
+                    numbers *= factor;
+                *(float_vec *)(panel + (w * STEP + s) * float_panel + j) = numbers;
+            }
+        }
+    }
+}
+
+/* Rows k_0 to k_0 + depth of a panel of integers of BITS bits as floats, each times the scale of
+ * its group (`scale` NULL: as they are). Returns where the first one is in `panel`: words are
+ * widened whole, so that up to STEP - 1 rows stand before it and behind the last. */
+__attribute__((unused)) static const float *widen_panel_intBITS(
+    int64_t k_0, int64_t depth, int64_t group_size, const int32_t *b, const float *scale,
+    float *restrict panel)
+{
+    const int64_t first = k_0 / STEP, end = (k_0 + depth + STEP - 1) / STEP;
+    const int64_t ahead = (end - first) * float_panel;
+    b += first * float_panel;
+    if (!scale) {
+        widen_words_intBITS(0, end - first, ahead, b, scale, panel);
+        return panel + k_0 % STEP * float_panel;
+    }
+    const int64_t words = group_size / STEP; /* of a group */
+    for (int64_t w = first; w < end; ) {
+        const int64_t group = w / words, after = (group + 1) * words;
+        const int64_t count = (after < end ? after : end) - w;
+        float *const to = panel + (w - first) * STEP * float_panel;
+        widen_words_intBITS(1, count, ahead, b, scale + group * float_panel, to);
+        w += count, b += count * float_panel;
+    }
+    return panel + k_0 % STEP * float_panel;
+}
 """
 
 
@@ -149,7 +215,7 @@ def _cases(bits: int, vectors: int) -> str:
         split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        call = f"sum_scaled_int{bits}({rows}, {vectors}, {split}, groups, group_size, a, a_row,"
+        call = f"sum_scaled_int{bits}({rows}, {vectors}, {split}, depth, group_size, a, a_row,"
         lines.append(f"            case {rows}:\n                {call}\n"
                      f"                               b, scale, tile); break;")  # fmt: skip
     lines.append("#endif")

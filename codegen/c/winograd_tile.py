@@ -251,23 +251,10 @@ def _both(m: Tile) -> str:
     return _ONE_AXIS[m] + text.replace("SIDE", str(m + 2)).replace("OUTPUTS", str(m))
 
 
-_STORE_BF16 = """
-typedef uint16_t half_vec __attribute__((vector_size(VECTOR_BYTES / 2), aligned(4), may_alias));
-
-/* One vector of floats rounded to bf16, side by side: half as many pairs. */
-__attribute__((unused)) static inline void store_bf16(float_vec x, uint32_t *target)
-{
-#if defined(__AVX512BF16__)
-    _mm256_storeu_si256((__m256i *)target, (__m256i)_mm512_cvtneps_pbh((__m512)x));
-#else
-    *(half_vec *)target = __builtin_convertvector(round_bf16(x) >> 16, half_vec);
-#endif
-}
-"""
-
 _IN_BF16 = {
     "*(float_vec *)(points + (i * SIDE + j) * point_step + c) = done[j];":
-    "store_bf16(done[j], points + (i * SIDE + j) * point_step + c / 2);",
+    """store_bf16((uint16_t *)(points + (i * SIDE + j) * point_step + c / 2), done[j],
+                           float_lanes);""",
     """*(const float_vec *)(
                         weights + ((i * SIDE + j) * (int64_t)channels + c) * PANEL + k);""":
     """halves_of_pairs(*(const pair_vec *)(
@@ -297,5 +284,5 @@ def _bf16(m: Tile) -> str:
 WINOGRAD_PREAMBLE = _HEAD + _both(2) + _both(4)
 """C text that must precede the functions of `conv_winograd.py`, after `gemm_pack.PREAMBLE`."""
 
-WINOGRAD_BF16_PREAMBLE = _STORE_BF16 + _bf16(2)
+WINOGRAD_BF16_PREAMBLE = "\n" + _bf16(2)
 """The same for those whose spec says ``bf16``; after `gemm_bf16.BF16_PREAMBLE` and the above."""

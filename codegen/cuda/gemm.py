@@ -72,6 +72,7 @@ class CudaGemmSpec(ProductSpec):
         prologue_b: (k, column) -> the same for B.
         fill_b: lines that fill ``b_tile`` from ``k_begin`` on, where several of B's elements are
             loaded at once; 0 beyond the matrix.
+        share_b: lines that add a lane's share of one column to ``sums``, for a single row.
     """
 
     ctype: str
@@ -80,6 +81,7 @@ class CudaGemmSpec(ProductSpec):
     prologue_a: Callable[[str, str], str] | None = None
     prologue_b: Callable[[str, str], str] | None = None
     fill_b: tuple[str, ...] = ()
+    share_b: tuple[str, ...] = ()
 
 
 def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
@@ -148,7 +150,8 @@ def render_gemm_naive(spec: CudaGemmSpec) -> RenderedKernel:
         ),
     ]
     grid = (tiles(spec.m, 16), tiles(spec.n, 16), batch_blocks(spec))
-    return RenderedKernel(kernel_text(spec, 256, body), grid, (16, 16, 1), 0)
+    text = kernel_text(spec, 256, body, "One thread for each element.")
+    return RenderedKernel(text, grid, (16, 16, 1), 0)
 
 
 def _check(spec: CudaGemmSpec) -> None:

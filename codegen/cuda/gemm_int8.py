@@ -107,6 +107,7 @@ def render_int8(spec: CudaInt8Spec) -> RenderedKernel:
     summed = [name for name, other in (("b", spec.a), ("a", spec.b)) if other.offset]
     shared += [f"__shared__ int {name}_sums[{TILE}];" for name in summed]
     shared += [f"const int64_t {name} = {text};" for name, text in spec.sizes]
+    total = corrected(spec, "sums[i][j]", "a_sums[thread_row + i]", "b_sums[thread_col + j]")
     product = [
         f"int sums[{MICRO}][{MICRO}] = {{}};",
         *(["int line_sum = 0;"] if summed else []),
@@ -132,7 +133,7 @@ def render_int8(spec: CudaInt8Spec) -> RenderedKernel:
         "    __syncthreads();  // the tiles are overwritten next",
         "}",
         *_kept_sums(summed),
-        *finish(spec, [*parts, f"const int32_t sum = {_corrected(spec)};"], "sum"),
+        *finish(spec, [*parts, f"const int32_t sum = {total};"], "sum"),
     ]
     return in_tiles(spec, shared, product, spec.rows_adjacent)
 
@@ -149,21 +150,13 @@ def _fill(tile: str, line: str, extent: str, spec: CudaInt8Spec, operand: Int8Op
     k_parts = _defined(spec.k_parts, text)
     inside = f"{line} < {extent} && k < {atom(spec.k)}"
     if operand.in_quads:
-        flip = " ^ 0x80808080" if operand.type == "u8" else ""
-        quad = f"fx_quad(&{operand.element}){flip}"
-        if operand.guard:
-            zero = f"(int)0x{operand.offset % 256 * 0x01010101:08x}"
-            quad = f"({operand.guard} ? {quad} : {zero})"
         load = [
             f"const int64_t {line} = block_{line} + i, k = k_begin + {QUAD} * j;",
             *line_parts,
             *k_parts,
-            f"{tile}[j][i] = {inside} ? {quad} : 0;",
+            f"{tile}[j][i] = {inside} ? {quad_of(operand)} : 0;",
         ]
     else:
-        byte = f"({operand.element} ^ 128)" if operand.type == "u8" else operand.element
-        if operand.guard:
-            byte = f"({operand.guard} ? {byte} : {operand.offset})"
         load = [
             f"const int64_t {line} = block_{line} + i;",
             *line_parts,
@@ -172,7 +165,7 @@ def _fill(tile: str, line: str, extent: str, spec: CudaInt8Spec, operand: Int8Op
             f"for (int lane = 0; lane < {QUAD}; ++lane) {{",
             f"    const int64_t k = k_begin + {QUAD} * j + lane;",
             *(f"    {part}" for part in k_parts),
-            f"    if ({inside}) quad |= ({byte} & 255u) << 8 * lane;",
+            f"    if ({inside}) quad |= ({byte_of(operand)} & 255u) << 8 * lane;",
             "}",
             f"{tile}[j][i] = (int)quad;",
         ]
@@ -182,6 +175,20 @@ def _fill(tile: str, line: str, extent: str, spec: CudaInt8Spec, operand: Int8Op
         *(text if text[0] == "#" else f"        {text}" for text in (position, *load)),
         "    }",
     ]
+
+
+def quad_of(operand: Int8Operand) -> str:
+    """C expression of the four signed bytes from a ``k`` on that begins a quad."""
+    flip = " ^ 0x80808080" if operand.type == "u8" else ""
+    quad = f"fx_quad(&{operand.element}){flip}"
+    zero = f"(int)0x{operand.offset % 256 * 0x01010101:08x}"
+    return f"({operand.guard} ? {quad} : {zero})" if operand.guard else quad
+
+
+def byte_of(operand: Int8Operand) -> str:
+    """C expression of the signed byte at ``k``."""
+    byte = f"({operand.element} ^ 128)" if operand.type == "u8" else operand.element
+    return f"({operand.guard} ? {byte} : {operand.offset})" if operand.guard else byte
 
 
 def _defined(parts: Parts, text: str) -> list[str]:
@@ -218,14 +225,15 @@ def _kept_sums(names: Sequence[str]) -> list[str]:
     return [*stores, "__syncthreads();"] if names else []
 
 
-def _corrected(spec: CudaInt8Spec) -> str:
-    """C expression of a finished sum: modulo 2**32, as unsigned numbers are."""
+def corrected(spec: CudaInt8Spec, total: str, a_sum: str, b_sum: str) -> str:
+    """C expression of a finished sum, from that of the signed bytes and those of the row of A and
+    the column of B: modulo 2**32, as unsigned numbers are."""
     y, z = spec.a.offset, spec.b.offset
-    text = "sums[i][j]"
+    text = total
     if y:
-        text += f"{_signed(-y)} * b_sums[thread_col + j]"
+        text += f"{_signed(-y)} * {b_sum}"
     if z:
-        text += f"{_signed(-z)} * a_sums[thread_row + i]"
+        text += f"{_signed(-z)} * {a_sum}"
     if y and z and spec.k.isdecimal():
         text += _signed(y * z * int(spec.k))
     elif y and z:

@@ -98,7 +98,8 @@ def in_tiles(
         *over_batch(spec, product),
     ]
     grid = (tiles(spec.m, TILE), tiles(spec.n, TILE), batch_blocks(spec))
-    return RenderedKernel(kernel_text(spec, THREADS, body), grid, (THREADS, 1, 1), 0)
+    text = kernel_text(spec, THREADS, body, f"One block for each tile of {TILE} x {TILE} elements.")
+    return RenderedKernel(text, grid, (THREADS, 1, 1), 0)
 
 
 def finish(spec: ProductSpec, total: list[str], name: str) -> list[str]:
@@ -157,11 +158,12 @@ def tiles(expression: str, size: int) -> str:
     return f"({expression} + {size - 1}) >> {size.bit_length() - 1}"
 
 
-def kernel_text(spec: ProductSpec, threads: int, body: list[str]) -> str:
-    """The whole kernel: comment, head and body."""
+def kernel_text(spec: ProductSpec, threads: int, body: list[str], how: str) -> str:
+    """The whole kernel: comment (what is computed, and ``how``), head and body."""
     head = kernel_head(spec.name, re.split(r"\s*,\s*", spec.parameters.strip()), threads)
     lines = [part for text in indented("\n".join(body), 1) for part in wrap(text)]
-    return "\n".join([line_comment(spec.comment), *head, *lines, "}"]) + "\n"
+    comment = line_comment(f"{spec.comment}\n{how}")
+    return "\n".join([comment, *head, *lines, "}"]) + "\n"
 
 
 def indented(text: str, levels: int) -> list[str]:

@@ -20,7 +20,8 @@ from fxlite.codegen.cuda.gemm_int8 import (
     Int8Operand,
     render_int8,
 )
-from fxlite.codegen.cuda.gemm_text import TILE, RenderedKernel
+from fxlite.codegen.cuda.gemm_text import RenderedKernel
+from fxlite.codegen.cuda.gemv import is_single_row, render_int8_gemv
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import Contraction, address, lower_contraction
@@ -88,9 +89,9 @@ def render_integer_product(
         sizes=tuple((size, printer.bare(value)) for size, value in p.sizes),
         rows_adjacent=p.rows_adjacent,
         epilogue=lambda total, row, column: epilogue.print(total, p.place),
-        comment=f"{document(group)}\nOne block for each tile of {TILE} x {TILE} elements.",
+        comment=document(group),
     )
-    rendered = render_int8(spec)
+    rendered = render_int8_gemv(spec) if is_single_row(spec) else render_int8(spec)
     sizes = {size: f"({value})" for size, value in spec.sizes}
     grid = [re.sub(r"\w+", lambda word: sizes.get(word[0], word[0]), g) for g in rendered.grid]
     return replace(rendered, grid=(grid[0], grid[1], grid[2])), parameters, old

@@ -19,7 +19,8 @@ from fxlite.codegen.contraction import (
     strides,
 )
 from fxlite.codegen.cuda.gemm import RESERVED, CudaGemmSpec, Operand, render_gemm
-from fxlite.codegen.cuda.gemm_text import TILE, RenderedKernel
+from fxlite.codegen.cuda.gemm_text import RenderedKernel
+from fxlite.codegen.cuda.gemv import is_single_row, render_gemv
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.cuda.weight_only import IntegerWeight
@@ -82,23 +83,24 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
     else:
         b, right = Operand(weight.weight, "0", "1", weight.k), [weight.weight, weight.scale]
     parameters = epilogue.parameters([p.a.buffer], right)
-    rendered = render_gemm(
-        CudaGemmSpec(
-            name=name,
-            ctype=compute_type(c.anchor.type.dtype),
-            parameters=", ".join(text for text, _ in parameters),
-            batch=tuple((p.batch_names[v], printer.index(v.extent)) for v in p.batch),
-            m=printer.index(Index.of(1) if m is None else m.extent),
-            n=columns,
-            k=depth,
-            a=operand(p.a, m, k),
-            b=b,
-            prologue_b=weight.element if weight else None,
-            fill_b=weight.fill() if weight else (),
-            epilogue=finish,
-            comment=f"{document(group)}\nOne block for each tile of {TILE} x {TILE} elements.",
-        )
+    a = operand(p.a, m, k)
+    spec = CudaGemmSpec(
+        name=name,
+        ctype=compute_type(c.anchor.type.dtype),
+        parameters=", ".join(text for text, _ in parameters),
+        batch=tuple((p.batch_names[v], printer.index(v.extent)) for v in p.batch),
+        m=printer.index(Index.of(1) if m is None else m.extent),
+        n=columns,
+        k=depth,
+        a=a,
+        b=b,
+        prologue_b=weight.element if weight else None,
+        fill_b=weight.fill() if weight else (),
+        share_b=weight.share(a.at("row", "(k + j)")) if weight else (),
+        epilogue=finish,
+        comment=document(group),
     )
+    rendered = render_gemv(spec) if is_single_row(spec) else render_gemm(spec)
     return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)
 
 

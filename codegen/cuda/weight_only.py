@@ -15,7 +15,7 @@ from fxlite.codegen.cuda.gemm_text import THREADS, TILE, atom
 
 @dataclass(frozen=True)
 class IntegerWeight:
-    """Weights [n, k] of ``bits`` (4 or 8) with scales [n], or [n, k / group_size].
+    """Weights [n, k] of ``bits`` (4 or 8) with scales [n], or [n, k / group_size], rounded up.
 
     Args:
         weight, scale: names of the arrays.
@@ -38,13 +38,12 @@ class IntegerWeight:
 
     def _place(self, k: str) -> tuple[str, str]:
         """C expressions of where (``col``, k) is stored, and its scale."""
-        row, groups, group = f"{atom(self.k)}", "", ""
+        groups, group = "", ""
         if self.group_size:
-            count = f"{atom(self.k)} / {self.group_size}"
-            count = str(int(self.k) // self.group_size) if self.k.isdecimal() else f"({count})"
-            groups, group = f" * {count}", f" + {k} / {self.group_size}"
-        place = f"{self.weight}[(col * {row} + {k}){' / 2' if self.bits == 4 else ''}]"
-        return place, f"{self.scale}[col{groups}{group}]"
+            groups = f" * {_divide_up(self.k, self.group_size)}"
+            group = f" + {k} / {self.group_size}"
+        row, at = (_divide_up(self.k, 2), f"{k} / 2") if self.bits == 4 else (atom(self.k), k)
+        return f"{self.weight}[col * {row} + {at}]", f"{self.scale}[col{groups}{group}]"
 
     def element(self, k: str, column: str) -> str:
         """C expression of one weight."""
@@ -69,7 +68,35 @@ class IntegerWeight:
             f"        const float scale_of_quad = inside ? {scale} : 0;",
             "#pragma unroll",
             f"        for (int lane = 0; lane < {count}; ++lane)",
-            f"            b_tile[j + lane][i] = (float)((int)(quad << ({32 - self.bits} - "
-            f"{self.bits} * lane)) >> {32 - self.bits}) * scale_of_quad;",
+            f"            b_tile[j + lane][i] = {self._part('lane')};",
             "    }",
         )
+
+    def share(self, a: str) -> tuple[str, ...]:
+        """Lines that add a lane's share of column ``col`` to ``sums``, word by word; ``a`` is the
+        row's element at ``k + j``. None where words are not whole."""
+        if not self.in_words:
+            return ()
+        count = 32 // self.bits
+        place, scale = self._place("k")
+        return (
+            f"for (int64_t k = {count} * lane; k < {self.k}; k += {32 * count}) {{",
+            f"    const uint32_t quad = (uint32_t)fx_quad(&{place});",
+            f"    const float scale_of_quad = {scale};",
+            "#pragma unroll",
+            f"    for (int j = 0; j < {count}; ++j)",
+            f"        sums += {a} * ({self._part('j')});",
+            "}",
+        )
+
+    def _part(self, number: str) -> str:
+        """C expression of one of the weights in ``quad``."""
+        top = 32 - self.bits
+        return f"(float)((int)(quad << ({top} - {self.bits} * {number})) >> {top}) * scale_of_quad"
+
+
+def _divide_up(size: str, by: int) -> str:
+    """C expression of a size over a number, rounded up."""
+    if size.isdecimal():
+        return str(-(-int(size) // by))
+    return f"(({size} + {by - 1}) / {by})"

@@ -119,7 +119,7 @@ class _Tuner:
     def works(self) -> list[_Work]:
         """The kernels about which there is something to decide, those of one form together."""
         by_form: dict[tuple[Any, ...], list[Group]] = {}
-        groups = plan(self.module, templates.claims).groups
+        groups = plan(self.module, templates.claims_in(self.matmul_precision)).groups
         for found in groups:
             by_form.setdefault(form_of(found).key, []).append(found)
         parts = self.separated(groups)
@@ -139,7 +139,8 @@ class _Tuner:
             return {}
         of_member = {member: g for g in fused.values() for member in g.members}
         found: dict[Node, list[Group]] = {}
-        for part in group(self.module, templates.claims, frozenset(fused)):
+        claims = templates.claims_in(self.matmul_precision)
+        for part in group(self.module, claims, frozenset(fused)):
             whole = of_member.get(part.root)
             if whole is not None and part.members.keys() <= whole.members.keys():
                 found.setdefault(whole.root, []).append(part)

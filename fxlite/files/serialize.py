@@ -214,7 +214,7 @@ def describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
         if not isinstance(module, GraphModule):
             raise FileFormatError(
                 f"{node.describe()} calls the leaf module self.{node.target}, whose code cannot be "
-                f"saved as data; trace without leaf="
+                f"saved as data; {module.leaf_advice}"
             )
         if node.target not in modules:
             modules[node.target] = describe_module(module, dropped)

@@ -169,6 +169,9 @@ class Module:
     register_module = add_module
 
     # -- calling ------------------------------------------------------------------------------
+    #: What to do where a graph calls the module as a leaf, and only ops will do.
+    leaf_advice = "trace without leaf="
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; define it in subclasses."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")

@@ -32,8 +32,10 @@ FAMILIES = (
     "recurrent",
     "loss",
     "quantized",
+    "dynamic_range",
     "quantized_product",
     "weight_only",
+    "quantized_recurrence",
     "fake_quantization",
 )
 for _family in FAMILIES:

@@ -57,7 +57,7 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def _step_in_numpy(mode: str, x: Any, gates: Any, state: Any, cell: Any) -> tuple[Any, Any]:
+def step_in_numpy(mode: str, x: Any, gates: Any, state: Any, cell: Any) -> tuple[Any, Any]:
     """:func:`step` on arrays."""
     if mode == "lstm":
         i, f, g, o = np.split(x + gates, 4, axis=-1)
@@ -80,10 +80,11 @@ def _expect(what: str, value: TensorType, shape: Sequence[Dim], meaning: str) ->
         raise ShapeError(f"{what} must be {meaning}, here [{wanted}], not {value}")
 
 
-def _infer_recurrence(
+def infer_recurrence(
     gates: TensorType, weight_hh: TensorType, h0: TensorType, c0: Any = None, bias_hh: Any = None,
     mode: str = "lstm", reverse: bool = False,
 ) -> TensorType:  # fmt: skip
+    """The type rule of :func:`recurrence`. Raises ShapeError, DTypeError, ArgumentError."""
     if mode not in GATES:
         raise ArgumentError(f"mode must be one of {', '.join(GATES)}, not {mode!r}")
     count = GATES[mode]
@@ -121,7 +122,7 @@ def _infer_layer(
     gates = ops.linear.result_type(
         {"x": x, "weight": weight_ih, **({} if bias_ih is None else {"bias": bias_ih})}
     )
-    states = _infer_recurrence(gates, weight_hh, h0, c0, bias_hh, mode)
+    states = infer_recurrence(gates, weight_hh, h0, c0, bias_hh, mode)
     length, batch, _ = x.shape
     size = states.shape[2]
     last = TensorType((batch, size), x.dtype)
@@ -150,7 +151,7 @@ def _unrolled(
 _GATES, _WEIGHT, _STATE = "f32[4,B,12]", "f32[12,3]", "f32[B,3]"
 
 
-@composite(infer=_infer_recurrence, expansion=_unrolled, first="gates",
+@composite(infer=infer_recurrence, expansion=_unrolled, first="gates",
            samples=[S(_GATES, _WEIGHT, _STATE, _STATE, "f32[12]", dims={"B": 2}),
                     S(_GATES, _WEIGHT, _STATE, _STATE, reverse=True, dims={"B": 5}),
                     S("f32[3,2,9]", "f32[9,3]", "f32[2,3]", None, "f32[9]", mode="gru"),
@@ -182,16 +183,17 @@ def recurrence(
     times = range(len(gates))
     for t in reversed(times) if reverse else times:
         hidden = state @ weight_hh.T + bias
-        state, cell = _step_in_numpy(mode, gates[t], hidden, state, cell)
+        state, cell = step_in_numpy(mode, gates[t], hidden, state, cell)
         states[t] = state
     return np.concatenate([states, state[None], *([] if cell is None else [cell[None]])])
 
 
 @recurrence.cost
-def _(
+def recurrence_operations(
     gates: TensorType, weight_hh: TensorType, h0: TensorType, c0: Any = None, bias_hh: Any = None,
     mode: str = "lstm", reverse: bool = False,
 ) -> Dim:  # fmt: skip
+    """Floating-point operations of :func:`recurrence`."""
     count = GATES[mode]
     pointwise = {"lstm": 13, "gru": 11}.get(mode, 2)  # the operations of step
     product = count * (2 * weight_hh.shape[1] + (bias_hh is not None))

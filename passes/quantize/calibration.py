@@ -6,7 +6,7 @@ them by name. Out: the calibrated module, or with :func:`quantize` the integer o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ def as_batches(batches: Iterable[Any]) -> list[Arguments]:
     array is given in place of a list of batches."""
     if hasattr(batches, "dtype"):
         raise QuantizationError("batches are a list of batches, not one array: give [array]")
+    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
+        raise QuantizationError(
+            f"batches are a list of batches, each an array, a tuple of arguments or a dict of "
+            f"named ones, not {type(batches).__name__}"
+        )
     found = [arguments_of(batch) for batch in batches]
     if not found:
         raise QuantizationError("there are no batches: ranges and noise are found on data")

@@ -29,11 +29,12 @@ import numpy as np
 
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
+from fxlite.passes.const_fold import const_fold
 from fxlite.passes.ledger import refuse
 from fxlite.passes.quantize.casts import convert_cast
 from fxlite.passes.quantize.forms import PARTS, Forms, Integers, Sums
 from fxlite.passes.quantize.observers import Observer
-from fxlite.passes.quantize.prepare import META, Decision
+from fxlite.passes.quantize.prepare import META, Decision, is_prepared
 from fxlite.passes.quantize.products import convert_product, convert_table
 from fxlite.passes.quantize.roles import clip_bounds, factor, is_call, moved
 from fxlite.passes.quantize.scheme import QuantizationError
@@ -44,10 +45,11 @@ def convert(prepared: GraphModule) -> GraphModule:
 
     Raises QuantizationError for a module that was not prepared, and, with the list of them, where
     observers have seen no data."""
-    if META not in prepared.graph.output_node().meta:
+    if not is_prepared(prepared):
         raise QuantizationError(
             "convert takes what prepare returned: convert(prepare(gm, mapping))"
         )
+    prepared = _with_constants(prepared)
     _check_calibration(prepared)
     forms = Forms(prepared)
     module, graph = forms.module, forms.graph
@@ -56,6 +58,7 @@ def convert(prepared: GraphModule) -> GraphModule:
         with graph.with_origin(node):
             _convert(forms, node)
     graph.interface = prepared.graph.interface
+    forms.add_guards()
     graph.eliminate_dead_code()
     graph.output_node().meta["quantization"] = {
         "unmatched": prepared.graph.output_node().meta[META],
@@ -68,6 +71,17 @@ def convert(prepared: GraphModule) -> GraphModule:
     module.delete_all_unused_submodules()
     graph.lint()
     return module
+
+
+def _with_constants(prepared: GraphModule) -> GraphModule:
+    """The program with what its weights alone decide computed once. (prepare did so already, but
+    not prepare_qat.)"""
+    found = map(observer_of, prepared.graph.find_nodes(op="call_module"))
+    if all(observer is None or observer.followed is None for observer in found):
+        return prepared
+    prepared = prepared.copy()
+    const_fold.function(prepared)
+    return prepared
 
 
 def observer_of(node: Node) -> Observer | None:
@@ -106,7 +120,9 @@ def _convert(forms: Forms, node: Node) -> None:
         decision = Decision("other")
     if node.op == "get_attr" or decision.role == "weight":
         return  # read when somebody asks for it
-    if observer_of(node) is not None:
+    if decision.role == "states":
+        forms.floats[node] = forms.float_of(node.args[0])
+    elif observer_of(node) is not None:
         _observe(forms, node)
     elif is_call(node, "fake_quantize") and observer_of(node.args[0]) is not None:
         forms.integers[node] = forms.integers[node.args[0]]

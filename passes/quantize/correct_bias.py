@@ -21,6 +21,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.quantize.operands import exchange_weight
+from fxlite.passes.quantize.prepare import require_prepared
 from fxlite.passes.quantize.scheme import QuantizationError
 from fxlite.passes.quantize.simulate import Product, simulate
 
@@ -33,6 +34,7 @@ def correct_bias(prepared: GraphModule, batches: Iterable[Any]) -> GraphModule:
     Left as they are, with the reason in the ledger: matmul, which has no bias, and biases computed
     in the graph. Raises QuantizationError for modules that are not prepared and calibrated, for no
     batches, and for NaN or infinities in them."""
+    require_prepared(prepared)
     module = prepared.copy()
     set_ledger(module, refusals(prepared))
     shifts: dict[Node, Any] = {}
@@ -61,6 +63,8 @@ def correct_bias(prepared: GraphModule, batches: Iterable[Any]) -> GraphModule:
 def _why_not(node: Node) -> str | None:
     if node.target.name == "matmul":
         return "matmul has no bias"
+    if node.target.name == "recurrence":
+        return "its bias is part of a loop over time"
     bias = node.arguments.get("bias")
     if bias is not None and bias.op != "get_attr":
         return "its bias is computed in the graph"

@@ -20,11 +20,14 @@ import numpy as np
 
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
+from fxlite.guards import Guard, decide
+from fxlite.location import Location
 from fxlite.passes.base import unique_attribute
 from fxlite.passes.ledger import refusals, set_ledger
 from fxlite.passes.quantize.prepare import META
-from fxlite.passes.quantize.roles import clip_bounds
+from fxlite.passes.quantize.roles import clip_bounds, is_call
 from fxlite.passes.quantize.scheme import QuantizationError, Scheme
+from fxlite.shapes import Dim
 from fxlite.types import TensorType
 
 #: In place of a type: several values that are halves.
@@ -73,6 +76,8 @@ class Forms:
         self.halves: dict[Node, dict[str, Node]] = {}
         #: what is made once for several readers: dynamic scales, weights, constants
         self.made: dict[Any, Any] = {}
+        #: sums over a named dim: the most of it that int32 holds, and the product that says so
+        self.depths: dict[Dim, tuple[int, Node]] = {}
         #: the old node that is being converted
         self.current: Node | None = None
 
@@ -85,6 +90,23 @@ class Forms:
         assert self.current is not None
         made.meta["from"] = (("quantize", self.current.name),)
         return made
+
+    def limit_depth(self, length: Dim, most: int) -> None:
+        """Note that the product that is being converted takes sums of at most ``most`` numbers."""
+        assert self.current is not None
+        known = self.depths.get(length)
+        if known is None or most < known[0]:
+            self.depths[length] = most, self.current
+
+    def add_guards(self) -> None:
+        """Let the new graph require of its named dims what its sums need, unless that is known."""
+        guards = self.graph.guards
+        for length, (most, node) in self.depths.items():
+            if decide(length, "<=", most, guards) is None:
+                said = f"the sums of {node.name} in int32"
+                file, line = (node.loc.file, node.loc.line) if node.loc else ("<unknown>", 0)
+                guards += (Guard(length, "<=", most, Location(resolved=(file, line, "", said))),)
+        self.graph.guards = guards
 
     # -- the forms of a value ------------------------------------------------------------------
     def float_of(self, value: Node) -> Node:
@@ -113,6 +135,8 @@ class Forms:
         if not isinstance(node.type, TensorType):  # the parts of a split are asked for one by one
             raise QuantizationError(f"{value.describe()} is several values")
         args = (node, scale, zero_point) if zero_point else (node, scale)
+        while is_call(value, "fake_quantize") or value.op == "call_module":  # an observer
+            value = value.args[0]
         return self.call("dequantize", args, {}, value.name)
 
     def integers_of(self, value: Node, reader: Node) -> Integers:

@@ -36,7 +36,7 @@ from fxlite.passes.quantize.parameters import (
     restored_weight,
     signal_to_noise,
 )
-from fxlite.passes.quantize.prepare import META
+from fxlite.passes.quantize.prepare import META, require_prepared
 from fxlite.passes.quantize.roles import summed_axes
 from fxlite.passes.quantize.scheme import QuantizationError, Scheme
 from fxlite.passes.quantize.simulate import Product, simulate
@@ -57,6 +57,7 @@ def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -
     not prepared and calibrated, for no batches, and for NaN or infinities in them."""
     if not damping > 0:
         raise QuantizationError(f"damping must be positive (0.01 is usual), not {damping}")
+    require_prepared(prepared)
     module = prepared.copy()
     set_ledger(module, refusals(prepared))
     readers: Counter[str] = Counter()
@@ -82,9 +83,13 @@ def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -
 
 def _why_not(product: Product, readers: Counter[str]) -> str | None:
     assert product.source is not None
+    if product.node.target.name == "recurrence":
+        return "what it multiplies are its own results"
     times = readers[product.source.target]
     if times > 1:
         return f"its weight is read by {times} nodes, whose inputs differ"
+    if product.node.target.name.startswith("conv_transpose"):
+        return "a transposed convolution has no rows of inputs that its weights share"
     is_matmul = product.node.target.name == "matmul"
     if is_matmul and (product.position == 0 or product.source.type.rank != 2):
         return "its weight is no matrix on the right-hand side"
@@ -123,7 +128,7 @@ def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedW
         scales.append(found)
     moved = np.moveaxis(array, channel, 0).shape
     integers = np.moveaxis(rounded.reshape(moved), 0, channel)
-    scale = nearest.scale if shared is not None else scales[0].astype(np.float32)
+    scale = nearest.scale if shared is not None else np.concatenate(scales).astype(np.float32)
     made = QuantizedWeight(np.ascontiguousarray(integers), scale, 0.0)
     values = restored_weight(made, scheme)
     if _error(weights - rows(values), hessians) >= _error(

@@ -81,10 +81,11 @@ def entropy_range(
     last = int(np.flatnonzero(magnitudes)[-1]) + 1 if magnitudes.any() else 0
     if last <= levels:  # as fine as the integers: nothing to choose
         return low, high
-    chosen, least = last, np.inf
-    for stop in [*range(levels, last, 16), last]:
+    chosen, least = last, _divergence(magnitudes, last, levels)
+    for stop in reversed(range(levels, last, 16)):
         divergence = _divergence(magnitudes, stop, levels)
-        if divergence < least:
+        # of equal ones the widest: a few distinct values look the same, cut off at one of them
+        if divergence < least - 1e-12:
             chosen, least = stop, divergence
     cut = chosen * limit / half
     return max(low, -cut), min(high, cut)

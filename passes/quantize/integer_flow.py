@@ -24,6 +24,7 @@ from fxlite.passes.quantize.roles import (
     PRODUCTS,
     carries,
     data_slots,
+    factor,
     is_call,
     is_elementwise,
     is_float32,
@@ -70,6 +71,8 @@ class _Flow:
     #: the product in whose epilogue a value is computed
     epilogue: dict[Node, Node] = field(default_factory=dict)
     wanted: dict[Node, Scheme] = field(default_factory=dict)
+    #: values whose integers are joined with others, so that they have one scale
+    joined: set[Node] = field(default_factory=set)
 
 
 def find_integer_flow(
@@ -106,7 +109,7 @@ def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> No
             flow.reasons[node] = reason
         elif qconfig is not None and qconfig.mode != "cast":
             flow.products[node] = qconfig
-            if is_static:
+            if is_static and not is_call(node, "recurrence"):  # whose states are computed in float
                 flow.born.add(node)
                 flow.epilogue[node] = node
     elif is_call(node, "embedding"):
@@ -138,9 +141,14 @@ def _find_wants(flow: _Flow, node: Node) -> None:
             for value in data_slots(node):
                 flow.wanted[value] = qconfig.activation  # the first reader's remains
     elif node in flow.carriers:
-        if node in flow.wanted:
-            for value in moved(node):
+        if node in flow.joined and factor(node) is not None:
+            flow.carriers.remove(node)  # it would change the scale: it is computed and observed
+        elif node in flow.wanted:
+            values = moved(node)
+            for value in values:
                 flow.wanted.setdefault(value, flow.wanted[node])
+            if node in flow.joined or len(values) > 1:
+                flow.joined |= set(values)
     elif node in flow.static:
         scheme = flow.static[node].activation
         assert scheme is not None

@@ -17,7 +17,7 @@ from typing import Any
 from fxlite import shapes
 from fxlite.cost import node_cost
 from fxlite.graph import Node
-from fxlite.passes.quantize.roles import data_slots, is_call
+from fxlite.passes.quantize.roles import data_slots, is_call, is_expanded, weight_operand
 from fxlite.passes.quantize.scheme import QConfig
 from fxlite.roofs import Roofs, limits
 
@@ -31,16 +31,23 @@ def product_seconds(
     float32, with the costs of :mod:`fxlite.cost`; under a config the weight has ``weight_bytes``.
 
     Static: operands and result are 8-bit integers. Dynamic: the operand is read in float, written
-    and read in integers; the result is float. Weight-only: float arithmetic, fewer bytes."""
+    and read in integers; the result is float, as that of a recurrence always is. Weight-only: float
+    arithmetic, fewer bytes; what is expanded when the program is compiled takes as long as in
+    float."""
 
     def number(dim: Any) -> int:
         return int(shapes.substitute(dim or 0, sizes))
 
+    if qconfig is not None and qconfig.mode == "weight_only" and is_expanded(node):
+        qconfig = None
     cost = node_cost(node)
     operations, read, written = (number(part) for part in (cost.flops, cost.read, cost.written))
     dtype = "f32"
     if qconfig is not None and is_call(node, "embedding"):
         read = number(node.type.size)
+    elif qconfig is not None and is_call(node, "recurrence"):
+        dtype = "i8"
+        read += weight_bytes - number(weight_operand(node).type.size) * _FLOAT_BYTES
     elif qconfig is not None:
         elements = sum(number(slot.type.size) for slot in data_slots(node))
         read = weight_bytes + elements * _FLOAT_BYTES

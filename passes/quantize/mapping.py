@@ -49,15 +49,16 @@ class QConfigMapping:
         """For modules whose path matches from its start. Raises QConfigError for what is no regular
         expression."""
         try:
-            re.compile(pattern)
+            re.compile(_name(pattern, "a pattern"))
         except re.error as error:
             raise QConfigError(f"{pattern!r} is no regular expression: {error}") from None
         self.module_name_regexes[pattern] = as_qconfig(qconfig)
         return self
 
     def set_module_name(self, module_name: str, qconfig: QConfig | str | None) -> QConfigMapping:
-        """For the module at a path, and the modules in it."""
-        self.module_names[module_name] = as_qconfig(qconfig)
+        """For the module at a path, and the modules in it. Raises QConfigError for what is no
+        text."""
+        self.module_names[_name(module_name, "a module's path")] = as_qconfig(qconfig)
         return self
 
     def __repr__(self) -> str:
@@ -73,6 +74,12 @@ class QConfigMapping:
         yield "object type", self.object_types
         yield "module name regex", self.module_name_regexes
         yield "module name", self.module_names
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise QConfigError(f"{what} is text, such as 'layers.0.fc', not {value!r}")
+    return value
 
 
 def type_name(object_type: Any) -> str:

@@ -16,7 +16,7 @@ from fxlite.errors import ShapeError
 from fxlite.nn.module import Module
 from fxlite.passes.quantize.histogram import BINS, entropy_range, mse_range, percentile_range
 from fxlite.passes.quantize.parameters import parameters
-from fxlite.passes.quantize.scheme import QuantizationError, Scheme
+from fxlite.passes.quantize.scheme import QConfigError, QuantizationError, Scheme
 
 _HALF = BINS // 2
 
@@ -29,8 +29,11 @@ class Observer(Module):
     else 0) or per token (-2, the rows of a matrix). A group is a piece of the last axis.
 
     Calling it returns its input and raises QuantizationError for NaN and infinities, leaving what
-    it knows as it was. Empty arrays are let through and do not count."""
+    it knows as it was. ``member`` is the number of the value among those of one scale that go
+    through it. Empty arrays are let through and do not count. ``has_cell_states`` is for
+    the states of an LSTM: the last row of an array [T + 2, B, H] does not count either."""
 
+    leaf_advice = "it observes for calibration: convert the prepared module first, q.convert(...)"
     #: The name under which a Scheme knows the class.
     name = ""
     values: Any  # how many numbers were seen
@@ -48,6 +51,7 @@ class Observer(Module):
         self.register_buffer("low", np.zeros((), np.float64))
         self.register_buffer("high", np.zeros((), np.float64))
         self.followed: tuple[int, ...] | None = None
+        self.has_cell_states = False
 
     def follow(self, shape: tuple[int, ...] = ()) -> None:
         """From now on keep scale and zero point in the buffers ``scale`` and ``zero_point``, in a
@@ -63,12 +67,14 @@ class Observer(Module):
         self.scale = scale.reshape(self.followed)
         self.zero_point = zero_point.reshape(self.followed)
 
-    def infer(self, x: Any) -> Any:
+    def infer(self, x: Any, member: int = 0) -> Any:
         """The type of the result: that of the input."""
         return x
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any, member: int = 0) -> Any:
         array = np.asarray(x)
+        if self.has_cell_states and array.ndim == 3:
+            array = array[:-1]
         if array.size == 0:
             self.empty_batches = self.empty_batches + 1
             return x
@@ -86,7 +92,7 @@ class Observer(Module):
                 f"calibration: {self.of} has {low.size} ranges per {self.scheme.per}, before it "
                 f"had {self.low.size}; use one scale per tensor"
             )
-        self.update(slices, low, high)
+        self.update(slices, low, high, member)
         self.values = self.values + array.size
         if self.followed is not None:
             self._publish()
@@ -112,8 +118,8 @@ class Observer(Module):
             axis = -2 if per == "token" else (1 if rank > 2 else 0)
         return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
-    def update(self, slices: Any, low: Any, high: Any) -> None:
-        """Take in a batch [ranges, numbers] and its extremes."""
+    def update(self, slices: Any, low: Any, high: Any, member: int) -> None:
+        """Take in a batch [ranges, numbers] of a member, and its extremes."""
         raise NotImplementedError
 
     def range(self) -> tuple[Any, Any]:
@@ -155,21 +161,41 @@ class MinMaxObserver(Observer):
 
     name = "minmax"
 
-    def update(self, slices: Any, low: Any, high: Any) -> None:
+    def update(self, slices: Any, low: Any, high: Any, member: int) -> None:
         self.low = np.minimum(self.low, low) if self.values else low
         self.high = np.maximum(self.high, high) if self.values else high
 
 
 class MovingAverageMinMaxObserver(Observer):
     """The extremes of batches, averaged with weight ``scheme.averaging`` for the new one: follows a
-    model that is being trained (Jacob et al., 2018, section 3.1)."""
+    model that is being trained (Jacob et al., 2018, section 3.1). Several values of one scale have
+    averages of their own, and the range holds all of them."""
 
     name = "moving_average"
+    lows: Any
+    highs: Any
 
-    def update(self, slices: Any, low: Any, high: Any) -> None:
-        part = self.scheme.averaging
-        self.low = self.low + part * (low - self.low) if self.values else low
-        self.high = self.high + part * (high - self.high) if self.values else high
+    def __init__(self, scheme: Scheme, of: str = "a value", axis: int | None = None) -> None:
+        super().__init__(scheme, of, axis)
+        self.register_buffer("lows", np.zeros((0, 0), np.float64))  # by member
+        self.register_buffer("highs", np.zeros((0, 0), np.float64))
+
+    def update(self, slices: Any, low: Any, high: Any, member: int) -> None:
+        self.lows = self._averaged(self.lows, low, member)
+        self.highs = self._averaged(self.highs, high, member)
+        self.low = np.nanmin(self.lows, axis=0)
+        self.high = np.nanmax(self.highs, axis=0)
+
+    def _averaged(self, known: Any, new: Any, member: int) -> Any:
+        """The averages [members, ranges] with a new batch of a member; NaN before its first one."""
+        averages = np.full((max(len(known), member + 1), new.size), np.nan)
+        if known.size:
+            averages[: len(known)] = known
+        before = averages[member]
+        averages[member] = np.where(
+            np.isnan(before), new, before + self.scheme.averaging * (new - before)
+        )
+        return averages
 
 
 class HistogramObserver(Observer):
@@ -186,7 +212,7 @@ class HistogramObserver(Observer):
         self.register_buffer("counts", np.zeros((0, BINS), np.int64))
         self.register_buffer("limit", np.zeros(0, np.float64))
 
-    def update(self, slices: Any, low: Any, high: Any) -> None:
+    def update(self, slices: Any, low: Any, high: Any, member: int) -> None:
         rows = len(slices)
         if not self.values:
             self.low, self.high = low, high
@@ -248,5 +274,9 @@ OBSERVERS: dict[str, type[Observer]] = {
 
 
 def make_observer(scheme: Scheme, of: str = "a value", axis: int | None = None) -> Observer:
-    """The observer that a scheme asks for."""
+    """The observer that a scheme asks for. Raises QConfigError for what is no Scheme."""
+    if not isinstance(scheme, Scheme):
+        raise QConfigError(
+            f"an observer is for a Scheme, such as Scheme('u8', False), not {scheme!r}"
+        )
     return OBSERVERS[scheme.observer](scheme, of, axis)

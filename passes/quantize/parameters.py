@@ -6,15 +6,16 @@ int32 zero points, int8 arrays. The arithmetic is done in float64 and rounded on
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fxlite.ops.dynamic_range import SMALLEST_SCALE
+from fxlite.ops.quantized import pack_int4
 from fxlite.passes.quantize.scheme import QuantizationError, Scheme
 
-#: The least scale: below 2**-126 its reciprocal is not a float32.
-SMALLEST = 2.0**-120
 _SHRINKS = np.arange(1.0, 0.495, -0.0125)  # ranges tried by least mse, as parts of the whole
 
 
@@ -41,13 +42,14 @@ def _or_one(width: Any, steps: int) -> Any:
 
 
 def _scale(width: Any, steps: int) -> Any:
-    return np.maximum(width / steps, SMALLEST).astype(np.float32)
+    return np.maximum(width / steps, SMALLEST_SCALE).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class QuantizedWeight:
     """``integers`` (i8, in the weight's shape) times ``scale`` (f32; axes of size 1 broadcast; of
-    groups [N, K/g]) is the weight, but for ``sqnr``: signal over noise in dB."""
+    groups [N, K/g], rounded up, where K is all behind the first axis) is the weight, but for
+    ``sqnr``: signal over noise in dB."""
 
     integers: Any
     scale: Any
@@ -58,7 +60,8 @@ def quantize_weight(
     weight: Any, scheme: Scheme, axes: tuple[int, ...], least_scale: Any = 0.0
 ) -> QuantizedWeight:
     """A weight as integers. ``axes`` are those that a product sums over: they share one scale per
-    channel. Of groups, the last axis is cut into pieces of ``scheme.group_size``.
+    channel. Of groups, what lies behind the first axis is cut into pieces of
+    ``scheme.group_size``, the last of which may be shorter.
 
     ``least_scale`` (broadcast) is a lower bound of the scale: what keeps a bias in the accumulator.
     Zeros alone get the least scale there is. Ranges are the extremes, or, ``observer="mse"``, the
@@ -66,8 +69,8 @@ def quantize_weight(
     array = np.asarray(weight).astype(np.float64)
     if scheme.per == "group":
         assert scheme.group_size is not None
-        array = array.reshape(*array.shape[:-1], -1, scheme.group_size)
-        axes = (array.ndim - 1,)
+        array = _in_groups(array, scheme.group_size)
+        axes = (2,)
     elif scheme.per == "tensor":
         axes = tuple(range(array.ndim))
     qmin, qmax = scheme.range
@@ -88,7 +91,18 @@ def quantize_weight(
     sqnr = signal_to_noise(array, integers * scale)
     if scheme.per == "group":
         scale = scale[..., 0]
+        rows = integers.reshape(len(weight), math.prod(integers.shape[1:]))
+        integers = rows[:, : math.prod(weight.shape[1:])]
     return QuantizedWeight(integers.reshape(weight.shape).astype(np.int8), scale, sqnr)
+
+
+def _in_groups(array: Any, size: int) -> Any:
+    """Rows [N, ...] as [N, groups, size], the last group filled up with zeros."""
+    depth = math.prod(array.shape[1:])
+    groups = -(-depth // size)
+    filled = np.zeros((len(array), groups * size), array.dtype)
+    filled[:, :depth] = array.reshape(len(array), depth)
+    return filled.reshape(len(array), groups, size)
 
 
 def require_finite(path: str, array: Any) -> None:
@@ -102,11 +116,28 @@ def require_finite(path: str, array: Any) -> None:
 
 def restored_weight(weight: QuantizedWeight, scheme: Scheme) -> Any:
     """The float32 numbers that the integers of a weight stand for."""
-    scale = weight.scale
+    scale, shape = weight.scale, weight.integers.shape
     if scheme.per == "group":
         assert scheme.group_size is not None
-        scale = np.repeat(scale, scheme.group_size, axis=-1)
+        depth = math.prod(shape[1:])
+        scale = np.repeat(scale, scheme.group_size, axis=1)[:, :depth].reshape(shape)
     return weight.integers.astype(np.float32) * scale
+
+
+def packed_rows(weight: QuantizedWeight, scheme: Scheme) -> Any:
+    """The integers of a weight as :func:`~fxlite.ops.linear_weight_only` wants them: i8 [N, K], or
+    u8 [N, K/2] (rounded up)."""
+    shape = weight.integers.shape
+    rows = weight.integers.reshape(shape[0], math.prod(shape[1:]))
+    if scheme.dtype != "i4":
+        return rows
+    return np.asarray(pack_int4(np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))))
+
+
+def packed_bytes(weight: QuantizedWeight, scheme: Scheme) -> int:
+    """Bytes of :func:`packed_rows` and of the scales."""
+    rows, *rest = weight.integers.shape
+    return int(rows * -(-math.prod(rest) * scheme.bits // 8) + weight.scale.nbytes)
 
 
 def signal_to_noise(signal: Any, approximation: Any) -> float:

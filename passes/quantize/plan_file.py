@@ -96,10 +96,10 @@ def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
     Raises QConfigError, with file and line, for text that is no TOML, for names of layers, schemes
     and options that do not exist (with the nearest), for layers without an entry, and for schemes
     that a layer cannot have (with the reason)."""
-    text = Path(path).read_text(encoding="utf-8")
     try:
+        text = Path(path).read_text(encoding="utf-8")
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise QConfigError(f"{path}: this is no TOML: {error}") from None
     return _Reader(str(path), text).plan(data, as_module(program))
 

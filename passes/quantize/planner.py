@@ -207,9 +207,13 @@ class _Search:
     def _metric(self, module: GraphModule) -> float | None:
         if self.metric is None:
             return None
-        value = float(self.metric(module))
+        found = self.metric(module)
+        try:
+            value = float(found)
+        except (TypeError, ValueError):
+            value = math.nan
         if not math.isfinite(value):
-            raise PlanError(f"the metric is {value}; it must be a number, higher is better")
+            raise PlanError(f"the metric is {found!r}; it must be a number, higher is better")
         return value
 
 

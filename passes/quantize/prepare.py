@@ -25,7 +25,7 @@ from typing import Any
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module, unique_attribute
-from fxlite.passes.const_fold import const_fold
+from fxlite.passes.const_fold import const_fold, fold_constants
 from fxlite.passes.decompose import decompose
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.ledger import refusals, set_ledger
@@ -33,7 +33,8 @@ from fxlite.passes.quantize.integer_flow import IntegerFlow, find_integer_flow
 from fxlite.passes.quantize.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.observers import Observer, make_observer
 from fxlite.passes.quantize.parameters import QuantizedWeight
-from fxlite.passes.quantize.roles import OPENED, is_call, is_weight, weight_axis
+from fxlite.passes.quantize.recurrence import state_scheme
+from fxlite.passes.quantize.roles import OPENED, is_call, product_weights, weight_axis
 from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
 from fxlite.passes.remove_dropout import remove_dropout
 
@@ -44,9 +45,10 @@ META = "quantize"
 @dataclass(frozen=True)
 class Decision:
     """What convert is to do with a node. ``role``: "product" (with ``qconfig``), "table" (an
-    embedding), "carry" (run on integers), "weight" (rounded while training), "cast", or "float"
-    (``reason`` says why). ``weight`` has the integers of a product's weight where they are chosen
-    already, in the layout that convert stores."""
+    embedding), "carry" (run on integers), "weight" (rounded while training), "states" (those of a
+    recurrence are observed, and go on in float), "cast", or "float" (``reason`` says why).
+    ``weight`` has the integers of a product's weight where they are chosen already, in the layout
+    that convert stores."""
 
     role: str
     qconfig: QConfig | None = None
@@ -60,8 +62,9 @@ def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
 
     Raises QConfigError for a mapping that names what the program does not have, QuantizationError
     for a program without types or in training mode."""
-    module, flow = _planned(program, mapping, False)
-    _insert_observers(module, flow, False)
+    module, resolution = _cleaned(program, mapping)
+    const_fold.function(module)
+    _insert_observers(module, _decided(module, resolution), False)
     return module
 
 
@@ -69,25 +72,47 @@ def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
     """Like :func:`prepare` for training on: observed values and weights are also rounded, by
     ``fake_quantize`` with the scale that the observer has so far, and go on in float. Each call
     moves the ranges along; gradients pass ``fake_quantize`` straight through. Batch norm is folded:
-    train with the statistics it has.
+    train with the statistics it has. Weights that are computed from others are computed in each
+    call and become constants in convert.
 
     Raises what prepare raises, and QuantizationError for configs that are not static."""
-    module, flow = _planned(program, mapping, True)
-    for node, qconfig in flow.products.items():
-        if qconfig.mode != "static":
+    module, resolution = _cleaned(program, mapping)
+    unfolded = module.copy()
+    folded = fold_constants(module)  # what prepare would decide
+    flow = _decided(module, resolution)
+    for node in module.graph.nodes:
+        decision = node.meta.get(META)
+        qconfig = decision.qconfig if isinstance(decision, Decision) else None
+        if qconfig is not None and qconfig.mode != "static":
             raise QuantizationError(
                 f"{node.describe()} has the config {qconfig.name}: training needs static ones"
             )
     _insert_observers(module, flow, True)
     _round_weights(module, flow)
+    _unfold(module, unfolded, folded)
     return module
 
 
-def _planned(
-    program: Any, mapping: QConfigMapping, is_training: bool
-) -> tuple[GraphModule, IntegerFlow]:
-    """A copy of the program, cleaned up and with decisions in its meta."""
+def is_prepared(program: Any) -> bool:
+    """True for what :func:`prepare` or :func:`prepare_qat` returned."""
+    return isinstance(program, GraphModule) and META in program.graph.output_node().meta
+
+
+def require_prepared(program: Any) -> None:
+    """Raise QuantizationError for what neither returned."""
+    if not is_prepared(program):
+        raise QuantizationError("this takes what prepare returned: prepare(gm, mapping)")
+
+
+def _cleaned(program: Any, mapping: QConfigMapping) -> tuple[GraphModule, Resolution]:
+    """A copy of the program without what stands in the way of integers, and the configs of its
+    calls."""
     given = as_module(program)
+    if is_prepared(given):
+        raise QuantizationError(
+            f"{given.name} is prepared already: calibrate it by calling it, and convert it; or "
+            f"prepare the float module with another mapping"
+        )
     if any(p.type is None for p in given.graph.placeholders):
         raise QuantizationError(
             "the graph has no types: trace it with input types, fx.symbolic_trace(model, "
@@ -99,12 +124,36 @@ def _planned(
     remove_dropout.function(module)
     fuse_conv_bn.function(module)
     _require_inference(module)
-    if not is_training:  # else weights would be folded that are to change
-        const_fold.function(module)
     _open_composites(module, resolution)
+    return module, resolution
+
+
+def _decided(module: GraphModule, resolution: Resolution) -> IntegerFlow:
+    """Where integers flow; decisions are written into the meta of nodes."""
     flow = find_integer_flow(module.graph, resolution.qconfigs, resolution.rules)
     _write_decisions(module, flow, resolution)
-    return module, flow
+    return flow
+
+
+def _unfold(module: GraphModule, unfolded: GraphModule, folded: dict[str, str]) -> None:
+    """Let constants be computed in each call again, from weights that are to change. ``folded`` has
+    the names of their nodes in ``unfolded`` by the paths at which they were stored."""
+    graph, names = module.graph, set(folded.values())
+    needed: set[Node] = set()
+    for node in reversed(unfolded.graph.nodes):
+        if node.name in names or any(user in needed for user in node.users):
+            needed.add(node)
+    made: dict[Node, Node] = {}
+    by_name: dict[str, Node] = {}
+    with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
+        for node in unfolded.graph.nodes:
+            if node in needed:
+                made[node] = by_name[node.name] = graph.node_copy(node, made.__getitem__)
+    for node in graph.find_nodes(op="get_attr"):
+        if node.target in folded:
+            node.replace_all_uses_with(by_name[folded[node.target]])
+            graph.erase_node(node)
+    module.delete_all_unused_submodules()
 
 
 def _require_inference(module: GraphModule) -> None:
@@ -160,9 +209,9 @@ def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool)
     for scheme, values in flow.groups:
         others = f" (and {len(values) - 1} values of equal scale)" if len(values) > 1 else ""
         path = _add_observer(module, values[0], scheme, is_training, others)
-        for value in values:
+        for member, value in enumerate(values):
             readers = [u for u in value.users if value in flow.stored or _on_integers(u, flow)]
-            observed = _observe(module, value, path, scheme, is_training)
+            observed = _observe(module, value, path, scheme, is_training, member)
             for user in readers:
                 swaps.setdefault(user, {})[value] = observed
     for product, value, scheme in flow.edges:
@@ -172,6 +221,27 @@ def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool)
         swaps.setdefault(product, {})[value] = observed
     for user, swap in swaps.items():
         _swap_operands(user, swap)
+    for product, qconfig in flow.products.items():
+        if is_call(product, "recurrence") and qconfig.mode == "static":
+            _observe_states(module, product, qconfig, is_training)
+
+
+def _observe_states(
+    module: GraphModule, product: Node, qconfig: QConfig, is_training: bool
+) -> None:
+    """Let what a recurrence multiplies with, its first state and the states in its result, go
+    through one observer."""
+    assert qconfig.activation is not None
+    scheme, h0 = state_scheme(qconfig.activation), product.arguments["h0"]
+    path = _add_observer(module, product, scheme, is_training)
+    if product.arguments.get("mode", "lstm") == "lstm":
+        module.get_submodule(path).has_cell_states = True
+    result = _observe(module, product, path, scheme, False)
+    first = _observe(module, h0, path, scheme, False, 1)
+    for user in [u for u in product.users if u is not result]:
+        _swap_operands(user, {product: result})
+    _swap_operands(product, {h0: first})
+    first.meta[META] = result.meta[META] = Decision("states")
 
 
 def _swap_operands(user: Node, swap: dict[Node, Node]) -> None:
@@ -204,15 +274,17 @@ def _keep(module: GraphModule, value: Node, observer: Observer) -> str:
 
 
 def _observe(
-    module: GraphModule, value: Node, path: str, scheme: Scheme, is_training: bool
+    module: GraphModule, value: Node, path: str, scheme: Scheme, is_training: bool, member: int = 0
 ) -> Node:
-    """A call of the observer behind a value, in training rounded, too."""
+    """A call of the observer behind a value, in training rounded, too. ``member`` is its number
+    among the values of one scale."""
     graph = module.graph
     before = value.next
     while value.op == "placeholder" and before.op == "placeholder":
         before = before.next
     with graph.inserting_before(before), graph.with_origin(value):
-        observed = graph.call_module(path, (value,), {}, value.type)
+        args = (value, member) if member else (value,)
+        observed = graph.call_module(path, args, {}, value.type)
         observed.name = f"{value.name}_observed"
         if not is_training:
             return observed
@@ -229,9 +301,7 @@ def _round_weights(module: GraphModule, flow: IntegerFlow) -> None:
     for product, qconfig in flow.products.items():
         scheme = qconfig.weight
         assert scheme is not None
-        for weight in [a for a in product.args if is_weight(a)]:
-            if weight is product.arguments.get("bias"):
-                continue
+        for weight in product_weights(product):
             kept = weight_axis(product, weight)
             shape = [1] * weight.type.rank
             if scheme.per == "channel":

@@ -2,7 +2,8 @@
 
 In: a product of the prepared graph, its config and its operands' forms. Out: int_linear,
 int_conv2d, int_matmul with their sums' scale (static), the same between a quantize and a
-dequantize of their own (dynamic), or linear_weight_only.
+dequantize of their own (dynamic), linear_weight_only, or a float convolution whose weight is
+expanded by dequantize_weight.
 """
 
 from __future__ import annotations
@@ -14,20 +15,37 @@ import numpy as np
 
 from fxlite import dtypes
 from fxlite.graph import Node
-from fxlite.ops.quantized import pack_int4
 from fxlite.ops.quantized_product import largest_depth
+from fxlite.passes.quantize.dynamic import rows_of
 from fxlite.passes.quantize.forms import Forms, Integers, Sums
-from fxlite.passes.quantize.parameters import SMALLEST, quantize_weight, require_finite
+from fxlite.passes.quantize.observers import Observer
+from fxlite.passes.quantize.parameters import (
+    packed_rows,
+    quantize_weight,
+    require_finite,
+)
 from fxlite.passes.quantize.prepare import META
 from fxlite.passes.quantize.record import Record, attach
-from fxlite.passes.quantize.roles import depth, is_call, multiply_adds, source_weight, summed_axes
-from fxlite.passes.quantize.scheme import QConfig, Scheme
+from fxlite.passes.quantize.recurrence import row_scales, state_attributes
+from fxlite.passes.quantize.roles import (
+    depth,
+    is_call,
+    is_expanded,
+    is_transposed,
+    multiply_adds,
+    source_weight,
+    summed_axes,
+    weight_operand,
+)
+from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
 
 
 def convert_product(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """Write a linear, convolution or matmul as its config says."""
+    """Write a linear, convolution, matmul or recurrence as its config says."""
     if qconfig.mode == "weight_only":
         _weight_only(forms, node, qconfig)
+    elif node.target.name == "recurrence":
+        _recurrence(forms, node, qconfig)
     elif qconfig.mode == "dynamic":
         _dynamic(forms, node, qconfig)
     else:
@@ -54,7 +72,7 @@ def _static(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 
 def _static_matmul(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """int_matmul of two activations, or of one and a weight on either side."""
+    """int_matmul of two activations, or of one and a weight; int_linear with a right matrix."""
     names, operands, zeros = ("x_zero_point", "y_zero_point"), [], {}
     scale: Any = 1.0
     known: Integers | None = None
@@ -70,7 +88,12 @@ def _static_matmul(forms: Forms, node: Node, qconfig: QConfig) -> None:
             weight = _weight(forms, node, value, qconfig)
             operands.append(forms.graph.get_attr(weight.path))
             scale = scale * weight.scale.astype(np.float64)
-    made = forms.call("int_matmul", tuple(operands), zeros, f"{node.name}_sums")
+    product = "int_linear" if is_transposed(node) else "int_matmul"
+    made = forms.call(product, tuple(operands), zeros, f"{node.name}_sums")
+    length = operands[0].type.shape[-1]
+    if not isinstance(length, int):
+        x_type, y_type = (operand.type.dtype for operand in operands)
+        forms.limit_depth(length, largest_depth(x_type, y_type, **zeros))
     _attach(node, made, qconfig, known, weight)
     forms.sums[node] = Sums(made, _sums_scale(node, 1.0, scale))
 
@@ -105,7 +128,7 @@ def _integer_call(
         rounded = np.rint(np.asarray(bias, np.float64) / steps).astype(np.int32)
         args = (x, stored, forms.store(f"{node.arguments['bias'].target}_i32", rounded))
     name = f"{node.name}_sums"
-    if node.target.name == "linear":
+    if node.target.name in ("linear", "matmul"):
         return forms.call("int_linear", args, {"x_zero_point": zero_point}, name)
     arguments = _attributes(node)
     if node.target.name == "conv2d":
@@ -177,30 +200,22 @@ def _least_scale(node: Node, bias: Any, known: Integers) -> Any:
 # -- dynamic ---------------------------------------------------------------------------------------
 def _dynamic(forms: Forms, node: Node, qconfig: QConfig) -> None:
     """``dequantize(product(quantize(x)))`` with a scale for each row, or image, of x."""
-    graph, scheme = forms.graph, qconfig.activation
+    scheme = qconfig.activation
     assert scheme is not None
     x = node.arguments["x"]
-    is_conv = node.target.name.startswith("conv")
-    axes = tuple(range(1, x.type.rank)) if is_conv else (-1,)
-    key = ("dynamic", x, axes)
+    rows = rows_of(node, scheme)
+    key = ("dynamic", x, rows)
     if key not in forms.made:
         value = forms.float_of(x)
-        size = forms.call("abs", (value,))
-        largest = forms.call("max", (size,), {"axis": axes, "keepdims": True})
-        nonzero = forms.call("maximum", (largest, SMALLEST * scheme.range[1]))
-        scale = forms.call(
-            "mul", (nonzero, float(np.float32(1 / scheme.range[1]))), {}, f"{x.name}_scale"
-        )
-        forms.made[key] = (forms.quantized(x, scale, None, scheme), scale)
+        shared = {"axis": rows.axes, "keepdims": True, "qmax": rows.qmax}
+        scale = forms.call("dynamic_scale", (value,), shared, f"{x.name}_scale")
+        limits = {"dtype": rows.dtype, "qmin": rows.qmin, "qmax": rows.qmax}
+        made = forms.call("quantize", (value, scale), limits, f"{x.name}_integers")
+        forms.made[key] = made, scale
     integers, scale = forms.made[key]
-    weight = node.arguments["y" if node.target.name == "matmul" else "weight"]
-    found = _weight(forms, node, weight, qconfig)
-    if node.target.name == "matmul":
-        stored = graph.get_attr(found.path)
-        made = forms.call("int_matmul", (integers, stored), {}, f"{node.name}_sums")
-    else:
-        made = _integer_call(forms, node, integers, 0, found, None, None)
-    _attach(node, made, qconfig, None, found)
+    found = _weight(forms, node, weight_operand(node), qconfig)
+    made = _integer_call(forms, node, integers, 0, found, None, None)
+    _attach(node, made, qconfig, None, found, str(rows))
     per_channel = forms.number_or_buffer(f"{found.name}_scale", _sums_scale(node, 1.0, found.scale))
     if made.type.rank != scale.type.rank:  # a matrix times a vector
         scale = forms.call("squeeze", (scale,), {"axis": -1})
@@ -210,24 +225,72 @@ def _dynamic(forms: Forms, node: Node, qconfig: QConfig) -> None:
     forms.floats[node] = _plus_bias(forms, node, total) if node.target.name != "matmul" else total
 
 
+# -- recurrences -----------------------------------------------------------------------------------
+def _recurrence(forms: Forms, node: Node, qconfig: QConfig) -> None:
+    """int_recurrence: its states become integers within the loop, by the scale of their observer,
+    or dynamically row by row."""
+    operands = node.arguments
+    found = _weight(forms, node, operands["weight_hh"], qconfig)
+    arguments = {
+        name: forms.float_of(operands[name])
+        for name in ("gates", "h0", "c0", "bias_hh")
+        if operands.get(name) is not None
+    }
+    arguments["weight_hh"] = forms.graph.get_attr(found.path)
+    scales = row_scales(found.scale, operands["weight_hh"].type.shape[0])
+    arguments["weight_scale"] = forms.store(f"{found.name}_scale", scales)
+    known = None
+    attributes: dict[str, Any] = {
+        name: operands[name] for name in ("mode", "reverse") if name in operands
+    }
+    if qconfig.mode == "static":
+        known = _observed_states(forms, node)
+        attributes |= state_attributes(known.scheme, known.scale, known.zero_point)
+    made = forms.call("int_recurrence", (), {**arguments, **attributes}, node.name)
+    _attach(node, made, qconfig, known, found, "i8 per step and row" if known is None else "")
+    forms.floats[node] = made
+
+
+def _observed_states(forms: Forms, node: Node) -> Integers:
+    """How the states of a recurrence are rounded: as their observer says, which the first one goes
+    through. Raises QuantizationError if there is none."""
+    h0 = node.arguments["h0"]
+    observer = forms.prepared.get_submodule(h0.target) if h0.op == "call_module" else None
+    if not isinstance(observer, Observer):
+        raise QuantizationError(
+            f"{node.describe()} is to round its states, which have no observer: the graph was "
+            f"edited after prepare; prepare it again"
+        )
+    scale, zero_point = (number.item() for number in observer.calculate_qparams())
+    return Integers(forms.float_of(h0), scale, zero_point, observer.scheme)
+
+
 # -- weight-only -----------------------------------------------------------------------------------
 def _weight_only(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """linear_weight_only; the weight of a matmul is transposed once."""
-    scheme = qconfig.weight
+    """linear_weight_only, the weight of a matmul transposed once; or, for convolutions and
+    recurrences, the float product of a weight that is expanded by a node of its own."""
+    scheme, weight = qconfig.weight, weight_operand(node)
     assert scheme is not None
-    is_matmul = node.target.name == "matmul"
-    weight = node.arguments["y" if is_matmul else "weight"]
-    found = _weight(forms, node, weight, qconfig, transposed=is_matmul)
+    found = _weight(forms, node, weight, qconfig)
+    rows = forms.graph.get_attr(found.path)
     scale = found.scale
     if scheme.per != "group":
-        scale = np.broadcast_to(scale.reshape(-1), (node.type.shape[-1],))
+        scale = np.broadcast_to(scale.reshape(-1), (rows.type.shape[0],))
     stored = forms.store(f"{found.name}_scale", np.ascontiguousarray(scale))
-    operands = [forms.float_of(node.args[0]), forms.graph.get_attr(found.path), stored]
-    bias = None if is_matmul else node.arguments.get("bias")
-    if bias is not None:
-        operands.append(forms.float_of(bias))
     options: dict[str, Any] = {"bits": scheme.bits, "group_size": scheme.group_size}
-    made = forms.call("linear_weight_only", tuple(operands), options, node.name)
+    if is_expanded(node):
+        options["shape"] = weight.type.shape
+        wide = forms.call("dequantize_weight", (rows, stored), options, f"{node.name}_weight")
+        made = forms.graph.node_copy(
+            node, lambda value: wide if value is weight else forms.float_of(value)
+        )
+        made.meta = {k: v for k, v in node.meta.items() if k != META}
+    else:
+        operands = [forms.float_of(node.args[0]), rows, stored]
+        bias = node.arguments.get("bias")
+        if bias is not None:
+            operands.append(forms.float_of(bias))
+        made = forms.call("linear_weight_only", tuple(operands), options, node.name)
     _attach(node, made, qconfig, None, found)
     forms.floats[node] = made
 
@@ -262,17 +325,17 @@ class _StoredWeight:
 
 
 def _weight(
-    forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale: Any = 0.0,
-    transposed: bool = False,
-) -> _StoredWeight:  # fmt: skip
+    forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale: Any = 0.0
+) -> _StoredWeight:
     """The integers of a weight, made once for readers that want the same."""
-    weight, scheme = source_weight(read), qconfig.weight
+    weight, scheme, transposed = source_weight(read), qconfig.weight, is_transposed(node)
     assert weight is not None and scheme is not None
     array = _finite(forms, weight)
     if transposed:
         array = array.T
     axes = summed_axes(node, read, transposed)
-    plain = ("weight", weight.target, scheme, axes, transposed, node.target.name == "conv1d")
+    is_packed, is_flat = qconfig.mode == "weight_only", node.target.name == "conv1d"
+    plain = ("weight", weight.target, scheme, axes, transposed, is_packed, is_flat)
     key: Any = plain
     if plain in forms.made and np.any(least_scale > forms.made[plain].scale):
         key = (*plain, np.asarray(least_scale).tobytes())
@@ -283,9 +346,9 @@ def _weight(
             key = (*plain, np.asarray(least_scale).tobytes())
             found = quantize_weight(array, scheme, axes, least_scale)
         integers: Any = found.integers
-        if scheme.dtype == "i4":
-            integers = pack_int4(integers)
-        if node.target.name == "conv1d":
+        if is_packed:
+            integers = packed_rows(found, scheme)
+        elif is_flat:
             integers = integers[:, :, None]
         path = forms.store(f"{weight.target}_{scheme.dtype}", integers).target
         after = integers.nbytes + found.scale.nbytes
@@ -297,8 +360,9 @@ def _weight(
 
 
 def _attach(
-    node: Node, made: Node, qconfig: QConfig, known: Integers | None, weight: _StoredWeight | None
-) -> None:
+    node: Node, made: Node, qconfig: QConfig, known: Integers | None, weight: _StoredWeight | None,
+    activation: str = "",
+) -> None:  # fmt: skip
     """Say on the new node what became of the old one."""
     if is_call(made, "squeeze"):  # a convolution along one axis
         made = made.args[0]
@@ -306,7 +370,7 @@ def _attach(
     if known is not None:
         qmin, qmax = known.scheme.range
         low, high = ((q - known.zero_point) * known.scale for q in (qmin, qmax))
-    parts = [] if qconfig.activation is None else [_short(qconfig.activation)]
+    parts = [] if qconfig.activation is None else [activation or _short(qconfig.activation)]
     bits, before, after, sqnr = 8, 0, 0, None
     if weight is not None:
         assert qconfig.weight is not None

@@ -110,6 +110,11 @@ def report(
     of the float node, shown in place of the weight's own.
 
     Raises QuantizationError for a module that does not come from convert."""
+    summary = None
+    if isinstance(quantized, GraphModule):
+        summary = quantized.graph.output_node().meta.get("quantization")
+    if summary is None:
+        raise QuantizationError("report takes what convert returned: report(convert(prepared))")
     rows: list[Record] = []
     kept: list[FloatProduct] = []
     others: Counter[str] = Counter()
@@ -131,9 +136,6 @@ def report(
             )
         elif node.target.kind in ("composite", "pointwise", "reduction") and _is_arithmetic(node):
             others[node.target.name] += 1
-    summary = quantized.graph.output_node().meta.get("quantization")
-    if summary is None:
-        raise QuantizationError("report takes what convert returned")
     return QuantizationReport(
         rows, kept, dict(others), tuple(summary["unmatched"]), summary["bytes_before"],
         sum(used.values()), dict(sizes or {}), dict(sqnr or {}),

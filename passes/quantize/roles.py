@@ -15,13 +15,16 @@ from fxlite import dtypes, shapes
 from fxlite.cost import node_flops
 from fxlite.errors import FxliteError
 from fxlite.graph import Node
+from fxlite.guards import decide
 from fxlite.ops.quantized_product import largest_depth
 from fxlite.passes.quantize.scheme import QConfig
 from fxlite.shapes import Dim
 from fxlite.types import TensorType
 
 #: Products with an integer counterpart.
-PRODUCTS = ("linear", "conv1d", "conv2d", "matmul")
+PRODUCTS = ("linear", "conv1d", "conv2d", "matmul", "recurrence")
+#: Products whose weights can be stored as integers, and are expanded when the program is compiled.
+_EXPANDED = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "recurrence")
 #: Composites made of products: (op, the modes in which they are taken apart).
 OPENED = {
     "scaled_dot_product_attention": ("static",), "einsum": ("static",),
@@ -103,8 +106,8 @@ def factor(node: Node) -> float | None:
 
 def carries(node: Node) -> bool:
     """True for an op that can run on integers, in the scale of its operands: views, max pooling,
-    joins, selection, padding with zero, relu and clip behind one of those, and multiplication by a
-    positive number."""
+    joins, selection, padding with zero, relu behind one of those, and multiplication by a positive
+    number."""
     if node.op != "call_function":
         return False
     name = node.target.name
@@ -112,12 +115,16 @@ def carries(node: Node) -> bool:
         return True
     if name == "pad":
         return node.arguments.get("value", 0) == 0 and is_float32(node)
-    if clip_bounds(node) is not None:
+    bounds = clip_bounds(node)
+    if bounds is not None:
         source = operands(node)[0]
-        return is_float32(node) and carries(source) and clip_bounds(source) is None
+        is_relu = bounds == (0, None)  # other bounds need not be numbers of the operand's scale
+        return is_relu and is_float32(node) and carries(source) and clip_bounds(source) is None
     if name == "getitem":
         return is_call(node.args[0], "split") and carries(node.args[0])
     if name not in _MOVING:
+        return False
+    if name == "split" and is_call(node.args[0], "recurrence"):  # states, and a cell state
         return False
     if name == "interpolate" and node.arguments.get("mode", "nearest") != "nearest":
         return False
@@ -179,11 +186,35 @@ def source_weight(value: Any) -> Node | None:
     return value if value.op == "get_attr" else None
 
 
+def is_expanded(node: Node) -> bool:
+    """True for a product whose weight, where it alone is integers, is floats in memory: no kernel
+    reads it as integers."""
+    return is_call(node, *_EXPANDED)
+
+
 def data_slots(node: Node) -> list[Node]:
-    """The operands of a product that are computed: they are what is observed."""
+    """The operands of a product that are computed: they are what is observed. (A recurrence rounds
+    its states itself: prepare observes them where they are computed.)"""
     if node.target.name == "matmul":
         return [v for v in operands(node) if not is_weight(v)]
+    if node.target.name == "recurrence":
+        return []
     return [node.arguments["x"]]
+
+
+def weight_operand(product: Node) -> Node:
+    """The operand that is the weight of a product with one; of a matmul the right one."""
+    name = {"matmul": "y", "recurrence": "weight_hh"}.get(product.target.name, "weight")
+    found: Node = product.arguments[name]
+    return found
+
+
+def product_weights(node: Node) -> list[Node]:
+    """The weights that a product multiplies with, or the table of an embedding."""
+    if is_call(node, "matmul"):
+        return [v for v in node.args if is_weight(v)]
+    weight = node.arguments.get("weight_hh" if is_call(node, "recurrence") else "weight")
+    return [weight] if weight is not None and is_weight(weight) else []
 
 
 def weight_axis(product: Node, weight: Node) -> int:
@@ -196,13 +227,22 @@ def weight_axis(product: Node, weight: Node) -> int:
     return rank - 1 if weight is product.args[1] else rank - 2
 
 
-def summed_axes(product: Node, weight: Node, is_transposed: bool = False) -> tuple[int, ...]:
+def is_transposed(product: Node) -> bool:
+    """True if the integers of a product's weight are stored with its axes exchanged, as rows of
+    outputs: ``x @ weight`` becomes a linear layer."""
+    if not is_call(product, "matmul"):
+        return False
+    x, y = product.args
+    return y.type.rank == 2 and source_weight(y) is not None and source_weight(x) is None
+
+
+def summed_axes(product: Node, weight: Node, transposed: bool = False) -> tuple[int, ...]:
     """The axes of a weight (or of its transpose) along which a channel's numbers share a scale; of
     an embedding's those of a row."""
     rank: int = weight.type.rank
     if rank == 1:
         return (0,)
-    is_first = is_transposed or is_call(product, "embedding")
+    is_first = transposed or is_call(product, "embedding")
     channel = 0 if is_first else weight_axis(product, weight)
     return tuple(axis for axis in range(rank) if axis != channel)
 
@@ -212,7 +252,7 @@ def depth(node: Node) -> Dim:
     number takes part)."""
     if node.target.name == "matmul":
         return node.args[0].type.shape[-1]
-    return shapes.normalize(shapes.product(node.arguments["weight"].type.shape[1:]))
+    return shapes.normalize(shapes.product(weight_operand(node).type.shape[1:]))
 
 
 def multiply_adds(node: Node) -> Dim:
@@ -266,12 +306,7 @@ def why_not(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
     name, mode = node.target.name, qconfig.mode
     if mode == "cast":
         return None
-    if name == "recurrence":
-        return (
-            "the product with the state is part of a loop over time: each step's result goes "
-            "through tanh and sigmoid into the next one, in float"
-        )
-    if name not in PRODUCTS:
+    if name not in PRODUCTS and not (mode == "weight_only" and name in _EXPANDED):
         if mode not in OPENED.get(name, (mode,)):
             return "both operands of its products are computed; static_int8 quantizes them"
         return f"there is no integer {name}"
@@ -279,15 +314,13 @@ def why_not(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
         return "its operands are not all float32"
     if name == "matmul":
         return _why_not_matmul(node, qconfig)
-    if not is_weight(node.arguments["weight"]):
+    if not is_weight(weight_operand(node)):
         return "its weight is computed in the graph"
     if node.arguments.get("layout", "NCHW") != "NCHW":
         return f"its layout is {node.arguments['layout']}; quantize before the layout pass"
-    if node.arguments["x"].type.rank == 0:
+    if name != "recurrence" and node.arguments["x"].type.rank == 0:
         return "its operand has rank 0"
-    if mode == "weight_only":
-        return _why_not_weight_only(node, qconfig)
-    return _why_not_exact(node, qconfig)
+    return None if mode == "weight_only" else _why_not_exact(node, qconfig)
 
 
 def _why_not_matmul(node: Node, qconfig: QConfig) -> str | None:
@@ -300,26 +333,7 @@ def _why_not_matmul(node: Node, qconfig: QConfig) -> str | None:
         return (
             "the right operand is no [K, N] weight; static_int8 quantizes products of activations"
         )
-    if qconfig.mode == "weight_only":
-        return _why_not_weight_only(node, qconfig)
-    return _why_not_exact(node, qconfig)
-
-
-def _why_not_weight_only(node: Node, qconfig: QConfig) -> str | None:
-    weight = qconfig.weight
-    assert weight is not None
-    if node.target.name.startswith("conv"):
-        return (
-            "weights of convolutions are small beside their work; weight-only is for linear layers"
-        )
-    length = depth(node)
-    if weight.group_size is not None and (
-        not isinstance(length, int) or length % weight.group_size
-    ):
-        return f"its {length} inputs are no multiple of group_size {weight.group_size}"
-    if weight.dtype == "i4" and (not isinstance(length, int) or length % 2):
-        return f"its {length} inputs do not pair up to bytes of two int4"
-    return None
+    return None if qconfig.mode == "weight_only" else _why_not_exact(node, qconfig)
 
 
 def _why_not_exact(node: Node, qconfig: QConfig) -> str | None:
@@ -327,13 +341,14 @@ def _why_not_exact(node: Node, qconfig: QConfig) -> str | None:
     scheme = qconfig.activation
     assert scheme is not None
     length = depth(node)
-    if not isinstance(length, int):  # a named dim, whose size is not known
-        return None
     activation = dtypes.dtype(scheme.dtype)
     other = activation if node.target.name == "matmul" and qconfig.mode == "static" else dtypes.int8
     most = largest_depth(activation, other)
-    if length > most:
-        return f"int32 holds the sum of {most:,} products for certain, and it has {length:,}"
+    if decide(length, "<=", most, node.graph.guards) is False:
+        has = f"{length:,}" if isinstance(length, int) else shapes.to_text(length)
+        return f"int32 holds the sum of {most:,} products for certain, and it has {has}"
+    if not isinstance(length, int):  # a named dim: convert adds a guard
+        return None
     bias = node.arguments.get("bias") if node.target.name != "matmul" else None
     magnitudes = (255 if scheme.dtype == "u8" else 128) * 128
     if bias is not None and 2**31 - length * magnitudes < BIAS_ROOM:

@@ -75,11 +75,11 @@ class Scheme:
         if (self.per == "group") != (self.group_size is not None):
             raise QConfigError('per="group" and group_size go together')
         if self.group_size is not None and self.group_size not in GROUP_SIZES:
-            raise QConfigError(f"group_size must be one of {GROUP_SIZES}, not {self.group_size}")
-        if not 0 < self.averaging <= 1:
-            raise QConfigError(f"averaging must be in 0..1, not {self.averaging}")
-        if not 50 < self.percentile <= 100:
-            raise QConfigError(f"percentile must be in 50..100, not {self.percentile}")
+            raise QConfigError(f"group_size must be one of {GROUP_SIZES}, not {self.group_size!r}")
+        if not isinstance(self.averaging, (int, float)) or not 0 < self.averaging <= 1:
+            raise QConfigError(f"averaging must be in 0..1, not {self.averaging!r}")
+        if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
+            raise QConfigError(f"percentile must be in 50..100, not {self.percentile!r}")
 
     @property
     def range(self) -> tuple[int, int]:
@@ -187,13 +187,15 @@ def dynamic_int8(*, weight_observer: str = "minmax") -> QConfig:
 
 
 def weight_only_int8(*, weight_observer: str = "minmax") -> QConfig:
-    """Weights i8 per output channel; sums and activations float32."""
+    """Weights i8 per output channel, of linear layers, convolutions and embeddings (there per row);
+    sums and activations float32."""
     return QConfig("weight_only_int8", None, Scheme(per="channel", observer=weight_observer))
 
 
 def weight_only_int4(group_size: int = 32, *, weight_observer: str = "mse") -> QConfig:
-    """Weights of linear layers int4 in groups of ``group_size`` along the row (32, 64 or 128), two
-    in a byte; sums and activations float32. Embeddings are i8 per row."""
+    """Weights of linear layers and convolutions int4 in groups of ``group_size`` along the row (32,
+    64 or 128; the last group may be shorter), two in a byte; sums and activations float32.
+    Embeddings are i8 per row."""
     scheme = Scheme("i4", per="group", group_size=group_size, observer=weight_observer)
     return QConfig("weight_only_int4", None, scheme)
 

@@ -21,7 +21,14 @@ from fxlite.passes.quantize.calibration import Arguments, as_batches, calibrated
 from fxlite.passes.quantize.latency import product_seconds
 from fxlite.passes.quantize.mapping import QConfigMapping
 from fxlite.passes.quantize.prepare import prepare
-from fxlite.passes.quantize.roles import PRODUCTS, is_call, multiply_adds, why_not, why_not_table
+from fxlite.passes.quantize.roles import (
+    PRODUCTS,
+    is_call,
+    multiply_adds,
+    product_weights,
+    why_not,
+    why_not_table,
+)
 from fxlite.passes.quantize.scheme import (
     QConfig,
     QConfigError,
@@ -35,7 +42,6 @@ from fxlite.passes.quantize.shadow import (
     Stored,
     Way,
     operand_ranges,
-    product_weights,
     way_of,
 )
 from fxlite.roofs import Roofs

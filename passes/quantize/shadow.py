@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,26 +24,38 @@ from fxlite.interpreter import Interpreter
 from fxlite.ops.fake_quantization import fake_quantize
 from fxlite.passes.quantize.calibration import float_results
 from fxlite.passes.quantize.convert import observer_of
+from fxlite.passes.quantize.dynamic import rounded_rows
 from fxlite.passes.quantize.observers import Observer
 from fxlite.passes.quantize.parameters import (
     QuantizedWeight,
+    packed_bytes,
     quantize_weight,
     require_finite,
     restored_weight,
 )
 from fxlite.passes.quantize.prepare import META
-from fxlite.passes.quantize.roles import data_slots, factor, is_call, is_weight, moved, summed_axes
+from fxlite.passes.quantize.recurrence import integer_recurrence, state_attributes
+from fxlite.passes.quantize.roles import (
+    data_slots,
+    factor,
+    is_call,
+    is_transposed,
+    moved,
+    product_weights,
+    summed_axes,
+)
 from fxlite.passes.quantize.scheme import QConfig, Scheme
-from fxlite.passes.quantize.simulate import rounded_rows
 
 
 @dataclass(frozen=True)
 class Way:
     """One way to compute a product: ``rounded`` gives for operands that are rounded what makes them
-    so. ``weight_bytes`` are those of the integers and their scales."""
+    so. ``weight_bytes`` are those of the integers and their scales. ``function`` is called in place
+    of the op, if there is one."""
 
     rounded: Mapping[Node, Callable[[Any], Any]]
     weight_bytes: int
+    function: Callable[..., Any] | None = None
 
 
 #: Scale and zero point of each computed operand of a product, by its name and position.
@@ -65,7 +78,8 @@ def operand_ranges(prepared: GraphModule) -> Ranges:
             scale, zero_point = known[moved(node)[0]]
             known[node] = scale * (factor(node) or 1.0), zero_point
         elif role == "product":
-            for place, operand in enumerate(data_slots(node)):
+            slots = [node.arguments["h0"]] if is_call(node, "recurrence") else data_slots(node)
+            for place, operand in enumerate(slots):
                 if operand in known:
                     found[node.name, place] = known[operand]
     return found
@@ -90,21 +104,18 @@ def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
                 rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
     scheme = Scheme(per="channel") if is_call(node, "embedding") else qconfig.weight
     assert scheme is not None
-    is_transposed = qconfig.mode == "weight_only" and is_call(node, "matmul")
+    transposed = is_transposed(node)
     weight_bytes = 0
     for weight in product_weights(node):
-        found = _integers(node, weight, scheme, is_transposed, stored)
-        rounded[weight] = _restored(found, scheme, is_transposed)
-        weight_bytes += found.integers.size * scheme.bits // 8 + int(found.scale.nbytes)
+        found = _integers(node, weight, scheme, transposed, stored)
+        rounded[weight] = _restored(found, scheme, transposed)
+        weight_bytes += packed_bytes(found, scheme)
+    if is_call(node, "recurrence") and qconfig.activation is not None:
+        state = {}
+        if not qconfig.dynamic:
+            state = state_attributes(qconfig.activation, *ranges[node.name, 0])
+        return Way({}, weight_bytes, partial(integer_recurrence, weight=found, state=state))
     return Way(rounded, weight_bytes)
-
-
-def product_weights(node: Node) -> list[Node]:
-    """The weights that a product multiplies with, or the table of an embedding."""
-    if is_call(node, "matmul"):
-        return [v for v in node.args if is_weight(v)]
-    weight = node.arguments.get("weight")
-    return [weight] if weight is not None and is_weight(weight) else []
 
 
 def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
@@ -117,27 +128,27 @@ def _by_row(node: Node, scheme: Scheme) -> Callable[[Any], Any]:
     return lambda x: rounded_rows(x, node, scheme)
 
 
-def _restored(found: QuantizedWeight, scheme: Scheme, is_transposed: bool) -> Callable[[Any], Any]:
+def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Callable[[Any], Any]:
     """Takes the float weight and gives the numbers that its integers stand for. They are made each
     time: only integers are kept."""
 
     def restored(weight: Any) -> Any:
         numbers = restored_weight(found, scheme)
-        return numbers.T if is_transposed else numbers
+        return numbers.T if transposed else numbers
 
     return restored
 
 
 def _integers(
-    node: Node, weight: Node, scheme: Scheme, is_transposed: bool, stored: Stored
+    node: Node, weight: Node, scheme: Scheme, transposed: bool, stored: Stored
 ) -> QuantizedWeight:
-    axes = summed_axes(node, weight, is_transposed)
-    key = (weight.target, scheme, axes, is_transposed)
+    axes = summed_axes(node, weight, transposed)
+    key = (weight.target, scheme, axes, transposed)
     if key not in stored:
         assert node.graph.owning_module is not None
         array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
         require_finite(weight.target, array)
-        stored[key] = quantize_weight(array.T if is_transposed else array, scheme, axes)
+        stored[key] = quantize_weight(array.T if transposed else array, scheme, axes)
     return stored[key]
 
 
@@ -195,6 +206,8 @@ class Shadow(Interpreter):
             return way.rounded[used](found) if used in way.rounded else found
 
         args, kwargs = map_nodes((node.args, node.kwargs), value)
+        if way.function is not None:
+            return way.function(args, kwargs)
         return self.call_function(node.target, args, kwargs)
 
     def rerun(self, products: list[Node], scheme: str) -> list[Any]:

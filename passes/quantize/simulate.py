@@ -12,6 +12,7 @@ that biases are not rounded to int32; parts cast to half floats are computed in 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,21 +23,24 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
 from fxlite.ops.fake_quantization import fake_quantize
+from fxlite.passes.quantize.dynamic import rounded_rows
 from fxlite.passes.quantize.observers import Observer
 from fxlite.passes.quantize.parameters import (
-    SMALLEST,
     QuantizedWeight,
     quantize_weight,
     restored_weight,
 )
-from fxlite.passes.quantize.prepare import META, Decision
-from fxlite.passes.quantize.roles import source_weight, summed_axes
+from fxlite.passes.quantize.prepare import META, Decision, require_prepared
+from fxlite.passes.quantize.recurrence import integer_recurrence, state_attributes
+from fxlite.passes.quantize.roles import is_transposed, source_weight, summed_axes
 from fxlite.passes.quantize.scheme import QConfig, QuantizationError, Scheme
 
 
 def arguments_of(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A batch as arguments of a call: a tuple has them in order, a dict by name, and anything else
-    is the only one."""
+    """A batch as arguments of a call: a tuple has them in order, a dict by name, BoundArguments
+    both, and anything else is the only one."""
+    if isinstance(batch, inspect.BoundArguments):
+        return batch.args, batch.kwargs
     if isinstance(batch, tuple):
         return batch, {}
     if isinstance(batch, Mapping):
@@ -63,7 +67,8 @@ class Product:
     rounded, the weight in float; ``position`` is the weight's among args and ``source`` the node
     that reads it, None for a product of two activations. ``weight`` has the integers of the weight
     (in the layout of convert: for weight-only, rows of outputs), and ``shift`` is added to the
-    result; both may be exchanged."""
+    result; both may be exchanged. ``state`` says how the states of a recurrence in integers
+    are rounded."""
 
     node: Node
     qconfig: QConfig
@@ -72,11 +77,12 @@ class Product:
     source: Node | None
     weight: QuantizedWeight | None
     shift: Any = None
+    state: dict[str, Any] | None = None
 
     @property
     def is_transposed(self) -> bool:
         """True if integers are stored with the axes of the weight exchanged."""
-        return self.qconfig.mode == "weight_only" and self.node.target.name == "matmul"
+        return is_transposed(self.node)
 
     def results(self) -> list[Any]:
         """The result for each batch, without the shift."""
@@ -87,6 +93,9 @@ class Product:
             weight = weight.T if self.is_transposed else weight
         found = []
         for args, kwargs in self.operands:
+            if self.state is not None and self.weight is not None:
+                found.append(integer_recurrence(args, kwargs, self.weight, self.state))
+                continue
             given = list(args)
             if self.position is not None and weight is not None:
                 given[self.position] = weight
@@ -102,8 +111,7 @@ def simulate(
 
     Raises QuantizationError for a module that was not prepared or, where values are rounded, not
     calibrated, and where there are no batches."""
-    if META not in prepared.graph.output_node().meta:
-        raise QuantizationError("this takes what prepare returned: prepare(gm, mapping)")
+    require_prepared(prepared)
     runs = []
     for batch in some(batches):
         run = _Run(prepared, is_rounded)
@@ -121,6 +129,9 @@ def simulate(
             yield product
             for run, result in zip(runs, product.results(), strict=True):
                 run.env[node] = result if product.shift is None else result + product.shift
+        elif role == "states":
+            for run in runs:
+                run.env[node] = run.env[node.args[0]]
         elif role == "table" and is_rounded:
             for run in runs:
                 run.env[node] = run.rounded_rows(node, tables)
@@ -169,6 +180,8 @@ def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool)
         args, kwargs = run.fetch_args_kwargs_from_env(node)
         operands.append((list(args), kwargs))
     sources = [source_weight(a) for a in node.args[:2]]
+    if node.target.name == "recurrence":
+        sources[0] = None  # what the inputs give to the gates
     position = next((i for i, source in enumerate(sources) if source is not None), None)
     source = None if position is None else sources[position]
     made = Product(node, qconfig, operands, position, source, None)
@@ -181,19 +194,14 @@ def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool)
         axes = summed_axes(node, node.args[position], made.is_transposed)
         found = quantize_weight(array, qconfig.weight, axes)
     made.weight = found
-    if qconfig.mode == "dynamic":
+    if node.target.name == "recurrence" and qconfig.mode == "static":
+        observer = runs[0].fetch_attr(node.arguments["h0"].target)
+        made.state = state_attributes(observer.scheme, *observer.calculate_qparams())
+    elif node.target.name == "recurrence" and qconfig.mode == "dynamic":
+        made.state = {}
+    elif qconfig.mode == "dynamic":
         scheme = qconfig.activation
         assert scheme is not None
         for given, _ in operands:
             given[0] = rounded_rows(given[0], node, scheme)
     return made
-
-
-def rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
-    """An operand of a dynamic product: each row, or image, by its largest magnitude."""
-    if x.size == 0:
-        return x
-    axes = tuple(range(1, x.ndim)) if node.target.name.startswith("conv") else (-1,)
-    qmin, qmax = scheme.range
-    largest = np.maximum(np.abs(x).max(axis=axes, keepdims=True), np.float32(SMALLEST * qmax))
-    return fake_quantize(x, largest * np.float32(1 / qmax), qmin=qmin, qmax=qmax)

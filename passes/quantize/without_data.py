@@ -42,11 +42,11 @@ def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
 
 @graph_pass(exactness=sqnr(10))
 def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> GraphModule | None:
-    """Weights of linear layers and embeddings stored as 8-bit or 4-bit integers; arithmetic in
-    float.
+    """Weights stored as 8-bit or 4-bit integers; arithmetic in float.
 
-    8 bits have a scale for each row, 4 bits for each ``group_size`` (32, 64 or 128) numbers of a
-    row."""
+    Linear layers and embeddings read integers, convolutions floats, which their integers become
+    when the program is compiled. 8 bits have a scale for each row, 4 bits for each ``group_size``
+    (32, 64 or 128) numbers of a row."""
     if bits not in (4, 8):
         raise unknown("number of bits", bits, ("4", "8"))
     return _converted(gm, weight_only_int8() if bits == 8 else weight_only_int4(group_size))

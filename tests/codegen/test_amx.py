@@ -28,7 +28,13 @@ from fxlite.codegen.c.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.gemm_bf16 import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
-from tests.codegen import test_conv_bf16, test_gemm_bf16, test_gemm_int8, test_gemm_long
+from tests.codegen import (
+    test_conv_bf16,
+    test_gemm_bf16,
+    test_gemm_int8,
+    test_gemm_long,
+    test_recurrence_template,
+)
 from tests.codegen.test_gemm_template import HEAD, compile_c
 
 Array = np.ndarray[Any, Any]
@@ -334,9 +340,10 @@ QUADS = [
     test_gemm_int8.Case(type, zero_point, gap, size)
     for type, zero_points in (("u8", (0, 128, 255)), ("i8", (0, -128, 5)))
     for size, zero_point, gap in zip(
-        [s for s in SIZES if 0 not in s], itertools.cycle(zero_points), itertools.cycle((0, 3))
+        [*(s for s in SIZES if 0 not in s), (37, 40, 8200)],  # the last in blocks of K
+        itertools.cycle(zero_points), itertools.cycle((0, 3)),
     )
-]
+]  # fmt: skip
 
 
 def test_integer_sums_are_exact(tmp_path: Path) -> None:
@@ -351,6 +358,14 @@ def test_integer_sums_where_the_system_refuses_tiles(
     monkeypatch.setenv("AMX_EMULATION_REFUSED", "1")
     library = amx_library(test_gemm_int8.translation_unit(QUADS[::3]), tmp_path, FLAGS["SSE2"])
     test_gemm_int8.check_sums(library, QUADS[::3], 2)
+
+
+def test_recurrences_of_integers(tmp_path: Path) -> None:
+    specs = [spec for spec in test_recurrence_template.SPECS if spec.integers is not None][-3:]
+    text = test_recurrence_template.translation_unit(specs)
+    include = ("-I", test_recurrence_template.INCLUDE)
+    library = amx_library(text, tmp_path, (*FLAGS["native"], *include))
+    test_recurrence_template.check_states(library, specs)
 
 
 # ---- the instructions ---------------------------------------------------------------------------

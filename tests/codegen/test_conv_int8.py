@@ -13,10 +13,12 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
+from fxlite.codegen.c.conv_amx_tile import CONV_AMX_PREAMBLE
 from fxlite.codegen.c.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.conv_int8_tile import CONV_INT8_PREAMBLE
-from fxlite.codegen.c.gemm import PREAMBLE
+from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
+from fxlite.codegen.c.needed import needed
 from fxlite.ops.layout import TO_LAST
 from tests.codegen.test_gemm_int8 import int8_flags
 from tests.codegen.test_gemm_template import HEAD, compile_c
@@ -102,10 +104,18 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
-def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
-    parts = [HEAD, "#include <string.h>\n", PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE]
-    for case in CASES:
+LIBRARY = [PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE, CONV_AMX_PREAMBLE]
+
+
+def with_library(functions: str) -> str:
+    """A translation unit of functions and what they call."""
+    return f"{HEAD}#include <string.h>\n{needed(''.join(LIBRARY), functions)}{functions}"
+
+
+def functions(cases: list[Case]) -> str:
+    """The cases as run_NAME, and bytes_NAME of workspace for each."""
+    parts = []
+    for case in cases:
         rendered = render_conv_int8(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
         bytes_ = rendered.workspace.replace("/", "//")
@@ -117,14 +127,23 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
             f"{{\n    (void)n_threads, (void)workspace;\n"
             f"    convolve_{case.name}(x, weight, y{extra});\n}}\n"
         )
+    return "\n".join(parts)
+
+
+@pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("conv_int8") / "conv_int8.so"
     flags = ("-shared", "-fPIC", "-fwrapv", *int8_flags(request.param))
-    return ctypes.CDLL(str(compile_c("\n".join(parts), target, *flags)))
+    return ctypes.CDLL(str(compile_c(with_library(functions(CASES)), target, *flags)))
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_sums_are_exact(library: ctypes.CDLL, n_threads: int) -> None:
-    for case in CASES:
+    check_sums(library, CASES, n_threads)
+
+
+def check_sums(library: ctypes.CDLL, cases: list[Case], n_threads: int) -> None:
+    for case in cases:
         x, weight = case.arrays(np.random.default_rng(1))
         expected = case.exact(x, weight)
         spec = case.spec()

@@ -169,7 +169,8 @@ def test_compiles_for_devices(arch: str) -> None:
 
 def test_text_is_fit_to_read() -> None:
     text = render_gemm(SPECS[0]).text
-    assert text.startswith("// relu(A @ B + bias)\n// [G,H,M,K] x [G,H,K,N] -> [G,H,M,N]\nextern")
+    head = "// relu(A @ B + bias)\n// [G,H,M,K] x [G,H,K,N] -> [G,H,M,N]\n"
+    assert text.startswith(f"{head}// One block for each tile of 64 x 64 elements.\nextern")
     assert max(map(len, text.splitlines())) <= 100
     assert "for (int64_t batch = blockIdx.z; batch < G * H; batch += gridDim.z)" in text
 

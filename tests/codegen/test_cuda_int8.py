@@ -137,7 +137,32 @@ def epilogues() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*linears(), *matmuls(), *convolutions(), *epilogues()]
+def single_rows() -> list[Case]:
+    """Products of one row: of whole quads and not, short and of several turns of a warp, with
+    sizes known and named, in a batch, and with what follows."""
+    found = []
+    options = ((64, "u8", 128), (260, "u8", 3), (63, "i8", -128), (2, "i8", 0), (300, "u8", 0))
+    for k, dtype, zero_point in options:
+
+        def linear(x: Any, weight: Any, bias: Any, zero_point: int = zero_point) -> Any:
+            sums = ops.int_linear(x, weight, bias, x_zero_point=zero_point)
+            return ops.requantize(sums, 0.004, 7, dtype="u8")
+
+        depth = "K" if k == 300 else str(k)
+        types = (f"{dtype}[1,{depth}]", f"i8[37,{depth}]", "i32[37]")
+        arrays = (draw(dtype, 1, k), draw("i8", 37, k), draw("i32", 37))
+        found.append(Case(f"row_{k}_{dtype}_{zero_point}", linear, types, arrays))
+
+    def attention(x: Any, other: Any) -> Any:
+        other = other.transpose(0, 2, 3, 1)
+        return ops.int_matmul(x.transpose(0, 2, 1, 3), other, x_zero_point=3, y_zero_point=200)
+
+    arrays = (draw("u8", 2, 1, 2, 32), draw("u8", 2, 7, 2, 32))
+    found.append(Case("row_attention", attention, ("u8[B,1,2,32]", "u8[B,S,2,32]"), arrays))
+    return found
+
+
+CASES = [*linears(), *matmuls(), *convolutions(), *epilogues(), *single_rows()]
 
 
 def emitted(function: Any, types: Any, name: str) -> CudaProgram:
@@ -161,6 +186,8 @@ def test_products_are_exact(programs: list[CudaProgram], order: Any) -> None:
         expected = case.function(*case.inputs)
         np.testing.assert_array_equal(CudaRunner(program, module)(*case.inputs), expected,
                                       case.name)  # fmt: skip
+        is_row = case.name.startswith("row_")
+        assert ("One warp for each column" in program.source) == is_row, case.name
 
 
 def test_the_longest_sums() -> None:
@@ -204,13 +231,13 @@ def test_depthwise_convolutions_are_loops() -> None:
 def test_integer_weights_are_unpacked_in_registers(bits: int) -> None:
     rng = np.random.default_rng(0)
     made, calls = [], []
-    for depth, group in ((40, 8), (64, None), (22, None), (12, 2), ("K", None)):
+    for depth, group in ((40, 8), (64, None), (22, None), (12, 2), ("K", None), (40, 16), (13, 4)):
         k = 24 if depth == "K" else int(depth)
-        stored = "2*K" if depth == "K" else depth if bits == 8 else k // 2
+        stored = "2*K" if depth == "K" else depth if bits == 8 else (k + 1) // 2
         if depth == "K" and bits == 4:
             stored = "K"
         wide = "2*K" if depth == "K" else depth
-        columns = "f32[70]" if group is None else f"f32[70,{k // group}]"
+        columns = "f32[70]" if group is None else f"f32[70,{-(-k // group)}]"
         types = (f"f32[B,T,{wide}]", f"{'i8' if bits == 8 else 'u8'}[70,{stored}]", columns)
 
         def program(x: Any, weight: Any, scale: Any, group: Any = group) -> Any:
@@ -218,8 +245,8 @@ def test_integer_weights_are_unpacked_in_registers(bits: int) -> None:
             return np.maximum(y, 0)
 
         made.append(emitted(program, types, f"weights_{len(made)}"))
-        weight = draw("i8", 70, k) if bits == 8 else draw("u8", 70, k // 2)
-        scale = rng.uniform(0.01, 0.1, 70 if group is None else (70, k // group))
+        weight = draw("i8", 70, k) if bits == 8 else draw("u8", 70, (k + 1) // 2)
+        scale = rng.uniform(0.01, 0.1, 70 if group is None else (70, -(-k // group)))
         x = rng.standard_normal((3, 23, k))
         calls.append((program, (x.astype(np.float32), weight, scale.astype(np.float32))))
     module = ShimModule(source_of(made), flags=["-O1"])
@@ -229,7 +256,38 @@ def test_integer_weights_are_unpacked_in_registers(bits: int) -> None:
         module.order = order  # type: ignore[assignment]
         assert len(emission.launches) == 1
         compare(f"cuda {order}", CudaRunner(emission, module)(*inputs), function(*inputs), 1e-4)
-    assert ["fx_quad(" in m.source for m in made] == [True, True, False, False, False]
+    assert ["fx_quad(" in m.source for m in made] == [True, True, False, False, False, True, False]
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_integer_weights_and_a_single_row(bits: int) -> None:
+    made, calls = [], []
+    for k, group, rows in ((320, 32, "1,"), (64, None, ""), (22, 2, "1,"), (22, None, "1,1,")):
+        stored = k if bits == 8 else k // 2
+        scales = "f32[37]" if group is None else f"f32[37,{k // group}]"
+        types = (
+            f"f32[{rows}{k}]",
+            f"{'i8' if bits == 8 else 'u8'}[37,{stored}]",
+            scales,
+            "f32[37]",
+        )
+
+        def program(x: Any, w: Any, scale: Any, bias: Any, group: Any = group) -> Any:
+            y = ops.linear_weight_only(x, w, scale, bias, bits=bits, group_size=group)
+            return np.maximum(y, 0)
+
+        made.append(emitted(program, types, f"row_{len(made)}"))
+        assert "One warp for each column" in made[-1].source
+        rng = np.random.default_rng(k)
+        shape = tuple(map(int, types[0][4:-1].split(",")))
+        scale = rng.uniform(0.01, 0.1, 37 if group is None else (37, k // group))
+        floats = [a.astype(np.float32) for a in (rng.standard_normal(shape), scale)]
+        weight = draw("i8" if bits == 8 else "u8", 37, stored)
+        calls.append((program, (floats[0], weight, floats[1], np.ones(37, np.float32))))
+    assert ["fx_quad(" in m.source for m in made] == [True, True, False, False]
+    module = ShimModule(source_of(made), flags=["-O1"])
+    for emission, (function, inputs) in zip(made, calls):
+        compare("cuda", CudaRunner(emission, module)(*inputs), function(*inputs), 1e-5)
 
 
 # ---- Quantized models ----------------------------------------------------------------------------
@@ -261,7 +319,7 @@ def test_quantized_zoo(config: str) -> None:
 # ---- Text and machine code -----------------------------------------------------------------------
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_compiles_for_devices(programs: list[CudaProgram], arch: str) -> None:
-    some = programs[::6]
+    some = [p for i, p in enumerate(programs) if i % 6 == 0 or "_row_" in p.name]
     try:
         cubin = compile_cubin(source_of(some), arch)
     except CudaToolkitNotFound as error:

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 SIZES = [
     (1, 1, 1), (1, 100, 130), (2, 10, 5), (3, 17, 66), (5, 16, 64), (11, 64, 40), (23, 96, 18),
-    (64, 33, 1), (31, 200, 785),
+    (64, 33, 1), (31, 200, 785), (37, 70, 9001),  # the last in blocks of K
 ]  # fmt: skip
 PARAMETERS = "const {}_t *restrict a, const int32_t *restrict weight, int32_t *restrict y"
 
@@ -89,7 +89,9 @@ def translation_unit(cases: list[Case]) -> str:
         parts.append(
             f"{rendered.text}\n"
             f"void run_{case.name}(const void *a, const void *weight, void *y, int n_threads)\n"
-            f"{{\n    (void)n_threads;\n    product_{case.name}(a, weight, y{extra});\n}}\n"
+            f"{{\n    static int32_t workspace[({rendered.workspace}) / 4 + 1];\n"
+            f"    (void)n_threads, (void)workspace;\n"
+            f"    product_{case.name}(a, weight, y{extra});\n}}\n"
         )
     return "\n".join(parts)
 

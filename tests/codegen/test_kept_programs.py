@@ -76,6 +76,29 @@ def test_the_second_time_nothing_is_compiled(cache: Path) -> None:
     assert second.workspace_bytes({}) == first.workspace_bytes({})
 
 
+def test_measured_choices_are_kept_with_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the threads and sizes that they were measured with."""
+    model, x = nn.Linear(48, 40).eval(), np.ones((40, 48), np.float32)
+    asked: list[str] = []
+
+    def find(key: str) -> Any:
+        asked.append(key)
+        return kept.find_program(asked[0])
+
+    def tuned(**options: Any) -> Any:
+        return fx.compile(model, x="f32[B,48]", **{"autotune": True, "threads": 1, **options})
+
+    monkeypatch.setattr(backends, "find_program", find)
+    first, second = (tuned(tune_sizes={"B": 40}) for _ in range(2))
+    assert (was_found(first), was_found(second)) == (False, True)
+    compare("found", second(x), model(x))
+    assert "tuning" not in vars(second)
+    assert second.sources == first.sources  # measurements are looked up for it, and not made
+    assert second.tuning.measured == 0 < first.tuning.measured
+    tuned(tune_sizes={"B": 40}, threads=2), tuned(tune_sizes={"B": 41}), tuned(autotune=False)
+    assert asked[0] == asked[1] and len(set(asked)) == 4
+
+
 _SCRIPT = """\
 import sys
 import numpy as np

@@ -8,6 +8,7 @@ number, accumulators that saturate or do not fit float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -313,7 +314,41 @@ def _dynamic(rng: np.random.Generator) -> Program:
                   scale=f"f32[{columns}]")  # fmt: skip
 
 
+def _recurrence(rng: np.random.Generator) -> Program:
+    """A loop over time whose states are sums: those of tanh and sigmoid have a tolerance."""
+    size, steps = int(rng.choice(SIZES[:11])), int(rng.integers(4))
+    weight = rng.integers(-127, 128, (size, size)).astype(np.int8)
+    bias = rng.standard_normal(size).astype(np.float32) if rng.random() < 0.5 else None
+    attributes: dict[str, Any] = {"mode": "rnn_relu", "reverse": bool(rng.random() < 0.5)}
+    if rng.random() < 0.6:
+        attributes["state_scale"] = float(2.0 ** rng.uniform(-9, 4))
+        if rng.random() < 0.6:
+            attributes["state_zero_point"] = int(rng.integers(256))
+
+    def program(gates: Any, scale: Any, state: Any) -> Any:
+        return ops.int_recurrence(gates, weight, scale, state, None, bias, **attributes)
+
+    return _typed(f"int_recurrence(gates, weight[{size},{size}], {attributes})", program,
+                  gates=f"f32[{steps},B,{size}]", scale=f"f32[{size}]",
+                  state=f"f32[B,{size}]")  # fmt: skip
+
+
+def _stored_weight(rng: np.random.Generator) -> Program:
+    """A weight of another product: i8 or int4, rows of any length in groups of any size."""
+    shape = tuple(int(n) for n in rng.integers(1, (6, 5, 4, 4)))
+    depth, bits = math.prod(shape[1:]), _pick(rng, 8, 4)
+    group = _pick(rng, None, 2, 4, 5, 32)
+    stored = f"i8[{shape[0]},{depth}]" if bits == 8 else f"u8[{shape[0]},{(depth + 1) // 2}]"
+    scales = f"[{shape[0]}]" if group is None else f"[{shape[0]},{-(-depth // group)}]"
+
+    def program(weight: Any, scale: Any) -> Any:
+        return ops.dequantize_weight(weight, scale, shape, bits, group)
+
+    return _typed(f"dequantize_weight {shape}, {bits} bits, groups of {group}", program,
+                  weight=stored, scale=f"f32{scales}")  # fmt: skip
+
+
 KINDS: tuple[Callable[[np.random.Generator], Program], ...] = (
     _quantize, _quantize, _dequantize, _requantize, _requantize, _residual, _passing, _int4,
-    _linear, _linear, _matmul, _conv, _conv, _dynamic,
+    _linear, _linear, _matmul, _conv, _conv, _dynamic, _recurrence, _stored_weight,
 )  # fmt: skip

@@ -36,7 +36,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_accuracy_drops_by_half_a_point_at_most(
+def test_accuracy_drops_by_half_a_point_at_most_and_with_int4_by_one(
     traced: fx.GraphModule, training_images: Any, config: q.QConfig
 ) -> None:
     images, labels = digits.held_out()
@@ -48,7 +48,8 @@ def test_accuracy_drops_by_half_a_point_at_most(
     def accuracy(gm: fx.GraphModule) -> float:
         return float(np.mean(gm(images).argmax(axis=1) == labels))
 
-    assert accuracy(quantized) >= accuracy(traced) - 0.005
+    drop = 0.01 if config.name == "weight_only_int4" else 0.005
+    assert accuracy(quantized) >= accuracy(traced) - drop
     if config.mode == "static":
         report = q.report(quantized)
         assert report.integer_share == 1 and report.bytes_after < 0.27 * report.bytes_before

@@ -139,6 +139,16 @@ def test_a_function_has_no_module_names() -> None:
         q.prepare(gm, everything(STATIC).set_module_name("fc", None))
 
 
+def test_names_are_text() -> None:
+    for rule in ("set_module_name", "set_module_name_regex"):
+        with pytest.raises(q.QConfigError, match=r"is text, such as 'layers.0.fc', not 3"):
+            getattr(q.QConfigMapping(), rule)(3, STATIC)
+    with pytest.raises(q.QConfigError, match=r"averaging must be in 0..1, not 'x'"):
+        q.static_int8("moving_average", averaging="x")  # type: ignore[arg-type]
+    with pytest.raises(q.QConfigError, match=r"an observer is for a Scheme.*not 'minmax'"):
+        q.make_observer("minmax")  # type: ignore[arg-type]
+
+
 def test_rules_that_match_nothing_are_in_the_report() -> None:
     mapping = everything(STATIC).set_module_name_regex("layer.*", None)
     mapping.set_object_type(nn.Conv2d, None)

@@ -10,9 +10,10 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.errors import ShapeError
+from fxlite.ops.dynamic_range import SMALLEST_SCALE
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.histogram import BINS
-from fxlite.passes.quantize.parameters import SMALLEST, parameters, quantize_weight
+from fxlite.passes.quantize.parameters import parameters, quantize_weight
 from tests.passes.quantize.helpers import draw, everything
 
 AFFINE = q.Scheme("u8", False)
@@ -37,6 +38,17 @@ def test_moving_average() -> None:
     seen(np.float32([0, 8]))
     seen(np.float32([-4, 4]))
     assert seen.range() == (-1, 7)
+
+
+def test_moving_averages_of_values_of_one_scale() -> None:
+    """Each has its own, and the range holds all of them; an average of both would hold neither."""
+    seen = observer("moving_average", averaging=0.5)
+    for _ in range(2):
+        seen(np.float32([0, 1]))
+        seen(np.float32([]), 1)
+        seen(np.float32([-100, 80]), 2)
+    seen(np.float32([-300, 20]), 2)
+    assert seen.range() == (-200, 50)
 
 
 def test_percentile_leaves_out_outliers() -> None:
@@ -81,6 +93,9 @@ def test_entropy_cuts_a_long_tail_and_not_a_flat_one() -> None:
     relu = observer("entropy")
     relu(np.maximum(draw((50_000,)), 0))  # half of it zeros, which cost nothing
     assert relu.range()[1].item() > 2
+    two = observer("entropy")
+    two(np.float32([0, 0, 2, 14]))  # cut off at 2, they would look the same
+    assert two.range()[1].item() == 14
 
 
 def test_histogram_grows_without_losing_counts() -> None:
@@ -201,7 +216,9 @@ def test_weights() -> None:
     weight[2] = 0
     found = quantize_weight(weight, q.Scheme(per="channel"), (1,))
     assert (
-        found.scale.shape == (6, 1) and found.scale[2] == SMALLEST and not found.integers[2].any()
+        found.scale.shape == (6, 1)
+        and found.scale[2] == SMALLEST_SCALE
+        and not found.integers[2].any()
     )
     assert found.sqnr > 40
     assert np.abs(found.integers).max(axis=1).tolist() == [127, 127, 0, 127, 127, 127]
@@ -213,4 +230,4 @@ def test_weights() -> None:
     assert better.sqnr > groups.sqnr + 0.1
     raised = quantize_weight(weight, q.Scheme(per="channel"), (1,), least_scale=0.5)
     assert raised.scale[0] == 0.5
-    assert quantize_weight(weight * 1e-44, q.Scheme(), (1,)).scale.item() == SMALLEST
+    assert quantize_weight(weight * 1e-44, q.Scheme(), (1,)).scale.item() == SMALLEST_SCALE

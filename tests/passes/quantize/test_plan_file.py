@@ -97,6 +97,11 @@ def test_paths_with_dots(tmp_path: Path) -> None:
     plan = q.Plan("Bert", {}, layers, q.PlannedLayer("", "float"))
     assert '\n"layers.0.query" = "float"\n' in plan_text(plan)
     assert q.load_plan(written(tmp_path, plan_text(plan)), gm) == plan
+    refused = plan_text(plan).replace('"layers.0" = "float"', '"layers.0" = "weight_only_int8"')
+    with pytest.raises(
+        q.QConfigError, match=r"toml:\d+: layers\.0 cannot be weight_only_int8: both"
+    ):
+        q.load_plan(written(tmp_path, refused), gm)
     unquoted = plan_text(plan).replace('"layers.0.query" =', "layers.1.query =")
     with pytest.raises(q.QConfigError, match=r'write paths in quotes: "encoder\.fc"'):
         q.load_plan(written(tmp_path, unquoted), gm)
@@ -125,7 +130,6 @@ def test_a_config_that_no_preset_gives() -> None:
         ('{ preset = "weight_only_int4", group_size = 64 }', "4", r"toml:11: int4 is to be"),
         ("int4 = {", "float = {", r'plan\.toml:11: "float" is what it says'),
         ("[layers]", "[layers", r"plan\.toml: this is no TOML: .*line 13"),
-        ('conv1 = "float"', 'conv1 = "int4"', r"toml:14: conv1 cannot be int4: weights of conv"),
     ],
 )  # fmt: skip
 def test_what_is_refused(
@@ -134,3 +138,9 @@ def test_what_is_refused(
     assert TEXT.count(old) == 1
     with pytest.raises(q.QConfigError, match=message):
         q.load_plan(written(tmp_path, TEXT.replace(old, new)), traced)
+
+
+def test_bytes_that_are_no_text(traced: fx.GraphModule, tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(q.QConfigError, match=r"plan\.toml: this is no TOML: .*can't decode"):
+        q.load_plan(tmp_path / "plan.toml", traced)

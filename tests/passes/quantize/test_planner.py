@@ -128,6 +128,8 @@ def test_a_metric(chain: fx.GraphModule, found: q.Sensitivity) -> None:
     assert plan.measured.drop is not None and 0 < plan.measured.drop <= 0.05
     assert asked[1] is chain or asked[0] is chain
     assert len(asked) <= 6
+    with pytest.raises(q.PlanError, match="the metric is 'good'; it must be a number"):
+        q.plan(chain, DATA, metric=lambda m: "good", min_sqnr=1, sensitivities=found)  # type: ignore
     with pytest.raises(q.PlanError, match="the metric is nan"):
         q.plan(chain, DATA, metric=lambda m: float("nan"), min_sqnr=1, sensitivities=found)
 

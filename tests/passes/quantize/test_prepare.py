@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import time
 from typing import Any
 
@@ -179,11 +180,8 @@ LONG = np.zeros((2, 65_700), np.float32)
         (lambda x: F.linear(x, LONG, BIG[:, 0]), "f32[B,65700]", STATIC, "no room for the bias"),
         (lambda x: x @ x, "f64[4,4]", STATIC, "not all float32"),
         (lambda x: x @ x, "f32[4,4]", q.dynamic_int8(), "products of activations"),
-        (lambda x: F.linear(x, BIG[:, :40]), "f32[B,40]", q.weight_only_int4(), "no multiple of"),
         (lambda x: F.conv_transpose2d(x, np.ones((1, 1, 2, 2), np.float32)), "f32[1,1,4,4]",
          STATIC, "no integer conv_transpose2d"),
-        (lambda x: F.conv2d(x, np.ones((1, 1, 2, 2), np.float32)), "f32[1,1,4,4]",
-         q.weight_only_int8(), "weight-only is for linear"),
         (lambda x: F.scaled_dot_product_attention(x, x, x), "f32[4,4]", q.dynamic_int8(),
          "static_int8 quantizes them"),
         (lambda x: x @ x, "f32[4,4]", None, "no rule of the mapping"),
@@ -194,16 +192,16 @@ def test_why_a_product_stays_in_float(program: Any, type: str, config: Any, reas
     assert reason in found
 
 
-def test_recurrent_layers_quantize_the_product_of_the_inputs() -> None:
+def test_recurrent_layers_are_a_linear_layer_and_a_loop() -> None:
     prepared = prepare(nn.LSTM(8, 6), "f32[5,B,8]")
-    (reason,) = reasons(prepared)
-    assert "loop over time" in reason and ops_of(prepared).count("linear") == 1
+    assert not reasons(prepared)
+    assert ops_of(prepared).count("linear") == ops_of(prepared).count("recurrence") == 1
 
 
 def test_a_rule_for_a_composite_holds_for_what_it_becomes() -> None:
     mapping = everything(None).set_object_type("lstm", STATIC)
     prepared = prepare(nn.LSTM(8, 6), "f32[5,B,8]", mapping=mapping)
-    assert len(observed(prepared)) == 1
+    assert set(observed(prepared)) == {"x", "full", "lstm_recurrence"}
 
 
 def test_a_transposed_weight_is_folded_and_is_a_weight() -> None:
@@ -217,7 +215,7 @@ def test_a_transposed_weight_is_folded_and_is_a_weight() -> None:
 
     prepared = prepare(Transposed(), "f32[B,8]", mapping=q.dynamic_int8())
     prepared(draw((3, 8)))
-    assert "int_matmul" in ops_of(q.convert(prepared))
+    assert "int_linear" in ops_of(q.convert(prepared))
 
 
 def test_what_cannot_be_prepared() -> None:
@@ -273,3 +271,29 @@ def test_edits_after_prepare_are_noticed() -> None:
     product.update_arg(0, prepared.graph.find_nodes(op="call_function", target="exp")[0])
     with pytest.raises(q.QuantizationError, match="edited after prepare; prepare it again"):
         q.convert(prepared)
+
+
+def test_prepared_modules_are_converted_first() -> None:
+    """Prepared once, and neither saved nor compiled before that."""
+    prepared = prepare(lambda x: F.linear(x, np.ones((3, 4), np.float32)), "f32[B,4]")
+    for again in (q.prepare, q.prepare_qat):
+        with pytest.raises(q.QuantizationError, match="is prepared already: calibrate it"):
+            again(prepared, everything(STATIC))
+    advice = "it observes for calibration: convert the prepared module first"
+    for use in (pickle.dumps, fx.compile, lambda gm: gm.to_folder("nowhere")):
+        with pytest.raises(FxliteError, match=advice):
+            use(prepared)
+
+
+@pytest.mark.parametrize("given", [None, 3, nn.Linear(2, 2)])
+def test_what_is_no_module_of_the_flow(given: Any) -> None:
+    for function, message in (
+        (q.convert, "convert takes what prepare returned"),
+        (q.report, "report takes what convert returned"),
+        (lambda x: q.gptq(x, [draw((2, 2))]), "this takes what prepare returned"),
+    ):
+        with pytest.raises(q.QuantizationError, match=message):
+            function(given)
+    gm = fx.symbolic_trace(nn.Linear(2, 2).eval(), x="f32[B,2]")
+    with pytest.raises(q.QuantizationError, match="batches are a list of batches, each an array"):
+        q.quantize(gm, everything(STATIC), {"x": draw((2, 2))} if given else given)

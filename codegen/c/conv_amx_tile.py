@@ -1,0 +1,344 @@
+"""C text of the tiles of convolutions on AMX; goes after `gemm_bf16.BF16_PREAMBLE` and
+`conv_int8_tile.CONV_INT8_PREAMBLE`, once.
+
+Rows of a tile are output pixels, here *places* of a padded channels-last image, and what a kernel
+reads lies in *runs* of numbers that follow each other (see `conv_runs`). Places of an output row
+are equally far apart, so a tile is loaded from the image as it is: no im2col. A run is read in
+whole tiles of 64 bytes; the numbers behind its end are multiplied by rows of zeros, `ends`, which a
+task copies once, so that packed weights are those of the vectors.
+
+- ``sum_places_u8``: 8-bit integers, unsigned.
+- ``sum_places_bf16``, ``sum_places_split``: bf16, and sums of two bf16. Zero times a number behind
+  a run's end is NaN if that is infinite or NaN: then the tile is computed again by vectors, which
+  read no further than the run.
+
+An image of few columns would leave rows of a tile empty: 7 of 16 filled. So where several output
+rows fit in 16 places, those between them that are no output included, a tile has as many: with
+7 columns and a kernel of 3, 2 rows are 7 + 2 + 7 = 16 places. Two such tiles share the weights.
+
+What it costs, estimated: nothing of it was measured, or run, on a processor with AMX. A product of
+tiles takes 16 cycles for 16 * 16 * 64 multiplications of bytes (half as many of bf16), a load 8
+from the first-level cache and about 20 from the second. 64 bytes of 32 places and of 32 channels
+are 4 loads, one per product: 32 cycles beside 64, or 16 + 40 where weights come out of the second
+level; with one tile of places the ratio would be 3 to 2, and the second level too slow. Of split
+operands there are 8 loads for 12 products. To store the sums of 32 x 32 and read them again takes
+about 130 cycles, a tenth of the products of 3 x 3 x 64 bytes. A first layer of 7 x 7 x 3 has 7 runs
+of 21 numbers: a third of a tile of bytes, two thirds of bf16. To weave the rows of the kernel into
+one run of 147 would need 3 tiles for 7, and a copy 3.5 times as large as the image, in pieces of 3
+bytes, which take longer than what it saves.
+"""
+
+from __future__ import annotations
+
+FEWEST_WORDS = 4
+"""Words of a run from which tiles are worth it; of fewer, vectors take as long. Estimated."""
+
+MOST_ENDS = 64
+"""Runs up to which the zeros behind their ends, 2 KiB each, are kept."""
+
+_TEXT = """\
+/* ---- Tiles of convolutions on AMX --------------------------------------------------------------
+ * Of channels-last images. Output pixels of a row are x_step bytes of the image apart, output rows
+ * row_step. */
+
+#ifdef HAS_TILES
+/* Output rows of `pixels` pixels that are 16 places of an image, those between them included. */
+static inline int64_t rows_in_register(int64_t pixels, int64_t x_step, int64_t row_step)
+{
+    return pixels > 16 || row_step % x_step ? 1 : (16 - pixels) / (row_step / x_step) + 1;
+}
+#endif
+
+/* Output rows that a tile of sums has, if all of a row is in it. */
+static inline int64_t rows_at_once(int64_t pixels, int64_t x_step, int64_t row_step)
+{
+#ifdef HAS_TILES
+    return pixels > 16 ? 1 : 2 * rows_in_register(pixels, x_step, row_step);
+#else
+    return 1;
+#endif
+}
+
+/* Of `rest` output rows, those of the next tile. */
+static inline int64_t rows_of_tile(int64_t rest, int64_t at_once)
+{
+#ifdef HAS_TILES
+    return rest < at_once ? rest : at_once;
+#else
+    return 1;
+#endif
+}
+
+/* Where in a tile of sums its output row number `row` begins. */
+static inline int64_t place_of_row(int64_t row, int pixels, int64_t x_step, int64_t row_step)
+{
+#ifdef HAS_TILES
+    const int64_t held = rows_in_register(pixels, x_step, row_step);
+    return row / held * 16 + row % held * (row_step / x_step);
+#else
+    return 0;
+#endif
+}
+
+/* ends[runs][16][32] = the last words of each run in a panel of weights, as many as fill no tile,
+ * and zeros. */
+__attribute__((unused)) static void copy_ends(
+    int64_t runs, int64_t words, const void *b, void *ends)
+{
+#ifdef HAS_TILES
+    for (int64_t r = 0; r < runs && tiles_allowed(); r++)
+        copy_columns(words % 16, (const uint32_t *)b + (r * words + words / 16 * 16) * 32,
+                     (uint32_t *)ends + r * 16 * 32);
+#endif
+}
+
+/* Whether runs of so many words are multiplied in tiles. `ends` is null if there are none. */
+static inline int worth_tiles(int64_t words, const void *ends)
+{
+    return tiles_allowed() && words >= FEWEST_WORDS && (words % 16 == 0 || ends);
+}
+
+#ifdef HAS_TILES
+/* tile[32][32] = the sums that `start` has, or 0, and those of runs of `words` words of 16 places
+ * at x, and of 16 more `second` bytes further if there are two tiles, times a panel of weights at
+ * b. The sums of the latter begin with row `second_row`. */
+static inline __attribute__((always_inline)) void sum_in_tiles(
+    const int row_tiles, const int column_tiles, const int is_bf16, const int parts, int64_t runs,
+    int64_t words, const uint8_t *x, int64_t x_low, int64_t x_step, int64_t second, int second_row,
+    const int64_t *run, const void *start, const uint32_t *b, const uint32_t *ends, void *tile)
+{
+    const int64_t b_low = runs * words * 32, ends_low = runs * 16 * 32;
+    start_sums(row_tiles, column_tiles, start);
+    for (int64_t r = 0; r < runs; r++) {
+        const uint8_t *a = x + run[r];
+        int64_t rest = words;
+        for (; rest >= 16; rest -= 16, a += 64, b += 16 * 32)
+            add_words(row_tiles, column_tiles, is_bf16, parts, a, x_low, x_step, second, b, b_low);
+        if (rest) {
+            add_words(row_tiles, column_tiles, is_bf16, parts, a, x_low, x_step, second,
+                      ends + r * 16 * 32, ends_low);
+            b += rest * 32;
+        }
+    }
+    store_sums(row_tiles, column_tiles, second_row, tile);
+}
+
+/* The same for 1 to 32 pixels of an output row, or the 1 to 16 pixels of several. */
+static inline __attribute__((always_inline)) void sum_places(
+    const int is_bf16, const int parts, int64_t rows, int pixels, int columns, int64_t runs,
+    int64_t words, const uint8_t *x, int64_t x_low, int64_t x_step, int64_t row_step,
+    const int64_t *run, const void *start, const void *b, const void *ends, void *tile)
+{
+    const int64_t held = rows_in_register(pixels, x_step, row_step);
+    const int is_wide = pixels > 16, second_row = is_wide ? pixels - 16 : 16;
+    const int64_t second = is_wide ? (pixels - 16) * x_step : held * row_step;
+    if ((is_wide || rows > held) && columns > 16)
+        sum_in_tiles(2, 2, is_bf16, parts, runs, words, x, x_low, x_step, second, second_row, run,
+                     start, b, ends, tile);
+    else if (is_wide || rows > held)
+        sum_in_tiles(2, 1, is_bf16, parts, runs, words, x, x_low, x_step, second, second_row, run,
+                     start, b, ends, tile);
+    else if (columns > 16)
+        sum_in_tiles(1, 2, is_bf16, parts, runs, words, x, x_low, x_step, second, second_row, run,
+                     start, b, ends, tile);
+    else
+        sum_in_tiles(1, 1, is_bf16, parts, runs, words, x, x_low, x_step, second, second_row, run,
+                     start, b, ends, tile);
+}
+#endif
+
+#ifdef HAS_TILES
+TILE_FUNCTION static void sum_in_tiles_u8(
+    int64_t rows, int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x,
+    int64_t x_step, int64_t row_step, const int64_t *run, const int32_t *b, const int32_t *ends,
+    int32_t *restrict tile)
+{
+    sum_places(0, 1, rows, pixels, columns, runs, quads, x, 0, x_step, row_step, run, b, b + 32,
+               ends, tile);
+}
+#endif
+
+/* Sums of `rows` output rows (see rows_at_once) of `pixels` pixels by a panel of weights of 8-bit
+ * integers; between take_tiles and release_tiles. Those of row r and pixel i are
+ * tile[place_of_row(r, ...) + i][32]; tile has QUAD_ROWS rows, and others may be written, too.
+ * Tiles read 64 bytes of 16 places: some bytes behind the image. */
+__attribute__((unused)) static inline void sum_places_u8(
+    int64_t rows, int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x,
+    int64_t x_step, int64_t row_step, const int64_t *run, const int32_t *b, const int32_t *ends,
+    int32_t *restrict tile)
+{
+#ifdef HAS_TILES
+    if (worth_tiles(quads, ends)) {
+        sum_in_tiles_u8(rows, pixels, columns, runs, quads, x, x_step, row_step, run, b, ends,
+                        tile);
+        return;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t *const sums = tile + place_of_row(row, pixels, x_step, row_step) * int_panel;
+        for (int i = 0; i < pixels; i += TILE_ROWS) {
+            const int count = pixels - i < TILE_ROWS ? pixels - i : TILE_ROWS;
+            sum_runs_u8(count, columns, runs, quads, x + row * row_step + i * x_step, x_step, run,
+                        b, sums + i * int_panel);
+        }
+    }
+#else
+    sum_runs_u8(pixels, columns, runs, quads, x, x_step, run, b, tile);
+#endif
+}
+"""
+
+_BF16 = """
+/* `count` floats rounded to bf16, into every `step`-th number of `upper`; unless `lower` is null,
+ * what that leaves there (see split_pairs). */
+static inline void round_numbers(int64_t count, const float *x, int64_t step,
+                                 uint16_t *restrict upper, uint16_t *restrict lower)
+{
+    for (int64_t k = 0; k < count; k += 32) {
+        const int64_t here = count - k < 32 ? count - k : 32;
+        const float *source = x + k;
+        float part[32] = {0};
+        uint32_t pairs[2][16];
+        uint16_t numbers[2][32];
+        if (here < 32) {
+            __builtin_memcpy(part, source, here * 4);
+            source = part;
+        }
+        if (lower)
+            split_pairs(source, pairs[0], pairs[1]);
+        else
+            round_pairs(source, pairs[0]);
+        __builtin_memcpy(numbers, pairs, lower ? 128 : 64);
+        for (int half = 0; half < (lower ? 2 : 1); half++) {
+            uint16_t *const target = (half ? lower : upper) + k * step;
+            if (step == 1)
+                __builtin_memcpy(target, numbers[half], here * 2);
+            else
+                for (int64_t j = 0; j < here; j++)
+                    target[j * step] = numbers[half][j];
+        }
+    }
+}
+
+/* pad_row_bytes for floats, which are rounded to bf16; `lower` as in round_numbers. */
+__attribute__((unused)) static void pad_row_rounded(
+    int64_t w, int64_t channels, const float *row, int64_t pixel, int64_t channel, int64_t left,
+    int64_t columns, uint16_t *restrict upper, uint16_t *restrict lower)
+{
+    const int64_t inside = w > 0 ? w : 0, first = w > 0 ? left * channels : columns * channels;
+    const int64_t last = inside ? (columns - left - w) * channels : 0;
+    for (int part = 0; part < (lower ? 2 : 1); part++) {
+        uint16_t *const target = part ? lower : upper;
+        __builtin_memset(target, 0, first * 2);
+        __builtin_memset(target + columns * channels - last, 0, last * 2);
+    }
+    if (channel == 1 && pixel == channels) {
+        round_numbers(inside * channels, row, 1, upper + first, lower ? lower + first : 0);
+        return;
+    }
+    for (int64_t c = 0; inside && c < channels; c++) {
+        uint16_t *const low = lower ? lower + first + c : 0;
+        round_numbers(w, row + c * channel, channels, upper + first + c, low);
+    }
+}
+
+/* sum_places_bf16 by vectors, for one row, and reading no further than the runs. */
+static inline void sum_runs_bf16(
+    int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x, int64_t x_step,
+    const int64_t *run, const uint32_t *b, float *restrict tile)
+{
+    uint32_t pairs[TILE_ROWS * 32];
+    float part[TILE_ROWS * float_panel];
+    for (int i = 0; i < pixels * float_panel; i++)
+        tile[i] = 0;
+    for (int64_t r = 0; r < runs; r++) {
+        for (int64_t k = 0; k < numbers; k += 64) {
+            const int64_t count = numbers - k < 64 ? numbers - k : 64, depth = (count + 1) / 2;
+            for (int i = 0; i < pixels; i++) {
+                pairs[i * 32 + depth - 1] = 0;
+                __builtin_memcpy(pairs + i * 32, x + run[r] + i * x_step + 2 * k, 2 * count);
+            }
+            multiply_vectors_bf16(pixels, columns, depth, pairs, 32, b, part);
+            for (int i = 0; i < pixels; i++)
+                for (int j = 0; j < columns; j++)
+                    tile[i * float_panel + j] += part[i * float_panel + j];
+            b += depth * float_panel;
+        }
+    }
+}
+
+/* The same for two parts, the lower ones of x x_low bytes further. Where that is NaN, the upper
+ * ones alone tell: see multiply_tile_split. */
+static inline void sum_runs_split(
+    int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x, int64_t x_low,
+    int64_t x_step, const int64_t *run, const uint32_t *b, float *restrict tile)
+{
+    float other[TILE_ROWS * float_panel];
+    const uint32_t *const b_low = b + runs * ((numbers + 1) / 2) * float_panel;
+    sum_runs_bf16(pixels, columns, runs, numbers, x + x_low, x_step, run, b, tile);
+    for (int term = 1; term < 3; term++) {
+        sum_runs_bf16(pixels, columns, runs, numbers, x, x_step, run, term == 1 ? b_low : b, other);
+        for (int i = 0; i < pixels; i++)
+            for (int j = 0; j < columns; j++)
+                tile[i * float_panel + j] += other[i * float_panel + j];
+    }
+    replace_nan(pixels, columns, tile, other);
+}
+"""
+
+_PARTS = """
+#ifdef HAS_TILES
+TILE_FUNCTION static void sum_in_tiles_NAME(
+    int64_t rows, int pixels, int columns, int64_t runs, int64_t pairs, const uint8_t *x,
+    int64_t x_low, int64_t x_step, int64_t row_step, const int64_t *run, const uint32_t *b,
+    const uint32_t *ends, float *restrict tile)
+{
+    sum_places(1, PARTS, rows, pixels, columns, runs, pairs, x, x_low, x_step, row_step, run, 0, b,
+               ends, tile);
+}
+#endif
+
+/* sum_places_u8 for runs of NUMBERS. */
+__attribute__((unused)) static inline void sum_places_NAME(
+    int64_t rows, int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x,
+    int64_t x_low, int64_t x_step, int64_t row_step, const int64_t *run, const uint32_t *b,
+    const uint32_t *ends, float *restrict tile)
+{
+    (void)x_low;
+    int in_tiles = 0;
+#ifdef HAS_TILES
+    in_tiles = worth_tiles((numbers + 1) / 2, ends);
+    if (in_tiles)
+        sum_in_tiles_NAME(rows, pixels, columns, runs, (numbers + 1) / 2, x, x_low, x_step,
+                          row_step, run, b, ends, tile);
+#endif
+    for (int64_t row = 0; row < rows; row++) {
+        float *const sums = tile + place_of_row(row, pixels, x_step, row_step) * float_panel;
+        if (in_tiles && !has_nan(pixels, columns, sums))
+            continue;
+        for (int i = 0; i < pixels; i += TILE_ROWS) {
+            const int count = pixels - i < TILE_ROWS ? pixels - i : TILE_ROWS;
+            const uint8_t *const from = x + row * row_step + i * x_step;
+            float exact[TILE_ROWS * float_panel], *const to = sums + i * float_panel;
+            sum_runs_NAME(count, columns, runs, numbers, from, LOWx_step, run, b,
+                          in_tiles ? exact : to);
+            if (in_tiles)
+                replace_nan(count, columns, to, exact);
+        }
+    }
+}
+"""
+
+
+def _parts(name: str, parts: int) -> str:
+    numbers = "`numbers` bf16" if parts == 1 else "sums of two bf16, the lower x_low bytes further"
+    text = _PARTS.replace("NAME", name).replace("NUMBERS", numbers).replace("PARTS", str(parts))
+    return text.replace("LOW", "x_low, " if parts == 2 else "")
+
+
+CONV_AMX_PREAMBLE = (
+    "\n"
+    + _TEXT.replace("FEWEST_WORDS", str(FEWEST_WORDS))
+    + _BF16
+    + (_parts("bf16", 1) + _parts("split", 2))
+)
+"""C text that must precede the functions of `conv_runs.py`."""

@@ -1,0 +1,210 @@
+"""Scales of values that are quantized by their own range, found by the kernel that has the values
+in its hands: the convolution that computes an image, the loops that quantize a row.
+
+In: the groups of a program. Out: :func:`join_scales`: those groups, some of which store a
+``dynamic_scale`` beside their result; and for a template's group the C that it needs for it
+(:class:`Beside`). A template reads each finished tile back from the first-level cache and raises
+the image's largest magnitude to that of the tile, which threads may do at the same time: a maximum
+is the same in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fxlite import dtypes
+from fxlite.codegen.contraction import Epilogue, named
+from fxlite.codegen.kernel_ir import Buffer
+from fxlite.codegen.lower import buffer_name
+from fxlite.expr import MultiIndex
+from fxlite.graph import Node
+from fxlite.index import Index, Var, flatten
+from fxlite.op import normalize_axes
+from fxlite.ops.dynamic_range import least_magnitude
+from fxlite.passes.group import Group
+
+DYNAMIC_SCALE_PREAMBLE = """\
+/* ---- Scales of values that are quantized by their own range -------------------------------------
+ * Floats that are not negative are in the order of their bits, NaN being last. So a scale is the
+ * bits of a magnitude, which integer instructions compare, until all of it is known. */
+typedef int32_t magnitude_bits __attribute__((may_alias));
+
+/* The larger one of numbers from 0 on. */
+static inline __attribute__((always_inline)) int_vec larger_bits(int_vec a, int_vec b)
+{
+#if defined(__AVX512F__)
+    return (int_vec)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (int_vec)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    return a + ((b - a) & ~((b - a) >> 31));
+#endif
+}
+
+/* Raises what `scale` holds to the largest magnitude of x[rows][columns], rows x_row apart. Other
+ * threads may do so, too. */
+__attribute__((unused)) static inline void raise_magnitude(
+    int64_t rows, int columns, const float *x, int64_t x_row, float *scale)
+{
+    const magnitude_bits *const from = (const magnitude_bits *)x;
+    int32_t lanes[int_lanes], largest = 0;
+    int_vec most = {0};
+    for (int j = 0; j < columns && columns >= int_lanes; j += int_lanes) {
+        const int first = j < columns - int_lanes ? j : columns - int_lanes;
+        const magnitude_bits *row = from + first;
+        for (int64_t i = 0; i < rows; i++, row += x_row)
+            most = larger_bits(most, *(const int_vec *)row & 0x7fffffff);
+    }
+    for (int64_t i = 0; i < rows && columns < int_lanes; i++) {
+        for (int j = 0; j < columns; j++) {
+            const int32_t bits = from[i * x_row + j] & 0x7fffffff;
+            largest = bits > largest ? bits : largest;
+        }
+    }
+    __builtin_memcpy(lanes, &most, sizeof lanes);
+    #pragma omp simd reduction(max: largest)
+    for (int j = 0; j < int_lanes; j++)
+        largest = lanes[j] > largest ? lanes[j] : largest;
+    magnitude_bits *const shared = (magnitude_bits *)scale;
+    int32_t known = __atomic_load_n(shared, __ATOMIC_RELAXED);
+    while (largest > known && !__atomic_compare_exchange_n(
+               shared, &known, largest, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+/* The same of rows from row_0 on of several images, which have `pixels` rows each. */
+__attribute__((unused)) static void raise_magnitudes(
+    int64_t row_0, int64_t rows, int columns, const float *x, int64_t x_row, int64_t pixels,
+    float *scales)
+{
+    for (int64_t i = 0, count; i < rows; i += count) {
+        const int64_t image = (row_0 + i) / pixels, rest = (image + 1) * pixels - row_0 - i;
+        count = rest < rows - i ? rest : rows - i;
+        raise_magnitude(count, columns, x + i * x_row, x_row, scales + image);
+    }
+}
+
+/* Magnitudes that are known become scales. */
+__attribute__((unused)) static void finish_scales(
+    int64_t count, float least, float factor, float *scales)
+{
+    for (int64_t n = 0; n < count; n++)
+        scales[n] = fx_maximum_f32(scales[n], least) * factor;
+}
+"""
+"""C text that follows that of the tiles of integers."""
+
+
+# -- which groups ----------------------------------------------------------------------------------
+def join_scales(groups: Sequence[Group]) -> list[Group]:
+    """The groups without those that are a ``dynamic_scale`` alone, where the group of a convolution
+    that stores what it reads, or loops that quantize the same rows, can store it beside."""
+    by_root = {found.root: found for found in groups}
+    readers: dict[Node, list[Group]] = {}
+    for found in groups:
+        for read in found.inputs:
+            readers.setdefault(read, []).append(found)
+    joined: set[Node] = set()
+    for found in groups:
+        if found.root.target.name != "dynamic_scale" or len(found.members) > 1:
+            continue
+        (x,) = found.inputs
+        maker = by_root.get(x)
+        if maker is not None and maker.beside is None and _computes_images(maker, found.root):
+            maker.beside = found.root
+            joined.add(found.root)
+            continue
+        first = readers.get(found.root, [None])[0]
+        if first is not None and first.beside is None and _quantizes_rows(first, found.root):
+            first.beside = found.root
+            first.members = {found.root: None, **first.members}
+            del first.reads[found.root]
+            joined.add(found.root)
+    return [found for found in groups if found.root not in joined]
+
+
+def _computes_images(maker: Group, scale: Node) -> bool:
+    """Whether a group is a convolution of integers, channels-last, and arithmetic on its result
+    that stores floats, and a scale is that of each image of it."""
+    anchor, root = maker.anchor, maker.root
+    if anchor is None or anchor.target.name != "int_conv2d" or 0 in root.type.shape:
+        return False
+    images = {anchor}  # the convolution's result, and what is computed from it
+    for member in maker.members:
+        if not images.isdisjoint(member.all_input_nodes):
+            if member.target.kind != "pointwise" or member.type.shape != anchor.type.shape:
+                return False
+            images.add(member)
+    is_last = anchor.arguments.get("layout") == "NHWC"
+    axes = normalize_axes(scale.arguments.get("axis"), root.type.rank)
+    return is_last and root.type.dtype is dtypes.float32 and axes == (1, 2, 3)
+
+
+def _quantizes_rows(reader: Group, scale: Node) -> bool:
+    """Whether loops quantize the rows of which a scale is."""
+    x, root = scale.args[0], reader.root
+    if reader.kind != "loops" or root.target.name != "quantize" or root.args[:2] != (x, scale):
+        return False
+    if len(reader.members) > 1 or any(d in (0, 1) for d in x.type.shape[-1:]):
+        return False
+    axes = normalize_axes(scale.arguments.get("axis"), x.type.rank)
+    return axes == (x.type.rank - 1,) and bool(scale.arguments.get("keepdims"))
+
+
+# -- in a template ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Beside:
+    """C of what a template computes beside its result: statements ``before`` and ``after``
+    everything, and ``tile``, a function of the numbers of rows and columns of a tile and of where
+    its first element is. ``parameter`` is the parameter for it, with the argument."""
+
+    parameter: tuple[str, str]
+    before: str
+    after: str
+    tile: Callable[[str, str, Sequence[str]], str]
+
+
+def beside_of(
+    group: Group, emitter: Epilogue, output: Buffer, store: MultiIndex, axes: Sequence[Var],
+    row: Var | None, image: str | None,
+) -> Beside | None:  # fmt: skip
+    """What a group stores beside its result, if anything. ``axes`` are the variables that a tile's
+    first element is given by, of which its rows lie along ``row``; ``image`` is what the template
+    calls that of the image, None if rows are those of all images."""
+    node = group.beside
+    if node is None:
+        return None
+    name = buffer_name(node)
+    while name in emitter.taken:
+        name += "_"
+    address = flatten(store, output.shape)
+    row_step = emitter.text((row and address.coefficient(row)) or Index.of(0))
+    images, *inner = (emitter.text(extent) for extent in output.shape)
+    qmax = node.arguments.get("qmax", 127)
+    least, factor = (repr(float(np.float32(v))) + "f" for v in (least_magnitude(qmax), 1 / qmax))
+
+    def tile(rows: str, columns: str, first: Sequence[str]) -> str:
+        place = dict(zip(axes, first, strict=True))
+        element = address.substitute({v: _index(text, v) for v, text in place.items()})
+        start = f"{output.name} + {emitter.text(element)}"
+        if image is not None or row is None:
+            return f"raise_magnitude({rows}, {columns}, {start}, {row_step}, {name} + {image});"
+        of_rows = f"{place[row]}, {rows}, {columns}, {start}, {row_step}"
+        return f"raise_magnitudes({of_rows}, {' * '.join(inner[:2])}, {name});"
+
+    return Beside(
+        (f"float *restrict {name}", buffer_name(node)),
+        f"__builtin_memset({name}, 0, {images} * sizeof *{name});",
+        f"finish_scales({images}, {least}, {factor}, {name});",
+        tile,
+    )
+
+
+def _index(text: str, like: Var) -> Index:
+    """What a template calls a variable, as an index."""
+    if text.isdecimal():
+        return Index.of(int(text))
+    return named(text if text.isidentifier() else f"({text})", like)
