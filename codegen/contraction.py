@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fxlite import expr
+from fxlite.codegen.collapse import divides, is_flat
 from fxlite.codegen.kernel_ir import Buffer, Stmt, Store
 from fxlite.codegen.lower import ACCUMULATOR, Contraction, address, buffer_of
+from fxlite.codegen.nest import Nest
 from fxlite.codegen.printer import CPrinter, storage_type
 from fxlite.codegen.rename import rename
-from fxlite.codegen.schedule import Nest, divides, is_flat
 from fxlite.errors import CodegenError
 from fxlite.expr import Expr, Load, Local, MultiIndex
 from fxlite.graph import Node
@@ -58,6 +59,11 @@ class MatrixProduct:
     def batch_index(self) -> dict[Var, Index]:
         """The batch variables by those names."""
         return {v: named(name, v) for v, name in self.batch_names.items()}
+
+    def place(self, row: str, column: str) -> dict[Var, Index]:
+        """Batch, row and column by names that a template chose."""
+        rows = {} if self.m is None else {self.m: named(row, self.m)}
+        return {**self.batch_index, self.n: named(column, self.n), **rows}
 
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:

@@ -16,15 +16,16 @@ from fxlite.errors import CodegenError
 from fxlite.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
-from fxlite.passes.group import Group, element_of, invert
+from fxlite.passes.group import Group, element_of
+from fxlite.passes.inverse_index import invert
 
 _RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline "
     "int long register restrict return short signed sizeof static struct switch typedef union "
     "unsigned "
-    "void volatile while bool true false main weights workspace error n_threads new delete class "
-    "this "
+    "void volatile while bool true false main weights workspace arena scratch offset layout error "
+    "n_threads new delete class this "
     "template typename namespace operator private public protected using virtual friend "
     "export".split()
 )

@@ -6,12 +6,12 @@ In: a :class:`~fxlite.codegen.program.Program` and sizes of its named dims. Out:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from fxlite import shapes
 from fxlite.codegen.program import Program
 from fxlite.errors import ArgumentError
-from fxlite.graph import Node
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 
 
@@ -28,18 +28,19 @@ def memory_plan(
             f"{program.module.name}: the memory plan takes {wanted}, not sizes of "
             f"{', '.join(sizes) or 'nothing'}"
         )
-    last: dict[Node, int] = {}
-    for step, found in enumerate(program.groups):
-        last.update((program.memory(node), step) for node in found.inputs)
-    buffers = []
-    for step, found in enumerate(program.groups):
-        for node in found.stored:
-            if node in program.slot_of:
-                nbytes = int(shapes.substitute(node.type.nbytes, sizes))
-                slot = program.slot_of[node]
-                buffers.append(Buffer(node, nbytes, step, last.get(node, step), slot))
     slots = tuple(int(shapes.substitute(slot.size, sizes)) for slot in program.slots)
-    formula = program.arena_bytes
+    starts = [0, *itertools.accumulate(slots)]
+    buffers = tuple(
+        Buffer(
+            node,
+            int(shapes.substitute(node.type.nbytes, sizes)),
+            first,
+            min(last, len(kernels) - 1),
+            program.slot_of[node],
+            starts[program.slot_of[node]] + program.offset_of.get(node, 0),
+        )
+        for node, (first, last) in program.lifetimes.items()
+    )
     return MemoryTimeline(
-        program.module.name, dict(sizes), tuple(kernels), tuple(buffers), formula, slots
+        program.module.name, dict(sizes), tuple(kernels), buffers, program.arena_bytes, slots
     )

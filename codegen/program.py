@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fxlite import shapes
 from fxlite.codegen.lower import lower
+from fxlite.codegen.packing import Extent, pack
 from fxlite.errors import CodegenError
 from fxlite.expr import Load
 from fxlite.graph import Node
@@ -44,7 +46,9 @@ class Slot:
 @dataclass
 class Program:
     """See the module's text. ``results`` are the graph's outputs, flat and in order; ``stored``
-    maps a node to the node whose memory holds its value."""
+    maps a node to the node whose memory holds its value. A packed program has one slot, in which
+    each value starts at its ``offset_of``, in bytes; otherwise that is empty, and values begin with
+    their slots."""
 
     module: GraphModule
     groups: list[Group]
@@ -52,6 +56,7 @@ class Program:
     slots: list[Slot]
     slot_of: dict[Node, int]
     results: list[Node]
+    offset_of: dict[Node, int] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[Node]:
@@ -76,14 +81,21 @@ class Program:
         """The node whose memory holds a node's value."""
         return self.stored.get(node, node)
 
+    @cached_property
+    def lifetimes(self) -> dict[Node, tuple[int, int]]:
+        """The values that need memory of the arena: the groups that compute them and the last ones
+        that read it."""
+        return _lifetimes(self.groups, self.stored, self.results)
+
 
 def plan(
     module: GraphModule, claims: Callable[[Node], bool], apart: Collection[Node] = (),
-    join: Callable[[Sequence[Group]], list[Group]] = list,
+    join: Callable[[Sequence[Group]], list[Group]] = list, packed: bool = False,
 ) -> Program:  # fmt: skip
     """Group the graph and plan its memory; nodes that are ``apart`` are no part of their readers'
-    kernels; ``join`` makes fewer groups of them where the target can. Raises CodegenError for what
-    no back end can do."""
+    kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
+    one block of memory, in which values may start anywhere; they do if their sizes are numbers.
+    Raises CodegenError for what no back end can do."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
         _check(node, claims, unexpanded)
@@ -97,8 +109,14 @@ def plan(
             stored[found.root] = stored.get(source, source)
         else:
             kept.append(found)
-    slots, slot_of = _assign_slots(kept, stored, results)
-    return Program(module, kept, stored, slots, slot_of, results)
+    held = _lifetimes(kept, stored, results)
+    offset_of = _pack(held) if packed else {}
+    if offset_of:
+        end = max(offset + _rounded(node.type.nbytes) for node, offset in offset_of.items())
+        slots, slot_of = [Slot([end])], dict.fromkeys(offset_of, 0)
+    else:
+        slots, slot_of = _assign_slots(kept, stored, held)
+    return Program(module, kept, stored, slots, slot_of, results, offset_of)
 
 
 def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str]) -> None:
@@ -156,24 +174,43 @@ def _same_memory(found: Group) -> Node | None:
     return source if here == there and same_size else None
 
 
-def _assign_slots(
+def _lifetimes(
     groups: list[Group], stored: dict[Node, Node], results: list[Node]
+) -> dict[Node, tuple[int, int]]:
+    outside = set(results)
+    held: dict[Node, tuple[int, int]] = {}
+    for step, found in enumerate(groups):
+        for node in (stored.get(n, n) for n in found.inputs):
+            if node in held:
+                held[node] = held[node][0], step
+        held.update((value, (step, step)) for value in found.stored if value not in outside)
+    for node in (stored.get(n, n) for n in results):
+        if node in held:  # copied into the result behind all groups
+            held[node] = held[node][0], len(groups)
+    return held
+
+
+def _pack(held: Mapping[Node, tuple[int, int]]) -> dict[Node, int]:
+    """Offsets in one block; none if a size has a name, or too many values are held at one time."""
+    sizes = [_rounded(node.type.nbytes) for node in held]
+    numbers = [size for size in sizes if type(size) is int]
+    if len(numbers) < len(sizes):
+        return {}
+    offsets = pack([Extent(size, *held[node]) for size, node in zip(numbers, held)])
+    return dict(zip(held, offsets or ()))
+
+
+def _assign_slots(
+    groups: list[Group], stored: dict[Node, Node], held: Mapping[Node, tuple[int, int]]
 ) -> tuple[list[Slot], dict[Node, int]]:
     """Walk the groups; a value's slot is free again after its last reader. A value takes the free
     slot of its size, else the one that grows least, else a new one."""
-    last: dict[Node, int] = {}
-    for step, found in enumerate(groups):
-        for node in found.inputs:
-            last[stored.get(node, node)] = step
-    for node in results:
-        last[stored.get(node, node)] = len(groups)
-    outside = set(results)
     slots: list[Slot] = []
     slot_of: dict[Node, int] = {}
     free: list[int] = []
     for step, found in enumerate(groups):
         for value in found.stored:
-            if value in outside:
+            if value not in held:
                 continue
             size = _rounded(value.type.nbytes)
             choice = _best(free, slots, size)
@@ -185,10 +222,10 @@ def _assign_slots(
             if size not in slots[choice].sizes:
                 slots[choice].sizes.append(size)
             slot_of[value] = choice
-        for node in dict.fromkeys(stored.get(n, n) for n in found.inputs):
-            if last.get(node) == step and node in slot_of:
+        read = [stored.get(n, n) for n in found.inputs]
+        for node in dict.fromkeys([*read, *found.stored]):
+            if node in held and held[node][1] == step:
                 free.append(slot_of[node])
-        free += [slot_of[v] for v in found.stored if v in slot_of and v not in last]
     return slots, slot_of
 
 

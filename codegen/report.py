@@ -207,9 +207,13 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
         row["faster"] = f"{factor:.1f}x" if factor >= 1 else f"{factor:.2g}x"
         row["largest error"] = f"{c.error:.1e}" if c.error else "0"
         rows.append(row)
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in rows[0] if rows else ():
-        table.add_column(heading, justify="left" if heading == "size" else "right", no_wrap=True)
+        if heading == "size":
+            table.add_column(heading)
+        else:  # a narrow terminal wraps headings, not numbers
+            widest = max(len(row[heading]) for row in rows)
+            table.add_column(heading, justify="right", min_width=widest)
     for row in rows:
         table.add_row(*row.values())
     return Group(facts, "", table)

@@ -1,18 +1,18 @@
 """Schedule: turn a lowered group into loops.
 
 In: an expression over loop variables (:class:`~fxlite.codegen.lower.Lowered`). Out: a
-:class:`~fxlite.codegen.kernel_ir.Kernel`. Decided here: which adjacent loops become one, at which
-depth each intermediate is computed (reductions and invariants move out as far as their variables
-allow, so a softmax reads its row three times and computes its maximum once), which loop runs on
-threads, which one in SIMD lanes.
+:class:`~fxlite.codegen.kernel_ir.Kernel`. Adjacent loops become one (`collapse`), results of a
+window are computed a row at a time (`windows`), and all else at the depth that its variables allow
+(`nest`), so a softmax reads its row three times and computes its maximum once. Scans and scatters
+have loops of their own.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fxlite import dtypes, expr
+from fxlite.codegen.collapse import collapse
 from fxlite.codegen.kernel_ir import (
     Alloc,
     Assign,
@@ -27,14 +27,13 @@ from fxlite.codegen.kernel_ir import (
     statements,
 )
 from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
+from fxlite.codegen.nest import Nest, combine, fresh_local, neutral
+from fxlite.codegen.rename import rename
 from fxlite.codegen.windows import window_rows
-from fxlite.dtypes import DType
 from fxlite.errors import CodegenError
 from fxlite.expr import (
     Apply,
-    Cast,
     CheckedIndex,
-    Const,
     Expr,
     IndexValue,
     Load,
@@ -42,15 +41,9 @@ from fxlite.expr import (
     MultiIndex,
     Reduction,
 )
-from fxlite.index import DimVar, Index, Quotient, Remainder, Value, Var, flatten, product
-from fxlite.passes.group import Group, element_of
-
-#: Accumulators of a vectorised reduction: one AVX-512 register of float32, four of NEON's.
-LANES = 16
-#: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
-SHORT = 4
-#: Kinds that may be accumulated in several lanes (all are associative; float sums are reordered).
-_LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
+from fxlite.graph import Node
+from fxlite.index import DimVar, Index, Value, Var, product
+from fxlite.passes.group import EXPENSIVE, Group, element_of
 
 
 def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
@@ -102,8 +95,6 @@ def _with_scale(
 
 def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group) -> Kernel:
     """Name the variables, collect the dims, check."""
-    from fxlite.codegen.rename import rename
-
     dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
     work = product(group.space[a].extent for a in range(len(group.space))) * _weight(body)
@@ -118,8 +109,18 @@ def document(group: Group) -> str:
     """What the kernel computes, and where in the program that is said."""
     names = [f"{n.target.name}" for n in group.members]
     line = f"{group.root.name}: {group.root.type} = {' -> '.join(names)}"
-    origins = dict.fromkeys(n.origin for n in group.members if n.origin)
-    return "\n".join([line, *list(origins)[:4]])
+    origins = list(dict.fromkeys(n.origin for n in group.members if n.origin))
+    exact = [o for o in origins if not any(_is_within(other, o) for other in origins)]
+    side = group.beside
+    beside = [] if side is None else [f"and {side.name}: {side.type} = {side.target.name}"]
+    return "\n".join([line, *beside, *exact[:4]])
+
+
+def _is_within(inner: str, outer: str) -> bool:
+    """True if both origins are of one line, and the first in a module within that of the second."""
+    (path, place), (around, same) = (o.rpartition(", ")[::2] for o in (inner, outer))
+    prefix = f"{around.partition(' (')[0]}." if around else ""
+    return place == same and path != around and path.startswith(prefix)
 
 
 def _dims(indices: Iterable[Index]) -> set[str]:
@@ -148,399 +149,14 @@ def _weight(body: Sequence[Stmt]) -> int:
     total = 0
     for statement in statements(body):
         for value in expressions(statement):
-            total += sum(8 if _is_heavy(n) else 1 for n in expr.walk(value) if isinstance(n, Apply))
+            applied = [node for node in expr.walk(value) if isinstance(node, Apply)]
+            total += sum(8 if node.function in EXPENSIVE else 1 for node in applied)
     return max(total, 1)
 
 
-def _is_heavy(node: Apply) -> bool:
-    from fxlite.passes.group import EXPENSIVE
-
-    return node.function in EXPENSIVE
-
-
-# -- joining loops ---------------------------------------------------------------------------------
-def collapse(
-    space: tuple[Var, ...],
-    value: Expr,
-    store: MultiIndex,
-    shapes: dict[str, MultiIndex],
-    output: str,
-) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
-    ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
-    if ones:
-        value, store = expr.substitute_index(value, ones), tuple(i.substitute(ones) for i in store)
-        space = tuple(v for v in space if v not in ones)
-    position = len(space) - 2
-    while position >= 0:
-        first, second = space[position], space[position + 1]
-        joined = expr.fresh_var(first.extent * second.extent, "v")
-        env = {first: Index.of(joined) // second.extent, second: Index.of(joined) % second.extent}
-        if _separable(value, first, second):
-            new_value = expr.substitute_index(value, env)
-            new_store = tuple(i.substitute(env) for i in store)
-            if is_flat(new_value, joined, shapes) and not divides(
-                flatten(new_store, shapes[output]), joined
-            ):
-                space = (*space[:position], joined, *space[position + 2 :])
-                value, store = new_value, new_store
-        position -= 1
-    return space, value, store
-
-
-def _separable(value: Expr, first: Var, second: Var) -> bool:
-    """No reduction depends on only one of the two loops (it would move inside the joined one)."""
-    for node in expr.walk(value):
-        if isinstance(node, Reduction):
-            free = expr.free_variables(node)
-            if (first in free) != (second in free):
-                return False
-    return True
-
-
-def divides(index: Index, variable: Var) -> bool:
-    """True if the variable stands under a division or remainder."""
-    return any(
-        isinstance(a, (Quotient, Remainder)) and variable in (a.a.variables() | a.b.variables())
-        for a in index.atoms()
-    )
-
-
-def is_flat(value: Expr, variable: Var, shapes: dict[str, MultiIndex]) -> bool:
-    """True if no address in the expression divides the variable."""
-    for node in expr.walk(value):
-        if isinstance(node, Load) and divides(flatten(node.index, shapes[node.buffer]), variable):
-            return False
-        if isinstance(node, IndexValue) and divides(node.index, variable):
-            return False
-        if isinstance(node, Reduction) and any(
-            divides(v.extent, variable) or v.extent.variables() for v in node.variables
-        ):
-            return False
-    return True
-
-
-# -- placing computations at loop depths ---------------------------------------------------------
-class Nest:
-    """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d
-    loops."""
-
-    def __init__(
-        self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
-        bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
-    ) -> None:  # fmt: skip
-        self.order = list(order)
-        self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
-        self.bound = bound if bound is not None else {}
-        self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
-        self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
-        self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
-        self.lanes = lanes
-
-    def level(self, free: frozenset[Var]) -> int:
-        """Number of loops that a value with these variables needs around it."""
-        return max((d for d, v in enumerate(self.order, 1) if v in free), default=0)
-
-    def bind(self, value: Expr) -> Expr:
-        """The value over locals: reductions, shared and invariant parts are computed at the
-        outermost depth their variables allow, and replaced by what was computed."""
-        uses = _use_counts(value)
-        chosen = _loads_in_choices(value)
-        rewritten: dict[int, Expr] = {}
-        free: dict[int, frozenset[Var]] = {}  # of every part, so that each is walked once
-        expr.free_variables(value, free)
-        here = len(self.order)
-        for node in _outside_reductions(value):
-            if id(node) in self.bound:
-                rewritten[id(node)] = self.bound[id(node)]
-                continue
-            level = self.level(free[id(node)])
-            if isinstance(node, Reduction):
-                rewritten[id(node)] = self._reduce(node, level)
-                continue
-            check = _check_key(node)
-            same = self.checks.get(check) if check else None
-            if same is not None and id(same) in self.bound:  # checked already, for another reader
-                rewritten[id(node)] = self.bound[id(same)]
-                continue
-            if check:
-                self.checks[check] = node
-            new = expr.with_label(_rebuild(node, rewritten), node.label)
-            if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
-                local = Local(node.dtype, f"_t{next(_locals)}")
-                self.levels[level].append(Let(local.name, new))
-                self._remember(node, local, level)
-                new = local
-            rewritten[id(node)] = new
-        return rewritten[id(value)]
-
-    def _remember(self, node: Expr, local: Expr, level: int) -> None:
-        self.bound[id(node)] = local
-        self.depths[id(node)] = level
-        self.keep.append(node)
-
-    def _forget_inside(self, level: int) -> None:
-        """Locals of loops that have ended do not exist any more; another reduction over the same
-        variables has loops of its own."""
-        for key in [k for k, depth in self.depths.items() if depth > level]:
-            del self.depths[key], self.bound[key]
-
-    def _deserves_name(self, node: Expr, uses: int, level: int, here: int) -> bool:
-        if isinstance(node, CheckedIndex):
-            return True
-        if not isinstance(node, (Apply, Cast)):
-            return isinstance(node, Load) and uses > 1
-        if isinstance(node, Apply) and node.dtype.is_bool and uses == 1:
-            return False
-        return uses > 1 or level < here
-
-    def _reduce(self, node: Reduction, level: int) -> Expr:
-        """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
-        variables = _innermost_last(node)
-        inner = Nest(
-            [*self.order[:level], *variables],
-            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
-            self.lanes,
-        )  # fmt: skip
-        inner.checks = self.checks
-        body = inner.bind(node.body)
-        computed = node.body.dtype.compute
-        if node.kind in ("argmax", "argmin"):
-            statements, result = _arg_reduction(node, inner, level, body)
-        elif self.lanes and _has_lanes(node, inner, level):
-            statements, result = _lane_reduction(node, inner, level, body, computed)
-        else:
-            total = Local(computed, f"_a{next(_locals)}")
-            inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))
-            loops = inner.loops(level, "reduce")
-            statements = [Alloc(total.name, computed, neutral(node.kind, computed)), *loops]
-            result = total
-        self.levels[level].extend(statements)
-        inner._forget_inside(level)
-        self.depths.update(inner.depths)
-        self._remember(node, result, level)
-        return result
-
-    def loops(self, start: int, kind: str) -> list[Stmt]:
-        """The loops from depth ``start`` inwards, around what ``levels`` holds for them."""
-        body: list[Stmt] = self.levels[-1]
-        for depth in range(len(self.order) - 1, start - 1, -1):
-            loop = For(self.order[depth], tuple(body), kind)
-            body = [*self.levels[depth], loop] if depth > start else [loop]
-        return body
-
-    def finish(self, final: Sequence[Stmt]) -> list[Stmt]:
-        """All loops with ``final`` innermost: the outermost on threads, the innermost in SIMD, or,
-        if that is shorter than a vector, the one around it, in which compilers unroll it."""
-        self.levels[-1].extend(final)
-        body = self.levels[-1]
-        count = len(self.order)
-        if count == 0:
-            return body
-        is_flat = [not any(isinstance(s, (For, If)) for s in level) for level in self.levels]
-        in_vectors = count - 1 if is_flat[-1] else count
-        if count > 1 and is_flat[-1] and is_flat[-2]:
-            is_short = (self.order[-1].extent.constant or LANES) <= SHORT
-            in_vectors -= is_short
-        for depth in range(count - 1, -1, -1):
-            vector = depth == in_vectors
-            kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
-            body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
-        return body
-
-
-_locals = itertools.count()
-
-
-def _check_key(node: Expr) -> tuple[object, ...] | None:
-    """What tells whether two checked indices are one: None for what is not a plain one."""
-    if not isinstance(node, CheckedIndex):
-        return None
-    operand = node.operand
-    if isinstance(operand, IndexValue):
-        return (operand.index, node.extent, node.where)
-    if isinstance(operand, Load) and operand.guard is None:
-        return (operand.buffer, operand.index, node.extent, node.where)
-    return None
-
-
-def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:
-    """The node over the rewritten children; run-time values inside a load's index included."""
-    children = node.children
-    new = [rewritten[id(c)] for c in children]
-    return node if all(n is c for n, c in zip(new, children)) else node.with_children(new)
-
-
-def _outside_reductions(value: Expr) -> list[Expr]:
-    """Nodes in post-order, not entering reductions."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(value, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            if not isinstance(node, Reduction):
-                stack += [(c, False) for c in reversed(node.children)]
-    return order
-
-
-def _use_counts(value: Expr) -> dict[int, int]:
-    """How many parents read each node (the root: 1)."""
-    counts: dict[int, int] = {id(value): 1}
-    for node in _outside_reductions(value):
-        if not isinstance(node, Reduction):
-            for child in node.children:
-                counts[id(child)] = counts.get(id(child), 0) + 1
-    return counts
-
-
-def _loads_in_choices(value: Expr) -> frozenset[int]:
-    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case,
-    or they had a guard, so they are done before the choice: then it is a blend in a SIMD
-    register."""
-    found: set[int] = set()
-    for node in _outside_reductions(value):
-        if isinstance(node, Apply) and node.function == "where":
-            for side in node.args[1:]:
-                inner = (n for n in _outside_reductions(side) if isinstance(n, Load))
-                found.update(id(n) for n in inner if n.guard is None)
-    return frozenset(found)
-
-
-# -- reductions ----------------------------------------------------------------------------------
-def _innermost_last(node: Reduction) -> list[Var]:
-    """The variables of a reduction as loops, outermost first: of a maximum or minimum, which is the
-    same in any order, as the axes of what is read follow each other in memory."""
-    variables = list(node.variables)
-    if node.kind not in ("max", "min"):
-        return variables
-    load = next((n for n in expr.walk(node.body) if isinstance(n, Load)), None)
-    axis = {v: a for a, i in enumerate(load.index if load else ()) for v in i.variables()}
-    return sorted(variables, key=lambda v: axis.get(v, -1))
-
-
-def neutral(kind: str, dtype: DType) -> Const:
-    """The value a reduction starts from."""
-    if kind in ("sum", "prod", "any", "all"):
-        return expr.const(kind in ("prod", "all"), dtype)
-    largest = kind in ("min", "argmin")
-    if dtype.is_float:
-        return expr.const(float("inf") if largest else float("-inf"), dtype)
-    if dtype.is_bool:
-        return expr.const(largest, dtype)
-    import numpy as np
-
-    info = np.iinfo(dtype.numpy)
-    return expr.const(int(info.max if largest else info.min), dtype)
-
-
-def combine(kind: str, total: Expr, value: Expr) -> Expr:
-    """One step of a reduction."""
-    function = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or",
-                "all": "and"}[kind]  # fmt: skip
-    if total.dtype.is_bool:
-        function = {"maximum": "or", "minimum": "and"}.get(function, function)
-    return expr.apply(function, total, value)
-
-
-def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
-    """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
-    be the one that is contiguous in memory."""
-    variable = inner.order[-1]
-    constant = variable.extent.constant
-    if node.kind not in _LANE_KINDS or node.body.dtype.is_bool:
-        return False
-    if constant is not None and constant < 2 * LANES:
-        return False
-    if variable.extent.variables() or any(isinstance(s, For) for s in inner.levels[-1]):
-        return False
-    loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
-    return any(n.index[-1].coefficient(variable) == 1 for n in loads) and not any(
-        isinstance(s, Alloc) for s in inner.levels[-1]
-    )
-
-
-def _step(kind: str, lane: Expr, value: Expr) -> Expr:
-    """One step of a lane, which for a maximum of magnitudes is cheaper than of other numbers."""
-    is_magnitude = isinstance(value, Apply) and value.function == "abs"
-    if kind == "max" and is_magnitude and value.dtype is dtypes.float32:
-        return expr.apply("larger_magnitude", lane, *value.children)
-    return combine(kind, lane, value)
-
-
-def _lane_reduction(
-    node: Reduction, inner: Nest, level: int, body: Expr, computed: DType
-) -> tuple[list[Stmt], Expr]:
-    """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
-    together."""
-    variable = inner.order[-1]
-    number = next(_locals)
-    lanes, total = f"_lanes{number}", Local(computed, f"_a{number}")
-    lane = expr.fresh_var(LANES, "lane")
-    whole = (variable.extent // LANES) * LANES
-    block = Var(f"_block{number}", whole)
-    zero = Local(computed, lanes, (Index.of(0),))
-    at_lane = Local(computed, lanes, (Index.of(lane),))
-
-    def moved(start: Index, target: Local) -> list[Stmt]:
-        env = {variable: start}
-        done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
-        return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
-
-    main = For(
-        block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES
-    )
-    statements: list[Stmt] = [main]
-    if (variable.extent - whole).constant != 0:
-        rest = expr.fresh_var(variable.extent % LANES, "rest")
-        statements.append(For(rest, tuple(moved(whole + rest, zero))))
-    for depth in range(len(inner.order) - 2, level - 1, -1):
-        outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
-        statements = [outer]
-    start = neutral(node.kind, computed)
-    again = expr.fresh_var(LANES, "lane")
-    element = Local(computed, lanes, (Index.of(again),))
-    together = For(again, (Assign(total, combine(node.kind, total, element)),))
-    return [Alloc(lanes, computed, start, LANES), *statements, Alloc(total.name, computed, start),
-            together], total  # fmt: skip
-
-
-def _move(statement: Stmt, env: dict[Var, Index]) -> Stmt:
-    assert isinstance(statement, Let), statement
-    return Let(statement.name, expr.substitute_index(statement.value, env))
-
-
-def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
-    """Position of the first extreme value; the first NaN counts as one."""
-    number = next(_locals)
-    best = Local(node.body.dtype.compute, f"_best{number}")
-    where = Local(dtypes.int64, f"_where{number}")
-    value = Local(body.dtype, f"_t{next(_locals)}")
-    position = Index.of(0)
-    for v in node.variables:
-        position = position * v.extent + Index.of(v)
-    better = expr.apply("gt" if node.kind == "argmax" else "lt", value, best)
-    if body.dtype.is_float:
-        unset = expr.apply("logical_not", expr.apply("isnan", best))
-        better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
-    first = expr.apply("lt", where, expr.const(0, dtypes.int64))
-    inner.levels[-1] += [
-        Let(value.name, body),
-        If(expr.apply("or", better, first),
-           (Assign(best, value), Assign(where, expr.index_value(position)))),
-    ]  # fmt: skip
-    start = [Alloc(best.name, best.dtype, neutral(node.kind, best.dtype)),
-             Alloc(where.name, dtypes.int64, expr.const(-1, dtypes.int64))]  # fmt: skip
-    return [*start, *inner.loops(level, "serial")], where
-
-
 # -- scans and scatters --------------------------------------------------------------------------
-def _reader(buffers: dict[str, Buffer]) -> object:
-    from fxlite.graph import Node
+def _reader(buffers: dict[str, Buffer]) -> Callable[[Node, MultiIndex], Expr]:
+    """Reads values as loads, and notes their buffers."""
 
     def read(node: Node, index: MultiIndex) -> Expr:
         buffers[buffer_name(node)] = buffer_of(node)
@@ -553,7 +169,7 @@ def _scan(group: Group, name: str) -> Kernel:
     """A running total: the reduction's variable becomes the loop, each step is stored."""
     buffers: dict[str, Buffer] = {}
     space = group.space
-    value = element_of(group.root, tuple(Index.of(v) for v in space), _reader(buffers))  # type: ignore[arg-type]
+    value = element_of(group.root, tuple(Index.of(v) for v in space), _reader(buffers))
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
     if len(reductions) != 1:
         raise CodegenError(f"{group.root.describe()}: a scan must hold one reduction")
@@ -561,7 +177,7 @@ def _scan(group: Group, name: str) -> Kernel:
     (scanned,) = (v for v in space if v in reduction.variables[0].extent.variables())
     step = Var(reduction.variables[0].name, scanned.extent)
     body = expr.substitute_index(reduction.body, {reduction.variables[0]: Index.of(step)})
-    total = Local(reduction.dtype, f"_a{next(_locals)}")
+    total = fresh_local(reduction.dtype, "_a")
     result = expr.transform(value, lambda n: total if n is reduction else n)
     store = tuple(Index.of(step if v is scanned else v) for v in space)
     output = buffer_of(group.root, is_output=True)
@@ -587,18 +203,18 @@ def _scatter(group: Group, name: str) -> Kernel:
     read = _reader(buffers)
     output = buffer_of(node, is_output=True)
     at = tuple(Index.of(v) for v in group.space)
-    copied: Expr = expr.cast(read(x, at), node.type.dtype)  # type: ignore[operator]
+    copied: Expr = expr.cast(read(x, at), node.type.dtype)
     nest = Nest(group.space)
     statements = nest.finish([Store(output.name, at, copied)])
     variables = [expr.fresh_var(d) for d in index.type.shape]
     here = tuple(Index.of(v) for v in variables)
     checked = CheckedIndex(
-        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]),  # type: ignore[operator]
+        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]),
         node.describe(),
     )  # fmt: skip
-    place = Local(dtypes.int64, f"_t{next(_locals)}")
+    place = fresh_local(dtypes.int64, "_t")
     target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
-    added = expr.cast(read(source, here), node.type.dtype.compute)  # type: ignore[operator]
+    added = expr.cast(read(source, here), node.type.dtype.compute)
     inner: list[Stmt] = [
         Let(place.name, checked),
         If(expr.apply("ge", place, expr.const(0, dtypes.int64)),

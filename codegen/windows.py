@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fxlite import expr
 from fxlite.codegen.kernel_ir import Buffer, For, If, Stmt, Store
+from fxlite.codegen.nest import combine, neutral
 from fxlite.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, MultiIndex, Reduction
 from fxlite.index import Index, Var, extremum, flatten
 
@@ -51,8 +52,6 @@ def window_rows(
     shapes: dict[str, MultiIndex],
 ) -> list[Stmt] | None:
     """The loops that store ``value`` over ``space``; None if it is no reduction over windows."""
-    from fxlite.codegen.schedule import combine, neutral
-
     if not space:
         return None
     window = _window(value, space[-1], shapes)
@@ -141,8 +140,6 @@ def _is_short(window: _Window, along: Var) -> bool:
 
 def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
     """The body without the conditions under which it is not the value a reduction starts from."""
-    from fxlite.codegen.schedule import neutral
-
     body = reduction.body
     start = neutral(reduction.kind, body.dtype)
     guard: Expr | None = None

@@ -177,6 +177,8 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
             return a
         if a.is_Integer and b.is_Integer:
             return sympy.Integer(int(a) // int(b))
+        if isinstance(a, FloorDiv) and a.args[1].is_positive and b.is_positive:
+            return FloorDiv(a.args[0], a.args[1] * b)  # as Index has it
         if b.is_Integer and int(b) > 0:
             # (k*b*x + r) // b  ==  k*x + r // b  for any integer x
             exact: list[Any] = []

@@ -29,6 +29,7 @@ from fxlite.types import TensorType
 _SUFFIX = {"permute": "permuted", "reshape": "reshaped", "slice": "part", "neg": "negated",
            "cast": "cast", "mul": "scaled", "add": "shifted", "concat": "joined",
            "dequantize_weight": "expanded"}  # fmt: skip
+_EXPANDS = "dequantize_weight"
 
 
 @graph_pass
@@ -41,15 +42,20 @@ def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
     fold_constants(gm, limit)
 
 
-def fold_constants(gm: GraphModule, limit: int = 1 << 26) -> dict[str, str]:
+def fold_constants(
+    gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True
+) -> dict[str, str]:
     """What :func:`const_fold` does; the names of the nodes that were folded, by the path of the
-    buffer that took their place."""
+    buffer that took their place. Without ``expand_weights``, weights that are stored as integers
+    (``dequantize_weight``) stay so."""
     graph = gm.graph
     folded: dict[str, str] = {}
     constant: dict[Node, str] = {}  # constant nodes, and the weight each one starts from
     for node in graph.nodes:
         if node.op == "get_attr":
             constant[node] = node.target
+        elif not expand_weights and node.op == "call_function" and node.target.name == _EXPANDS:
+            continue
         elif _is_constant(gm, node, constant, limit):
             sources = (constant[n] for n in node.all_input_nodes)
             constant[node] = next((s for s in sources if s), "")

@@ -10,7 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import compiler
-from fxlite.cli import SCHEMES
+from fxlite.cli.quantize import SCHEMES
 from fxlite.codegen.calibration_data import read_batches
 from fxlite.passes import quantize as q
 from tests.command_line import enter_folder, run
@@ -66,9 +66,10 @@ def test_one_scheme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 STATIC = """\
-node          op      scheme                                     range  SQNR   MACs  bytes  before
-linear (a)    linear  u8 per tensor, weight i8 per channel  -3.84..3.2  44.7  8.2 k  8,704  32,768
-linear_1 (b)  linear  u8 per tensor, weight i8 per channel     0..9.58  43.8  1.3 k  1,320   5,120
+node          scheme        range  SQNR   MACs  bytes  before
+linear (a)    u8 × i8  -3.84..3.2  44.7  8.2 k  8,704  32,768
+linear_1 (b)  u8 × i8     0..9.58  43.8  1.3 k  1,320   5,120
+scheme: activation × weight; weights i8 per channel; MACs for B=1
 100.0% of the multiply-adds are integer arithmetic; weights 38,440 bytes → 10,576
 SQNR of the results on calib.npz: 38.4 dB
 net.fxl written

@@ -71,9 +71,9 @@ for backend in ("python", "c"):
 
 # %% [markdown]
 # # 4. Other schemes
-# *dynamic* finds the scale of each image's activations while it runs; *weight only* keeps floats
-# and stores the weights of linear layers as integers. The shorthand `quantize` is prepare,
-# calibrate and convert.
+# *dynamic* finds the scale of each image's activations while it runs; *weight only* computes with
+# floats and stores the weights alone as integers. The shorthand `quantize` is prepare, calibrate
+# and convert.
 
 # %%
 for config in (q.static_int8(), q.dynamic_int8(), q.weight_only_int8(), q.weight_only_int4()):

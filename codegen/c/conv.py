@@ -70,7 +70,7 @@ RESERVED = gemm.RESERVED | frozenset(
         "zeros row_0 rest rows chunk left tile top column_0 pixel row column inside columns row_1",
         "tile_1 down width products square parts part start p ow_0 oh_0 pixels_here",
         "padded_w channel_0 ahead at_once row_groups row_group oh_0 ends",
-        "row_step steps outside woven images",
+        "row_step steps outside woven images kernel place first_channel TILES",
     )
     for name in line.split()
 )

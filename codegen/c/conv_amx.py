@@ -4,9 +4,9 @@
 In goes a `TileConvSpec`, out comes a `Rendered`; chosen where the processor has tiles, in the place
 of the plans of `conv_plan`. Estimated: an implicit product takes a tenth of the time of float32
 there; Winograd's transforms take as long as the products that they save, and its weights are
-larger. The loops are those of `conv_runs`; the image is
-rounded, or split, while it is copied. Compiled for another processor, or where the system refuses
-tiles, products take vectors, slower than the plans for these.
+larger. The loops are those of `conv_runs`; the image is rounded, or split, while it is copied.
+Compiled for another processor, or where the system refuses tiles, products take vectors, slower
+than the plans for these.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 
 from fxlite.codegen.c.conv_direct import conv_function
 from fxlite.codegen.c.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of
-from fxlite.codegen.c.conv_runs import PANEL_COLUMNS, Runs, RunsSpec, run_rows
+from fxlite.codegen.c.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.gemm_bf16 import pack_b_bf16, pack_b_split
 from fxlite.codegen.c.gemm_pack import packed_size
 from fxlite.codegen.c.gemm_spec import Rendered
+from fxlite.codegen.c.int8_tile import PANEL_COLUMNS
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.graph import Node
 

@@ -46,7 +46,7 @@ class Channels(Direct):
         self.inputs = input_planes(spec)
         # A strided kernel of one weight: only the pixels that it reads are copied, side by side.
         strided = max(spec.stride) > 1 and not any(spec.padding)
-        self.picks = self.pairs and self.taps == 1 and strided
+        self.picks = self.pairs and self.taps == 1 and strided and not spec.x_last
         self.stride = (1, 1) if self.picks else spec.stride
 
     def render(self) -> Rendered:

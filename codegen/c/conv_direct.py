@@ -1,7 +1,5 @@
-"""What the printers of the plans "channels" and "pixels" of `conv_plan` share.
-
-Both read the image through a table of taps (see `conv_tile`), from the input itself or from a copy
-with zeros around it in the workspace.
+"""What the printers of convolutions share that read the image itself, or a padded copy of it in the
+workspace, and make no matrix of it: the whole function, loops of the epilogue, sizes and threads.
 """
 
 from __future__ import annotations
@@ -66,8 +64,17 @@ def put_tile(
     """The epilogue over a tile: `element` with index i, of pixels from ow_0 on, and j, of channels
     from `first` on. It runs along the axis whose results are neighbours."""
     if spec.split_epilogue and spec.y_last:
-        _put_vectors(out, spec, element, pixels, channels, first)
-        return
+        _put_integer_vectors(out, spec, element, pixels, channels, first)
+    else:
+        _put_elements(out, spec, element, pixels, channels, first)
+    if spec.beside is not None:
+        out.put(spec.beside.tile(pixels, channels, ("n", "oh", "ow_0", first)))
+
+
+def _put_elements(
+    out: Lines, spec: ConvSpec, element: str, pixels: str, channels: str, first: str
+) -> None:
+    """`put_tile` element by element, or vector by vector where channels are neighbours."""
     statements = spec.epilogue(element, "n", "k", "oh", "ow")
     step, pragma = "j++", "#pragma omp simd"
     if spec.vector_epilogue:
@@ -88,11 +95,9 @@ def put_tile(
     for _ in (outer, inner):
         out.depth -= 1
         out.put("}")
-    if spec.beside is not None:
-        out.put(spec.beside.tile(pixels, channels, ("n", "oh", "ow_0", first)))
 
 
-def _put_vectors(
+def _put_integer_vectors(
     out: Lines, spec: ConvSpec, element: str, pixels: str, channels: str, first: str
 ) -> None:
     """`put_tile` by vectors of sums of integers: what belongs to channels is loaded once for all
@@ -108,8 +113,6 @@ def _put_vectors(
                 out.put("const int64_t ow = ow_0 + i;")
             out.put(f"const int_vec sum = *(const int_vec *)&{element};")
             out.put(statements)
-    if spec.beside is not None:
-        out.put(spec.beside.tile(pixels, channels, ("n", "oh", "ow_0", first)))
 
 
 def put_fetch(
@@ -124,8 +127,9 @@ def put_fetch(
 
 
 class Direct:
-    """What both plans share: sizes, names of the function's variables, the taps. Products take a
-    ``faster``th part of the time of those of floats."""
+    """Sizes, names of the function's variables, and the *taps*: a table of where the pixel of each
+    weight is (see `conv_tile`). Products take a ``faster``th part of the time of those of floats.
+    """
 
     def __init__(self, spec: ConvSpec, faster: int = 1) -> None:
         self.spec = spec
@@ -170,6 +174,7 @@ class Direct:
         return self.pragma("omp parallel for", loops, f" {self.team}")
 
     def pragma(self, directive: str, loops: int, clauses: str = "") -> str:
+        """The pragma of so many nested loops; nothing where there is too little to share out."""
         collapse = f" collapse({loops})" if loops > 1 else ""
         return f"#pragma {directive}{collapse} schedule(static){clauses}" if self.threads else ""
 

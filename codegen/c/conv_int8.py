@@ -5,14 +5,15 @@ In goes an `Int8ConvSpec`, out comes a `Rendered`. The loops are those of `conv_
 arithmetic of `int8_tile`: four neighbouring channels make a quad, so the image's channels must be
 last. An image that is not stored so, is of i8, or has padding, is first copied into the workspace,
 in unsigned bytes; a zero around it is its zero point, and all that has to be added for zero points
-is known with the weights. Depthwise convolutions are in `conv_int8_depthwise.py`. (A 1x1
+is known with the weights. The epilogue of short sums runs in the registers of the tile, of longer
+ones over a finished tile. Depthwise convolutions are in `conv_int8_depthwise.py`. (A 1x1
 convolution of stride 1 of a channels-last image is a product whose rows are pixels, which
 `gemm_int8.py` prints.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,15 @@ from fxlite.codegen.c.conv_int8_depthwise import (
     render_depthwise,
 )
 from fxlite.codegen.c.conv_runs import Runs, RunsSpec, run_rows
+from fxlite.codegen.c.gemm_int8_fused import SUMS_COMMENT, put_switch
 from fxlite.codegen.c.gemm_pack import packed_size
 from fxlite.codegen.c.gemm_spec import Rendered
+from fxlite.codegen.c.gemm_text import Lines, mentions, parameter_names, signature
 from fxlite.codegen.c.int8_tile import PANEL_COLUMNS, QUAD, pack_int8, packed_rows
+
+MOST_QUADS = 160
+"""Quads of a kernel up to which the epilogue runs in registers; of more, that gains less than 2 %
+and is not worth the code."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,80 @@ class _Int8Conv(Runs):
             f"pad_row_bytes({width}, {spec.c}, {row}, {self.pixel_steps()}, {spec.padding[1]}, "
             f"{self.columns}, {zero}, {self.flip}, {target});"
         )
+
+    def render(self) -> Rendered:
+        rendered = super().render()
+        text = "\n".join([*self.fused_tile(), rendered.text]) if self.is_fused() else rendered.text
+        return replace(rendered, text=text)
+
+    def is_fused(self) -> bool:
+        """Whether the epilogue runs in the registers of the tile, as in `gemm_int8_fused`."""
+        spec = self.spec
+        sizes = (spec.n, spec.h, spec.w)
+        by_vectors = spec.split_epilogue is not None and spec.y_last
+        known = all(size.isdecimal() for size in sizes)
+        return by_vectors and known and spec.runs * spec.words <= MOST_QUADS
+
+    def tile(self, place: str, first_channel: str) -> None:
+        if not self.is_fused():
+            super().tile(place, first_channel)
+            return
+        ends = ", ends" if self.spec.has_ends else ""
+        own = f"rows, pixels, columns, {place}, run, weights{ends}, n, oh_0, ow_0, {first_channel}"
+        names = ", ".join(parameter_names(self.spec.parameters))
+        self.out.put(f"{self.spec.name}_tile({own}, {names});")
+
+    def fused_tile(self) -> list[str]:
+        """The function of a tile, and before it the one that computes, finishes and stores its sums
+        on processors without AMX; in lines."""
+        spec, function = self.spec, self.out
+        ends = ", const int32_t *ends" if spec.has_ends else ""
+        places = "int64_t n, int64_t oh_0, int64_t ow_0, int64_t first_channel"
+        image = "const uint8_t *place, const int64_t *run, const int32_t *weights"
+        parameters = f"{image}{ends}, {places}, {spec.parameters}"
+        self.out = Lines()
+        self.out.put("#ifdef HAS_TILES")
+        super().tile("place", "first_channel")
+        self.out.put("#else")
+        rest = ", ".join(parameter_names(parameters))
+        put_switch(self.out, f"{spec.name}_sums", self.out_w, spec.group_outputs, rest, "pixels")
+        self.out.put("#endif")
+        own = f"int64_t rows, int pixels, int columns, {parameters}"
+        head = signature(f"{spec.name}_tile", own, ())
+        body, self.out = self.out.lines, function
+        return [*self.fused_sums(parameters), "", "TILE_FUNCTION", *head, "{", *body, "}", ""]
+
+    def fused_sums(self, parameters: str) -> list[str]:
+        """The function that keeps sums in registers."""
+        spec, out = self.spec, Lines()
+        assert spec.split_epilogue is not None
+        loads, statements = spec.split_epilogue("sum", "n", "k", "oh", "ow", "count")
+        if mentions(statements, "oh"):
+            out.put("const int64_t oh = oh_0;")
+        out.put("#pragma GCC unroll 4")
+        with out.block("for (int first = 0; first < columns; first += 2 * int_lanes)"):
+            out.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
+            out.put("int_vec sums[TILE_ROWS][2];")
+            out.put(
+                f"sum_pixels_int8(pixels, vectors, {spec.runs}, {spec.words}, place, {self.step}, "
+                f"run, weights + first, sums);"
+            )
+            out.put("#pragma GCC unroll 2")
+            with out.block("for (int v = 0; v < vectors; v++)"):
+                out.put("const int count = columns - first - v * int_lanes;")
+                out.put("const int64_t k = first_channel + first + v * int_lanes;")
+                out.put(loads)
+                out.put("#pragma GCC unroll 16")
+                with out.block("for (int i = 0; i < pixels; i++)"):
+                    if mentions(statements, "ow"):
+                        out.put("const int64_t ow = ow_0 + i;")
+                    out.put("const int_vec sum = sums[i][v];")
+                    out.put(statements)
+        if spec.beside is not None:
+            out.put(spec.beside.tile("pixels", "columns", ("n", "oh", "ow_0", "first_channel")))
+        own = f"const int pixels, const int columns, {parameters}"
+        head = signature(f"{spec.name}_sums", own, ())
+        return [*SUMS_COMMENT, "inline __attribute__((always_inline))", *head, "{", *out.lines, "}"]
 
     def put_sums(self, image: str, step: str, row_step: str) -> None:
         spec = self.spec

@@ -7,6 +7,7 @@ in place, also at its edges; any other is turned in the workspace first.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fxlite.codegen.c.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.depthwise_int8_tile import CHANNEL_BLOCK, MOST_PLACES
 from fxlite.codegen.c.gemm_int8 import FASTER
 from fxlite.codegen.c.gemm_spec import Rendered
-from fxlite.codegen.c.gemm_text import add, atom, divide_up, multiply
+from fxlite.codegen.c.gemm_text import add, atom, divide_up, mentions, multiply
 from fxlite.codegen.c.int8_tile import QUAD
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class _Depthwise(Direct):
         super().__init__(spec, FASTER)
         self.int8 = spec
         self.outputs, self.groups = _woven(spec)
+        self.in_registers = spec.split_epilogue is not None and spec.y_last
 
     def render(self) -> Rendered:
         spec, out = self.int8, self.out
@@ -140,28 +142,76 @@ class _Depthwise(Direct):
                 f"{image}, outside, rows, steps);"
             )
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
-            sums = self.outputs * MOST_PLACES * width
-            out.put(f"int32_t woven[{columns * width}], tile[{sums}];")
+            out.put(f"int32_t woven[{columns * width}];")
+            if self.groups > 1 or not self.in_registers:
+                out.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")
             w = atom(self.out_w)
             with out.block(f"for (int64_t ow_0 = 0; ow_0 < {w}; ow_0 += {MOST_PLACES})"):
                 self.tile(w)
 
     def tile(self, w: str) -> None:
         """The sums from pixel ow_0 on, and the epilogue of each row."""
-        spec, out, width = self.int8, self.out, CHANNEL_BLOCK
+        spec, out, width, outputs = self.int8, self.out, CHANNEL_BLOCK, self.outputs
         rest = f"{w} - ow_0"
         out.put(f"const int pixels = {rest} < {MOST_PLACES} ? {rest} : {MOST_PLACES};")
-        left = spec.padding[1]
-        column = multiply("ow_0", str(spec.stride[1])) + (f" - {left}" if left else "")
-        out.put(
-            f"sum_depthwise_{spec.type}({self.outputs}, pixels, channels, {spec.stride[1]}, "
-            f"{spec.s}, {self.groups}, {column}, {spec.w}, rows, steps, {spec.zero_point}, weights,"
-            f" woven, tile);"
-        )
-        if self.outputs == 1:
-            out.put("const int64_t oh = oh_0;")
-            put_tile(out, spec, f"tile[i * {width} + j]", "pixels", "channels", f"block * {width}")
-            return
-        with out.block(f"for (int64_t oh = oh_0; oh < oh_0 + 2 && oh < {atom(self.out_h)}; oh++)"):
+        left, stride = spec.padding[1], spec.stride[1]
+        column = multiply("ow_0", str(stride)) + (f" - {left}" if left else "")
+        columns = add(multiply("(pixels - 1)", str(stride)), str(spec.s))
+        for group in range(self.groups):
+            rows, steps = (add(name, str(QUAD * group)) for name in ("rows", "steps"))
+            out.put(
+                f"weave_{spec.type}({columns}, channels, {column}, {spec.w}, {rows}, {steps}, "
+                f"{spec.zero_point}, woven);"
+            )
+            quads = add("weights", str((1 + group * spec.s * outputs) * width))
+            if group == self.groups - 1 and self.in_registers:
+                self.finish(quads)
+                return
+            starts = "0" if group else "weights"
+            out.put(
+                f"add_tile({outputs}, {spec.s}, pixels, channels, {stride}, {starts}, {quads}, "
+                f"woven, tile);"
+            )
+        with self.output_rows():
             out.put(f"const int32_t *const sums = tile + (oh - oh_0) * {MOST_PLACES * width};")
             put_tile(out, spec, f"sums[i * {width} + j]", "pixels", "channels", f"block * {width}")
+
+    def finish(self, quads: str) -> None:
+        """The last sums, and the epilogue while they are in registers."""
+        spec, out, width, outputs = self.int8, self.out, CHANNEL_BLOCK, self.outputs
+        assert spec.split_epilogue is not None
+        loads, statements = spec.split_epilogue("sum", "n", "k", "oh", "ow", "count")
+        with out.block("for (int j = 0; j < channels; j += int_lanes)"):
+            out.put("const int count = channels - j;")
+            out.put(f"const int64_t k = {add(f'block * {width}', 'j')};")
+            out.put(loads)
+            out.put(f"int_vec kernel[{spec.s}][2];")
+            out.put(f"load_kernel({outputs}, {spec.s}, {add(quads, 'j')}, kernel);")
+            with out.block("for (int64_t i = 0; i < pixels; i++)"):
+                if mentions(statements, "ow"):
+                    out.put("const int64_t ow = ow_0 + i;")
+                out.put("int_vec sums[2];")
+                out.put("#pragma GCC unroll 2")
+                out.put(f"for (int o = 0; o < {outputs}; o++)")
+                sums = f"tile + (o * {MOST_PLACES} + i) * {width}"
+                start = "weights" if self.groups == 1 else sums
+                out.put(f"    sums[o] = *(const int_vec *)({add(start, 'j')});")
+                first = add("woven", multiply("i", str(spec.stride[1] * width)), "j")
+                out.put(f"add_columns({outputs}, {spec.s}, {first}, kernel, sums);")
+                out.put("#pragma GCC unroll 2")
+                with out.block(f"for (int o = 0; o < {outputs}; o++)"):
+                    out.put("const int64_t oh = oh_0 + o;")
+                    if outputs > 1:
+                        out.put(f"if (oh == {self.out_h})")
+                        out.put("    break;")
+                    out.put("const int_vec sum = sums[o];")
+                    out.put(statements)
+        if spec.beside is not None:
+            with self.output_rows():
+                corner = ("n", "oh", "ow_0", f"block * {width}")
+                out.put(spec.beside.tile("pixels", "channels", corner))
+
+    def output_rows(self) -> AbstractContextManager[None]:
+        """A loop over the output rows oh of a tile."""
+        bottom = f" && oh < {atom(self.out_h)}" if self.outputs > 1 else ""
+        return self.out.block(f"for (int64_t oh = oh_0; oh < oh_0 + {self.outputs}{bottom}; oh++)")

@@ -39,11 +39,11 @@ class ImplicitProduct(Channels):
         planes = spec.groups * self.inputs
         pixel = planes if spec.x_last else 1
         # The pixels of a tile so far apart would share one set of the cache.
-        shares_set = pixel * spec.stride[1] * item % 4096 == 0
+        shares_set = spec.x_last and pixel * self.stride[1] * item % 4096 == 0
         self.padded = any(spec.padding) or (self.pairs and (shares_set or not spec.x_is_bf16))
         if self.padded:
-            rows = add(multiply(self.out_h, str(spec.stride[0])), str(spec.reach[0] - 1))
-            columns = add(multiply(self.out_w, str(spec.stride[1])), str(spec.reach[1] - 1))
+            rows = add(multiply(self.out_h, str(self.stride[0])), str(spec.reach[0] - 1))
+            columns = add(multiply(self.out_w, str(self.stride[1])), str(spec.reach[1] - 1))
             if shares_set:
                 pixel += 16
         self.pixel = str(pixel)
@@ -140,8 +140,8 @@ class ImplicitProduct(Channels):
             w = atom(self.out_w)
             out.put(f"const int64_t ow_0 = tile_index * {w} / tiles;")
             out.put(f"const int pixels = (tile_index + 1) * {w} / tiles - ow_0;")
-            step = multiply(str(spec.stride[1]), self.pixel)
-            row = multiply("oh", str(spec.stride[0]), self.pitch)
+            step = multiply(str(self.stride[1]), self.pixel)
+            row = multiply("oh", str(self.stride[0]), self.pitch)
             channel_step = "1" if spec.x_last else multiply(self.rows, self.pitch)
             out.put(
                 f"sum_tile_{self.tile_name}(pixels, columns, {self.inputs}, {self.taps}, "

@@ -6,9 +6,9 @@ not dilated, else the channels of one pixel. Four of 8 bits (a quad) or two bf16
 In goes a `RunsSpec`, of integers (`conv_int8.Int8ConvSpec`) or of floats on the tiles of AMX
 (`conv_amx.TileConvSpec`); out comes a `Rendered`. Where the image cannot be read in place it is
 copied into the workspace first, channels last, with its padding, as the numbers that are
-multiplied. Then blocks of output rows times panels of 32 output channels are the tasks of the
-threads. A tile is up to QUAD_ROWS pixels of one output row, of AMX also several short rows; see
-`conv_amx_tile`.
+multiplied. Then blocks of output rows times panels of 32 output channels, whose rows are 32 words,
+are the tasks of the threads. A tile is up to QUAD_ROWS pixels of one output row, of AMX also
+several short rows; see `conv_amx_tile`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from fxlite.codegen.c.conv_plan import ConvSpec
 from fxlite.codegen.c.gemm_int8 import FASTER
 from fxlite.codegen.c.gemm_spec import Rendered
 from fxlite.codegen.c.gemm_text import add, atom, multiply
-
-PANEL_COLUMNS = 32
-"""Output channels of a tile: a row of a panel is 32 words."""
+from fxlite.codegen.c.int8_tile import PANEL_COLUMNS
 
 REGISTER = 16
 """Rows of a register of AMX: places of the image that are read at once."""
@@ -247,7 +245,6 @@ class Runs(Direct):
             if self.image_type != "uint8_t":
                 image = f"(const uint8_t *)({image})"
             out.put(f"const uint8_t *const image = {image};")
-            out.put(f"{self.ctype} tile[{self.tile_rows} * {width}] __attribute__((aligned(64)));")
             if spec.has_ends:
                 self.put_ends()
             out.put("take_tiles();")
@@ -275,7 +272,7 @@ class Runs(Direct):
 
     def tiles(self, first_channel: str) -> None:
         """The pixels of the rows of a group, in tiles."""
-        spec, out, width = self.spec, self.out, PANEL_COLUMNS
+        out = self.out
         out.put("const int64_t oh_0 = row_group * at_once;")
         out.put(f"const int64_t rows = rows_of_tile({self.out_h} - oh_0, at_once);")
         most = self.tile_rows
@@ -285,9 +282,15 @@ class Runs(Direct):
             out.put(f"const int64_t ow_0 = first_tile_row(tile_index, {after};")
             out.put(f"const int pixels = first_tile_row(tile_index + 1, {after} - ow_0;")
             place = add("image", multiply("oh_0", self.row_step), multiply("ow_0", self.step))
-            self.put_sums(place, self.step, self.row_step)
-            with out.block("for (int64_t row = 0; row < rows; row++)"):
-                out.put("const int64_t oh = oh_0 + row;")
-                start = f"place_of_row(row, pixels, {self.step}, {self.row_step})"
-                out.put(f"const {self.ctype} *const sums = tile + {start} * {width};")
-                put_tile(out, spec, f"sums[i * {width} + j]", "pixels", "columns", first_channel)
+            self.tile(place, first_channel)
+
+    def tile(self, place: str, first_channel: str) -> None:
+        """The sums of a tile from this place of the image on, then the epilogue."""
+        spec, out, width = self.spec, self.out, PANEL_COLUMNS
+        out.put(f"{self.ctype} tile[{self.tile_rows} * {width}] __attribute__((aligned(64)));")
+        self.put_sums(place, self.step, self.row_step)
+        with out.block("for (int64_t row = 0; row < rows; row++)"):
+            out.put("const int64_t oh = oh_0 + row;")
+            start = f"place_of_row(row, pixels, {self.step}, {self.row_step})"
+            out.put(f"const {self.ctype} *const sums = tile + {start} * {width};")
+            put_tile(out, spec, f"sums[i * {width} + j]", "pixels", "columns", first_channel)

@@ -184,7 +184,7 @@ def beside_of(
     row_step = emitter.text((row and address.coefficient(row)) or Index.of(0))
     images, *inner = (emitter.text(extent) for extent in output.shape)
     qmax = node.arguments.get("qmax", 127)
-    least, factor = (repr(float(np.float32(v))) + "f" for v in (least_magnitude(qmax), 1 / qmax))
+    least, factor = (f"{np.float32(v)!s}f" for v in (least_magnitude(qmax), 1 / qmax))
 
     def tile(rows: str, columns: str, first: Sequence[str]) -> str:
         place = dict(zip(axes, first, strict=True))

@@ -33,6 +33,12 @@ from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE
 from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
 from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
+from fxlite.codegen.c.workspace import (
+    plan_workspace,
+    unused,
+    with_note,
+    workspace_signature,
+)
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import PARALLEL_DEFINITION, storage_type
 from fxlite.codegen.program import Program, plan
@@ -84,7 +90,7 @@ def emit(
     kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
     Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    program = plan(module, templates.claims_in(matmul_precision), apart, join_scales)
+    program = plan(module, templates.claims_in(matmul_precision), apart, join_scales, packed=True)
     arrays = module_arrays(module)
     packed: Packed = {}
     locations: list[str] = []
@@ -151,6 +157,7 @@ class _Source:
     ) -> None:
         self.name, self.program, self.calls = name, program, calls
         self.weights, self.locations, self.profile = weights, locations, profile
+        self.workspace = plan_workspace(name, program, calls)
         taken = {buffer_name(n) for n in program.module.graph.nodes} | set(program.dims)
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
@@ -195,103 +202,32 @@ class _Source:
             prototypes += f"\n\n{ticks_prototype(self.name, len(self.calls))}"
         return header_text(
             self.name, self.program, self.outputs, self.locations, size,
-            f"{self._workspace_signature()};", prototypes,
+            f"{workspace_signature(self.name, self.program)};", prototypes,
         )  # fmt: skip
-
-    def _workspace_signature(self) -> str:
-        dims = "".join(f"int64_t {d}, " for d in self.program.dims)
-        return f"int64_t {self.name}_workspace_bytes({dims}int n_threads)"
 
     # -- source --------------------------------------------------------------------------------
     @cached_property
     def functions(self) -> str:
-        """The kernels, the memory layout and the run function."""
+        """The kernels, the size of the workspace and the run function."""
         text: list[str] = []
         for call in self.calls:
             if call.name == call.function:
                 text += [call.text.rstrip("\n"), ""]
-        text += [*self._layout(), *self._workspace(), ""]
+        text += self.workspace.functions
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
         return "\n".join([*text, *self._run(), ""])
 
-    @property
-    def _scratch(self) -> list[str]:
-        """Bytes that each template needs."""
-        return list(dict.fromkeys(c.scratch for c in self.calls if c.scratch != "0"))
-
-    def _offsets(self) -> list[str]:
-        """The body of the function `layout`."""
-        slots = self.program.slots
-        users: dict[int, list[str]] = {}
-        for node, slot in self.program.slot_of.items():
-            users.setdefault(slot, []).append(node.name)
-        lines = ["    offset[0] = 0;"]
-        for number, each in enumerate(slots):
-            names = ", ".join(users[number][:6]) + (", ..." if len(users[number]) > 6 else "")
-            start = f"offset[{number}] + {dim_c(each.size)}"
-            lines += _with_note(f"    offset[{number + 1}] = {start};", names)
-        if scratch := self._scratch:
-            lines += wrap(f"    int64_t scratch = {scratch[0]};")
-            for other in scratch[1:]:
-                lines += wrap(f"    scratch = fx_max(scratch, {other});")
-            end = f"offset[{len(slots)}] + (scratch + 63) / 64 * 64"
-            lines += _with_note(f"    offset[{len(slots) + 1}] = {end};", "scratch of the kernels")
-        return lines
-
-    @property
-    def _count(self) -> int:
-        """Offsets in the workspace: a start for each slot and for scratch, and the end."""
-        return len(self.program.slots) + bool(self._scratch) + 1
-
-    def _sizes(self) -> list[str]:
-        """What the layout of the workspace depends on."""
-        body = "\n".join(self._offsets())
-        names = [*self.program.dims, "n_threads"]
-        return [n for n in names if re.search(rf"\b{n}\b", body)]
-
-    def _layout(self) -> list[str]:
-        """Where each slot of the workspace starts; nothing if there is none."""
-        if self._count == 1:
-            return []
-        parameters = [f"{'int' if n == 'n_threads' else 'int64_t'} {n}" for n in self._sizes()]
-        note = (
-            "Byte offsets in the workspace, in whose parts values take turns; the last is its end."
-        )
-        return [
-            comment(note),
-            *signature("layout", [*parameters, f"int64_t offset[{self._count}]"]),
-            *self._offsets(), "}", "",
-        ]  # fmt: skip
-
-    def _call_layout(self) -> list[str]:
-        arguments = ", ".join([*self._sizes(), "offset"])
-        return [f"    int64_t offset[{self._count}];", f"    layout({arguments});"]
-
-    def _workspace(self) -> list[str]:
-        names = [*self.program.dims, "n_threads"]
-        if self._count == 1:
-            body = [*_unused(names), "    return 0;"]
-        else:
-            unused = _unused([n for n in names if n not in self._sizes()])
-            body = [*unused, *self._call_layout(), f"    return offset[{self._count - 1}];"]
-        return [self._workspace_signature() + " {", *body, "}"]
-
     def _run(self) -> list[str]:
         program = self.program
         lines = ["    error->code = 0;", "    if (!processor_fits()) return error->code = 3;"]
-        if self._count > 1:
-            lines += self._call_layout()
-            lines.append("    unsigned char *const arena = workspace;")
-        if self._scratch:
-            lines.append(f"    void *const scratch = arena + offset[{len(program.slots)}];")
+        lines += self.workspace.opening
         for name, (position, ctype) in self.weights.places.items():
             place = f"(const {ctype} *)((const char *)weights + {position})"
             lines += wrap(f"    const {ctype} *const {name} = {place};")
-        for node, slot in program.slot_of.items():
+        for node, place in self.workspace.places.items():
             ctype = storage_type(node.type.dtype)
-            place = f"({ctype} *)(arena + offset[{slot}])"
-            lines += wrap(f"    {ctype} *const {buffer_name(node)} = {place};")
+            lines += wrap(f"    {ctype} *const {buffer_name(node)} = ({ctype} *)({place});")
         for node, source in program.stored.items():
             name, ctype = buffer_name(node), storage_type(node.type.dtype)
             lines += wrap(f"    const {ctype} *const {name} = {buffer_name(source)};")
@@ -299,7 +235,9 @@ class _Source:
             lines.append("    fx_ticks[0] = fx_nanoseconds();")
         for number, call in enumerate(self.calls):
             value = f"{call.group.root.name}: {call.group.root.type}"
-            lines += _with_note(f"    {call.function}({', '.join(call.arguments)});", value)
+            scratch = self.workspace.scratch.get(number, "scratch")
+            arguments = ", ".join(scratch if a == "scratch" else a for a in call.arguments)
+            lines += with_note(f"    {call.function}({arguments});", value)
             if "error" in call.arguments:
                 lines.append("    if (error->code) return error->code;")
             if self.profile:
@@ -308,9 +246,9 @@ class _Source:
         body = "\n".join(lines)
         names = ["n_threads", "weights", "workspace", *program.dims,
                  *(buffer_name(n) for n in program.inputs)]  # fmt: skip
-        unused = _unused([n for n in names if not re.search(rf"\b{n}\b", body)])
+        ignored = unused([n for n in names if not re.search(rf"\b{n}\b", body)])
         head = signature(f"{self.name}_run", self._parameters(), "int")
-        return [*head, *unused, *lines, "    return 0;", "}"]
+        return [*head, *ignored, *lines, "    return 0;", "}"]
 
     def _copies(self) -> list[str]:
         """Results that no kernel stores: inputs or weights handed through, one value twice."""
@@ -319,20 +257,6 @@ class _Source:
             if name != buffer_name(node):
                 lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
         return lines
-
-
-def _unused(names: list[str]) -> list[str]:
-    """A line for those parameters of a public function that this model does without."""
-    ignored = ", ".join(f"(void){name}" for name in names)
-    return [f"    {ignored};  // not needed by this model"] if names else []
-
-
-def _with_note(line: str, note: str) -> list[str]:
-    """A line of C and what it is about: beside it, or above where there is no room."""
-    lines = wrap(line)
-    if len(lines) == 1 and len(line) + 5 + len(note) <= 100:
-        return [f"{line}  // {note}"]
-    return [f"    // {note}", *lines]
 
 
 _PREAMBLES = (

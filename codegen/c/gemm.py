@@ -16,14 +16,14 @@ Names the caller's expressions must leave to this file are listed in `RESERVED`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from fxlite.codegen.c.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16, pack_b_split
-from fxlite.codegen.c.gemm_fused import fused_call, fused_tile, is_fused
+from fxlite.codegen.c.gemm_function import gemm_function
+from fxlite.codegen.c.gemm_fused import fused_call, is_fused
 from fxlite.codegen.c.gemm_long import (
     declare_panel_blocks,
     long_plan,
-    long_reason,
     multiply_long,
     sums_items,
 )
@@ -48,11 +48,9 @@ from fxlite.codegen.c.gemm_text import (
     Lines,
     add,
     atom,
-    block_comment,
     divide_up,
     mentions,
     multiply,
-    signature,
 )
 from fxlite.codegen.c.gemm_widened import (
     TILE_BYTES,
@@ -72,7 +70,7 @@ RESERVED = frozenset(
         "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
         "column i j k sum tile batch_index a_rows a_target b_panel b_panels",
         "sums total slice block first_block k_0 depth panel_block panel_blocks",
-        "a_tile b_tile first vectors v count LOW first_tile",
+        "a_tile a_row b_tile first vectors v count LOW HIGH first_tile",
         "workspace n_threads",
     )
     for name in line.split()
@@ -136,12 +134,12 @@ class _Gemm:
     def render(self) -> Rendered:
         spec, out = self.spec, self.out
         if not {spec.m, spec.n, *self.extents}.isdisjoint({"0"}):
-            return self.function(["    /* Nothing to compute. */"], "0", ())
+            return gemm_function(self, ["    /* Nothing to compute. */"], "0", ())
         if spec.k == "0":
             lines = Lines()
             with lines.loops([*spec.batch, ("row", spec.m), ("column", spec.n)]):
                 lines.put(spec.epilogue(f"({spec.ctype})0", "row", "column"))
-            return self.function(lines.lines, "0", ())
+            return gemm_function(self, lines.lines, "0", ())
         self.declare()
         if self.long:
             out.put(f"#pragma omp parallel {self.team}")
@@ -162,34 +160,7 @@ class _Gemm:
             with out.block():
                 self.copy_a()
                 self.multiply("omp for", "")
-        return self.function(out.lines, self.workspace, self.extra)
-
-    def function(self, body: list[str], workspace: str, extra: tuple[str, ...]) -> Rendered:
-        """The function, which begins with how it computes the product."""
-        spec, reasons = self.spec, []
-        if isinstance(spec.b, PackedOperand):
-            reasons.append(f"The weight is packed, in panels of {self.width} columns.")
-        elif isinstance(spec.b, WidenedOperand):
-            cut = f", {divide_up(spec.k, self.blocks)} steps of K at a time" * (self.blocks > 1)
-            reasons.append(f"Threads widen the weight to floats, once for a block of rows{cut}.")
-        elif self.packs_b:
-            reasons.append(
-                f"Threads pack the right operand, a panel of {self.width} columns at a time."
-            )
-        else:
-            reasons.append("The right operand is read in place, once or twice.")
-        if spec.prologue_a is None and self.copies_a and not spec.bf16:
-            near = "Rows of the left operand are copied first: their elements are not adjacent."
-            far = "Left rows are copied first: 4 KiB or a multiple apart they share a cache set."
-            if "left rows" in spec.measured:
-                far = "Left rows are copied first."
-            reasons.append(far if spec.a.col_stride == "1" else near)
-        if self.long:
-            reasons.append(long_reason(self.long))
-        if self.fused:
-            reasons.append("K is short: the epilogue runs in the registers of a tile.")
-        before = fused_tile(self) if self.fused else ()
-        return _function(spec, body, workspace, extra, "\n".join(reasons), before)
+        return gemm_function(self, out.lines, self.workspace, self.extra)
 
     def declare(self) -> None:
         """Numbers of tiles, panels and blocks; the parts of the workspace."""
@@ -393,27 +364,6 @@ class _Gemm:
                 if mentions(statements, "column"):
                     out.put("const int64_t column = column_0 + j;")
                 out.put(statements)
-
-
-def _function(
-    spec: GemmSpec, body: list[str], workspace: str, extra: tuple[str, ...], reasons: str = "",
-    before: Sequence[str] = (),
-) -> Rendered:  # fmt: skip
-    """The comment, the functions that are called, the head and the body of a function."""
-    width = panel_columns(spec.ctype)
-    rows = "PAIR_ROWS" if spec.bf16 else "TILE_ROWS"
-    tiles = f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of {rows} x {width}."
-    precision = "Operands are rounded to bf16, sums are float." if spec.bf16 else ""
-    if spec.a_is_bf16:
-        precision = "The left operand is bf16, the weight rounded to it; sums are float."
-    if spec.split:
-        precision = "Operands are split in two bf16; three of their four products are summed."
-    head = [
-        *block_comment(spec.comment, tiles, reasons, precision),
-        *before,
-        *signature(spec.name, spec.parameters, extra),
-    ]
-    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
 
 
 def render_gemm(spec: GemmSpec) -> Rendered:

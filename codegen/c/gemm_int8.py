@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from fxlite.codegen.c import gemm
 from fxlite.codegen.c.dynamic_scale import Beside
+from fxlite.codegen.c.gemm_int8_fused import fused_int8_call, fused_int8_tile, is_fused_int8
 from fxlite.codegen.c.gemm_pack import PARALLEL_PRODUCTS
 from fxlite.codegen.c.gemm_spec import Operand, Rendered
 from fxlite.codegen.c.gemm_text import (
@@ -41,7 +42,9 @@ FASTER = 4
 """How many products of 8-bit integers take as long as one of floats (measured: 3.7 to 3.9)."""
 
 
-RESERVED = gemm.RESERVED | {"next", "packed", "quads", "row_sum", "row_sums"}
+RESERVED = gemm.RESERVED | {
+    "TILES", "next", "packed", "quads", "row_sum", "row_sums", "starts",
+}  # fmt: skip
 """Names of the function's own variables."""
 
 LONG = 8192
@@ -138,7 +141,9 @@ def render_int8(spec: Int8Spec) -> Rendered:
             out.put("release_tiles();")
     extra = (("workspace",) if workspace != "0" else ()) + (("n_threads",) if threads else ())
     packed = "The weight" if isinstance(spec.b, str) else "The right operand"
+    fused = fused_int8_tile(spec, lambda lines: _finish(spec, lines)) if is_fused_int8(spec) else ()
     head = [
+        *fused,
         *block_comment(
             spec.comment,
             f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of QUAD_ROWS x {PANEL_COLUMNS}.",
@@ -253,7 +258,7 @@ def _declare_panel(spec: Int8Spec, panels: str, out: Lines) -> None:
 
 def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
     """Tile by tile, the sums and, if they are whole, the epilogue."""
-    width, is_long = PANEL_COLUMNS, _is_long(spec)
+    width, is_long, is_fused = PANEL_COLUMNS, _is_long(spec), is_fused_int8(spec)
     quads = add("b_panel", str(width), *(["k_0 * 8"] * is_long))
     out.put(f"const int32_t *const quads = {quads};")
     depth = "depth" if is_long else spec.k
@@ -268,20 +273,25 @@ def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
         if is_long:
             at = multiply(add(multiply("panel", "row_tiles"), "tile_index"), f"QUAD_ROWS * {width}")
             out.put(f"int32_t *const tile = sums + {at};")
-        else:
+        elif not is_fused:
             out.put(f"int32_t tile[QUAD_ROWS * {width}];")
         rows = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
         rows, start = (add(rows, "k_0"), "k_0 == 0 ? b_panel : 0") if is_long else (rows, "b_panel")
         for address, step in spec.fetched:
             out.put(f"fetch_tile(rows, columns, {address}, {step});")
-        out.put(
-            f"add_block_{spec.type}(rows, columns, {depth}, {rows}, {spec.a.row_stride}, quads, "
-            f"{start}, next + tile_index % 2 * {half}, tile);"
-        )
+        ahead = f"next + tile_index % 2 * {half}"
+        if is_fused:
+            out.put(fused_int8_call(spec, rows, ahead))
+        else:
+            out.put(
+                f"add_block_{spec.type}(rows, columns, {depth}, {rows}, {spec.a.row_stride}, "
+                f"quads, {start}, {ahead}, tile);"
+            )
         if is_long:
             out.put(f"if (k_0 + {BLOCK} < {spec.k})")
             out.put("    continue;")
-        _finish(spec, out)
+        if not is_fused:
+            _finish(spec, out)
         if spec.beside is not None:
             first = [*(variable for variable, _ in spec.batch), "row_0", "column_0"]
             out.put(spec.beside.tile("rows", "columns", first))

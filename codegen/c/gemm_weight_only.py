@@ -71,7 +71,7 @@ FEW, MANY = 6, 12
 """Rows that are one tile, and more than one, on every target."""
 
 
-def render_weight_only(spec: WeightOnlySpec) -> Rendered:
+def render_gemm_weight_only(spec: WeightOnlySpec) -> Rendered:
     """Print the function of one product, and before it the one for many rows where it may be."""
     if spec.m.isdecimal() and int(spec.m) >= MANY:
         return _render_many(spec, spec.name)

@@ -23,7 +23,7 @@ static inline __attribute__((always_inline)) WHOLE load_NAME(const TYPE *from, i
     return (WHOLE)_mm512_maskz_loadu_epi32((1 << count) - 1, from);
 #else
     WHOLE x = {0};
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < int_lanes && i < count; i++)
         x[i] = from[i];
     return x;
 #endif
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) int_vec load_NAME(const TYPE *from,
     NAME_vec x = {0};
     if (count >= int_lanes)
         return widen_NAME(*(const NAME_vec *)from);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < int_lanes && i < count; i++)
         x[i] = from[i];
     return widen_NAME(x);
 }

@@ -102,13 +102,13 @@ static inline __attribute__((always_inline)) int_vec add_quads(int_vec sum, int_
 #endif
 }
 
-/* tile[i][j] = start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for `quads` quads of a
- * row and, unless `last` is null, one more, which is last[i]. For each quad of several rows, 64
- * bytes of `next` are fetched. `tile` may be `start`. */
-static inline __attribute__((always_inline)) void multiply_rows_int8(
+/* sum[i][v] = a vector of start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for `quads`
+ * quads of a row and, unless `last` is null, one more, which is last[i]. `split` sums of a row are
+ * computed side by side. For each quad of several rows, 64 bytes of `next` are fetched. */
+static inline __attribute__((always_inline)) void sum_rows_int8(
     const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
     const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b, const int32_t *start,
-    int64_t start_row, const int32_t *next, int32_t *tile)
+    int64_t start_row, const int32_t *next, int_vec (*restrict total)[2])
 {
     int_vec sum[TILE_ROWS][2], b_k[2];
     #pragma GCC unroll 16
@@ -155,11 +155,28 @@ static inline __attribute__((always_inline)) void multiply_rows_int8(
     for (int i = 0; i < rows; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
+            total[i][v] = sum[i * split][v];
             #pragma GCC unroll 4
             for (int s = 1; s < split; s++)
-                sum[i * split][v] += sum[i * split + s][v];
-            *(int_vec *)(tile + i * int_panel + v * int_lanes) = sum[i * split][v];
+                total[i][v] += sum[i * split + s][v];
         }
+    }
+}
+
+/* tile[i][j] = these sums; `tile` may be `start`. */
+static inline __attribute__((always_inline)) void multiply_rows_int8(
+    const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
+    const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b, const int32_t *start,
+    int64_t start_row, const int32_t *next, int32_t *tile)
+{
+    int_vec sum[TILE_ROWS][2];
+    sum_rows_int8(rows, vectors, split, is_signed, quads, a, a_row, last, b, start, start_row, next,
+                  sum);
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(int_vec *)(tile + i * int_panel + v * int_lanes) = sum[i][v];
     }
 }
 """

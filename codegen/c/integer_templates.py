@@ -24,19 +24,18 @@ from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.gemm import pack_b
 from fxlite.codegen.c.gemm_int8 import Int8Spec, Right, render_int8
 from fxlite.codegen.c.gemm_pack import packed_size
-from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec
-from fxlite.codegen.c.gemm_weight_only import render_weight_only as render_product
+from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
 from fxlite.codegen.c.int8_tile import pack_int8, packed_rows
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
     at_the_element,
     epilogue_of,
-    in_callers_names,
+    is_constant,
     is_innermost,
     padding_of,
     pair_of,
     strided_operand,
-    workspace_arguments,
+    template_function,
 )
 from fxlite.codegen.c.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weight_only_tile import pack_integers, packed_integers_size
@@ -61,9 +60,7 @@ FETCHING_DEPTH = 64
 def claims_int_linear(node: Node) -> bool:
     """True for integer products with a weight that is known when compiling, and something to do."""
     weight = node.args[1]
-    if not isinstance(weight, Node) or weight.op != "get_attr":
-        return False
-    return 0 not in (*weight.type.shape, *node.type.shape)
+    return is_constant(weight) and 0 not in (*weight.type.shape, *node.type.shape)
 
 
 def render_int_linear(
@@ -98,10 +95,7 @@ def render_int_linear(
     rendered = render_int8(spec)
     offset = zero_point + (128 if spec.type == "i8" else 0)
     packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
-    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(
-        name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old)
-    )
+    return template_function(name, rendered, parameters, packed, old)
 
 
 def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[str, str], ...]:
@@ -110,10 +104,9 @@ def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[st
     size = product(output.shape).constant
     if output.dtype is not dtypes.float32 or p.m is None or not size or 4 * size < FETCHED:
         return ()
-    place = {**p.batch_index, p.m: named("row_0", p.m), p.n: named("column_0", p.n)}
     printer, address = CPrinter([output]), flatten(p.store, output.shape)
     step = address.coefficient(p.m)
-    start = printer.index(address.substitute(place))
+    start = printer.index(address.substitute(p.place("row_0", "column_0")))
     if step is None or address.coefficient(p.n) != 1:
         return ()
     return tuple((f"{name} + {start}", printer.index(step)) for name in at_the_element(c, output))
@@ -122,15 +115,11 @@ def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[st
 def _epilogues(emitter: Epilogue, p: MatrixProduct) -> dict[str, Any]:
     """What happens to a sum, and to a vector of sums if there is such a form: for `Int8Spec`."""
 
-    def place(row: str, column: str) -> dict[Var, Index]:
-        rows = {} if p.m is None else {p.m: named(row, p.m)}
-        return {**p.batch_index, p.n: named(column, p.n), **rows}
-
     def epilogue(total: str, row: str, column: str) -> str:
-        return emitter.print(total, place(row, column))
+        return emitter.print(total, p.place(row, column))
 
     def split(total: str, row: str, column: str, count: str) -> tuple[str, str]:
-        statements, along = emitter.statements(total, place(row, column)), Var(column, p.n.extent)
+        statements, along = emitter.statements(total, p.place(row, column)), Var(column, p.n.extent)
         buffers = (*emitter.c.buffers, emitter.output)
         return print_integer_vectors(statements, buffers, along, [row], total, count)
 
@@ -165,10 +154,7 @@ def render_int_matmul(
         comment=document(group), **_epilogues(emitter, p),
     )  # fmt: skip
     rendered = render_int8(spec)
-    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(
-        name, rendered.text, arguments, {}, in_callers_names(rendered.workspace, old)
-    )
+    return template_function(name, rendered, parameters, {}, old)
 
 
 def _with_packed_integers(
@@ -192,10 +178,10 @@ def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
 # -- integer weights alone -------------------------------------------------------------------------
 def claims_weight_only(node: Node) -> bool:
     """True for constant weights and scales, and one group or groups of whole words of 32 bits."""
-    constants = node.args[1:3]
-    if any(not isinstance(v, Node) or v.op != "get_attr" for v in constants):
+    weight, scale = node.args[1:3]
+    if not (is_constant(weight) and is_constant(scale)):
         return False
-    if 0 in (*constants[0].type.shape, *node.type.shape):
+    if 0 in (*weight.type.shape, *node.type.shape):
         return False
     group_size = node.arguments.get("group_size") or 0
     depth = node.args[0].type.shape[-1]
@@ -219,8 +205,7 @@ def render_weight_only(
     )
 
     def epilogue(total: str, row: str, column: str) -> str:
-        rows = {} if p.m is None else {p.m: named(row, p.m)}
-        return emitter.print(total, {**p.batch_index, p.n: named(column, p.n), **rows})
+        return emitter.print(total, p.place(row, column))
 
     spec = WeightOnlySpec(
         name=name, parameters=", ".join(text for text, _ in parameters),
@@ -249,21 +234,17 @@ def render_weight_only(
             fill_scales,
         ),
     }  # fmt: skip
-    rendered = render_product(spec)
-    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(
-        name, rendered.text, arguments, packed, in_callers_names(rendered.workspace, old)
-    )
+    rendered = render_gemm_weight_only(spec)
+    return template_function(name, rendered, parameters, packed, old)
 
 
 # -- convolutions of integers ----------------------------------------------------------------------
 def claims_int_conv(node: Node) -> bool:
     """True for convolutions of integers with a weight that is known when compiling."""
     weight = node.args[1]
-    if not isinstance(weight, Node) or weight.op != "get_attr":
+    if not is_constant(weight) or 0 in weight.type.shape:
         return False
-    products: int = math.prod(weight.type.shape[1:])  # of one, there is no sum
-    return products > 1 and 0 not in weight.type.shape
+    return bool(math.prod(weight.type.shape[1:]) > 1)  # else there is no sum
 
 
 def render_int_conv(
@@ -289,15 +270,16 @@ def render_int_conv(
     packed_name = f"{buffer_name(weight)}_packed"
     parameters = _with_packed_integers(emitter.parameters([data], [packed_name]), packed_name)
 
-    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
+    def place(n: str, k: str, oh: str, ow: str) -> dict[Var, Index]:
         names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
-        return emitter.print(total, {v: named(t, v) for v, t in zip(c.coordinates, names)})
+        return {v: named(t, v) for v, t in zip(c.coordinates, names)}
+
+    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
+        return emitter.print(total, place(n, k, oh, ow))
 
     def split(total: str, n: str, k: str, oh: str, ow: str, count: str) -> tuple[str, str]:
-        names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
-        env = {v: named(t, v) for v, t in zip(c.coordinates, names)}
         along = Var(k, c.coordinates[3 if x_last else 1].extent)
-        statements, buffers = emitter.statements(total, env), (*c.buffers, output)
+        statements, buffers = emitter.statements(total, place(n, k, oh, ow)), (*c.buffers, output)
         return print_integer_vectors(statements, buffers, along, [ow], total, count)
 
     has_vectors = bool(split("sum", "n", "k", "oh", "ow", "count")[1])
@@ -320,11 +302,4 @@ def render_int_conv(
     how = ("int8", spec.offset, spec.groups, spec.runs)
     packed = PackedWeight((weight, *how), np.dtype(np.int32), packed_conv_int8_size(spec), fill)
     rendered = render_conv_int8(spec)
-    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(
-        name,
-        rendered.text,
-        arguments,
-        {packed_name: packed},
-        in_callers_names(rendered.workspace, old),
-    )
+    return template_function(name, rendered, parameters, {packed_name: packed}, old)

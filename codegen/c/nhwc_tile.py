@@ -1,5 +1,5 @@
 """C text of what convolutions of channels-last images need besides the tiles of `conv_tile`; goes
-after `gemm_pack.PREAMBLE`, once.
+after `gemm_bf16.BF16_PREAMBLE`, once.
 
 - ``pad_row_T``: a row of pixels between zeros.
 - ``sum_depthwise_last_T``: the tile of depthwise convolutions. Vectors hold channels, so that every

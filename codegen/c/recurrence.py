@@ -123,7 +123,7 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     _declare(spec, out)
     out.put(f"const int64_t blocks = (size + {width - 1}) / {width};")
     out.put(f"int64_t row_tiles = (batch + {rows} - 1) / {rows};")
-    out.put("if (row_tiles > 2) row_tiles = (row_tiles + 3) / 4 * 4;")
+    out.put("if (row_tiles > 2) row_tiles = (row_tiles + 3) / 4 * 4;  /* threads share evenly */")
     _pack(spec, out)
     out.put(
         "/* Threads take tiles of rows for all steps; where there are not enough tiles for them,"
@@ -132,7 +132,8 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     out.put("const int by_rows = row_tiles >= n_threads;")
     out.put("int64_t parts = by_rows || n_threads <= blocks ? n_threads : blocks;")
     work = f"batch * {multiply(str(count), 'size', 'size')}"
-    out.put(f"const int64_t step_work = {work}{f' / {FASTER}' if spec.integers else ''};")
+    faster = f" / {FASTER};  /* by integers */" if spec.integers else ";"
+    out.put(f"const int64_t step_work = {work}{faster}")
     worth = f"steps * step_work < PARALLEL_PRODUCTS : step_work < {PARALLEL_STEP}"
     out.put(f"if (by_rows ? {worth}) /* multiply-adds of a parallel loop */")
     out.put("    parts = 1;")
@@ -148,13 +149,14 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     _finish(out)
     workspace = "0"
     if spec.integers is not None:
-        workspace = workspace_of_state(spec.batch, spec.size)
+        workspace = workspace_of_state(spec.integers, spec.batch, spec.size)
     elif not spec.is_packed:
         units = f"({add(spec.size, str(width - 1))}) / {width} * {width}"
         workspace = multiply(f"({units})", str(count), spec.size, str(ITEM_BYTES[t]))
     extra = (("workspace",) if workspace != "0" else ()) + ("n_threads",)
     order = "from the last step to the first; " if spec.reverse else ""
-    note = f"{_EQUATIONS[spec.mode]};\n{order}blocks of {width} hidden units."
+    rounding = f"{spec.integers.note};\n" if spec.integers else ""
+    note = f"{_EQUATIONS[spec.mode]};\n{rounding}{order}blocks of {width} hidden units."
     return _function(spec, out, note, workspace, extra)
 
 
@@ -194,7 +196,7 @@ def _compute_part(spec: RecurrenceSpec, out: Lines) -> None:
             with out.block("for (int64_t i = 0; i < rows; i++)"):
                 out.put("const int64_t row = row_0 + i;")
                 if spec.integers is not None:
-                    out.put("const float row_scale = row_scales[row];")
+                    out.put(f"const float row_scale = {spec.integers.row_scale};")
                 out.put("#pragma omp simd")
                 with out.block("for (int64_t j = 0; j < units; j++)"):
                     out.put("const int64_t unit = unit_0 + j;")
@@ -238,7 +240,7 @@ def render_recurrence_naive(spec: RecurrenceSpec) -> Rendered:
             round_rows(spec.integers, "0", "batch", out)
         with out.loops([("row", "batch"), ("unit", "size")]):
             if spec.integers is not None:
-                out.put("const float row_scale = row_scales[row];")
+                out.put(f"const float row_scale = {spec.integers.row_scale};")
             out.put(f"{_sum_type(spec)} sums[{count}];")
             with out.block(f"for (int64_t gate = 0; gate < {count}; gate++)"):
                 start, product = _naive_sum(spec)
@@ -286,7 +288,7 @@ def _declare(spec: RecurrenceSpec, out: Lines) -> None:
     end = "states" if spec.reverse else "last_state - batch * size"
     out.put(f"                                 : {end};")
     if spec.integers is not None:
-        declare_integers(out)
+        declare_integers(spec.integers, out)
 
 
 def _pack(spec: RecurrenceSpec, out: Lines) -> None:

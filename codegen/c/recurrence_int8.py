@@ -34,6 +34,20 @@ class IntegerState:
         """What a stored integer has above the number it stands for."""
         return _SIGN if self.zero_point is None else self.zero_point
 
+    @property
+    def row_scale(self) -> str:
+        """The scale of a row of the state before a step, in C."""
+        return "row_scales[row]" if self.scale is None else _literal(self.scale)
+
+    @property
+    def note(self) -> str:
+        """How states are rounded, for the comment of the function."""
+        if self.scale is None:
+            return "each row of h is rounded to i8 by a scale of its own in each step"
+        kind = "i8" if self.zero_point is None else "u8"
+        offset = "" if self.zero_point is None else f", zero point {self.zero_point}"
+        return f"h is rounded to {kind}, scale {np.float32(self.scale)!s}{offset}"
+
 
 def pack_recurrent_int8(
     weight: np.ndarray[Any, Any], gates: int, offset: int
@@ -48,10 +62,11 @@ def pack_recurrent_int8(
     return np.ascontiguousarray(np.stack(panels, axis=1)).ravel()
 
 
-def workspace_of_state(batch: str, size: str) -> str:
-    """Bytes of the scales and integers of a state, in C; of a batch of none a few, too, because
-    the function names them."""
-    return add(multiply(batch, f"({add(size, '4')})"), "4")
+def workspace_of_state(integers: IntegerState, batch: str, size: str) -> str:
+    """Bytes of the integers of a state, and of the scales of its rows, in C; of a batch of none a
+    few, too, because the function names them."""
+    row = size if integers.scale is not None else f"({add(size, '4')})"
+    return add(multiply(batch, row), "4")
 
 
 def panel_at(number: str) -> str:
@@ -59,8 +74,11 @@ def panel_at(number: str) -> str:
     return multiply(number, f"(1 + (size + {QUAD - 1}) / {QUAD})", str(PANEL_COLUMNS))
 
 
-def declare_integers(out: Lines) -> None:
+def declare_integers(integers: IntegerState, out: Lines) -> None:
     """The parts of the workspace."""
+    if integers.scale is not None:
+        out.put("uint8_t *const rounded = workspace;  /* the state before a step */")
+        return
     out.put("float *const row_scales = workspace;  /* of the state before a step */")
     out.put("uint8_t *const rounded = (uint8_t *)(row_scales + batch);")
 
@@ -72,13 +90,11 @@ def round_rows(integers: IntegerState, first: str, end: str, out: Lines) -> None
         low, high, zero_point = 0, 255, integers.zero_point
     stored = integers.offset - zero_point
     with out.block(f"for (int64_t row = {first}; row < {end}; row++)"):
-        scale = "scale_of_state(size, state + row * size)"
-        if integers.scale is not None:
-            scale = _literal(integers.scale)
-        out.put(f"row_scales[row] = {scale};")
+        if integers.scale is None:
+            out.put("row_scales[row] = scale_of_state(size, state + row * size);")
         out.put(
-            f"round_state(size, state + row * size, row_scales[row], {zero_point}, {low}, {high}, "
-            f"{stored}, rounded + row * size);"
+            f"round_state(size, state + row * size, {integers.row_scale}, {zero_point}, {low}, "
+            f"{high}, {stored}, rounded + row * size);"
         )
 
 
@@ -107,6 +123,8 @@ def _literal(value: float) -> str:
 
 
 STATE_PREAMBLE = f"""
+/* ---- States of recurrent layers as 8-bit integers -------------------------------------------- */
+
 /* The scale of a row of a recurrent state: its largest magnitude over {LARGEST}. Floats that are
  * not negative have the order of their bits, with NaN above all others. */
 __attribute__((unused)) static float scale_of_state(int64_t size, const float *row)

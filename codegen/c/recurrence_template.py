@@ -20,6 +20,7 @@ from fxlite.codegen.c.recurrence_int8 import IntegerState, pack_recurrent_int8
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
     in_callers_names,
+    is_constant,
     workspace_arguments,
 )
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
@@ -39,8 +40,7 @@ def claims_recurrence(node: Node) -> bool:
 
 def claims_int_recurrence(node: Node) -> bool:
     """True for recurrences in integers with a weight that is known when compiling."""
-    weight = node.arguments["weight_hh"]
-    return isinstance(weight, Node) and weight.op == "get_attr"
+    return is_constant(node.arguments["weight_hh"])
 
 
 def render_recurrence_node(

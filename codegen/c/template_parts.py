@@ -10,16 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fxlite import expr
-from fxlite.codegen.c.decisions import Decision
-from fxlite.codegen.c.gemm import RESERVED, Operand
+from fxlite.codegen.c.decisions import Choice, Decision
+from fxlite.codegen.c.gemm import RESERVED, Operand, Rendered
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.contraction import Epilogue, strides
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import Contraction
 from fxlite.codegen.printer import CPrinter
+from fxlite.codegen.schedule import document
 from fxlite.expr import Expr, Load, MultiIndex
+from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
+from fxlite.passes.group import Group
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,21 @@ class TemplateFunction:
     decisions: tuple[Decision, ...] = ()
 
 
+def template_function(
+    name: str, rendered: Rendered, parameters: Sequence[tuple[str, str]], packed: Packed,
+    old: Mapping[str, str], decisions: tuple[Decision, ...] = (),
+) -> TemplateFunction:  # fmt: skip
+    """What was rendered with these (parameter, argument), in the caller's names."""
+    arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
+    scratch = in_callers_names(rendered.workspace, old)
+    return TemplateFunction(name, rendered.text, arguments, packed, scratch, decisions)
+
+
+def is_constant(value: Any) -> bool:
+    """True for a weight, which is known when compiling."""
+    return isinstance(value, Node) and value.op == "get_attr"
+
+
 def workspace_arguments(names: Sequence[str]) -> tuple[str, ...]:
     """What a call passes for the parameters that rendering appended."""
     return tuple("scratch" if n == "workspace" else n for n in names)
@@ -44,6 +64,21 @@ def workspace_arguments(names: Sequence[str]) -> tuple[str, ...]:
 def in_callers_names(text: str, old: Mapping[str, str]) -> str:
     """An expression of the template's parameters in the caller's names."""
     return re.sub(r"\w+", lambda found: old.get(found[0], found[0]), text)
+
+
+def described(group: Group, choice: Choice) -> str:
+    """What a kernel computes, and which decisions about it were measured."""
+    measured = "; ".join(f"{subject}: {name}" for subject, name in choice.items())
+    return document(group) + (f"\nMeasured to be the fastest here: {measured}." if measured else "")
+
+
+def parameter_list(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
+    """The parameter list; weights that were packed as pairs of bf16 are pointers to these."""
+    bf16 = {name for name, weight in packed.items() if weight.dtype == np.uint32}
+    return ", ".join(
+        text.replace("const float ", "const uint32_t ") if argument in bf16 else text
+        for text, argument in pairs
+    )
 
 
 def epilogue_of(

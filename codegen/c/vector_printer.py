@@ -59,8 +59,7 @@ def print_integer_vectors(
 ) -> tuple[str, str]:  # fmt: skip
     """`print_vectors` for a vector of int32 sums inside loops over the variables ``rows``, in two
     parts: what these loops do not change, which comes before them, and the statements."""
-    printer = _IntegerVectors(buffers, column, total, count)
-    printer.rows = frozenset(rows)
+    printer = _IntegerVectors(buffers, column, rows, total, count)
     try:
         text = "\n".join(printer.block(statements, 0))
     except _NoVectorForm:
@@ -155,10 +154,11 @@ class _IntegerVectors(_VectorPrinter):
     """Vectors of int32 and of float32; numbers of 8 bits are int32 outside memory. ``loads`` are
     those that loops over the variables ``rows`` do not change: text -> type and name."""
 
-    rows: frozenset[str] = frozenset()
-
-    def __init__(self, buffers: Sequence[Buffer], column: Var, total: str, count: str) -> None:
-        super().__init__(buffers, column, total, count, False)
+    def __init__(
+        self, buffers: Sequence[Buffer], column: Var, rows: Collection[str], total: str, count: str
+    ) -> None:
+        super().__init__(buffers, column, total, count, halves=False)
+        self.rows = frozenset(rows)
         self.loads: dict[str, tuple[str, str]] = {}
 
     def _text(self, e: Expr) -> tuple[str, int]:

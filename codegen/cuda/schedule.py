@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fxlite import expr
+from fxlite.codegen.collapse import divides
 from fxlite.codegen.kernel_ir import Alloc, Assign, For, If, Kernel, Let, Stmt, Store, statements
 from fxlite.codegen.kernel_ir import expressions as own_expressions
-from fxlite.codegen.schedule import divides
 from fxlite.expr import Apply, Expr, Load, Local, MultiIndex
 from fxlite.index import Index, Value, Var, flatten, product, unflatten
 

@@ -15,7 +15,6 @@ from fxlite.codegen.contraction import (
     avoid,
     is_matrix_product,
     matrix_product,
-    named,
     strides,
 )
 from fxlite.codegen.cuda.gemm import RESERVED, CudaGemmSpec, Operand, render_gemm
@@ -71,10 +70,7 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
         return Operand(load.buffer, *map(printer.index, strides(load, buffer, row, column, batch)))
 
     def finish(total: str, row: str, column: str) -> str:
-        env = {**batch, n: named(column, n)}
-        if m is not None:
-            env[m] = named(row, m)
-        return epilogue.print(total, env)
+        return epilogue.print(total, p.place(row, column))
 
     columns, depth = printer.index(n.extent), printer.index(k.extent)
     weight = _integer_weight(c, old, columns, depth)

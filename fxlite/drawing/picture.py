@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from fxlite.cost import node_flops
 from fxlite.drawing.colours import SCHEMES, Colours, DrawError, changes_between
 from fxlite.drawing.layout import Box, layout
 from fxlite.drawing.outline import Outline, Part, close_below, outline
@@ -103,14 +104,24 @@ def _seconds_by_name(graph: Graph, times: Any) -> dict[str, float]:
 
 
 def ratios_by_node(graph: Graph, ratios: Mapping[str, float]) -> dict[Node, float]:
-    """The ratio of each call, from those of nodes by name or of modules by path."""
+    """The ratio of each call, from those of nodes by name or of modules by path; what only moves
+    values within a module has none."""
     found: dict[Node, float] = {}
     for node in graph.nodes:
+        if not node.op.startswith("call_"):
+            continue
         path = node.scope.path if node.scope is not None else ""
-        key = node.name if node.name in ratios else path
-        if node.op.startswith("call_") and key in ratios:
-            found[node] = ratios[key]
+        if node.name in ratios:
+            found[node] = ratios[node.name]
+        elif path in ratios and _computes(node):
+            found[node] = ratios[path]
     return found
+
+
+def _computes(node: Node) -> bool:
+    """True for calls with arithmetic, and for those that read weights."""
+    reads_weights = any(x.op == "get_attr" for x in node.all_input_nodes)
+    return reads_weights or node.op != "call_function" or node_flops(node) != 0
 
 
 def _closed_remark(found: Outline, closed_at: int | None) -> str:

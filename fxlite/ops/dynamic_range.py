@@ -47,7 +47,7 @@ def dynamic_scale(x: Tensor, axis: Axis = None, keepdims: bool = False, qmax: in
     checked_type(dynamic_scale, x=x, axis=axis, keepdims=keepdims, qmax=qmax)
     magnitudes = np.abs(np.asarray(x).astype(np.float32))
     largest = np.max(magnitudes, axis=axis, keepdims=keepdims, initial=0)
-    return np.asarray(np.maximum(largest, np.float32(least_magnitude(qmax))) * np.float32(1 / qmax))
+    return np.maximum(largest, np.float32(least_magnitude(qmax))) * np.float32(1 / qmax)
 
 
 @dynamic_scale.infer

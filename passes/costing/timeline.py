@@ -26,20 +26,22 @@ from fxlite.shapes import Dim
 @dataclass(frozen=True)
 class Buffer:
     """A value that holds ``nbytes`` from step ``first`` to step ``last``, both included; in a
-    planned program in a ``slot`` of the arena."""
+    planned program in a ``slot`` of the arena, from its byte ``start`` on."""
 
     node: Node
     nbytes: int
     first: int
     last: int
     slot: int | None = None
+    start: int = 0
 
 
 @dataclass(frozen=True)
 class MemoryTimeline:
     """``steps`` names what runs, in order; ``buffers`` are in order of their first step. ``slots``
-    are the bytes of the arena's slots, none where memory is not planned. ``formula``: bytes at the
-    peak (of the arena) in the named dims, of which ``sizes`` are those of this timeline."""
+    are the bytes of the arena's slots, none where memory is not planned; in a packed program it is
+    one, in which values lie side by side. ``formula``: bytes at the peak (of the arena) in the
+    named dims, of which ``sizes`` are those of this timeline."""
 
     name: str
     sizes: Mapping[str, int]
@@ -62,6 +64,11 @@ class MemoryTimeline:
         """Bytes held at most; of a planned program, those of the arena, which is there all the
         time."""
         return sum(self.slots) if self.slots else max(self.held, default=0)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether values start anywhere in the arena, and not with slots."""
+        return len(self.slots) == 1
 
     @functools.cached_property
     def fullest(self) -> int:

@@ -2,7 +2,7 @@
 
 In: a :class:`~fxlite.passes.costing.timeline.MemoryTimeline`. Out: SVG text that stands on its own.
 Without a plan the values lie on each other in order of their first step, so that the outline is
-what is held; with a plan each value lies in its slot of the arena.
+what is held; with a plan each value lies at its place in the arena.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fxlite.cost import short_text
 from fxlite.drawing.colours import KINDS, OTHER, Colour, kind_of
 from fxlite.drawing.svg import FONT, legend_row
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
-from fxlite.passes.costing.timeline_text import shown_buffers
+from fxlite.passes.costing.timeline_text import arena_text, shown_buffers
 from fxlite.text.pretty import type_text
 
 #: Pixels of the plot and of what is around it.
@@ -98,11 +98,10 @@ def _columns(timeline: MemoryTimeline) -> list[int]:
 
 
 def _planned(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
-    starts = [0, *itertools.accumulate(timeline.slots)]
     areas = []
     for buffer in timeline.buffers:
         shown = [c for c, step in enumerate(columns) if buffer.first <= step <= buffer.last]
-        low = starts[buffer.slot or 0]
+        low = buffer.start
         if shown:
             areas.append(_Area(buffer, shown[0], [(low, low + buffer.nbytes)] * len(shown)))
     return areas
@@ -184,6 +183,8 @@ def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
         return "smaller values"
     place = f"\n{buffer.node.origin}" if buffer.node.origin else ""
     slot = f", slot {buffer.slot}" if buffer.slot is not None else ""
+    if timeline.is_packed:
+        slot = f" from byte {buffer.start:,} on"
     return (
         f"{buffer.node.name}: {type_text(buffer.node.type)}, {buffer.nbytes:,} bytes{slot}\n"
         f"steps {buffer.first + 1} ({timeline.steps[buffer.first]}) to {buffer.last + 1} "
@@ -194,7 +195,7 @@ def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
 # -- around the plot -------------------------------------------------------------------------------
 def _heading(timeline: MemoryTimeline) -> Iterator[str]:
     sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
-    what = f"arena {timeline.peak:,} bytes in {len(timeline.slots)} slots"
+    what = f"arena {arena_text(timeline)}"
     if not timeline.slots:
         what = f"peak {timeline.peak:,} bytes"
         if timeline.steps:
@@ -234,11 +235,15 @@ def ticks(highest: int) -> list[int]:
 
 
 def _slot_lines(timeline: MemoryTimeline, scale: float) -> Iterator[str]:
-    """The borders of the arena's slots."""
+    """The borders of the arena's slots, and their numbers where there are several."""
     for number, start in enumerate(itertools.accumulate(timeline.slots, initial=0)):
         y = _HEIGHT - start * scale
         yield f'<path class="axis" d="M0,{y:.1f} h{_WIDTH}"/>'
-        if number < len(timeline.slots) and timeline.slots[number] * scale > 12:
+        if (
+            not timeline.is_packed
+            and number < len(timeline.slots)
+            and timeline.slots[number] * scale > 12
+        ):
             yield _note(_WIDTH - 4, y - 4, str(number), "end")
 
 

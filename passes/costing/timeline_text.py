@@ -27,13 +27,14 @@ def timeline_parts(timeline: MemoryTimeline, width: int) -> Iterator[Text]:
     if not timeline.buffers:
         return
     shown = shown_buffers(timeline, MOST_ROWS)
-    labels = _labels(shown, width) if not timeline.slots else [" " * 18]
+    in_slots = bool(timeline.slots) and not timeline.is_packed
+    labels = [" " * 18] if in_slots else _labels(shown, width, timeline.is_packed)
     left = max(map(len, labels)) + 2
     axis = Axis(len(timeline.steps), width - left)
     yield Text("")
     yield Text(f"{'':{left}}{' ' * axis.column(timeline.fullest)}▼", style="yellow")
     yield Text(f"{'all':{left}}{_heights(timeline, axis)}", style="bold", no_wrap=True)
-    if timeline.slots:
+    if in_slots:
         yield from _slot_rows(timeline, axis, left)
         return
     for buffer, text in zip(shown, labels):
@@ -50,11 +51,9 @@ def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
     sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
     yield Text(f"{timeline.name}: {len(timeline.steps)} steps{sizes}", style="bold")
     if timeline.slots:
+        values = f"{len(timeline.buffers)} values"
         total = sum(b.nbytes for b in timeline.buffers)
-        yield Text(
-            f"arena    {timeline.peak:,} bytes in {len(timeline.slots)} slots, for "
-            f"{len(timeline.buffers)} values of {total:,} bytes"
-        )
+        yield Text(f"arena    {arena_text(timeline)}, for {values} of {total:,} bytes")
     elif timeline.buffers:
         step = timeline.fullest
         held = timeline.at(step)
@@ -69,6 +68,12 @@ def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
         yield Text(f"formula  {shapes.to_text(timeline.formula)}")
 
 
+def arena_text(timeline: MemoryTimeline) -> str:
+    """How large the arena of a planned program is."""
+    slots = "" if timeline.is_packed else f" in {len(timeline.slots)} slots"
+    return f"{timeline.peak:,} bytes{slots}"
+
+
 def shown_buffers(timeline: MemoryTimeline, most: int) -> list[Buffer]:
     """At most so many values, in order of time: those held at the peak, then the largest."""
     ordered = sorted(timeline.buffers, key=lambda b: (not _is_at_peak(timeline, b), -b.nbytes))
@@ -80,14 +85,17 @@ def _is_at_peak(timeline: MemoryTimeline, buffer: Buffer) -> bool:
     return buffer.first <= timeline.fullest <= buffer.last
 
 
-def _labels(buffers: list[Buffer], width: int) -> list[str]:
-    """Name, type where there is room, and bytes of each, in columns."""
+def _labels(buffers: list[Buffer], width: int, is_packed: bool) -> list[str]:
+    """Name, type where there is room, bytes of each and where it starts, in columns."""
     cells = [[_cut(b.node.name, _LONGEST_NAME) for b in buffers]]
     if width >= 100:
         cells.append([_cut(type_text(b.node.type), _LONGEST_TYPE) for b in buffers])
     sizes = [f"{short_text(b.nbytes)}B" for b in buffers]
     padded = [[text.ljust(max(map(len, column))) for text in column] for column in cells]
     padded.append([text.rjust(max(map(len, sizes))) for text in sizes])
+    if is_packed:
+        starts = [f"at {short_text(b.start)}B" for b in buffers]
+        padded.append([text.ljust(max(map(len, starts))) for text in starts])
     return ["  ".join(row) for row in zip(*padded)]
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
-from fxlite.passes.const_fold import const_fold
+from fxlite.passes.const_fold import fold_constants
 from fxlite.passes.ledger import refuse
 from fxlite.passes.quantize.casts import convert_cast
 from fxlite.passes.quantize.forms import PARTS, Forms, Integers, Sums
@@ -80,7 +80,7 @@ def _with_constants(prepared: GraphModule) -> GraphModule:
     if all(observer is None or observer.followed is None for observer in found):
         return prepared
     prepared = prepared.copy()
-    const_fold.function(prepared)
+    fold_constants(prepared, expand_weights=False)
     return prepared
 
 

@@ -33,9 +33,10 @@ def cost_text(before: Choice, after: Choice) -> str:
     return f"{text}, {seconds_text(before.seconds)} -> {seconds_text(after.seconds)}"
 
 
-def sensitivity_table(found: Sensitivity) -> Any:
+def sensitivity_table(found: Sensitivity, width: int = 100) -> Any:
     """A row for each layer, the ratios by each scheme in columns; below the bytes and estimated
-    times of the whole, and what no layer can have and why."""
+    times of the whole, and what no layer can have and why. In less than 100 columns the schemes'
+    names take two lines."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -44,7 +45,8 @@ def sensitivity_table(found: Sensitivity) -> Any:
     table.add_column("layer", overflow="fold")
     table.add_column("ops")
     for scheme in found.schemes:
-        table.add_column(scheme, justify="right")
+        heading = scheme if width >= 100 else scheme.replace("_int", "\n_int")
+        table.add_column(heading, justify="right")
     for layer in found.layers:
         cells = [
             _coloured(layer.choices[scheme].sqnr) if scheme in layer.choices else Text("-")
@@ -82,9 +84,12 @@ def _refusals(found: Sensitivity) -> Iterator[str]:
     for layer in found.layers:
         for scheme, reason in layer.refused.items():
             layers.setdefault((scheme, reason), []).append(layer.path or ROOT)
+    schemes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (scheme, reason), paths in layers.items():
-        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        yield f"not {scheme}: {', '.join(paths[:3])}{more}: {reason}"
+        schemes.setdefault((reason, tuple(paths)), []).append(scheme)
+    for (reason, places), names in schemes.items():
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        yield f"not {', '.join(names)}: {', '.join(places[:3])}{more}: {reason}"
 
 
 def plan_table(plan: Plan) -> Any:

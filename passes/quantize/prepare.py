@@ -25,7 +25,7 @@ from typing import Any
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module, unique_attribute
-from fxlite.passes.const_fold import const_fold, fold_constants
+from fxlite.passes.const_fold import fold_constants
 from fxlite.passes.decompose import decompose
 from fxlite.passes.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.ledger import refusals, set_ledger
@@ -63,7 +63,7 @@ def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
     Raises QConfigError for a mapping that names what the program does not have, QuantizationError
     for a program without types or in training mode."""
     module, resolution = _cleaned(program, mapping)
-    const_fold.function(module)
+    fold_constants(module, expand_weights=False)
     _insert_observers(module, _decided(module, resolution), False)
     return module
 
@@ -78,7 +78,7 @@ def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
     Raises what prepare raises, and QuantizationError for configs that are not static."""
     module, resolution = _cleaned(program, mapping)
     unfolded = module.copy()
-    folded = fold_constants(module)  # what prepare would decide
+    folded = fold_constants(module, expand_weights=False)  # what prepare would decide
     flow = _decided(module, resolution)
     for node in module.graph.nodes:
         decision = node.meta.get(META)

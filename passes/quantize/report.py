@@ -65,15 +65,16 @@ class QuantizationReport:
         from rich.table import Table
 
         table = Table(box=None, header_style="bold", pad_edge=False)
-        for heading in ("node", "op", "scheme"):
-            table.add_column(heading, overflow="fold")
+        table.add_column("node", overflow="fold")
+        table.add_column("scheme")
         for heading in ("range", "SQNR", "MACs", "bytes", "before"):
             table.add_column(heading, justify="right")
         for row in self.rows:
+            name = row.name if row.op in row.name else f"{row.name}: {row.op}"
             measured = self.sqnr.get(row.name, row.sqnr)
             table.add_row(
-                f"{row.name} ({row.module})" if row.module else row.name, row.op, row.scheme,
-                f"{row.low:.3g}..{row.high:.3g}" if row.low != row.high else "",
+                f"{name} ({row.module})" if row.module else name, _short(row),
+                f"{row.low:.3g}..{row.high:.3g}" if row.low != row.high else _dynamic(row.scheme),
                 "" if measured is None else f"{measured:.1f}",
                 _shown(self.count(row.multiply_adds)) if row.multiply_adds != 0 else "",
                 f"{row.bytes_after:,}" if row.bytes_before else "",
@@ -92,7 +93,17 @@ class QuantizationReport:
             counted = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in self.others.items())
             lines.append(f"float, no products: {counted}")
         lines += [f"matched nothing: {rule}" for rule in self.unmatched]
-        return Group(table, *lines) if self.rows else Group(*lines)
+        return Group(table, self._legend(), *lines) if self.rows else Group(*lines)
+
+    def _legend(self) -> str:
+        """What the columns of the table mean here: how weights are cut up, sizes of named dims."""
+        parts = [part for row in self.rows for part in row.scheme.split(", ")]
+        weights = dict.fromkeys(p.removeprefix("weight ") for p in parts if p.startswith("weight "))
+        names = {name for row in self.rows for name in shapes.names(row.multiply_adds)}
+        sizes = (f"{name}={self.sizes.get(name, 1)}" for name in sorted(names))
+        known = [("scheme: activation × weight", True), (f"weights {', '.join(weights)}", weights)]
+        known.append((f"MACs for {', '.join(sizes)}", names))
+        return "; ".join(text for text, is_known in known if is_known)
 
     def __str__(self) -> str:
         return plain_text(self)
@@ -148,6 +159,22 @@ def _is_arithmetic(node: Any) -> bool:
         return False
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     return any(t is not None and t.dtype.is_float for t in types)
+
+
+def _short(row: Record) -> str:
+    """``u8 × i8`` of "u8 per tensor, weight i8 per channel", ``f32 × i8`` of the weight alone, ``u8
+    × u8`` of a product of two activations."""
+    parts = [part.removeprefix("weight ").split(" per ")[0] for part in row.scheme.split(", ")]
+    if row.scheme.startswith("weight "):
+        parts = ["f32", *parts]
+    elif row.integer and len(parts) == 1:
+        parts *= 2
+    return " × ".join(parts)
+
+
+def _dynamic(scheme: str) -> str:
+    """``per image`` of "i8 per image, weight i8 per channel"; nothing of weights alone."""
+    return "" if scheme.startswith("weight ") else scheme.split(", ")[0].partition(" ")[2]
 
 
 def _shown(count: float) -> str:

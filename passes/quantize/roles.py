@@ -314,6 +314,8 @@ def why_not(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
         return "its operands are not all float32"
     if name == "matmul":
         return _why_not_matmul(node, qconfig)
+    if is_call(weight_operand(node), "dequantize_weight"):
+        return "its weight is stored in integers already"
     if not is_weight(weight_operand(node)):
         return "its weight is computed in the graph"
     if node.arguments.get("layout", "NCHW") != "NCHW":

@@ -109,10 +109,10 @@ class Sensitivity:
         found = [_chosen(x, scheme).seconds for x in self.layers]
         return None if None in found else math.fsum(s for s in found if s is not None)
 
-    def __rich__(self) -> Any:
+    def __rich_console__(self, console: Any, options: Any) -> Any:
         from fxlite.passes.quantize.planner_text import sensitivity_table
 
-        return sensitivity_table(self)
+        yield sensitivity_table(self, options.max_width)
 
     def __str__(self) -> str:
         from fxlite.console import plain_text

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import platform
 import shutil
 import subprocess
@@ -35,7 +34,7 @@ from tests.codegen import (
     test_gemm_long,
     test_recurrence_template,
 )
-from tests.codegen.test_gemm_template import HEAD, compile_c
+from tests.codegen.compiling import HEAD, SANITIZED, compile_c, run_sanitized, shared_library
 
 Array = np.ndarray[Any, Any]
 
@@ -55,8 +54,7 @@ SIZES = [
 
 
 def amx_library(text: str, folder: Path, flags: tuple[str, ...]) -> ctypes.CDLL:
-    target = folder / "amx.so"
-    return ctypes.CDLL(str(compile_c(text, target, "-shared", "-fPIC", "-fwrapv", *flags)))
+    return shared_library(text, folder / "amx.so", "-fwrapv", *flags)
 
 
 # ---- the emulation ------------------------------------------------------------------------------
@@ -320,11 +318,7 @@ def test_products_under_the_sanitizers(tmp_path: Path) -> None:
     """A program of its own runs all cases on memory of exactly the size they may touch."""
     cases = [*ROUNDED[1::7], *SPLIT[1::4]]
     text = test_gemm_bf16.sanitizer_program(cases)
-    program = compile_c(
-        text, tmp_path / "amx", "-O1", "-g1", *EMULATED, "-fopenmp",
-        "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-    )  # fmt: skip
-    subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+    run_sanitized(compile_c(text, tmp_path / "amx", *EMULATED, *SANITIZED))
 
 
 def test_winograds_convolutions(tmp_path: Path) -> None:
@@ -363,8 +357,8 @@ def test_integer_sums_where_the_system_refuses_tiles(
 def test_recurrences_of_integers(tmp_path: Path) -> None:
     specs = [spec for spec in test_recurrence_template.SPECS if spec.integers is not None][-3:]
     text = test_recurrence_template.translation_unit(specs)
-    include = ("-I", test_recurrence_template.INCLUDE)
-    library = amx_library(text, tmp_path, (*FLAGS["native"], *include))
+    flags = (*FLAGS["native"], *test_recurrence_template.ALWAYS)
+    library = amx_library(text, tmp_path, flags)
     test_recurrence_template.check_states(library, specs)
 
 

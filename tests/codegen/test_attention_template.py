@@ -8,8 +8,6 @@ of exactly the size they may touch, against the naive twin.
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import pytest
 
 from fxlite import ops
 from fxlite.codegen.c import attention, gemm
-from tests.codegen.test_gemm_template import WARN, evaluate
+from tests.codegen.compiling import SANITIZED, compile_c, evaluate, run_sanitized, shared_library
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdbool", "stdlib", "stdio", "math"))
 SIZES = [  # queries, keys, features, columns
@@ -142,26 +140,17 @@ def translation_unit(cases: list[Case]) -> str:
     return "\n".join(parts)
 
 
-def compile_c(text: str, target: Path, *flags: str) -> Path:
-    source = target.with_suffix(".c")
-    source.write_text(text)
-    warn = [*WARN, "-Wno-unused-function"]
-    command = ["gcc", *warn, "-fno-math-errno", "-fno-trapping-math", *flags, str(source)]
-    subprocess.run([*command, "-o", str(target), "-lm"], check=True)
-    return target
-
-
+ALWAYS = ("-Wno-unused-function", "-fno-math-errno", "-fno-trapping-math")
 FLAGS = {
-    "native": ("-O2", "-march=native", "-fopenmp"),
-    "SSE2, no OpenMP": ("-O1",),
+    "native": (*ALWAYS, "-O2", "-march=native", "-fopenmp"),
+    "SSE2, no OpenMP": (*ALWAYS, "-O1"),
 }
 
 
 @pytest.fixture(scope="module", params=FLAGS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("attention") / "attention.so"
-    flags = FLAGS[request.param]
-    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+    return shared_library(translation_unit(CASES), target, *FLAGS[request.param])
 
 
 def draw(case: Case, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
@@ -314,8 +303,6 @@ def test_attention_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             )
     program = compile_c(
         translation_unit(cases) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "attention", "-O1", f"-march={march}", "-fopenmp",
-        "-Wno-cast-function-type", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+        tmp_path / "attention", f"-march={march}", *ALWAYS, *SANITIZED,
     )  # fmt: skip
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    subprocess.run([str(program)], check=True, env=environment)
+    run_sanitized(program)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import platform
 import shutil
 import subprocess
@@ -23,11 +22,11 @@ from fxlite.codegen.c.conv_amx import TileConvSpec, pack_conv_tiles, render_conv
 from fxlite.codegen.c.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.ops.layout import TO_LAST
 from tests.codegen import test_conv_int8
+from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized
 from tests.codegen.test_amx import EMULATED, FLAGS, amx_library
 from tests.codegen.test_conv_bf16 import Net, case, rounded
 from tests.codegen.test_conv_int8 import functions, with_library
 from tests.codegen.test_conv_template import Case, reference
-from tests.codegen.test_gemm_template import compile_c
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is of x86-64")
 
@@ -240,12 +239,11 @@ def test_convolutions_under_the_sanitizers(tmp_path: Path) -> None:
         lines.append(f"        for (int i = 0; i < {len(sizes)}; i++) free(p[i]);\n    }}")
     text = with_library(functions(integers) + float_functions(floats))
     program = compile_c(
-        "\n".join([text, *lines, "    return 0;\n}"]), tmp_path / "amx", "-O0", "-g1", *EMULATED,
-        "-fopenmp", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+        "\n".join([text, *lines, "    return 0;\n}"]), tmp_path / "amx", *EMULATED, "-fwrapv",
+        *SANITIZED, "-O0",
     )  # fmt: skip
     for refused in ({}, {"AMX_EMULATION_REFUSED": "1"}):
-        environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **refused}
-        subprocess.run([program], check=True, env=environment)
+        run_sanitized(program, **refused)
 
 
 # ---- models -------------------------------------------------------------------------------------

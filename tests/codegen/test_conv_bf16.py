@@ -7,8 +7,6 @@ bf16: the others take the portable text.
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,15 +20,15 @@ from fxlite.codegen.c import conv, gemm
 from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
 from fxlite.codegen.c.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
-from tests.codegen.test_conv_template import (
-    FLAGS,
+from tests.codegen.compiling import (
     HEAD,
-    Case,
+    SANITIZED,
     compile_c,
-    reference,
-    supported,
-    winograd_block_rows,
+    flags_of,
+    run_sanitized,
+    shared_library,
 )
+from tests.codegen.test_conv_template import Case, reference, winograd_block_rows
 
 SAME, NONE = (1,) * 4, (0,) * 4
 
@@ -68,8 +66,13 @@ LAST = [
     case(35, 20, 1, 2, NONE, (2, 5, 9)),
     case(9, 10, 3, 1, SAME, None),
 ]
-CASES += LAST
 """Of images whose channels are last."""
+TURNED = [
+    case(9, 34, 1, 2, NONE, (2, 7, 9)),
+    case(8, 16, 1, (3, 2), NONE, None, dilation=2, groups=4),
+]
+"""Results whose channels are last, of images whose channels are first."""
+CASES += LAST + TURNED
 SIZES = [(1, 1, 1), (2, 3, 19), (1, 13, 7)]
 
 
@@ -79,7 +82,10 @@ def sizes(of: Case) -> list[tuple[int, int, int]]:
 
 def spec_of(of: Case) -> conv.ConvSpec:
     spec = replace(of.spec(), bf16=True)
-    spec = replace(spec, x_last=True) if of in LAST else replace(spec, fetched=("y",))
+    if of in TURNED:
+        spec = replace(spec, y_last=True)
+    else:
+        spec = replace(spec, x_last=True) if of in LAST else replace(spec, fetched=("y",))
     assert reads_pairs(spec), of.name
     weight = "const float *restrict weight"
     return replace(spec, parameters=spec.parameters.replace(weight, "const uint32_t *weight"))
@@ -109,16 +115,10 @@ def workspace_bytes(of: Case, size: tuple[int, int, int], n_threads: int) -> int
     return int(eval(text, {"winograd_block_rows": winograd_block_rows}, names))
 
 
-@pytest.fixture(
-    scope="module",
-    params=["native", *filter(supported, ["AVX2", "SSE2"]), "AVX-512 without bf16"],
-)
+@pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without bf16"])
 def library(request, tmp_path_factory) -> ctypes.CDLL:
-    flags = FLAGS.get(request.param, ("-O3", "-march=skylake-avx512", "-fopenmp"))
-    if request.param not in FLAGS and "avx512f" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("no AVX-512 here")
     target = tmp_path_factory.mktemp("conv_bf16") / "conv.so"
-    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+    return shared_library(translation_unit(CASES), target, *flags_of(request.param))
 
 
 def arrays_of(of: Case, size: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -228,11 +228,7 @@ def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             lines.append(f"        for (int i = 0; i < {count}; i++) sum += ((float *)p[3])[i];")
             lines.append("        for (int i = 0; i < 5; i++) free(p[i]);\n    }")
     text = "\n".join([translation_unit(cases), *lines, "    return sum != sum;\n}"])
-    program = compile_c(
-        text, tmp_path / "conv", "-O1", "-g1", f"-march={march}", "-fopenmp",
-        "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-    )  # fmt: skip
-    subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+    run_sanitized(compile_c(text, tmp_path / "conv", f"-march={march}", *SANITIZED))
 
 
 class Net(nn.Module):

@@ -20,8 +20,7 @@ from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
 from fxlite.codegen.c.needed import needed
 from fxlite.ops.layout import TO_LAST
-from tests.codegen.test_gemm_int8 import int8_flags
-from tests.codegen.test_gemm_template import HEAD, compile_c
+from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]
 
@@ -133,8 +132,8 @@ def functions(cases: list[Case]) -> str:
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("conv_int8") / "conv_int8.so"
-    flags = ("-shared", "-fPIC", "-fwrapv", *int8_flags(request.param))
-    return ctypes.CDLL(str(compile_c(with_library(functions(CASES)), target, *flags)))
+    flags = ("-fwrapv", *flags_of(request.param))
+    return shared_library(with_library(functions(CASES)), target, *flags)
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])

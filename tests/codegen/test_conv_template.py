@@ -9,30 +9,32 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import random
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fxlite import ops
 from fxlite.codegen.c import conv, gemm
 from fxlite.codegen.c.conv_plan import winograd_tile
 from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
 from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
 from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
-
-HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
-WARN = (
-    "-std=gnu11",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-unknown-pragmas",
-    "-Wno-unused-parameter",
+from tests.codegen.compiling import (
+    FILLED,
+    FLAGS,
+    HEAD,
+    SANITIZED,
+    compile_c,
+    flags_of,
+    run_sanitized,
+    shared_library,
 )
+from tests.oracle import agree
+
 SIZES = [
     (0, 5, 5),
     (1, 1, 1),
@@ -251,8 +253,8 @@ def runs(case: Case) -> list[tuple[int, int, int]]:
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE, conv.CONV_PREAMBLE, DEPTHWISE_PREAMBLE, NHWC_PREAMBLE]
-    parts.append(WINOGRAD_PREAMBLE)
+    parts = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE, conv.CONV_PREAMBLE, DEPTHWISE_PREAMBLE]
+    parts += [NHWC_PREAMBLE, WINOGRAD_PREAMBLE]
     for case in cases:
         spec = case.spec()
         fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
@@ -270,13 +272,6 @@ def translation_unit(cases: list[Case]) -> str:
                 f"    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
             )
     return "\n".join(parts)
-
-
-def compile_c(text: str, target: Path, *flags: str) -> Path:
-    source = target.with_suffix(".c")
-    source.write_text(text)
-    subprocess.run(["gcc", *WARN, *flags, str(source), "-o", str(target), "-lm"], check=True)
-    return target
 
 
 def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> int:
@@ -354,23 +349,10 @@ def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_thread
         assert error.max(initial=0) <= tolerance, (prefix, case, size, error.max())
 
 
-FLAGS = {
-    "native": ("-O3", "-march=native", "-fopenmp"),
-    "native, no OpenMP": ("-O2", "-march=native"),
-    "AVX2": ("-O2", "-march=haswell", "-fopenmp"),
-    "SSE2": ("-O2",),
-}
-
-
-def supported(name: str) -> bool:
-    return name != "AVX2" or "avx2" in Path("/proc/cpuinfo").read_text()
-
-
-@pytest.fixture(scope="module", params=[name for name in FLAGS if supported(name)])
+@pytest.fixture(scope="module", params=FLAGS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("conv") / "conv.so"
-    flags = FLAGS[request.param]
-    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+    return shared_library(translation_unit(CASES), target, *flags_of(request.param))
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -429,21 +411,6 @@ MAIN = """
 typedef void function(const void *, const void *, const void *, void *, int64_t, int64_t, int64_t,
                       void *, int);
 
-static void *filled(long count, int item)
-{
-    static uint64_t state = 1;
-    void *data = malloc(count * item);
-    for (long i = 0; i < count; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(state >> 40) / (1 << 23) - 1;
-        if (item == 4)
-            ((float *)data)[i] = value;
-        else
-            ((double *)data)[i] = value;
-    }
-    return data;
-}
-
 static int check(const char *name, function *fast, function *twin, int item, int n, int h, int w,
                  long x_count, long weight_count, long k, long count, long workspace_bytes)
 {
@@ -472,7 +439,7 @@ int main(void)
 
 def sanitizer_program(cases: list[Case]) -> str:
     """A main() that runs each case on exactly sized buffers and compares it with its twin."""
-    lines = [MAIN]
+    lines = [FILLED, MAIN]
     for case in cases:
         weight = np.zeros((case.k, case.c // case.groups, *case.kernel))
         if case.ctype == "float":
@@ -493,16 +460,17 @@ def sanitizer_program(cases: list[Case]) -> str:
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES if march == "native" else CASES[::3]
-    program = compile_c(
-        translation_unit(cases) + sanitizer_program(cases),
-        tmp_path / "conv",
-        "-O1",
-        "-g1",
-        f"-march={march}",
-        "-fopenmp",
-        "-Wno-cast-function-type",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-    )
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    subprocess.run([str(program)], check=True, env=environment)
+    text = translation_unit(cases) + sanitizer_program(cases)
+    run_sanitized(compile_c(text, tmp_path / "conv", f"-march={march}", *SANITIZED))
+
+
+def test_images_one_pixel_wide() -> None:
+    """Their addresses have no column; a loop over rows and columns at once counts columns."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((4, 1, 3, 3)).astype(np.float32)
+
+    def one_wide(x: Any) -> Any:
+        y = ops.conv2d(x, weight, stride=(1, 2), padding=((1, 2), (1, 2)), groups=4)
+        return ops.clip(y * 0.5, -1, 1)
+
+    agree(one_wide, rng.standard_normal((1, 4, 8, 1)).astype(np.float32))

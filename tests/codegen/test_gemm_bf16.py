@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,15 @@ from fxlite import nn
 from fxlite.cli import main
 from fxlite.codegen.c import conv, gemm
 from fxlite.codegen.c.gemm_bf16 import bf16_pairs
-from tests.codegen.test_gemm_template import FLAGS, HEAD, compile_c, evaluate, supported
+from tests.codegen.compiling import (
+    HEAD,
+    SANITIZED,
+    compile_c,
+    evaluate,
+    flags_of,
+    run_sanitized,
+    shared_library,
+)
 from tests.oracle import agree
 
 SIZES = [
@@ -108,16 +115,10 @@ def translation_unit(cases: list[Case]) -> str:
     return "\n".join(parts)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["native", *filter(supported, ["AVX2", "SSE2"]), "AVX-512 without bf16"],
-)
+@pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without bf16"])
 def library(request, tmp_path_factory) -> ctypes.CDLL:
-    flags = FLAGS.get(request.param, ("-O3", "-march=skylake-avx512", "-fopenmp"))
-    if request.param not in FLAGS and "avx512f" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("no AVX-512 here")
     target = tmp_path_factory.mktemp("bf16") / "bf16.so"
-    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+    return shared_library(translation_unit(CASES), target, *flags_of(request.param))
 
 
 def run(library: ctypes.CDLL, kind: str, case: Case, arrays, n_threads: int = 1) -> np.ndarray:
@@ -230,11 +231,8 @@ def sanitizer_program(cases: list[Case]) -> str:
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES[::2] if march == "native" else CASES[1::6]
-    program = compile_c(
-        sanitizer_program(cases), tmp_path / "bf16", "-O1", "-g1", f"-march={march}", "-fopenmp",
-        "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-    )  # fmt: skip
-    subprocess.run([program], check=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+    text = sanitizer_program(cases)
+    run_sanitized(compile_c(text, tmp_path / "bf16", f"-march={march}", *SANITIZED))
 
 
 def test_packed_layout() -> None:

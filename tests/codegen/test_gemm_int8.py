@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from fxlite import ops
 from fxlite.codegen.c.gemm import PREAMBLE, Operand
 from fxlite.codegen.c.gemm_int8 import Int8Spec, render_int8
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE, pack_int8
-from tests.codegen.test_gemm_template import FLAGS, HEAD, compile_c, supported
+from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]
 
@@ -96,23 +95,12 @@ def translation_unit(cases: list[Case]) -> str:
     return "\n".join(parts)
 
 
-def int8_flags(name: str) -> tuple[str, ...]:
-    """The compiler's flags for an instruction set; skips where it cannot run."""
-    if name in FLAGS:
-        if not supported(name):
-            pytest.skip(f"no {name} here")
-        return FLAGS[name]
-    if "avx512bw" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("no AVX-512 here")
-    return ("-O3", "-march=skylake-avx512", "-fopenmp")
-
-
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
-    flags = int8_flags(request.param)
+    flags = flags_of(request.param)
     target = tmp_path_factory.mktemp("int8") / "int8.so"
     text = translation_unit(CASES)
-    return ctypes.CDLL(str(compile_c(text, target, "-shared", "-fPIC", "-fwrapv", *flags)))
+    return shared_library(text, target, "-fwrapv", *flags)
 
 
 def run(library: ctypes.CDLL, case: Case, x: Array, weight: Array, n_threads: int) -> Array:

@@ -15,8 +15,7 @@ from fxlite import ops
 from fxlite.codegen.c.gemm import PREAMBLE, Operand
 from fxlite.codegen.c.gemm_int8 import Int8Spec, Right, render_int8
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
-from tests.codegen.test_gemm_int8 import int8_flags
-from tests.codegen.test_gemm_template import HEAD, compile_c
+from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]
 
@@ -104,8 +103,8 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
             f"{{\n    (void)n_threads;\n    product_{number}(a, b, y, N, K{extra});\n}}\n"
         )
     target = tmp_path_factory.mktemp("int8_pair") / "int8_pair.so"
-    flags = ("-shared", "-fPIC", "-fwrapv", *int8_flags(request.param))
-    found = ctypes.CDLL(str(compile_c("\n".join(parts), target, *flags)))
+    flags = ("-fwrapv", *flags_of(request.param))
+    found = shared_library("\n".join(parts), target, *flags)
     for number in range(len(CASES)):
         found[f"bytes_{number}"].restype = ctypes.c_int64
     return found

@@ -6,8 +6,6 @@ NumPy in float64 and with the naive twin.
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,16 +14,16 @@ import pytest
 
 from fxlite.codegen.c import gemm, gemm_long
 from tests.codegen import test_gemm_bf16
-from tests.codegen.test_gemm_template import (
+from tests.codegen.compiling import (
     FLAGS,
-    Case,
-    check,
+    SANITIZED,
     compile_c,
     evaluate,
-    sanitizer_program,
-    supported,
-    translation_unit,
+    flags_of,
+    run_sanitized,
+    shared_library,
 )
+from tests.codegen.test_gemm_template import Case, check, sanitizer_program, translation_unit
 
 LONG = [
     Case("float", "rows", "packed", False, False, (70, 300, 50)),  # blocks
@@ -71,11 +69,10 @@ def test_these_are_the_cases() -> None:
     assert all(f"{case.name}_tile(" in text for case, text in zip(FUSED, texts[len(LONG) :]))
 
 
-@pytest.fixture(scope="module", params=[name for name in FLAGS if supported(name)])
+@pytest.fixture(scope="module", params=FLAGS)
 def library(request, tmp_path_factory, low_thresholds) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("gemm") / "gemm.so"
-    flags = FLAGS[request.param]
-    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+    return shared_library(translation_unit(CASES), target, *flags_of(request.param))
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -128,10 +125,9 @@ def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
 
 
 def test_products_of_bf16_agree_with_numpy(tmp_path: Path) -> None:
-    flags = ("-shared", "-fPIC", *FLAGS["native"])
     text = test_gemm_bf16.translation_unit(BF16)
     assert text.count("first_block +") == len(BF16)
-    library = ctypes.CDLL(str(compile_c(text, tmp_path / "bf16.so", *flags)))
+    library = shared_library(text, tmp_path / "bf16.so", *FLAGS["native"])
     for n_threads in (1, 3):
         test_gemm_bf16.check_products(library, BF16, n_threads)
 
@@ -139,8 +135,4 @@ def test_products_of_bf16_agree_with_numpy(tmp_path: Path) -> None:
 def test_products_under_the_sanitizers(tmp_path: Path) -> None:
     cases = [LONG[0], LONG[3]]
     text = translation_unit(cases) + sanitizer_program(cases)
-    flags = ("-O1", "-g1", "-march=native", "-fopenmp", "-Wno-cast-function-type")
-    stop = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    program = compile_c(text, tmp_path / "gemm", *flags, *stop)
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    subprocess.run([str(program)], check=True, env=environment)
+    run_sanitized(compile_c(text, tmp_path / "gemm", "-march=native", *SANITIZED))

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import random
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +17,18 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c import gemm
-
-HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
-WARN = (
-    "-std=gnu11",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-unknown-pragmas",
-    "-Wno-unused-parameter",
+from tests.codegen.compiling import (
+    FILLED,
+    FLAGS,
+    HEAD,
+    SANITIZED,
+    compile_c,
+    evaluate,
+    flags_of,
+    run_sanitized,
+    shared_library,
 )
+
 SIZES = [
     (0, 5, 3),
     (3, 0, 4),
@@ -177,18 +177,6 @@ def translation_unit(cases: list[Case]) -> str:
     return "\n".join(parts)
 
 
-def compile_c(text: str, target: Path, *flags: str) -> Path:
-    source = target.with_suffix(".c")
-    source.write_text(text)
-    subprocess.run(["gcc", *WARN, *flags, str(source), "-o", str(target), "-lm"], check=True)
-    return target
-
-
-def evaluate(expression: str, **names: int) -> int:
-    """The value of Rendered.workspace, as the caller computes it."""
-    return int(eval(expression.replace("/", "//"), {}, names))
-
-
 def elements(case: Case, layout: str, rows: int, columns: int) -> int:
     return int(eval(case.strides(layout, str(rows), str(columns))[2]))
 
@@ -253,23 +241,10 @@ def check(library: ctypes.CDLL, case: Case, sizes: tuple[int, int, int], n_threa
         assert error.max(initial=0) <= tolerance, (prefix, case.name, sizes, error.max())
 
 
-FLAGS = {
-    "native": ("-O3", "-march=native", "-fopenmp"),
-    "native, no OpenMP": ("-O2", "-march=native"),
-    "AVX2": ("-O3", "-march=haswell", "-fopenmp"),
-    "SSE2": ("-O2",),
-}
-
-
-def supported(name: str) -> bool:
-    return name != "AVX2" or "avx2" in Path("/proc/cpuinfo").read_text()
-
-
-@pytest.fixture(scope="module", params=[name for name in FLAGS if supported(name)])
+@pytest.fixture(scope="module", params=FLAGS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("gemm") / "gemm.so"
-    flags = FLAGS[request.param]
-    return ctypes.CDLL(str(compile_c(translation_unit(CASES), target, "-shared", "-fPIC", *flags)))
+    return shared_library(translation_unit(CASES), target, *flags_of(request.param))
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -341,21 +316,6 @@ MAIN = """
 typedef void function(const void *, const void *, const void *, void *, int64_t, int64_t, int64_t,
                       int64_t, void *, int);
 
-static void *filled(long count, int item)
-{
-    static uint64_t state = 1;
-    void *data = malloc(count * item);
-    for (long i = 0; i < count; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(state >> 40) / (1 << 23) - 1;
-        if (item == 4)
-            ((float *)data)[i] = value;
-        else
-            ((double *)data)[i] = value;
-    }
-    return data;
-}
-
 static int check(const char *name, function *fast, function *twin, int item, int m, int n, int k,
                  long a_count, long b_count, long count, long workspace_bytes)
 {
@@ -383,7 +343,7 @@ int main(void)
 
 def sanitizer_program(cases: list[Case]) -> str:
     """A main() that runs each case on exactly sized buffers and compares it with its twin."""
-    lines = [MAIN]
+    lines = [FILLED, MAIN]
     for case in cases:
         workspace = gemm.render_gemm(case.spec()).workspace
         panel = 16 if case.ctype == "double" else 32
@@ -409,19 +369,8 @@ def sanitizer_program(cases: list[Case]) -> str:
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES if march == "native" else CASES[::3]
-    program = compile_c(
-        translation_unit(cases) + sanitizer_program(cases),
-        tmp_path / "gemm",
-        "-O1",
-        "-g1",
-        f"-march={march}",
-        "-fopenmp",
-        "-Wno-cast-function-type",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-    )
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    subprocess.run([str(program)], check=True, env=environment)
+    text = translation_unit(cases) + sanitizer_program(cases)
+    run_sanitized(compile_c(text, tmp_path / "gemm", f"-march={march}", *SANITIZED))
 
 
 def test_packed_layout() -> None:

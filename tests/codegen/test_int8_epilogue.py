@@ -13,8 +13,7 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.gemm import PREAMBLE
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
-from tests.codegen.test_gemm_int8 import int8_flags
-from tests.codegen.test_gemm_template import HEAD, compile_c
+from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 #: (type, zero point, least, most); the first is the one whose conversions saturate.
 RANGES = [("u8", 0, 0, 255), ("u8", 125, 0, 255), ("u8", 7, 7, 200), ("i8", -3, -127, 127)]
@@ -47,8 +46,8 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
         parts.append(_FUNCTION.format(n=n, name=name, type=_type(name), rest=rest))
     parts += [_WIDENED.format(name=name, type=_type(name)) for name in ("u8", "i8")]
     target = tmp_path_factory.mktemp("epilogue") / "epilogue.so"
-    flags = ("-shared", "-fPIC", "-fwrapv", *int8_flags(request.param))
-    return ctypes.CDLL(str(compile_c("\n".join(parts), target, *flags)))
+    flags = ("-fwrapv", *flags_of(request.param))
+    return shared_library("\n".join(parts), target, *flags)
 
 
 def _pointers(*arrays: Any) -> list[ctypes.c_void_p]:

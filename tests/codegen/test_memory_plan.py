@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,12 @@ import pytest
 
 import fxlite as fx
 from fxlite import shapes
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.workspace import plan_workspace
+from fxlite.codegen.program import plan
 from fxlite.console import plain_text
 from fxlite.errors import ArgumentError
+from fxlite.nn import functional as F
 from tests.models import traced
 
 
@@ -31,6 +37,48 @@ def test_plan(name: str, sizes: dict[str, int]) -> None:
         )
     assert plan.peak == shapes.substitute(plan.formula, sizes)
     assert max(plan.held) <= plan.peak <= function.workspace_bytes(sizes)
+
+
+def packed_program(scratch: Any, arena: Any) -> Any:
+    """Products that need scratch, values read late, and inputs with the names of what C calls
+    memory."""
+    first = np.exp(scratch @ arena)
+    second = F.softmax(np.tanh(first) @ arena, -1)
+    third = (second.reshape(150, 2, 30) + 1).sum(axis=1) @ arena[:30, :20]
+    return third @ first[:20], second.mean()
+
+
+def test_packed() -> None:
+    """With known sizes values start anywhere; at no step do two overlap, or one and scratch."""
+    function: Any = fx.compile(packed_program, scratch="f32[150,60]", arena="f32[60,60]", threads=2)
+    memory, program = function.memory_plan(), function.program
+    assert memory.is_packed and max(b.start for b in memory.buffers) > 0
+    scratch = plan_workspace(program.name, program.program, program.calls).scratch
+    assert scratch
+    for step in range(len(memory.steps)):
+        here = sorted((b.start, b.start + b.nbytes) for b in memory.at(step))
+        assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(here))
+        if step in scratch:
+            assert int(scratch[step].removeprefix("arena + ")) >= here[-1][1]
+    assert max(memory.held) <= memory.peak <= function.workspace_bytes({})
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) / 8 for s in ((150, 60), (60, 60))]
+    for found, wanted in zip(function(*arrays), packed_program(*arrays)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    text = plain_text(memory, 80)
+    assert re.search(r"^arena    [\d,]+ bytes, for \d values of [\d,]+ bytes$", text, re.M)
+    assert re.search(r"^\S+ +[\d.]+kB  at [\d.]+kB +█+$", text, re.M)
+    assert " bytes from byte " in memory.to_svg() and "slot" not in memory.to_svg()
+
+
+def test_named_sizes_and_buffers_have_slots() -> None:
+    """One named size is enough for slots; CUDA, whose slots are buffers, has them at any size."""
+    numbers: Any = fx.compile(packed_program, scratch="f32[150,60]", arena="f32[60,60]")
+    assert numbers.program.program.offset_of and len(numbers.memory_plan().slots) == 1
+    module = numbers.optimized
+    assert not plan(module, templates.claims).offset_of
+    named: Any = fx.compile(lambda x: F.softmax(F.softmax(x, 0).T, 0).sum(0) + 1, x="f32[N,8]")
+    assert not named.program.program.offset_of
 
 
 def test_text_and_picture() -> None:

@@ -5,8 +5,6 @@ loops."""
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,14 +30,14 @@ from fxlite.codegen.c.recurrence_int8 import (
 from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.errors import CodegenError
 from fxlite.ops.recurrent import GATES
+from tests.codegen.compiling import FILLED, SANITIZED, compile_c, run_sanitized, shared_library
 from tests.oracle import compare, flatten
 
 HEAD = (
     "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <stdio.h>\n"
     '#include <stdlib.h>\n#include <string.h>\n#include "fx_math.h"\n'
 )
-WARN = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function")
-INCLUDE = str(files("fxlite.codegen.c"))
+ALWAYS = ("-Wno-unused-function", "-I", str(files("fxlite.codegen.c")))
 #: (steps, batch, size)
 SIZES = [(0, 2, 3), (2, 0, 3), (1, 1, 1), (5, 1, 33), (3, 2, 40), (4, 13, 7), (2, 25, 17),
          (3, 1, 150), (2, 47, 36), (2, 1, 0)]  # fmt: skip
@@ -107,14 +105,6 @@ def translation_unit(specs: list[RecurrenceSpec]) -> str:
     return "\n".join([HEAD, needed(library, functions), functions])
 
 
-def compile_c(text: str, target: Path, *flags: str) -> Path:
-    source = target.with_suffix(".c")
-    source.write_text(text)
-    command = ["gcc", *WARN, "-I", INCLUDE, *flags, str(source), "-o", str(target), "-lm"]
-    subprocess.run(command, check=True)
-    return target
-
-
 def workspace_bytes(each: RecurrenceSpec, batch: int, size: int) -> int:
     text = render_recurrence(each).workspace.replace("/", "//")
     return int(eval(text, {}, {"batch": batch, "size": size}))
@@ -173,16 +163,15 @@ def run(
 
 
 FLAGS = {
-    "native": ("-O3", "-march=native", "-fopenmp"),
-    "SSE2, no OpenMP": ("-O2",),
+    "native": (*ALWAYS, "-O3", "-march=native", "-fopenmp"),
+    "SSE2, no OpenMP": (*ALWAYS, "-O2"),
 }
 
 
 @pytest.mark.parametrize("flags", FLAGS)
 def test_states_agree_with_numpy(flags: str, tmp_path: Path) -> None:
     """And do not depend on the number of threads, bit for bit."""
-    made = compile_c(translation_unit(SPECS), tmp_path / "r.so", "-shared", "-fPIC", *FLAGS[flags])
-    check_states(ctypes.CDLL(str(made)), SPECS)
+    check_states(shared_library(translation_unit(SPECS), tmp_path / "r.so", *FLAGS[flags]), SPECS)
 
 
 def check_states(library: ctypes.CDLL, specs: list[RecurrenceSpec]) -> None:
@@ -212,21 +201,6 @@ def test_a_batch_of_none_has_a_workspace() -> None:
 MAIN = """
 typedef void function(const void *, const void *, const void *, const void *, const void *,
                       const void *, void *, int64_t, int64_t, int64_t, void *, int);
-
-static void *filled(long count, int item)
-{
-    static uint64_t state = 1;
-    void *data = malloc(count * item);
-    for (long i = 0; i < count; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(state >> 40) / (1 << 23) - 1;
-        if (item == 4)
-            ((float *)data)[i] = value;
-        else
-            ((double *)data)[i] = value;
-    }
-    return data;
-}
 
 /* Weights as quads of -2, -1, 0 and 1; sums start from 0. */
 static void *quads(long count, long panel_rows)
@@ -272,7 +246,7 @@ int main(void)
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_states_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     specs = SPECS[:-3] if march == "native" else SPECS[::3]
-    lines = [MAIN]
+    lines = [FILLED, MAIN]
     for each in specs:
         for steps, batch, size in sizes_of(each):
             depth = size if each.integers is None else packed_rows(size)
@@ -291,11 +265,9 @@ def test_states_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             )
     program = compile_c(
         translation_unit(specs) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "recurrence", "-O1", "-g1", f"-march={march}", "-fopenmp",
-        "-Wno-cast-function-type", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+        tmp_path / "recurrence", f"-march={march}", *ALWAYS, *SANITIZED,
     )  # fmt: skip
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    subprocess.run([str(program)], check=True, env=environment)
+    run_sanitized(program)
 
 
 # -- layers ----------------------------------------------------------------------------------------

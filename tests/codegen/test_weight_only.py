@@ -12,10 +12,9 @@ import pytest
 import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.gemm import PREAMBLE, Operand, pack_b
-from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec, render_weight_only
+from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
 from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE, pack_integers
-from tests.codegen.test_gemm_int8 import int8_flags
-from tests.codegen.test_gemm_template import HEAD, compile_c, evaluate
+from tests.codegen.compiling import HEAD, evaluate, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +74,7 @@ CASES = [
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
     parts = [HEAD, PREAMBLE, WEIGHT_ONLY_PREAMBLE]
     for case in CASES:
-        rendered = render_weight_only(case.spec())
+        rendered = render_gemm_weight_only(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
         parts.append(
             f"{rendered.text}\n"
@@ -85,15 +84,15 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
             f"    product_{case.name}(a, b, scale, y{extra});\n}}\n"
         )
     target = tmp_path_factory.mktemp("weight_only") / "weight_only.so"
-    flags = ("-shared", "-fPIC", "-fwrapv", *int8_flags(request.param))
-    return ctypes.CDLL(str(compile_c("\n".join(parts), target, *flags)))
+    flags = ("-fwrapv", *flags_of(request.param))
+    return shared_library("\n".join(parts), target, *flags)
 
 
 def run(library: ctypes.CDLL, case: Case, n_threads: int) -> Array:
     """The product of the case's arrays, in guarded memory and a workspace that holds NaN."""
     x, integers, scale = case.arrays(np.random.default_rng(1))
     stored = integers if case.bits == 8 else packed_pairs(integers)
-    size = evaluate(render_weight_only(case.spec()).workspace, n_threads=n_threads)
+    size = evaluate(render_gemm_weight_only(case.spec()).workspace, n_threads=n_threads)
     y = np.full(case.m * case.n + 8, 7777, np.float32)
     arrays = (x, pack_integers(stored, case.bits), pack_b(scale.T), y)
     workspace = np.full(size // 4, np.nan, np.float32)

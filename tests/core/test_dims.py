@@ -82,6 +82,7 @@ def test_what_facts_prove() -> None:
     assert shapes.minimum(T, 5) == 5 and shapes.maximum(T, 600) == 600
     assert shapes.remainder(T, 4) == 0 and shapes.remainder(T, 3) != 0
     assert not shapes.at_least(plain, 1) and not shapes.at_least(plain, B)
+    assert shapes.equal(shapes.floordiv(shapes.floordiv(plain, 3), 2), shapes.floordiv(plain, 6))
     # an equality that would need more than sizes in general have
     assert not shapes.equal(shapes.floordiv(plain, 8) * 8, plain)
 

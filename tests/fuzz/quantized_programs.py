@@ -9,8 +9,8 @@ number, accumulators that saturate or do not fit float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,18 +31,22 @@ _SUMS = (0, *_INT32, 2**24 - 1, 2**24 + 1, -(2**24) - 1, 2**24 + 3, 2**30 + 63, 
 
 @dataclass(frozen=True)
 class Program:
-    """``function`` takes arrays of ``types``, in this order; ``text`` says what it computes."""
+    """``function`` takes arrays of ``types``, in this order; ``text`` says what it computes.
+    ``sizes`` are those that a named size takes, else :data:`SIZES`; with a ``tolerance`` numbers
+    may differ by as much."""
 
     text: str
     function: Callable[..., Any]
     types: Mapping[str, TensorType]
+    sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    tolerance: float = 0.0
 
 
 # -- inputs ----------------------------------------------------------------------------------------
 def draw_inputs(rng: np.random.Generator, program: Program) -> list[Array]:
     """Arrays for one case: sizes, and the values that each input's name stands for."""
     names = sorted(shapes.names([t.shape for t in program.types.values()]))
-    dims = {name: int(rng.choice(SIZES)) for name in names}
+    dims = {name: int(rng.choice(program.sizes.get(name, SIZES))) for name in names}
     size = float(10.0 ** rng.uniform(-3, 1) if rng.random() < 0.5 else 2.0 ** rng.integers(-9, 4))
     return [_draw(rng, n, t.substitute(dims), size) for n, t in program.types.items()]
 
@@ -51,6 +55,10 @@ def _draw(rng: np.random.Generator, name: str, type: TensorType, size: float) ->
     shape, dtype = type.shape, type.dtype.numpy
     if name.startswith("scale"):
         return np.asarray(_scales(rng, shape, size)).astype(dtype)
+    if name.startswith("whole"):
+        return rng.integers(-8, 9, shape).astype(dtype)
+    if name.startswith("small"):
+        return rng.uniform(-1, 1, shape).astype(dtype)
     if type.dtype.is_float:
         with np.errstate(over="ignore"):  # in f16
             return np.asarray(_floats(rng, shape, size)).astype(dtype)
@@ -95,23 +103,24 @@ def _some(rng: np.random.Generator, values: Any, edges: Any) -> Array:
 
 
 # -- programs --------------------------------------------------------------------------------------
-def draw_program(rng: np.random.Generator, number: int) -> Program:
-    """A program; kinds take turns."""
-    return KINDS[number % len(KINDS)](rng)
-
-
-def _typed(text: str, function: Callable[..., Any], **types: str | None) -> Program:
+def typed(
+    text: str, function: Callable[..., Any], sizes: Mapping[str, Sequence[int]] | None = None,
+    tolerance: float = 0.0, **types: str | None,
+) -> Program:  # fmt: skip
+    """A program of inputs whose ``types`` are given as text; those that are None are left out."""
     given = {n: parse_type(t) for n, t in types.items() if t is not None}
-    return Program(f"{text}  ({', '.join(f'{n}: {t}' for n, t in given.items())})", function, given)
+    text = f"{text}  ({', '.join(f'{n}: {t}' for n, t in given.items())})"
+    return Program(text, function, given, sizes or {}, tolerance)
 
 
-def _pick(rng: np.random.Generator, *choices: Any) -> Any:
+def pick(rng: np.random.Generator, *choices: Any) -> Any:
+    """One of the choices."""
     return choices[int(rng.integers(len(choices)))]
 
 
-def _range(rng: np.random.Generator) -> dict[str, Any]:
+def rounding(rng: np.random.Generator) -> dict[str, Any]:
     """Attributes of quantize and requantize."""
-    dtype = _pick(rng, "i8", "u8")
+    dtype = pick(rng, "i8", "u8")
     low, high = (-128, 127) if dtype == "i8" else (0, 255)
     kind = rng.random()
     if kind < 0.5:
@@ -133,25 +142,25 @@ _SHAPES = {
 
 def _forms(rng: np.random.Generator) -> tuple[str, str, str | None, int | None]:
     """Shapes of a value and of its scale, the type of a zero point or its number."""
-    shape = _pick(rng, *_SHAPES)
-    scale = _pick(rng, *_SHAPES[shape])
+    shape = pick(rng, *_SHAPES)
+    scale = pick(rng, *_SHAPES[shape])
     kind = rng.random()
     if kind < 0.3:
         return shape, scale, None, None
     if kind < 0.6:
         return shape, scale, None, int(rng.integers(-128, 256))
-    return shape, scale, _pick(rng, "i32", "i8", "u8") + _pick(rng, *_SHAPES[shape]), None
+    return shape, scale, pick(rng, "i32", "i8", "u8") + pick(rng, *_SHAPES[shape]), None
 
 
 def _quantize(rng: np.random.Generator) -> Program:
     shape, scale_shape, zero_type, number = _forms(rng)
-    attributes = _range(rng)
+    attributes = rounding(rng)
 
     def program(x: Any, scale: Any, zero: Any = number) -> Any:
         return ops.quantize(x, scale, zero, **attributes)
 
-    return _typed(f"quantize(x, scale, {'zero' if zero_type else number}, {attributes})", program,
-                  x=_pick(rng, "f32", "f32", "f16", "bf16") + shape, scale=f"f32{scale_shape}",
+    return typed(f"quantize(x, scale, {'zero' if zero_type else number}, {attributes})", program,
+                  x=pick(rng, "f32", "f32", "f16", "bf16") + shape, scale=f"f32{scale_shape}",
                   zero=zero_type)  # fmt: skip
 
 
@@ -161,19 +170,19 @@ def _dequantize(rng: np.random.Generator) -> Program:
     def program(q: Any, scale: Any, zero: Any = number) -> Any:
         return ops.dequantize(q, scale, zero)
 
-    return _typed(f"dequantize(q, scale, {'zero' if zero_type else number})", program,
-                  q=_pick(rng, "i8", "u8", "i32") + shape, scale=f"f32{scale_shape}",
+    return typed(f"dequantize(q, scale, {'zero' if zero_type else number})", program,
+                  q=pick(rng, "i8", "u8", "i32") + shape, scale=f"f32{scale_shape}",
                   zero=zero_type)  # fmt: skip
 
 
 def _requantize(rng: np.random.Generator) -> Program:
     shape, scale_shape, zero_type, number = _forms(rng)
-    attributes = _range(rng)
+    attributes = rounding(rng)
 
     def program(sums: Any, scale: Any, zero: Any = number) -> Any:
         return ops.requantize(sums, scale, zero, **attributes)
 
-    return _typed(f"requantize(sums, scale, {'zero' if zero_type else number}, {attributes})",
+    return typed(f"requantize(sums, scale, {'zero' if zero_type else number}, {attributes})",
                   program, sums=f"i32{shape}", scale=f"f32{scale_shape}",
                   zero=zero_type)  # fmt: skip
 
@@ -181,7 +190,7 @@ def _requantize(rng: np.random.Generator) -> Program:
 def _residual(rng: np.random.Generator) -> Program:
     """Two values of different scales added, with a relu or a bias, and quantized again: the place
     where a fused multiply-add would show."""
-    attributes, first, second = _range(rng), int(rng.integers(-9, 9)), int(rng.integers(0, 99))
+    attributes, first, second = rounding(rng), int(rng.integers(-9, 9)), int(rng.integers(0, 99))
     relu = bool(rng.integers(2))
 
     def program(a: Any, b: Any, scale_a: Any, scale_b: Any, scale: Any) -> Any:
@@ -189,8 +198,8 @@ def _residual(rng: np.random.Generator) -> Program:
         total = ops.relu(total) if relu else total
         return total, ops.quantize(total, scale, 3, **attributes)
 
-    return _typed(f"quantize(dequantize(a) + dequantize(b), {attributes}), relu={relu}", program,
-                  a=f"{_pick(rng, 'i8', 'u8', 'i32')}[B,C]", b="u8[B,C]", scale_a="f32[C]",
+    return typed(f"quantize(dequantize(a) + dequantize(b), {attributes}), relu={relu}", program,
+                  a=f"{pick(rng, 'i8', 'u8', 'i32')}[B,C]", b="u8[B,C]", scale_a="f32[C]",
                   scale_b="f32[]", scale="f32[]")  # fmt: skip
 
 
@@ -211,7 +220,7 @@ def _passing(rng: np.random.Generator) -> Program:
             q = ops.reshape(ops.clip(q, 5, 90), (2, -1))
         return q, ops.dequantize(q, scale, 5)
 
-    return _typed(f"{names[kind]} of integers", program, x="f32[2,3,B,C]", scale="f32[]")
+    return typed(f"{names[kind]} of integers", program, x="f32[2,3,B,C]", scale="f32[]")
 
 
 def _int4(rng: np.random.Generator) -> Program:
@@ -219,13 +228,13 @@ def _int4(rng: np.random.Generator) -> Program:
         packed = ops.pack_int4(q)
         return packed, ops.dequantize(ops.unpack_int4(packed), scale)
 
-    return _typed("dequantize(unpack_int4(pack_int4(q)))", program,
-                  q=_pick(rng, "i8[B,2*C]", "i8[B,6]", "i8[3,B,16]"), scale="f32[]")  # fmt: skip
+    return typed("dequantize(unpack_int4(pack_int4(q)))", program,
+                  q=pick(rng, "i8[B,2*C]", "i8[B,6]", "i8[3,B,16]"), scale="f32[]")  # fmt: skip
 
 
 def _after(rng: np.random.Generator) -> tuple[str, Callable[..., Any]]:
     """What is done with sums."""
-    attributes, zero = _range(rng), int(rng.integers(-128, 256))
+    attributes, zero = rounding(rng), int(rng.integers(-128, 256))
     kind = int(rng.integers(4))
     if kind == 0:
         return "sums", lambda sums, scale: sums
@@ -244,58 +253,58 @@ def _after(rng: np.random.Generator) -> tuple[str, Callable[..., Any]]:
     )
 
 
-def _operand(rng: np.random.Generator) -> tuple[str, int]:
+def operand(rng: np.random.Generator) -> tuple[str, int]:
     """Type and zero point of activations."""
-    dtype = _pick(rng, "i8", "u8")
+    dtype = pick(rng, "i8", "u8")
     low, high = (-128, 127) if dtype == "i8" else (0, 255)
-    return dtype, int(_pick(rng, 0, low, high, 128 + low, rng.integers(low, high)))
+    return dtype, int(pick(rng, 0, low, high, 128 + low, rng.integers(low, high)))
 
 
 def _linear(rng: np.random.Generator) -> Program:
-    dtype, zero = _operand(rng)
+    dtype, zero = operand(rng)
     text, after = _after(rng)
     depth, columns = (int(rng.choice((*SIZES, 300))) for _ in range(2))
     weight = rng.integers(-128, 128, (columns, depth)).astype(np.int8)
     bias = rng.integers(-(2**20), 2**20, columns).astype(np.int32) if rng.random() < 0.5 else None
-    shape = _pick(rng, "", "1,", "B,", "2,B,")
+    shape = pick(rng, "", "1,", "B,", "2,B,")
 
     def program(x: Any, scale: Any) -> Any:
         return after(ops.int_linear(x, weight, bias, x_zero_point=zero), scale)
 
-    return _typed(f"int_linear(x, weight[{columns},{depth}], zero {zero}), {text}", program,
+    return typed(f"int_linear(x, weight[{columns},{depth}], zero {zero}), {text}", program,
                   x=f"{dtype}[{shape}{depth}]",
-                  scale="f32" + _pick(rng, "[]", f"[{columns}]"))  # fmt: skip
+                  scale="f32" + pick(rng, "[]", f"[{columns}]"))  # fmt: skip
 
 
 def _matmul(rng: np.random.Generator) -> Program:
-    (dtype, zero), (other, other_zero) = _operand(rng), _operand(rng)
+    (dtype, zero), (other, other_zero) = operand(rng), operand(rng)
     text, after = _after(rng)
-    x_shape, y_shape = _pick(rng, ("[B,C]", "[C,T]"), ("[2,B,C]", "[2,C,T]"), ("[B,C]", "[2,C,T]"))
+    x_shape, y_shape = pick(rng, ("[B,C]", "[C,T]"), ("[2,B,C]", "[2,C,T]"), ("[B,C]", "[2,C,T]"))
 
     def program(x: Any, y: Any, scale: Any) -> Any:
         return after(ops.int_matmul(x, y, x_zero_point=zero, y_zero_point=other_zero), scale)
 
-    return _typed(f"int_matmul(x, y, zeros {zero}, {other_zero}), {text}", program,
+    return typed(f"int_matmul(x, y, zeros {zero}, {other_zero}), {text}", program,
                   x=dtype + x_shape, y=other + y_shape,
-                  scale="f32" + _pick(rng, "[]", "[T]"))  # fmt: skip
+                  scale="f32" + pick(rng, "[]", "[T]"))  # fmt: skip
 
 
 def _conv(rng: np.random.Generator) -> Program:
-    dtype, zero = _operand(rng)
+    dtype, zero = operand(rng)
     text, after = _after(rng)
-    groups = _pick(rng, 1, 1, 2, 4)
-    channels, columns = (4, 4) if groups == 4 else (2 * _pick(rng, 1, 2, 5), 2 * _pick(rng, 1, 3))
-    kernel = _pick(rng, 1, 3)
+    groups = pick(rng, 1, 1, 2, 4)
+    channels, columns = (4, 4) if groups == 4 else (2 * pick(rng, 1, 2, 5), 2 * pick(rng, 1, 3))
+    kernel = pick(rng, 1, 3)
     weight = rng.integers(-128, 128, (columns, channels // groups, kernel, kernel)).astype(np.int8)
     bias = rng.integers(-(2**20), 2**20, columns).astype(np.int32) if rng.random() < 0.5 else None
-    attributes = {"stride": _pick(rng, 1, 2), "padding": kernel // 2, "groups": groups}
+    attributes = {"stride": pick(rng, 1, 2), "padding": kernel // 2, "groups": groups}
 
     def program(x: Any, scale: Any) -> Any:
         return after(ops.int_conv2d(x, weight, bias, x_zero_point=zero, **attributes), scale)
 
-    return _typed(f"int_conv2d(x, weight{list(weight.shape)}, zero {zero}, {attributes}), {text}",
-                  program, x=f"{dtype}[{_pick(rng, 1, 2)},{channels},H,W]",
-                  scale="f32" + _pick(rng, "[]", f"[{columns},1,1]"))  # fmt: skip
+    return typed(f"int_conv2d(x, weight{list(weight.shape)}, zero {zero}, {attributes}), {text}",
+                  program, x=f"{dtype}[{pick(rng, 1, 2)},{channels},H,W]",
+                  scale="f32" + pick(rng, "[]", f"[{columns},1,1]"))  # fmt: skip
 
 
 def _dynamic(rng: np.random.Generator) -> Program:
@@ -310,7 +319,7 @@ def _dynamic(rng: np.random.Generator) -> Program:
         sums = ops.int_linear(ops.quantize(x, own, qmin=-127), weight)
         return ops.dequantize(sums, own * scale) + bias
 
-    return _typed(f"dynamic linear, weight [{columns},{depth}]", program, x=f"f32[B,{depth}]",
+    return typed(f"dynamic linear, weight [{columns},{depth}]", program, x=f"f32[B,{depth}]",
                   scale=f"f32[{columns}]")  # fmt: skip
 
 
@@ -328,7 +337,7 @@ def _recurrence(rng: np.random.Generator) -> Program:
     def program(gates: Any, scale: Any, state: Any) -> Any:
         return ops.int_recurrence(gates, weight, scale, state, None, bias, **attributes)
 
-    return _typed(f"int_recurrence(gates, weight[{size},{size}], {attributes})", program,
+    return typed(f"int_recurrence(gates, weight[{size},{size}], {attributes})", program,
                   gates=f"f32[{steps},B,{size}]", scale=f"f32[{size}]",
                   state=f"f32[B,{size}]")  # fmt: skip
 
@@ -336,19 +345,19 @@ def _recurrence(rng: np.random.Generator) -> Program:
 def _stored_weight(rng: np.random.Generator) -> Program:
     """A weight of another product: i8 or int4, rows of any length in groups of any size."""
     shape = tuple(int(n) for n in rng.integers(1, (6, 5, 4, 4)))
-    depth, bits = math.prod(shape[1:]), _pick(rng, 8, 4)
-    group = _pick(rng, None, 2, 4, 5, 32)
+    depth, bits = math.prod(shape[1:]), pick(rng, 8, 4)
+    group = pick(rng, None, 2, 4, 5, 32)
     stored = f"i8[{shape[0]},{depth}]" if bits == 8 else f"u8[{shape[0]},{(depth + 1) // 2}]"
     scales = f"[{shape[0]}]" if group is None else f"[{shape[0]},{-(-depth // group)}]"
 
     def program(weight: Any, scale: Any) -> Any:
         return ops.dequantize_weight(weight, scale, shape, bits, group)
 
-    return _typed(f"dequantize_weight {shape}, {bits} bits, groups of {group}", program,
+    return typed(f"dequantize_weight {shape}, {bits} bits, groups of {group}", program,
                   weight=stored, scale=f"f32{scales}")  # fmt: skip
 
 
-KINDS: tuple[Callable[[np.random.Generator], Program], ...] = (
+PROGRAMS: tuple[Callable[[np.random.Generator], Program], ...] = (
     _quantize, _quantize, _dequantize, _requantize, _requantize, _residual, _passing, _int4,
     _linear, _linear, _matmul, _conv, _conv, _dynamic, _recurrence, _stored_weight,
 )  # fmt: skip

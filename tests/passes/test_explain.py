@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,7 @@ from fxlite import nn, passes
 from fxlite.errors import ArgumentError
 from fxlite.passes import explain, rule
 
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    known = dict(passes.PASSES)
-    yield
-    passes.PASSES.clear()
-    passes.PASSES.update(known)
+pytestmark = pytest.mark.usefixtures("registry")
 
 
 def silu(x: Any) -> Any:

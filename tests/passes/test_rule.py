@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,7 @@ from fxlite.passes import PassError, RuleSet, ledger, predicates, rule
 from fxlite.passes.rewrite.predicates import constant, is_float, only_use, same_shape
 from tests.oracle import agree, compare
 
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """Rules of these tests do not stay among the passes."""
-    known = dict(passes.PASSES)
-    yield
-    passes.PASSES.clear()
-    passes.PASSES.update(known)
+pytestmark = pytest.mark.usefixtures("registry")
 
 
 def make(pattern: Any, replacement: Any, **facts: Any) -> passes.Rule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,7 @@ from fxlite import ops, passes
 from fxlite.passes.rewrite.rule import Rule
 from fxlite.passes.rewrite.rule_analysis import analyze_rules
 
-
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    known = dict(passes.PASSES)
-    yield
-    passes.PASSES.clear()
-    passes.PASSES.update(known)
+pytestmark = pytest.mark.usefixtures("registry")
 
 
 def made(name: str, pattern: Any, replacement: Any, *examples: Any) -> Rule:

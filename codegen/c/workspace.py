@@ -1,0 +1,141 @@
+"""The workspace of a C program: where values and the scratch of kernels lie in it, and its size.
+
+In: a planned program and its calls. Out: :class:`Workspace`, C text for the source and for the run
+function. The workspace begins with the arena. Values of a packed program start at bytes that are
+written into the source, and each kernel's scratch begins behind the values that are held while it
+runs, so that it takes turns with the others. Else slots are as large as the named sizes say, and
+the scratch of all kernels begins behind them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fxlite.codegen.c.calls import Call, dim_c
+from fxlite.codegen.packing import Extent, ends
+from fxlite.codegen.program import ALIGNMENT, Program
+from fxlite.codegen.text import comment, signature, wrap
+from fxlite.graph import Node
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """``functions`` tell how large it is; ``opening`` begins the run function. ``places`` are the
+    bytes at which values start, as C, and ``scratch`` is what calls are given for theirs, by their
+    numbers."""
+
+    functions: tuple[str, ...]
+    opening: tuple[str, ...]
+    places: Mapping[Node, str]
+    scratch: Mapping[int, str]
+
+
+def workspace_signature(name: str, program: Program) -> str:
+    """The function that gives the size, without what follows it."""
+    dims = "".join(f"int64_t {d}, " for d in program.dims)
+    return f"int64_t {name}_workspace_bytes({dims}int n_threads)"
+
+
+def plan_workspace(name: str, program: Program, calls: Sequence[Call]) -> Workspace:
+    """The workspace of the program that is emitted under a name."""
+    using = [number for number, call in enumerate(calls) if call.scratch != "0"]
+    if program.offset_of:
+        return _packed(name, program, calls, using)
+    return _in_slots(name, program, calls, using)
+
+
+def _packed(name: str, program: Program, calls: Sequence[Call], using: list[int]) -> Workspace:
+    extents = [Extent(n.type.nbytes, *program.lifetimes[n]) for n in program.offset_of]
+    behind = [
+        -(-end // ALIGNMENT) * ALIGNMENT
+        for end in ends(extents, list(program.offset_of.values()), len(calls))
+    ]
+    highest: dict[str, int] = {}  # of each kind of scratch: where the last one begins
+    for number in using:
+        scratch = calls[number].scratch
+        highest[scratch] = max(highest.get(scratch, 0), behind[number])
+    lines = [f"    return {program.arena_bytes};  // of values, which take turns"]
+    if highest:
+        lines = [f"    int64_t bytes = {program.arena_bytes};  // of values, which take turns"]
+        for scratch, start in highest.items():
+            more = f"({scratch})" if " ? " in scratch else scratch
+            lines += wrap(f"    bytes = fx_max(bytes, {start} + {more});")
+        lines.append("    return (bytes + 63) / 64 * 64;")
+    return Workspace(
+        (*_size_function(name, program, lines), ""),
+        ("    unsigned char *const arena = workspace;",),
+        {node: f"arena + {offset}" for node, offset in program.offset_of.items()},
+        {number: f"arena + {behind[number]}" for number in using},
+    )
+
+
+def _in_slots(name: str, program: Program, calls: Sequence[Call], using: list[int]) -> Workspace:
+    lines = _slot_offsets(program, list(dict.fromkeys(calls[number].scratch for number in using)))
+    count = len(program.slots) + bool(using) + 1
+    if count == 1:
+        return Workspace((*_size_function(name, program, ["    return 0;"]), ""), (), {}, {})
+    parameters = [*program.dims, "n_threads"]
+    needed = [p for p in parameters if re.search(rf"\b{p}\b", "\n".join(lines))]
+    types = [f"{'int' if n == 'n_threads' else 'int64_t'} {n}" for n in needed]
+    note = "Byte offsets in the workspace, in whose parts values take turns; the last is its end."
+    layout = [
+        comment(note),
+        *signature("layout", [*types, f"int64_t offset[{count}]"]),
+        *lines, "}", "",
+    ]  # fmt: skip
+    ask = [
+        f"    int64_t offset[{count}];",
+        f"    layout({', '.join([*needed, 'offset'])});",
+    ]
+    size = _size_function(name, program, [*ask, f"    return offset[{count - 1}];"])
+    opening = [*ask, "    unsigned char *const arena = workspace;"]
+    if using:
+        opening.append(f"    void *const scratch = arena + offset[{len(program.slots)}];")
+    return Workspace(
+        (*layout, *size, ""),
+        tuple(opening),
+        {node: f"arena + offset[{slot}]" for node, slot in program.slot_of.items()},
+        dict.fromkeys(using, "scratch"),
+    )
+
+
+def _slot_offsets(program: Program, scratch: Sequence[str]) -> list[str]:
+    """The body of the function `layout`."""
+    users: dict[int, list[str]] = {}
+    for node, slot in program.slot_of.items():
+        users.setdefault(slot, []).append(node.name)
+    lines = ["    offset[0] = 0;"]
+    for number, each in enumerate(program.slots):
+        names = ", ".join(users[number][:6]) + (", ..." if len(users[number]) > 6 else "")
+        start = f"offset[{number}] + {dim_c(each.size)}"
+        lines += with_note(f"    offset[{number + 1}] = {start};", names)
+    if scratch:
+        count = len(program.slots)
+        lines += wrap(f"    int64_t scratch = {scratch[0]};")
+        for other in scratch[1:]:
+            lines += wrap(f"    scratch = fx_max(scratch, {other});")
+        end = f"offset[{count}] + (scratch + 63) / 64 * 64"
+        lines += with_note(f"    offset[{count + 1}] = {end};", "scratch of the kernels")
+    return lines
+
+
+def _size_function(name: str, program: Program, body: Sequence[str]) -> list[str]:
+    text = "\n".join(body)
+    ignored = [n for n in [*program.dims, "n_threads"] if not re.search(rf"\b{n}\b", text)]
+    return [workspace_signature(name, program) + " {", *unused(ignored), *body, "}"]
+
+
+def unused(names: Sequence[str]) -> list[str]:
+    """A line for those parameters of a public function that this model does without."""
+    ignored = ", ".join(f"(void){name}" for name in names)
+    return [f"    {ignored};  // not needed by this model"] if names else []
+
+
+def with_note(line: str, note: str) -> list[str]:
+    """A line of C and what it is about: beside it, or above where there is no room."""
+    lines = wrap(line)
+    if len(lines) == 1 and len(line) + 5 + len(note) <= 100:
+        return [f"{line}  // {note}"]
+    return [f"    // {note}", *lines]

@@ -1,0 +1,116 @@
+"""``fxlite trace``: a program's graph as code, table, tree or picture, or some of its nodes.
+
+In: the parsers of the command line. Out: its parser among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fxlite import option_values as value
+from fxlite.cli.shared import Commands, program_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fxlite.graph import Graph
+
+
+def add_trace(commands: Commands) -> None:
+    """The parser of ``fxlite trace``."""
+    parser = commands.add_parser("trace", help="print a program's graph with a type on every value")
+    program_options(parser)
+    parser.add_argument("--table", action="store_true", help="print a table instead of code")
+    parser.add_argument(
+        "--tree", action="store_true",
+        help="print the modules with result, parameters and FLOPs instead of code",
+    )  # fmt: skip
+    parser.add_argument(
+        "--draw", metavar="FILE",
+        help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf",
+    )  # fmt: skip
+    parser.add_argument(
+        "--depth", type=value.depth, metavar="N",
+        help="for --draw and --tree: levels of modules that are open; default: as many as stay "
+        "readable in a picture, all in a tree",
+    )  # fmt: skip
+    parser.add_argument(
+        "--color", choices=("op", "dtype", "change", "scope"),
+        help="for --draw: what colours say; default op, its kind; change: what --passes did",
+    )  # fmt: skip
+    parser.add_argument(
+        "--query", metavar="QUERY", type=value.query,
+        help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
+    )  # fmt: skip
+    parser.add_argument(
+        "--doctor", action="store_true",
+        help="find all that keeps the program from being traced, with fixes; status 1 if anything",
+    )  # fmt: skip
+    parser.add_argument(
+        "--passes", metavar="NAME,NAME", default="",
+        help="run these passes first; one of your own is FILE.py:NAME",
+    )  # fmt: skip
+    parser.set_defaults(run=_trace)
+
+
+def _trace(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.console import print_code, show
+    from fxlite.program_file import trace_program
+    from fxlite.text.pretty import fitted_text, node_table
+
+    if options.doctor:
+        return _doctor(options, console)
+    _, module = trace_program(options.program, options.weights, options.input)
+    traced = module
+    if options.passes:
+        from fxlite.passes.manager import PassManager
+        from fxlite.passes.pass_names import find_passes
+
+        module = PassManager(find_passes(options.passes))(module)
+    if options.query:
+        _print_matches(module.graph, options.query, console)
+    elif options.draw:
+        before = traced.graph if options.color == "change" else None
+        module.graph.draw(
+            options.draw, depth=options.depth, color=options.color, changed_from=before
+        )
+        console.print(f"{options.draw} written", soft_wrap=True, markup=False)
+    elif options.table:
+        show(console, node_table(module.graph, console.width))
+    elif options.tree:
+        show(console, module.summary(options.depth))
+    else:
+        text = str(module.graph)
+        if console.is_terminal:
+            text = fitted_text(module.graph, console.width)
+        print_code(console, text)
+    return 0
+
+
+def _print_matches(graph: Graph, query: str, console: Console) -> None:
+    """The nodes of each match with their places, matches of several nodes apart; then how many."""
+    from fxlite.query.search import unknown_places
+    from fxlite.text.pretty import node_line
+
+    matches = graph.find(query)
+    apart = any(len(match.nodes) > 1 for match in matches)
+    for match in matches:
+        for node in match.nodes:
+            place = f"  # {node.origin}" if node.origin and node.op != "output" else ""
+            console.print(node_line(node) + place, soft_wrap=True, markup=False)
+        if apart:
+            console.print()
+    for said in [] if matches else unknown_places(graph, query):
+        console.print(f"# {said}", soft_wrap=True, markup=False)
+    console.print(f"# {len(matches)} match{'' if len(matches) == 1 else 'es'}")
+
+
+def _doctor(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.program_file import load_program, unique
+    from fxlite.tracing.doctor import trace_doctor
+
+    program = load_program(options.program, options.weights)
+    diagnosis = trace_doctor(program, inputs=unique(options.input, "--input"))
+    console.print(diagnosis, soft_wrap=True)
+    return 0 if diagnosis else 1

@@ -1,0 +1,81 @@
+"""Compiling the C text of templates in tests: sets of instructions, and the sanitizers.
+
+In: functions in C. Out: a shared object, or a program that has run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
+WARN = (
+    "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter",
+)  # fmt: skip
+FLAGS = {
+    "native": ("-O3", "-march=native", "-fopenmp"),
+    "native, no OpenMP": ("-O2", "-march=native"),
+    "AVX2": ("-O2", "-march=haswell", "-fopenmp"),
+    "SSE2": ("-O2",),
+}
+SANITIZED = (
+    "-O1", "-g1", "-fopenmp", "-Wno-cast-function-type", "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)  # fmt: skip
+
+FILLED = """
+static void *filled(long count, int item)
+{
+    static uint64_t state = 1;
+    void *data = malloc(count * item);
+    for (long i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(state >> 40) / (1 << 23) - 1;
+        if (item == 4)
+            ((float *)data)[i] = value;
+        else
+            ((double *)data)[i] = value;
+    }
+    return data;
+}
+"""
+"""C text: memory of `count` floats or doubles from -1 to 1."""
+
+
+def flags_of(instructions: str) -> tuple[str, ...]:
+    """The compiler's flags for a key of FLAGS, or for "AVX-512 without" what came later; skips the
+    test where they cannot run."""
+    without = instructions not in FLAGS
+    needed = {"AVX2": "avx2"}.get(instructions, "avx512bw" if without else "")
+    if needed not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"no {needed} here")
+    return ("-O3", "-march=skylake-avx512", "-fopenmp") if without else FLAGS[instructions]
+
+
+def compile_c(text: str, target: Path, *flags: str) -> Path:
+    """Compile; warnings are errors."""
+    source = target.with_suffix(".c")
+    source.write_text(text)
+    subprocess.run(["gcc", *WARN, *flags, str(source), "-o", str(target), "-lm"], check=True)
+    return target
+
+
+def shared_library(text: str, target: Path, *flags: str) -> ctypes.CDLL:
+    """Compile and load."""
+    return ctypes.CDLL(str(compile_c(text, target, "-shared", "-fPIC", *flags)))
+
+
+def run_sanitized(program: Path, **variables: str) -> None:
+    """Run what was compiled with SANITIZED, with these variables of the environment; it must end
+    with 0."""
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **variables}
+    subprocess.run([str(program)], check=True, env=environment)
+
+
+def evaluate(expression: str, **names: int) -> int:
+    """The value of Rendered.workspace, as the caller computes it."""
+    return int(eval(expression.replace("/", "//"), {}, names))
