@@ -92,7 +92,8 @@ class _Depthwise(Direct):
         if not spec.x_last:
             out.put("uint8_t *const images = workspace;")
             self.turn()
-        self.convolve(f"(const uint8_t *){atom(spec.x)}" if spec.x_last else "images")
+        image = atom(spec.x) if spec.type == "u8" else f"(const uint8_t *){atom(spec.x)}"
+        self.convolve(image if spec.x_last else "images")
         rows = "two output rows" if self.outputs > 1 else "an output row"
         note = (
             f"{spec.r}x{spec.s}, each of {spec.c} channels by itself; tiles of {rows} of up to"
@@ -142,6 +143,7 @@ class _Depthwise(Direct):
                 f"{image}, outside, rows, steps);"
             )
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
+            out.put("/* The columns of the image that a tile reads: four rows in a quad. */")
             out.put(f"int32_t woven[{columns * width}];")
             if self.groups > 1 or not self.in_registers:
                 out.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")

@@ -132,6 +132,7 @@ def render_int8(spec: Int8Spec) -> Rendered:
         blocks = f"count_row_blocks(row_tiles, {tile}, {others}, {n_threads})"
         if _is_small(spec):
             blocks = f"(row_tiles + {FEW_TILES - 1}) / {FEW_TILES}"
+            out.put(f"/* {FEW_TILES} tiles of rows at a time pass over the whole, small weight. */")
         out.put(f"const int64_t row_blocks = {blocks};")
         loops = [*spec.batch, ("row_block", "row_blocks"), ("panel", panels)]
         with out.loops(loops, _parallel(len(loops), team)):
@@ -264,6 +265,7 @@ def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
     depth = "depth" if is_long else spec.k
     half = str(int(depth) // 4 * 16) if depth.isdecimal() else f"({atom(depth)} / 4 * 16)"
     ahead = multiply(_packed_rows(spec), str(width))
+    out.put("/* What tiles of rows fetch meanwhile: the panel behind this one. */")
     out.put(f"const int32_t *const next = quads + (row_tiles > 1 ? {ahead} : 0);")
     out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
     with out.block("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++)"):
