@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.c import templates
+from fxlite.codegen.c import conv_template, templates
 from fxlite.codegen.c.conv_amx import TileConvSpec, pack_conv_tiles, render_conv_tiles
 from fxlite.codegen.c.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.ops.layout import TO_LAST
@@ -252,7 +252,8 @@ def test_a_network_takes_tiles_where_there_are_some(
     precision: str, limit: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The kernels are chosen for a processor that has tiles; those here take vectors."""
-    monkeypatch.setattr(templates, "has_bf16_tiles", lambda: True)
+    for module in (templates, conv_template):
+        monkeypatch.setattr(module, "has_bf16_tiles", lambda: True)
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
     model, shape = Net(), "f32[B,3,H,W]"
     x = np.random.default_rng(0).standard_normal((2, 3, 30, 44)).astype(np.float32)
