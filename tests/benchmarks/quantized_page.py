@@ -178,9 +178,8 @@ def _method(options: argparse.Namespace, load: float) -> list[str]:
         f"- {BATCHES} batches for calibration: the numbers of the inputs, which are drawn "
         "independently of each other, in other places.",
         "- fxlite: `static_int8()` (u8 per tensor, squared-error ranges), `dynamic_int8()`, "
-        "`weight_only_int8()`, `weight_only_int4()` (groups of 32) for the whole model. Weights "
-        "alone in integers are for linear layers, in int4 for those with a multiple of 32 inputs; "
-        "others stay float.",
+        "`weight_only_int8()`, `weight_only_int4()` (groups of 32) for the whole model. Of "
+        "weights alone in integers, convolutions are stored so and computed as floats.",
         "- ONNX Runtime: torch's export after `quant_pre_process`; `quantize_static` (QDQ, u8 "
         "activations, i8 weights per channel, ranges of the data) and `quantize_dynamic` (per "
         "channel).",
