@@ -19,7 +19,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.cli import main
-from fxlite.codegen.c import conv, gemm
+from fxlite.codegen.c import conv, conv_template, gemm, templates
 from fxlite.codegen.c.gemm_bf16 import bf16_pairs
 from tests.codegen.compiling import (
     HEAD,
@@ -332,7 +332,11 @@ def test_medium_is_near_float_and_alike_on_all_threads() -> None:
             assert 1e-4 < error < 2e-2
 
 
-def test_medium_changes_products_of_float32_with_constant_weights_alone() -> None:
+def test_medium_changes_products_of_float32_with_constant_weights_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (templates, conv_template):
+        monkeypatch.setattr(module, "has_bf16_tiles", lambda: False)
     layer = nn.Linear(8, 8)
     wide = nn.Linear(8, 8, dtype="f64")
     near = source(layer, "medium", x="f32[B,8]")
