@@ -26,7 +26,7 @@ from fxlite.codegen.c.conv_int8_depthwise import (
     render_depthwise,
 )
 from fxlite.codegen.c.conv_runs import Runs, RunsSpec, run_rows
-from fxlite.codegen.c.gemm_int8_fused import SUMS_COMMENT, put_switch
+from fxlite.codegen.c.gemm_int8_fused import SUMS_COMMENT, put_finish, put_switch
 from fxlite.codegen.c.gemm_pack import packed_size
 from fxlite.codegen.c.gemm_spec import Rendered
 from fxlite.codegen.c.gemm_text import Lines, mentions, parameter_names, signature
@@ -176,17 +176,8 @@ class _Int8Conv(Runs):
                 f"sum_pixels_int8(pixels, vectors, {spec.runs}, {spec.words}, place, {self.step}, "
                 f"run, weights + first, sums);"
             )
-            out.put("#pragma GCC unroll 2")
-            with out.block("for (int v = 0; v < vectors; v++)"):
-                out.put("const int count = columns - first - v * int_lanes;")
-                out.put("const int64_t k = first_channel + first + v * int_lanes;")
-                out.put(loads)
-                out.put("#pragma GCC unroll 16")
-                with out.block("for (int i = 0; i < pixels; i++)"):
-                    if mentions(statements, "ow"):
-                        out.put("const int64_t ow = ow_0 + i;")
-                    out.put("const int_vec sum = sums[i][v];")
-                    out.put(statements)
+            row = ("ow", "ow_0", "pixels")
+            put_finish(out, ("k", "first_channel"), row, loads, statements)
         if spec.beside is not None:
             out.put(spec.beside.tile("pixels", "columns", ("n", "oh", "ow_0", "first_channel")))
         own = f"const int pixels, const int columns, {parameters}"

@@ -67,19 +67,27 @@ def _sums(spec: Int8Spec, parameters: str) -> list[str]:
             f"sum_rows_int8(rows, vectors, 1, {int(spec.type == 'i8')}, {quads}, a_tile, a_row, 0, "
             f"starts + {PANEL_COLUMNS}, starts, 0, next, sums);"
         )
-        out.put("#pragma GCC unroll 2")
-        with out.block("for (int v = 0; v < vectors; v++)"):
-            out.put("const int count = columns - first - v * int_lanes;")
-            out.put("const int64_t column = column_0 + first + v * int_lanes;")
-            out.put(loads)
-            out.put("#pragma GCC unroll 16")
-            with out.block("for (int i = 0; i < rows; i++)"):
-                if mentions(statements, "row"):
-                    out.put("const int64_t row = row_0 + i;")
-                out.put("const int_vec sum = sums[i][v];")
-                out.put(statements)
+        put_finish(out, ("column", "column_0"), ("row", "row_0", "rows"), loads, statements)
     head = signature(f"{spec.name}_sums", f"const int rows, const int columns, {parameters}", ())
     return [*SUMS_COMMENT, "inline __attribute__((always_inline))", *head, "{", *out.lines, "}"]
+
+
+def put_finish(
+    out: Lines, column: tuple[str, str], row: tuple[str, str, str], loads: str, statements: str
+) -> None:
+    """Finish and store the vectors of ``sums`` by a split epilogue. ``column`` has the name that it
+    gives to columns and where they start; ``row`` the same of rows, and their number."""
+    out.put("#pragma GCC unroll 2")
+    with out.block("for (int v = 0; v < vectors; v++)"):
+        out.put("const int count = columns - first - v * int_lanes;")
+        out.put(f"const int64_t {column[0]} = {column[1]} + first + v * int_lanes;")
+        out.put(loads)
+        out.put("#pragma GCC unroll 16")
+        with out.block(f"for (int i = 0; i < {row[2]}; i++)"):
+            if mentions(statements, row[0]):
+                out.put(f"const int64_t {row[0]} = {row[1]} + i;")
+            out.put("const int_vec sum = sums[i][v];")
+            out.put(statements)
 
 
 def _switch(spec: Int8Spec, parameters: str, finish: Callable[[Lines], None]) -> list[str]:

@@ -31,19 +31,21 @@ FILLED = """
 static void *filled(long count, int item)
 {
     static uint64_t state = 1;
-    void *data = malloc(count * item);
+    char *data = malloc(count * item);
     for (long i = 0; i < count; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         const double value = (double)(state >> 40) / (1 << 23) - 1;
         if (item == 4)
             ((float *)data)[i] = value;
-        else
+        else if (item == 8)
             ((double *)data)[i] = value;
+        else
+            data[i] = value > -0.3;
     }
     return data;
 }
 """
-"""C text: memory of `count` floats or doubles from -1 to 1."""
+"""C text: memory of `count` floats or doubles from -1 to 1, or of masks that mostly hold 1."""
 
 
 def flags_of(instructions: str) -> tuple[str, ...]:

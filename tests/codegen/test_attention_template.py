@@ -16,7 +16,14 @@ import pytest
 
 from fxlite import ops
 from fxlite.codegen.c import attention, gemm
-from tests.codegen.compiling import SANITIZED, compile_c, evaluate, run_sanitized, shared_library
+from tests.codegen.compiling import (
+    FILLED,
+    SANITIZED,
+    compile_c,
+    evaluate,
+    run_sanitized,
+    shared_library,
+)
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdbool", "stdlib", "stdio", "math"))
 SIZES = [  # queries, keys, features, columns
@@ -241,23 +248,6 @@ MAIN = """
 typedef void function(const void *, const void *, const void *, const void *, void *, int64_t,
                       int64_t, int64_t, int64_t, void *, int);
 
-static void *filled(long count, int item)
-{
-    static uint64_t state = 1;
-    char *data = malloc(count * item);
-    for (long i = 0; i < count; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(state >> 40) / (1 << 23) - 1;
-        if (item == 4)
-            ((float *)data)[i] = value;
-        else if (item == 8)
-            ((double *)data)[i] = value;
-        else
-            data[i] = value > -0.3;
-    }
-    return data;
-}
-
 static int check(const char *name, function *fast, function *twin, int item, int mask_item, int l,
                  int s, int e, int v, long q_count, long k_count, long v_count, long mask_count,
                  long count, long workspace_bytes)
@@ -288,7 +278,7 @@ int main(void)
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_attention_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES[::2] if march == "native" else CASES[1::4]
-    lines = [MAIN]
+    lines = [FILLED, MAIN]
     for case in cases:
         workspace = attention.render_attention(case.spec()).workspace
         item = f"sizeof({case.ctype})"
