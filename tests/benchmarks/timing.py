@@ -85,10 +85,14 @@ class Comparison:
         """Median seconds of one call."""
         return statistics.median(self._times(engine))
 
+    def speedups(self, engine: str, over: str) -> list[float]:
+        """How many times faster ``engine`` is than ``over`` in each of the rounds that count."""
+        pairs = zip(self._times(engine), self._times(over), strict=True)
+        return [theirs / mine for mine, theirs in pairs]
+
     def speedup(self, engine: str, over: str) -> float:
         """How many times faster ``engine`` is than ``over``: median of the ratios within rounds."""
-        pairs = zip(self._times(engine), self._times(over), strict=True)
-        return statistics.median(theirs / mine for mine, theirs in pairs)
+        return statistics.median(self.speedups(engine, over))
 
 
 def busy_seconds() -> float:
