@@ -61,16 +61,17 @@ def compile(
 
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
     ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default
-    OMP_NUM_THREADS, else the usable processors. ``device``, for "cuda": the number of a GPU
-    (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to compile
-    without running. ``profile``, for "c": take the time of each kernel, which ``kernel_ticks()``
-    gives and :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c": run none of the
-    :func:`standard_passes` but what code generation needs. ``matmul_precision`` has torch's
-    meaning: what "high" and "medium" permit is done where it is faster. With "medium" the c back
-    end rounds the operands of float32 products with constant weights (linear layers, matmul, most
-    convolutions) to bf16 and sums in float32, which is off by 2e-3 to 4e-3 of the largest output;
-    with "high", on processors with AMX, it sums three products of operands split in two bf16, which
-    is off by about 4e-6. Everything else, and the other back ends, compute as "highest".
+    OMP_NUM_THREADS, else the usable processors; 4096 at most. ``device``, for "cuda": the number of
+    a GPU (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to
+    compile without running. ``profile``, for "c": take the time of each kernel, which
+    ``kernel_ticks()`` gives and :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c":
+    run none of the :func:`standard_passes` but what code generation needs. ``matmul_precision`` has
+    torch's meaning: what "high" and "medium" permit is done where it is faster. With "medium" the c
+    back end rounds the operands of float32 products with constant weights (linear layers, matmul,
+    most convolutions) to bf16 and sums in float32, which is off by 2e-3 to 4e-3 of the largest
+    output; with "high", on processors with AMX, it sums three products of operands split in two
+    bf16, which is off by about 4e-6. Everything else, and the other back ends, compute as
+    "highest".
 
     ``autotune=True``, for "c": where there are several ways to compute a kernel, measure the most
     likely ones and take the fastest, not the one that a model of its cost predicts; ``tuning`` of
@@ -86,6 +87,10 @@ def compile(
             f"matmul_precision must be 'highest', 'high' or 'medium', not {matmul_precision!r}"
         )
     check_backend(backend)
+    if threads is not None:
+        from fxlite.codegen.runtime.load import checked_threads
+
+        threads = checked_threads(threads)
     if device is not None and backend in ("c", "python"):
         raise ArgumentError(f"device= is an option of the cuda back end; {backend!r} has none")
     if profile and backend in ("cuda", "python"):

@@ -44,6 +44,10 @@ class ArgumentError(FxliteError, TypeError):
     """A call does not fit an op's or function's signature."""
 
 
+class OptionError(FxliteError, ValueError):
+    """An option has a value outside its range."""
+
+
 class TraceError(FxliteError, TypeError):
     """The program cannot be traced: it needs a value, a file or a control flow decision at trace
     time that only exists at run time. The message names the line and what to write instead."""

@@ -133,11 +133,10 @@ class Journal:
         self.generation += 1
 
     def touched(self, position: int) -> Iterator[Any]:
-        """What the records from ``position`` on are about: nodes (some of them erased by now) and
-        modules, each once."""
-        return iter(
-            dict.fromkeys(r[1] if r.__class__ is tuple else r for r in self.records[position:])
-        )
+        """What the records from ``position`` on are about: nodes (some of them erased by now),
+        modules and the graph itself, each once."""
+        subjects = (r[1] if r.__class__ is tuple else r for r in self.records[position:])
+        return iter({id(subject): subject for subject in subjects}.values())
 
 
 def undo_record(record: Any) -> None:

@@ -80,7 +80,7 @@ def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
     found: dict[Node, None] = {}
     for subject in graph.journal.touched(graph._linted[1]):
         if not isinstance(subject, Node):
-            return positions  # a weight or module was exchanged
+            return positions  # a weight or module was exchanged, or a guard added
         for node in (subject, *subject.all_input_nodes, *subject.users):
             if node in positions:
                 found[node] = None

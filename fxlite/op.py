@@ -314,7 +314,10 @@ class Op:
         input has no type and the rule needs it. A graph asks for few different calls again and
         again, so the answers are kept. Raises as :meth:`result_type` does."""
         key = (*[_type_key(a) for a in args], *[_attribute_key(i) for i in kwargs.items()])
-        found = self._types.get(key, self)
+        try:
+            found = self._types.get(key, self)
+        except TypeError:
+            raise self._not_stored(args, kwargs) from None
         if found is not self:
             return found
         bound = self.named_arguments(args, kwargs)
@@ -328,6 +331,24 @@ class Op:
             self._types.clear()
         self._types[key] = found
         return found
+
+    def _not_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ArgumentError:
+        """Says which argument of a node no graph can hold: one that may change behind its back."""
+        for name, value in self.named_arguments(args, kwargs).items():
+            try:
+                hash(_type_key(value))
+            except TypeError:
+                kind, advice = f"{type(value).__module__}.{type(value).__name__}", ""
+                if name in self.tensor_kinds:
+                    advice = (
+                        '; put an array into the module, graph.owning_module.register_buffer("c", '
+                        'array), and read it with graph.get_attr("c")'
+                    )
+                return ArgumentError(
+                    f"{self.name}: argument {name!r} is a {kind.removeprefix('builtins.')}, but "
+                    f"nodes hold other nodes, numbers, texts and tuples of them{advice}"
+                )
+        return ArgumentError(f"{self.name}: an argument of the call is nothing that a node holds")
 
     def check_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise ArgumentError unless the arguments of a node are a call of this op in stored form:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.machinery
 import importlib.util
+import operator
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -20,12 +21,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fxlite.dtypes import dtype
+from fxlite.errors import ArgumentError, OptionError
 
 from .abi import Array, Entry, bind_arguments, storage_dtype
 from .build import BuildError, Library
 from .extension import MODULE_NAME
 from .toolchain import usable_cpus
 
+MOST_THREADS = 4096
+"""Of a call: each takes scratch memory, of which there is a bound so."""
 _ALIGNMENT = 64  # bytes, of workspace and weights
 _INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY, _WRONG_PROCESSOR = 1, 2, 3  # fx_error.code
 
@@ -67,8 +71,8 @@ class CompiledFunction:
     ) -> None:
         """`weights` is copied unless it is an array aligned to 64 bytes.
 
-        Raises `BuildError` when the shared object cannot be loaded, and `ValueError` for a number
-        of threads below 1.
+        Raises `BuildError` when the shared object cannot be loaded, and what
+        :func:`checked_threads` raises.
         """
         self.entry, self.library = entry, library
         self._threads = np.ones(1, np.int32)
@@ -92,15 +96,29 @@ class CompiledFunction:
 
     @n_threads.setter
     def n_threads(self, value: int) -> None:
-        if value < 1:
-            raise ValueError(f"n_threads must be at least 1, got {value}")
-        self._threads[0] = value if self.library.openmp else 1
+        number = checked_threads(value)
+        self._threads[0] = number if self.library.openmp else 1
 
 
 def default_threads() -> int:
-    """`OMP_NUM_THREADS` (its first number), else the number of CPUs this process may use."""
+    """`OMP_NUM_THREADS` (its first number), else the number of CPUs this process may use, where
+    that is no number from 1 to :data:`MOST_THREADS`."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(first) if first.isdecimal() and int(first) > 0 else usable_cpus()
+    is_number = first.isascii() and first.isdecimal() and len(first) <= len(str(MOST_THREADS))
+    return int(first) if is_number and 1 <= int(first) <= MOST_THREADS else usable_cpus()
+
+
+def checked_threads(value: Any) -> int:
+    """A number of threads that a caller asked for.
+
+    Raises ArgumentError, which is a TypeError, for what is no integer, and OptionError, a
+    ValueError, for one that is not from 1 to :data:`MOST_THREADS`."""
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        raise ArgumentError(f"threads must be an integer, got {value!r}")
+    number = operator.index(value)
+    if not 1 <= number <= MOST_THREADS:
+        raise OptionError(f"threads must be from 1 to {MOST_THREADS}, got {number}")
+    return number
 
 
 def _aligned(weights: bytes | Array) -> Array:

@@ -122,7 +122,11 @@ def find_compiler() -> Compiler:
 @cache
 def _find_compiler(named: str, search_path: str, folder: str) -> Compiler:
     if named.strip():
-        command = tuple(shlex.split(named))
+        try:
+            command = tuple(shlex.split(named))
+        except ValueError as error:  # a quotation that is not closed
+            reason = f"CC={named!r} is no command line: {error}"
+            raise CompilerNotFound(_NOT_FOUND.format(reason=reason)) from None
         compiler = _examine(command, search_path, folder)
         if compiler is None:
             raise CompilerNotFound(_NOT_FOUND.format(reason=f"CC={named!r} does not run"))

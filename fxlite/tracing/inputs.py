@@ -32,6 +32,8 @@ class Inputs:
     arguments: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
     parameters: list[tuple[str, str, Structure]] = field(default_factory=list)
+    not_given: list[str] = field(default_factory=list)
+    """``*args`` and ``**kwargs`` that hold nothing."""
 
     @property
     def is_flat(self) -> bool:
@@ -114,6 +116,7 @@ def make_inputs(
         elif name in declared:
             value = None
         elif is_open:
+            made.not_given.append(f"{'*' if kind is parameter.VAR_POSITIONAL else '**'}{name}")
             continue
         elif parameter.default is not parameter.empty:
             value = parameter.default  # not given: the program's own default, a constant

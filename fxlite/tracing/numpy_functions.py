@@ -113,25 +113,54 @@ def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """np.split: equal parts, or cuts at indices."""
-    size = value_type(x).shape[normalize_axis(axis, value_type(x).rank)]
-    if isinstance(indices_or_sections, int):
-        part = shapes.floordiv(size, indices_or_sections)
-        if type(size) is int and size % indices_or_sections:
-            raise ValueError(
-                f"axis {axis} of size {size} does not split into {indices_or_sections}"
-            )
-        sizes = (part,) * indices_or_sections
-    else:
-        cuts = [0, *indices_or_sections, size]
-        sizes = tuple(shapes.normalize(b - a) for a, b in itertools.pairwise(cuts))
-    return list(lookup("split")(x, sizes, axis=axis))
+    """np.split: equal parts, or cuts at indices. Equal parts of a named size require that it can be
+    divided so."""
+    if not isinstance(indices_or_sections, int):
+        return array_split(x, indices_or_sections, axis)
+    sections, size = indices_or_sections, _size_of_axis(x, axis)
+    if shapes.remainder(size, _checked_sections(sections)) == 0:
+        return _parts(x, (shapes.floordiv(size, sections),) * sections, axis)
+    if type(size) is int:
+        raise ValueError(f"axis {axis} of size {size} does not split into {sections} equal parts")
+    x.tracer.require(shapes.remainder(size, sections), "==", 0)
+    return array_split(x, sections, axis)
 
 
-def array_split(x: Any, sections: int, axis: int = 0) -> list[Any]:
-    size = value_type(x).shape[axis]
-    base, extra = divmod(size, sections)
-    return list(lookup("split")(x, (base + 1,) * extra + (base,) * (sections - extra), axis=axis))
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """np.array_split: parts that differ by one element at most, the longer ones first, or cuts at
+    indices."""
+    size = _size_of_axis(x, axis)
+    if not isinstance(indices_or_sections, int):
+        cuts = [0, *(_clamped(cut, size) for cut in indices_or_sections), size]
+        sizes = [shapes.normalize(b - a) for a, b in itertools.pairwise(cuts)]
+        return _parts(x, sizes, axis)
+    sections = _checked_sections(indices_or_sections)
+    ends = [shapes.normalize(size + sections - 1 - number) for number in range(sections)]
+    return _parts(x, [shapes.floordiv(end, sections) for end in ends], axis)
+
+
+def _clamped(cut: Any, size: Any) -> Any:
+    """A cut within the axis: one may be counted from its end, or lie outside."""
+    if isinstance(cut, int) and cut < 0:
+        return shapes.maximum(shapes.normalize(size + cut), 0)
+    return shapes.minimum(cut, size)
+
+
+def _size_of_axis(x: Any, axis: int) -> Any:
+    type = value_type(x)
+    return type.shape[normalize_axis(axis, type.rank)]
+
+
+def _checked_sections(sections: int) -> int:
+    if sections < 1:
+        raise ValueError(f"an axis is split into 1 part or more, not {sections}")
+    return sections
+
+
+def _parts(x: Any, sizes: Sequence[Any], axis: int) -> list[Any]:
+    """The parts of those sizes; the last one has what the others leave of the axis."""
+    last = shapes.normalize(_size_of_axis(x, axis) - sum(sizes[:-1]))
+    return list(lookup("split")(x, (*sizes[:-1], last), axis=axis))
 
 
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,

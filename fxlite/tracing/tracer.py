@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import dtypes, pytree
-from fxlite.errors import Details, FxliteError, TraceAttributeError, TraceError
+from fxlite.errors import ArgumentError, Details, FxliteError, TraceAttributeError, TraceError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.guards import OPPOSITE, Guard
@@ -22,7 +22,7 @@ from fxlite.op import Op, lookup
 from fxlite.shapes import Dim, NamedDim
 from fxlite.state import active_tracer
 from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
-from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs
+from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
 from fxlite.tracing.leaf import leaf_paths, leaf_result_type
 from fxlite.tracing.memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.nonempty import nonempty_guards
@@ -287,6 +287,11 @@ class Tracer:
         self.graph.guards = (*self.graph.guards, guard)
         return wanted
 
+    def require(self, left: Dim, relation: str, right: Dim) -> None:
+        """What sizes of a call must fulfil for the program's running line, as a guard."""
+        guard = Guard(left, relation, right, self._place()[1])
+        self.graph.guards = (*self.graph.guards, guard)
+
     def size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
         attributes = {"shape": (), "value": value.expr, "dtype": dtype}
         return self.create_proxy("call_function", lookup("full"), (), attributes).node
@@ -402,10 +407,20 @@ class Tracer:
         function = root.forward if isinstance(root, Module) else root
         self.graph.declare_dims(declared_dims(declared))
         inputs = make_inputs(function, declared, concrete, self.placeholder)
-        if isinstance(root, Module):
-            result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
-        else:
-            result = function(*inputs.arguments, **inputs.keywords)
+        try:
+            if isinstance(root, Module):
+                result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
+            else:
+                result = function(*inputs.arguments, **inputs.keywords)
+        except (LookupError, ValueError) as error:
+            if isinstance(error, FxliteError) or not inputs.not_given:
+                raise
+            raise ArgumentError(
+                f"{title(function)} was traced with nothing for {' and '.join(inputs.not_given)}, "
+                f"and the program fails so ({type(error).__name__}: {error}); give their types, "
+                '*args by position and **kwargs by name: symbolic_trace(program, "f32[B]", '
+                'name="f32[B]")'
+            ) from error
         self._finish(inputs, result)
 
     def placeholder(self, wish: str, type: TensorType | None) -> tuple[str, Proxy]:

@@ -456,7 +456,7 @@ def test_number_of_threads(make, openmp):
     function.n_threads = 2
     assert function(x).tolist() == [2, 499500]
     assert function.n_threads == 2 and "2 threads" in repr(function)
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="from 1 to 4096"):
         function.n_threads = 0
 
 
