@@ -166,6 +166,8 @@ class Evaluator:
         extents = [np.asarray(self.index(v.extent)) for v in node.variables]
         longest = [int(e.max()) if e.size else 0 for e in extents]
         total: Any = initial(node.kind, node.body.dtype)
+        if node.kind == "sum" and node.body.dtype.is_float:
+            total = np.float64(total)  # however many there are
         best: Any = np.int64(-1)
         for number, point in enumerate(itertools.product(*(range(n) for n in longest))):
             env = self.env | {v.name: p for v, p in zip(node.variables, point)}

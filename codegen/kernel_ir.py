@@ -7,6 +7,7 @@ finds what would make a printer emit nonsense.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -135,6 +136,14 @@ class Kernel:
         from fxlite.codegen.printer import kernel_text
 
         return kernel_text(self)
+
+
+_locals = itertools.count()
+
+
+def fresh_local(dtype: DType, prefix: str) -> Local:
+    """A local with a name that no other one has."""
+    return Local(dtype, f"{prefix}{next(_locals)}")
 
 
 def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:

@@ -7,11 +7,11 @@ becomes loops of its own, a long one over contiguous memory in several accumulat
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fxlite import dtypes, expr
-from fxlite.codegen.kernel_ir import Alloc, Assign, For, If, Let, Stmt
+from fxlite.codegen.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
+from fxlite.codegen.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_lanes
 from fxlite.dtypes import DType
 from fxlite.expr import (
     Apply,
@@ -22,12 +22,11 @@ from fxlite.expr import (
     IndexValue,
     Load,
     Local,
+    MultiIndex,
     Reduction,
 )
-from fxlite.index import Index, Var
+from fxlite.index import Index, Var, flatten
 
-#: Accumulators of a vectorised reduction: one AVX-512 register of float32, four of NEON's.
-LANES = 16
 #: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
 SHORT = 4
 #: Kinds that may be accumulated in several lanes (all are associative; float sums are reordered).
@@ -41,6 +40,7 @@ class Nest:
     def __init__(
         self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
         bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
+        shapes: Mapping[str, MultiIndex] | None = None,
     ) -> None:  # fmt: skip
         self.order = list(order)
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
@@ -49,6 +49,7 @@ class Nest:
         self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
         self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
         self.lanes = lanes
+        self.shapes = shapes or {}  # of buffers, where addresses may be looked at
 
     def level(self, free: frozenset[Var]) -> int:
         """Number of loops that a value with these variables needs around it."""
@@ -109,19 +110,27 @@ class Nest:
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
-        variables = _innermost_last(node)
+        reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
+        variables = _innermost_last(reduced)
         inner = Nest(
             [*self.order[:level], *variables],
             [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
-            self.lanes,
+            self.lanes, self.shapes,
         )  # fmt: skip
         inner.checks = self.checks
-        body = inner.bind(node.body)
+        body = inner.bind(reduced.body)
         computed = node.body.dtype.compute
         if node.kind in ("argmax", "argmin"):
             statements, result = _arg_reduction(node, inner, level, body)
-        elif self.lanes and _has_lanes(node, inner, level):
-            statements, result = _lane_reduction(node, inner, level, body, computed)
+        elif self.lanes and _has_lanes(reduced, inner):
+            if is_long(node, BLOCK):
+                around = inner.order[level:], inner.levels[level + 1 :]
+                statements, result = sum_in_lanes(*around, body, computed, _move)
+            else:
+                statements, result = _lane_reduction(node, inner, level, body, computed)
+        elif is_long(node):
+            around = inner.order[level:], inner.levels[level + 1 :]
+            statements, result = serial_sum(*around, body, computed)
         else:
             total = fresh_local(computed, "_a")
             inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))
@@ -133,6 +142,11 @@ class Nest:
         self.depths.update(inner.depths)
         self._remember(node, result, level)
         return result
+
+    def place(self, load: Load) -> Index:
+        """The address of a load, or its last index where the shapes of buffers are not known."""
+        known = load.buffer in self.shapes
+        return flatten(load.index, self.shapes[load.buffer]) if known else load.index[-1]
 
     def loops(self, start: int, kind: str) -> list[Stmt]:
         """The loops from depth ``start`` inwards, around what ``levels`` holds for them."""
@@ -160,14 +174,6 @@ class Nest:
             kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
             body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
         return body
-
-
-_locals = itertools.count()
-
-
-def fresh_local(dtype: DType, prefix: str) -> Local:
-    """A local with a name that no other one has."""
-    return Local(dtype, f"{prefix}{next(_locals)}")
 
 
 def _check_key(node: Expr) -> tuple[object, ...] | None:
@@ -265,7 +271,7 @@ def combine(kind: str, total: Expr, value: Expr) -> Expr:
     return expr.apply(function, total, value)
 
 
-def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
+def _has_lanes(node: Reduction, inner: Nest) -> bool:
     """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
     be the one that is contiguous in memory."""
     variable = inner.order[-1]
@@ -277,7 +283,8 @@ def _has_lanes(node: Reduction, inner: Nest, level: int) -> bool:
     if variable.extent.variables() or any(isinstance(s, For) for s in inner.levels[-1]):
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
-    return any(n.index[-1].coefficient(variable) == 1 for n in loads) and not any(
+    places = [inner.place(n) if is_long(node) else n.index[-1] for n in loads]
+    return any(p.coefficient(variable) == 1 for p in places) and not any(
         isinstance(s, Alloc) for s in inner.levels[-1]
     )
 
@@ -296,11 +303,10 @@ def _lane_reduction(
     """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
     together."""
     variable = inner.order[-1]
-    number = next(_locals)
-    lanes, total = f"_lanes{number}", Local(computed, f"_a{number}")
+    lanes, total = fresh_local(computed, "_lanes").name, fresh_local(computed, "_a")
     lane = expr.fresh_var(LANES, "lane")
     whole = (variable.extent // LANES) * LANES
-    block = Var(f"_block{number}", whole)
+    block = Var(fresh_local(dtypes.int64, "_block").name, whole)
     zero = Local(computed, lanes, (Index.of(0),))
     at_lane = Local(computed, lanes, (Index.of(lane),))
 
@@ -327,16 +333,15 @@ def _lane_reduction(
             together], total  # fmt: skip
 
 
-def _move(statement: Stmt, env: dict[Var, Index]) -> Stmt:
+def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
     assert isinstance(statement, Let), statement
     return Let(statement.name, expr.substitute_index(statement.value, env))
 
 
 def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
     """Position of the first extreme value; the first NaN counts as one."""
-    number = next(_locals)
-    best = Local(node.body.dtype.compute, f"_best{number}")
-    where = Local(dtypes.int64, f"_where{number}")
+    best = fresh_local(node.body.dtype.compute, "_best")
+    where = fresh_local(dtypes.int64, "_where")
     value = fresh_local(body.dtype, "_t")
     position = Index.of(0)
     for v in node.variables:

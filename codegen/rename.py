@@ -15,7 +15,8 @@ from fxlite.index import Index, Var
 _LOOPS = ("i", "j", "k", "l", "m", "n", "p", "q", "u", "v", "w")
 _REDUCED = ("r", "s", "t", "r1", "s1", "t1")
 _STEMS = {"_lanes": "lanes", "_lane": "lane", "_block": "block", "_rest": "rest", "_best": "best",
-          "_where": "where", "_a": "total", "_t": "t"}  # fmt: skip
+          "_where": "where", "_wide": "wide", "_left": "left", "_a": "total",
+          "_t": "t"}  # fmt: skip
 
 
 def rename(body: tuple[Stmt, ...], taken: set[str]) -> tuple[Stmt, ...]:

@@ -24,10 +24,11 @@ from fxlite.codegen.kernel_ir import (
     Stmt,
     Store,
     expressions,
+    fresh_local,
     statements,
 )
 from fxlite.codegen.lower import Lowered, buffer_name, buffer_of, lower
-from fxlite.codegen.nest import Nest, combine, fresh_local, neutral
+from fxlite.codegen.nest import Nest, combine, neutral
 from fxlite.codegen.rename import rename
 from fxlite.codegen.windows import window_rows
 from fxlite.errors import CodegenError
@@ -64,27 +65,27 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
         value = Apply(value.dtype, "pair", (value, lowered.beside))
     space, value, store = collapse(lowered.space, value, store, shapes, output.name)
     if lowered.beside is not None:
-        return _with_scale(group, name, lowered, space, value, store, lanes)
+        return _with_scale(group, name, lowered, space, value, store, lanes, shapes)
     if any(v.extent.constant == 0 for v in lowered.space):
         return finish(name, (*lowered.buffers, output), [], group)
     rows = window_rows(space, value, store, output, shapes) if lanes else None
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
-    nest = Nest(space, lanes=lanes)
+    nest = Nest(space, lanes=lanes, shapes=shapes)
     body = nest.finish([Store(output.name, store, nest.bind(value))])
     return finish(name, (*lowered.buffers, output), body, group)
 
 
 def _with_scale(
     group: Group, name: str, lowered: Lowered, space: tuple[Var, ...], pair: Expr,
-    store: MultiIndex, lanes: bool,
+    store: MultiIndex, lanes: bool, shapes: dict[str, MultiIndex],
 ) -> Kernel:  # fmt: skip
     """The kernel of a group that stores, beside its root, a value of each row (all but the last
     axis) that the root's elements are made with."""
     assert group.beside is not None
     outputs = [buffer_of(node, is_output=True) for node in group.stored]
     value, of_row = pair.children
-    nest = Nest(space, lanes=lanes)
+    nest = Nest(space, lanes=lanes, shapes=shapes)
     element = nest.bind(value)
     level = nest.level(expr.free_variables(of_row))
     row = (*store[:-1], Index.of(0))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fxlite import expr
 from fxlite.codegen.kernel_ir import Buffer, For, If, Stmt, Store
 from fxlite.codegen.nest import combine, neutral
+from fxlite.codegen.sums import is_long, joined, sum_of_rows
 from fxlite.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, MultiIndex, Reduction
 from fxlite.index import Index, Var, extremum, flatten
 
@@ -54,12 +55,29 @@ def window_rows(
     """The loops that store ``value`` over ``space``; None if it is no reduction over windows."""
     if not space:
         return None
-    window = _window(value, space[-1], shapes)
+    reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
+    if len(reductions) != 1:
+        return None
+    (reduction,) = reductions
+    is_wide = is_long(reduction)
+    window = _window(joined(reduction, shapes) if is_wide else reduction, space[-1], shapes)
     if window is None or (len(space) == 1 and not _is_short(window, space[0])):
         return None
     if window.reduction.body.dtype.compute is not output.dtype:
         return None
-    reduction, along = window.reduction, space[-1]
+    along = space[-1]
+    if is_wide:
+        if window.column is not None or window.row_conditions or window.bounds:
+            return None
+
+        def finished(column: Index, total: Expr) -> Stmt:
+            final = expr.transform(value, lambda n: total if n is reduction else n)
+            env = {along: column}
+            at = tuple(i.substitute(env) for i in store)
+            return Store(output.name, at, expr.substitute_index(final, env))
+
+        sums = sum_of_rows(window.rows, along, window.body, output.dtype, finished)
+        return _around(space, sums)
     total = Load(output.dtype, output.name, store)
     start = For(along, (Store(output.name, store, neutral(reduction.kind, output.dtype)),), "simd")
     columns: list[Stmt] = []
@@ -83,18 +101,19 @@ def window_rows(
     if value is not reduction:
         final = expr.transform(value, lambda n: total if n is reduction else n)
         statements.append(For(along, (Store(output.name, store, final),), "simd"))
+    return _around(space, statements)
+
+
+def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
+    """The loops over all rows."""
     for depth in range(len(space) - 2, -1, -1):
         kind = "independent" if depth else "parallel"
         statements = [For(space[depth], tuple(statements), kind)]
     return statements
 
 
-def _window(value: Expr, along: Var, shapes: dict[str, MultiIndex]) -> _Window | None:
-    """The only reduction in ``value``, if it is over small windows."""
-    reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
-    if len(reductions) != 1:
-        return None
-    (reduction,) = reductions
+def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> _Window | None:
+    """The reduction over windows, if that is its form."""
     if reduction.kind not in ("max", "min", "sum", "prod"):
         return None
     body, conditions = _split(reduction)

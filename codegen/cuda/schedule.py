@@ -160,9 +160,8 @@ class _Mapping:
                 result += self.spread("block", "column", parts, inner)
             elif isinstance(s, For) and s.kind == "reduce":
                 parts, inner = _reduced(s)
-                total, kind = _total(s)
                 result += self.spread("block", "position", parts, inner)
-                result.append(Combine(total, total, kind))
+                result += [Combine(total, total, kind) for total, kind in _totals(s)]
             elif _stores(s):
                 result = _by_one_thread(result, s)
             else:
@@ -215,13 +214,18 @@ def _reduced(loop: For) -> tuple[list[Var], list[Stmt]]:
     return parts, [*between, *body]
 
 
-def _total(loop: For) -> tuple[Local, str]:
+def _totals(loop: For) -> list[tuple[Local, str]]:
     """What a reduction adds up, and how threads' totals are combined."""
     last: Stmt = loop
+    inside: tuple[Stmt, ...] = ()
     while isinstance(last, For):
-        last = last.body[-1]
-    assert isinstance(last, Assign) and isinstance(last.value, Apply), last
-    return last.target, _COMBINE[last.value.function]
+        inside, last = last.body, last.body[-1]
+    found = []
+    for s in inside:
+        if isinstance(s, Assign):
+            assert isinstance(s.value, Apply), s
+            found.append((s.target, _COMBINE[s.value.function]))
+    return found
 
 
 def _is_wide(s: Stmt, least: int = WORTH_BLOCK) -> bool:

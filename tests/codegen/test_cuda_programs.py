@@ -233,11 +233,12 @@ extern "C" __global__ void __launch_bounds__(256) model_k0_softmax(const float *
             total = fx_maximum_f32(total, x[i*T + r]);
         }
         total = fx_block_max(total);
-        float total1 = 0.0f;
+        double wide = 0.0;
         for (int64_t r = threadIdx.x; r < T; r += blockDim.x) {
-            total1 += fx_exp_f32(x[i*T + r] - total);
+            wide += (double)fx_exp_f32(x[i*T + r] - total);
         }
-        total1 = fx_block_sum(total1);
+        wide = fx_block_sum(wide);
+        const float total1 = (float)wide;
         for (int64_t j = threadIdx.x; j < T; j += blockDim.x) {
             softmax[i*T + j] = fx_exp_f32(x[i*T + j] - total) / total1;
         }

@@ -60,7 +60,8 @@ def test_an_axis_before_the_last(function: Any) -> None:
 
     kernel = kernel_of(program, "f32[B,T,40]")
     kinds = [s.kind for s in statements(kernel.body) if type(s) is For]
-    assert kinds[0] == "parallel" and kinds.count("simd") == 3 and "serial" in kinds
+    along = "simd" if function is np.max else "lanes"  # sums are of blocks of rows
+    assert kinds[0] == "parallel" and kinds.count(along) == 3 and "serial" in kinds
     compiled = fx.compile(program, "f32[B,T,40]")
     for shape in ((2, 70, 40), (1, 1, 40), (0, 3, 40)):
         values = np.random.default_rng(2).standard_normal(shape).astype(np.float32)

@@ -1,0 +1,154 @@
+"""The error of reductions of any length: four times NumPy's bound for pairwise sums, on data that
+is made to break it.
+
+``python -m tests.codegen.test_sums`` tries lengths up to 3e7, too (a minute)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import dtypes
+from tests.oracle import RUNGS
+
+Array = np.ndarray[Any, Any]
+
+LENGTHS = (1, 2, 96, 97, 127, 128, 129, 1000, 1025, 4099, 65537)
+LONG = (1_000_001, 30_000_000)
+
+
+def bound(n: int) -> float:
+    """Largest error of a sum of n numbers, in units of u * sum(abs(x)): docs/numerics.md."""
+    return 4 * (25 + max(0.0, math.log2(max(n, 1) / 128)))
+
+
+def adversarial(n: int, dtype: Any, seed: int = 0) -> dict[str, Array]:
+    """Rows of n numbers whose sums go wrong in one accumulator, each in a way of its own."""
+    rng = np.random.default_rng(seed)
+    u = float(np.finfo(dtype).eps) / 2
+    rows = {
+        "equal": np.full(n, 0.1),
+        "ones": np.ones(n),
+        "one and crumbs": np.full(n, 0.9 * u),
+        "large and small": np.where(np.arange(n) % 2, 1e-3, 1e3),
+        "positive": rng.uniform(0, 1, n),
+        "normal": rng.standard_normal(n),
+    }
+    rows["one and crumbs"][0] = 1
+    return {name: row.astype(dtype) for name, row in rows.items()}
+
+
+def exact(row: Array) -> float:
+    """The sum, rounded once."""
+    return math.fsum(row) if row.dtype == np.float64 else float(row.astype(np.longdouble).sum())
+
+
+def sums(x: Any, y: Any) -> tuple[Any, ...]:
+    """All ways to add the rows of x: along rows, along columns (y is x transposed), and in a middle
+    axis; the mean; and the sum of squares."""
+    middle = y.reshape(1, y.shape[0], y.shape[1])
+    return (
+        x.sum(-1), y.sum(0), middle.sum(1)[0], (y * 1).sum(0, keepdims=True)[0],
+        x.reshape(x.shape[0], x.shape[1], 1).sum((1, 2)), x.mean(1), (x * x).sum(1),
+    )  # fmt: skip
+
+
+def check(x: Array, results: Any) -> Iterator[tuple[str, float]]:
+    """Errors as parts of the bound, by the number of the result and the row."""
+    n = x.shape[1]
+    u = float(np.finfo(x.dtype).eps) / 2
+    for (number, result), (row, values) in itertools.product(enumerate(results), enumerate(x)):
+        terms = values.astype(np.longdouble)
+        scale = float(np.abs(terms).sum())
+        want, roundings = exact(values), 1.0
+        if number == 5:
+            want, scale, roundings = want / n, scale / n, 2.0
+        elif number == 6:
+            want, roundings = float((terms * terms).sum()), 2.0
+            scale = want
+        assert result.dtype == x.dtype and result.shape == (len(x),)
+        error = abs(float(result[row]) - want) / (u * scale)
+        yield f"result {number}, row {row}, n {n}", error / (bound(n) + roundings)
+
+
+def worst(function: Any, lengths: tuple[int, ...], dtype: Any) -> tuple[str, float]:
+    """The largest part of the bound that errors take."""
+    found = [("", 0.0)]
+    for n in lengths:
+        x = np.array(list(adversarial(n, dtype).values()))
+        found += check(x, function(x, np.ascontiguousarray(x.T)))
+    return max(found, key=lambda item: item[1])
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    return {t: fx.compile(sums, f"{t}[A,N]", f"{t}[N,A]") for t in ("f32", "f64")}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_any_length(compiled: dict[str, Any], dtype: str) -> None:
+    where, part = worst(compiled[dtype], LENGTHS, dtypes.dtype(dtype).numpy)
+    assert part <= 1, where
+
+
+def test_known_lengths() -> None:
+    """What is chosen when compiling: one accumulator, sixteen, or blocks of them."""
+    for n in (96, 1024, 1040):
+        function = fx.compile(sums, f"f32[6,{n}]", f"f32[{n},6]")
+        where, part = worst(function, (n,), np.float32)
+        assert part <= 1, where
+
+
+@pytest.mark.parametrize("rung", ["kernel", "cuda"])
+def test_other_ways_to_run(rung: str) -> None:
+    """The loops in NumPy, and CUDA, in which a thread adds many numbers alone."""
+    n = 300 if rung == "kernel" else 4099
+    for dtype in ("f32", "f64"):
+        module = fx.symbolic_trace(sums, f"{dtype}[A,N]", f"{dtype}[N,A]")
+
+        def run(*inputs: Array, module: Any = module) -> Any:
+            return RUNGS[rung](module, inputs)
+
+        where, part = worst(run, (n,), dtypes.dtype(dtype).numpy)
+        assert part <= 1, where
+
+
+def test_more_ones_than_a_float_counts(compiled: dict[str, Any]) -> None:
+    """A sum of ones stops at 2**24 in one float."""
+    n = 2**24 + 1000
+    total = fx.compile(lambda x: (x.sum(0), x.mean()), "f32[N,1]")
+    ones, mean = total(np.ones((n, 1), np.float32))
+    assert float(ones[0]) == n and float(mean) == 1
+
+
+def test_infinities_and_nans_stay(compiled: dict[str, Any]) -> None:
+    """The numbers that a wide total keeps beside the sum are not in their way."""
+    for dtype, function in compiled.items():
+        x = np.ones((4, 3000), dtypes.dtype(dtype).numpy)
+        x[0, 7], x[1, 2999], x[2, 5], x[2, 2000], x[3, 1] = np.inf, -np.inf, np.inf, -np.inf, np.nan
+        for result in function(x, np.ascontiguousarray(x.T))[:6]:
+            np.testing.assert_array_equal(result, [np.inf, -np.inf, np.nan, np.nan])
+
+
+def test_variance_of_many(compiled: dict[str, Any]) -> None:
+    """As exact as NumPy's, which adds twice, too."""
+    x = (np.random.default_rng(0).standard_normal(2_000_003) + 10).astype(np.float32)
+    var = fx.compile(lambda x: (x.var(), x.std()), "f32[N]")
+    want = float(x.astype(np.float64).var())
+    got, deviation = (float(v) for v in var(x))
+    assert abs(got - want) / want < 1e-6 and abs(deviation - math.sqrt(want)) < 1e-6
+
+
+if __name__ == "__main__":
+    for name in ("f32", "f64"):
+        built = fx.compile(sums, f"{name}[A,N]", f"{name}[N,A]")
+        for length in (*LENGTHS, *LONG):
+            place, share = worst(built, (length,), dtypes.dtype(name).numpy)
+            print(f"{name}, n = {length}: {share:.3f} of the bound ({place})")
+            assert share <= 1
