@@ -35,7 +35,7 @@ from fxlite.codegen import examples, report
 from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.python import module_name, python_program, save_python
-from fxlite.codegen.runtime import toolchain
+from fxlite.codegen.runtime import target, toolchain
 from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
 from fxlite.compiler import check_autotune, check_backend
 from fxlite.compiler import compile as compile_program
@@ -313,7 +313,11 @@ def info_table() -> Table:
         table.add_row("OpenMP", "yes" if compiler.openmp else "no")
     except FxliteError as error:
         table.add_row("C compiler", Text(str(error)))
-    table.add_row("CPU", f"{toolchain.processor_name()}, {toolchain.usable_cpus()} usable")
+    try:
+        cpu = f"{target.processor_name()}, {toolchain.usable_cpus()} usable"
+        table.add_row("CPU", cpu)
+    except FxliteError as error:
+        table.add_row("CPU", Text(str(error)))
     folder = toolchain.cache_folder()
     table.add_row("cache", f"{folder}: {_cache_content(folder)} ({_limit_text()})")
     for name, value in _cuda().items():

@@ -21,12 +21,8 @@ import numpy as np
 
 import fxlite
 from fxlite.codegen.runtime.fingerprint import fingerprint
-from fxlite.codegen.runtime.toolchain import (
-    COMPILE_FLAGS,
-    cpu_identity,
-    find_compiler,
-    usable_cpus,
-)
+from fxlite.codegen.runtime.target import compile_flags, cpu_identity
+from fxlite.codegen.runtime.toolchain import find_compiler, usable_cpus
 from fxlite.errors import FxliteError
 from fxlite.files.mapped import release
 from fxlite.files.serialize import collect_weights, describe_module
@@ -59,7 +55,7 @@ def program_key(module: GraphModule, options: Mapping[str, Any]) -> str | None:
         return None
     facts = [
         *(graph, weights, sorted((n, repr(v)) for n, v in options.items()), source),
-        *(compiler.identity, compiler.version, COMPILE_FLAGS, cpu_identity()),
+        *(compiler.identity, compiler.version, compile_flags(), cpu_identity()),
         *(np.__version__, sys.version, sys.byteorder),
         *(content, [(name, a.dtype.name, a.shape) for name, a in arrays.items()]),
     ]

@@ -71,14 +71,14 @@ class Roofs:
 
     def compute(self, dtype: str, threads: int) -> float:
         """Most operations per second on values of a dtype (``f32``). Integers of 8 bits have the
-        rate of the dot product instructions where the CPU has some; half floats are computed as
-        f32, and so is whatever has no roof of its own."""
+        best rate of the instructions that multiply them; half floats are computed as f32, and so
+        is whatever has no roof of its own."""
         if dtype == "f64":
             return self.rate("fma_f64", threads)
         names = ["fma_f32"]
         if dtype in ("i8", "u8"):
-            names += [name for name in ("dot_int8", "tile_int8") if name in self.roofs]
-        return max(self.rate(name, threads) for name in names)
+            names += [f"{way}_int8" for way in ("pairs", "dot", "tile")]
+        return max(self.rate(name, threads) for name in names if name in self.roofs)
 
     def __rich__(self) -> Any:
         from rich.console import Group

@@ -32,7 +32,7 @@ from fxlite.codegen.c.gemm_long import long_plan, long_reason
 from fxlite.codegen.c.gemm_pack import ITEM_BYTES
 from fxlite.codegen.c.gemm_spec import GemmSpec
 from fxlite.codegen.c.gemm_text import divide_up
-from fxlite.codegen.runtime.toolchain import cache_sizes
+from fxlite.codegen.runtime.target import cache_sizes
 from fxlite.cost import node_cost
 from fxlite.passes.group import Group
 

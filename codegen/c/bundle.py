@@ -19,6 +19,7 @@ from fxlite.codegen.c.header import result_paths
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.examples import Case, make_cases
 from fxlite.codegen.folder import write_folder
+from fxlite.codegen.runtime.target import march_flag
 
 if TYPE_CHECKING:
     from fxlite.codegen.backends import CFunction
@@ -66,7 +67,9 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> No
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)
     (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases))
-    (folder / "Makefile").write_text(_MAKEFILE.replace("NAME", name))
+    (folder / "Makefile").write_text(
+        _MAKEFILE.replace("NAME", name).replace("ARCHITECTURE", march_flag())
+    )
     (folder / "README.txt").write_text(readme(function, cases))
 
 
@@ -107,7 +110,7 @@ _MAKEFILE = """\
 
 # The CPU to compile for. Code for "native" runs on this sort of machine only; for another one say
 # e.g.  make ARCH=-march=x86-64-v3
-ARCH ?= -march=native
+ARCH ?= ARCHITECTURE
 
 # -ffast-math would give wrong answers for NaN, infinity and -0.0: leave it out.
 #   -fno-math-errno      sqrtf is one instruction; nobody reads errno

@@ -43,7 +43,7 @@ from fxlite.codegen.contraction import avoid, named
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
 from fxlite.codegen.printer import compute_type
-from fxlite.codegen.runtime.toolchain import has_bf16_tiles
+from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
 from fxlite.ops.layout import TO_FIRST

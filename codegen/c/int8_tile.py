@@ -9,10 +9,10 @@ start from: what has to be added because the tile multiplies unsigned activation
 ``sum((x - z) * w) = sum(u * w) - (z + 128 or 0) * sum(w)``; both parts of that are known.
 
 Sums may wrap around on the way and are right in the end, because arithmetic modulo 2**32 is.
-AVX512_VNNI has the products of 16 quads in one instruction; with AVX2 or AVX512BW they are those of
-pairs of 16 bits, which cannot saturate as vpmaddubsw does; elsewhere each byte of a quad is
-multiplied by itself. Measured on a Zen 4 core (one vpdpbusd of 64 bytes per cycle, peak 470 billion
-multiplications and additions a second): 425 to 460 from 32 rows on, 150 for one row.
+AVX512_VNNI has the products of 16 quads in one instruction; with SSE2, AVX2 or AVX512BW they are
+those of pairs of 16 bits, which cannot saturate as vpmaddubsw does; elsewhere each byte of a quad
+is multiplied by itself. Measured on a Zen 4 core (one vpdpbusd of 64 bytes per cycle, peak 470
+billion multiplications and additions a second): 425 to 460 from 32 rows on, 150 for one row.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TEXT = """\
  * Four numbers that follow each other along k make a quad, the first in the lowest byte. Quads of
  * activations are unsigned, those of weights signed; sums start from the first row of a panel of
  * weights, which holds what that leaves out. */
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -94,6 +94,12 @@ static inline __attribute__((always_inline)) int_vec add_quads(int_vec sum, int_
     const __m256i odd_b = _mm256_srai_epi16((__m256i)b, 8);
     sum += (int_vec)_mm256_madd_epi16(even_a, even_b);
     return sum + (int_vec)_mm256_madd_epi16(odd_a, odd_b);
+#elif defined(__SSE2__) && !defined(__AVX__)
+    const __m128i even_a = (__m128i)(a & 0x00ff00ff), odd_a = (__m128i)(a >> 8 & 0x00ff00ff);
+    const __m128i even_b = _mm_srai_epi16(_mm_slli_epi16((__m128i)b, 8), 8);
+    const __m128i odd_b = _mm_srai_epi16((__m128i)b, 8);
+    sum += (int_vec)_mm_madd_epi16(even_a, even_b);
+    return sum + (int_vec)_mm_madd_epi16(odd_a, odd_b);
 #else
     #pragma GCC unroll 4
     for (int n = 0; n < 32; n += 8)

@@ -25,7 +25,7 @@ from fxlite.codegen.c.recurrence_template import (
 )
 from fxlite.codegen.c.template_parts import TemplateFunction
 from fxlite.codegen.contraction import is_matrix_product
-from fxlite.codegen.runtime.toolchain import has_bf16_tiles
+from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph import Node
 from fxlite.passes.group import Group
 from fxlite.passes.store_bf16 import reads_bf16

@@ -32,15 +32,14 @@ from fxlite.errors import FxliteError
 from .abi import Entry
 from .cache_limit import mark_used, trim_cache
 from .extension import extension_source
+from .target import compile_flags, cpu_identity
 from .team import team_source
 from .toolchain import (
-    COMPILE_FLAGS,
     OPENMP_FLAG,
     SHARED_FLAGS,
     TEAM_LIBRARIES,
     Compiler,
     cache_folder,
-    cpu_identity,
     find_compiler,
 )
 
@@ -118,7 +117,7 @@ def build(
     job = _Job(
         compiler,
         texts,
-        (*COMPILE_FLAGS, *parallel, *flags),
+        (*compile_flags(), *parallel, *flags),
         (*SHARED_FLAGS, *libraries),
         f"{entry.name}.so",
         by_file,
@@ -137,7 +136,7 @@ def build_shared(files: Mapping[str, str], name: str) -> Path:
     if compiler.openmp and (team := team_source(compiler, files.values())) is not None:
         texts[_TEAM_FILE] = team
         libraries = TEAM_LIBRARIES
-    flags = (*COMPILE_FLAGS, *parallel)
+    flags = (*compile_flags(), *parallel)
     return _cached(_Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), name))
 
 
@@ -157,7 +156,7 @@ def build_executable(
     _check_names(files)
     compiler = find_compiler()
     parallel = (OPENMP_FLAG,) if openmp and compiler.openmp else ()
-    return _cached(_Job(compiler, files, (*COMPILE_FLAGS, *parallel, *flags), tuple(libs), name))
+    return _cached(_Job(compiler, files, (*compile_flags(), *parallel, *flags), tuple(libs), name))
 
 
 def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:

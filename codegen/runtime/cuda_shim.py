@@ -12,7 +12,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -35,6 +34,7 @@ from fxlite.codegen.runtime.launcher import (
     parse_kernels,
     three,
 )
+from fxlite.codegen.runtime.target import cpu_identity, march_flag
 from fxlite.codegen.runtime.toolchain import cache_folder
 
 __all__ = ["Order", "ShimBuffer", "ShimError", "ShimModule"]
@@ -259,22 +259,11 @@ def _compiler() -> tuple[str, str]:
     raise ShimError("running CUDA kernels on the CPU needs g++ (install it, or set CXX)")
 
 
-@functools.cache
-def _processor() -> str:
-    """The processor's instruction sets, since builds are for this processor only."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            flags = next((line for line in file if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        flags = platform.processor()
-    return platform.machine() + flags
-
-
 def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     """Compile the text to a shared object, or find it in the cache."""
     compiler, version = _compiler()
     options = [
-        *("-x", "c++", "-std=gnu++17", "-O2", "-march=native", "-fPIC", "-shared", "-pthread"),
+        *("-x", "c++", "-std=gnu++17", "-O2", march_flag(), "-fPIC", "-shared", "-pthread"),
         *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-attributes"),
         f"-ffp-contract={'fast' if contract else 'off'}",
         *("-include", str(CUDA_SOURCES / "shim.h"), *(f"-I{folder}" for folder in INCLUDE_FOLDERS)),
@@ -283,7 +272,7 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     ]
     digest = hashlib.sha256()
     headers = [h.read_text() for h in (CUDA_SOURCES / "shim.h", *included_headers(text))]
-    for part in (text, *headers, compiler, version, *options, _processor()):
+    for part in (text, *headers, compiler, version, *options, cpu_identity()):
         digest.update(part.encode() + b"\0")
     target = cache_folder() / "cuda_shim" / f"{digest.hexdigest()[:32]}.so"
     if target.exists():

@@ -21,14 +21,8 @@ from pathlib import Path
 from fxlite.roofs import Roof, Roofs
 
 from .build import build_executable
-from .toolchain import (
-    cache_folder,
-    cache_sizes,
-    cpu_identity,
-    find_compiler,
-    processor_name,
-    usable_cpus,
-)
+from .target import cache_sizes, cpu_identity, instruction_sets, processor_name
+from .toolchain import cache_folder, find_compiler, usable_cpus
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25
@@ -40,13 +34,14 @@ _LARGEST_ARRAY = 2 << 30
 _RATES = ("one_thread", "all_threads")
 _TIMEOUT = 120  # seconds; a measurement that is stuck is left out
 
-#: Name, unit, which flags of /proc/cpuinfo it needs (one of them), and how it is measured.
+#: Name, unit, which sets of instructions it needs (one of them), and how it is measured.
 _COMPUTE = (
     ("fma_f32", "FLOP/s", (), "12 chains of vector multiply-adds in registers"),
     ("fma_f64", "FLOP/s", (), "the same in double precision"),
-    ("dot_int8", "OP/s", ("avx512_vnni", "avx_vnni"), "12 chains of VNNI, four u8 x s8 into i32"),
-    ("tile_int8", "OP/s", ("amx_int8",), "AMX: four tiles of 16 x 16 sums, s8 x s8 into i32"),
-    ("tile_bf16", "FLOP/s", ("amx_bf16",), "AMX: four tiles of 16 x 16 sums, bf16 into f32"),
+    ("pairs_int8", "OP/s", ("sse2",), "12 chains of pairs, u8 x s8 widened to 16 bits, into i32"),
+    ("dot_int8", "OP/s", ("avx512vnni", "avxvnni"), "12 chains of VNNI, four u8 x s8 into i32"),
+    ("tile_int8", "OP/s", ("amxint8",), "AMX: four tiles of 16 x 16 sums, s8 x s8 into i32"),
+    ("tile_bf16", "FLOP/s", ("amxbf16",), "AMX: four tiles of 16 x 16 sums, bf16 into f32"),
 )  # fmt: skip
 
 
@@ -93,7 +88,7 @@ def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
     cache = last_level_cache()
     large = array_bytes or max(_SMALLEST_ARRAY, min(4 * cache, _LARGEST_ARRAY))
     small = cache // 4
-    flags = set(cpu_identity().split())
+    sets = instruction_sets()
     roofs: dict[str, Roof] = {}
     left_out: list[str] = []
 
@@ -114,7 +109,7 @@ def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
             left_out.append(f"{name}: the compiler or the operating system does not offer it")
 
     for name, unit, needed, how in _COMPUTE:
-        if needed and not flags.intersection(needed):
+        if needed and not sets.intersection(needed):
             left_out.append(f"{name}: this CPU has no {' or '.join(needed)}")
         else:
             add(name, unit, how, name)

@@ -1,8 +1,9 @@
-"""Which C compiler to call, with which flags, for which CPU; and where compiled code is kept.
+"""Which C compiler to call, with which flags; and where compiled code is kept.
 
-In comes the environment: `$CC`, `$PATH`, `/proc/cpuinfo`, `$FXLITE_CACHE`. Out come a `Compiler`
-(its command, version, and whether OpenMP works), the flags that every build uses, and two identity
-strings that go into the key of each cached build. On a second start nothing here runs a process.
+In comes the environment: `$CC`, `$PATH`, `$FXLITE_CACHE`. Out come a `Compiler` (its command,
+version, and whether OpenMP works), whose identity goes into the key of each cached build, and the
+flags that every build uses on any processor (`target.py` adds those that name it). On a second
+start nothing here runs a process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -24,30 +24,11 @@ from pathlib import Path
 
 from fxlite.errors import FxliteError
 
-_ARM_OR_POWER = platform.machine().lower() in ("aarch64", "arm64", "ppc64le")
-
-
-def cache_sizes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
-    """Bytes of the first CPU's caches for data, by level; empty where the system does not say."""
-    sizes: dict[int, int] = {}
-    for folder in caches.glob("index*"):
-        try:
-            if (folder / "type").read_text().strip() == "Instruction":
-                continue
-            level, text = (int((folder / "level").read_text()), (folder / "size").read_text())
-            factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text.strip()[-1:], 1)
-            sizes[level] = int(text.strip().rstrip("KMG")) * factor
-        except (OSError, ValueError):
-            continue
-    return sizes
-
-
-# What compiles every file. Never -ffast-math: NaN, infinity and -0.0 must come out right.
+# What compiles every file; `target.compile_flags` adds those that name the processor. Never
+# -ffast-math: NaN, infinity and -0.0 must come out right.
 COMPILE_FLAGS = (
     "-std=gnu11",  # C11 with GCC's vector types and statement expressions
     "-O3",
-    "-mcpu=native" if _ARM_OR_POWER else "-march=native",  # the cache key holds the CPU
-    f"-DL2_BYTES={cache_sizes().get(2) or 1 << 20}",  # by which matrix products are cut
     "-fPIC",
     "-fno-math-errno",  # sqrtf is an instruction; nobody reads errno
     "-fno-trapping-math",  # values stay exact; only the status flags of skipped lanes may differ
@@ -189,36 +170,6 @@ def _openmp_works(command: Sequence[str]) -> bool:
             return subprocess.run([str(Path(folder, "probe"))], cwd=folder).returncode == 0
     except OSError:
         return False
-
-
-@cache
-def cpu_identity() -> str:
-    """Text that differs between CPUs for which `-march=native` may make different code."""
-    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
-    lines = [platform.machine(), platform.system()]
-    try:
-        with open("/proc/cpuinfo") as stream:
-            for line in stream:
-                if not line.strip():
-                    break  # the first CPU is enough, and the rest is slow to read
-                if line.startswith(("CPU ", *wanted)):
-                    lines.append(line.strip())
-    except OSError:
-        lines.append(platform.processor())
-    return "\n".join(lines)
-
-
-def has_bf16_tiles() -> bool:
-    """Whether this processor multiplies tiles of bf16 (AMX), and the system lets programs do so."""
-    return "amx_bf16" in cpu_identity().split()
-
-
-def processor_name() -> str:
-    """What the processor is called."""
-    for line in cpu_identity().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def usable_cpus() -> int:

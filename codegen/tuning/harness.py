@@ -25,7 +25,7 @@ from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import storage_type
 from fxlite.codegen.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
-from fxlite.codegen.runtime.toolchain import cache_sizes
+from fxlite.codegen.runtime.target import cache_sizes
 from fxlite.codegen.text import signature
 from fxlite.errors import CodegenError
 from fxlite.graph import Node

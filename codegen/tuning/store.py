@@ -18,12 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fxlite.codegen.runtime.toolchain import (
-    cache_folder,
-    cpu_identity,
-    find_compiler,
-    processor_name,
-)
+from fxlite.codegen.runtime.target import cpu_identity, processor_name
+from fxlite.codegen.runtime.toolchain import cache_folder, find_compiler
 
 #: Its folder in the cache folder.
 FOLDER = "tuning"

@@ -10,6 +10,7 @@ import platform
 import time
 from pathlib import Path
 
+from fxlite.codegen.runtime.target import instruction_sets, processor_name
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
 from tests.benchmarks.timing import busy_seconds
 
@@ -45,17 +46,9 @@ def foreign_load(seconds: float = 1.0) -> float:
 
 def machine() -> str:
     """``AMD EPYC, 2 cores, Linux``."""
-    name = platform.processor() or platform.machine()
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-        name = next(s.split(":")[1].strip() for s in text.splitlines() if "model name" in s)
-        flags = next(s for s in text.splitlines() if s.startswith("flags")).split()
-        simd = [
-            f for f in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if f in flags
-        ]
-        name += f" ({', '.join(simd)})" if simd else ""
-    except (OSError, StopIteration):
-        pass
+    known = ("avx2", "avx512f", "avx512vnni", "avx512bf16", "amxtile")
+    simd = [name for name in known if name in instruction_sets()]
+    name = processor_name() + (f" ({', '.join(simd)})" if simd else "")
     return f"{name}, {os.cpu_count()} cores, {platform.system()}"
 
 

@@ -26,7 +26,7 @@ from fxlite.codegen.c import gemm, gemm_long, templates
 from fxlite.codegen.c.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.gemm_bf16 import bf16_pairs, bf16_parts
-from fxlite.codegen.runtime.toolchain import has_bf16_tiles
+from fxlite.codegen.runtime.target import has_bf16_tiles, march_flag
 from tests.codegen import (
     test_conv_bf16,
     test_gemm_bf16,
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is o
 NO_TILES = ("-mno-amx-tile", "-mno-amx-bf16", "-mno-amx-int8")
 EMULATED = (*NO_TILES, "-include", str(Path(__file__).with_name("amx_emulation.h")))
 FLAGS = {
-    "native": ("-O1", "-march=native", *EMULATED, "-fopenmp"),
+    "native": ("-O1", march_flag(), *EMULATED, "-fopenmp"),
     "SSE2": ("-O1", *EMULATED, "-fopenmp"),
 }
 SIZES = [
@@ -156,7 +156,7 @@ def test_emulated_instructions_do_what_the_reference_says(tmp_path: Path) -> Non
 def test_emulated_instructions_do_what_the_processor_does(tmp_path: Path) -> None:
     emulated = amx_library(_PROBE, tmp_path, FLAGS["native"])
     (tmp_path / "processor").mkdir()
-    processor = amx_library(_PROBE, tmp_path / "processor", ("-O2", "-march=native"))
+    processor = amx_library(_PROBE, tmp_path / "processor", ("-O2", march_flag()))
     for seed, (rows, depth) in itertools.product(range(6), CASES):
         given = operands(seed)
         assert same(probe(emulated, *given, rows, depth), probe(processor, *given, rows, depth))
@@ -280,7 +280,7 @@ def test_parts_add_up_and_the_c_has_the_same(library: ctypes.CDLL, tmp_path: Pat
         "    split_rows_bf16(33, 45, a, 45, 1, target, 80, 40);\n}\n"
     )
     target = np.zeros((33, 80), np.uint32)
-    amx_library(text, tmp_path, ("-O2", "-march=native")).split(
+    amx_library(text, tmp_path, ("-O2", march_flag())).split(
         *(ctypes.c_void_p(array.ctypes.data) for array in (x, target))
     )
     for part, start in ((upper, 0), (lower, 40)):

@@ -16,11 +16,13 @@ import pytest
 
 from fxlite import ops
 from fxlite.codegen.c import attention, gemm
+from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
     FILLED,
     SANITIZED,
     compile_c,
     evaluate,
+    flag_of,
     run_sanitized,
     shared_library,
 )
@@ -149,7 +151,7 @@ def translation_unit(cases: list[Case]) -> str:
 
 ALWAYS = ("-Wno-unused-function", "-fno-math-errno", "-fno-trapping-math")
 FLAGS = {
-    "native": (*ALWAYS, "-O2", "-march=native", "-fopenmp"),
+    "native": (*ALWAYS, "-O2", march_flag(), "-fopenmp"),
     "SSE2, no OpenMP": (*ALWAYS, "-O1"),
 }
 
@@ -293,6 +295,6 @@ def test_attention_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             )
     program = compile_c(
         translation_unit(cases) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "attention", f"-march={march}", *ALWAYS, *SANITIZED,
+        tmp_path / "attention", flag_of(march), *ALWAYS, *SANITIZED,
     )  # fmt: skip
     run_sanitized(program)

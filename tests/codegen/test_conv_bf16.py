@@ -20,10 +20,12 @@ from fxlite.codegen.c import conv, conv_template, gemm, templates
 from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
 from fxlite.codegen.c.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
+from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
     HEAD,
     SANITIZED,
     compile_c,
+    flag_of,
     flags_of,
     run_sanitized,
     shared_library,
@@ -179,7 +181,7 @@ def test_error_of_a_usual_convolution(tmp_path: Path, kernel, limit: float) -> N
     one = case(256, 64, kernel, 1, NONE, (1, 16, 16))
     assert (winograd_tile(spec_of(one)) == 2) == (kernel == (3, 3))
     path = compile_c(translation_unit([one]), tmp_path / "conv.so", "-shared", "-fPIC",
-                     "-O2", "-march=native", "-fopenmp")  # fmt: skip
+                     "-O2", march_flag(), "-fopenmp")  # fmt: skip
     arrays = arrays_of(one, one.size)
     expected = reference(one, *arrays)
     got = run(ctypes.CDLL(str(path)), "fast", one, arrays)
@@ -228,7 +230,7 @@ def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             lines.append(f"        for (int i = 0; i < {count}; i++) sum += ((float *)p[3])[i];")
             lines.append("        for (int i = 0; i < 5; i++) free(p[i]);\n    }")
     text = "\n".join([translation_unit(cases), *lines, "    return sum != sum;\n}"])
-    run_sanitized(compile_c(text, tmp_path / "conv", f"-march={march}", *SANITIZED))
+    run_sanitized(compile_c(text, tmp_path / "conv", flag_of(march), *SANITIZED))
 
 
 class Net(nn.Module):

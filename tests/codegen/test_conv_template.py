@@ -29,6 +29,7 @@ from tests.codegen.compiling import (
     HEAD,
     SANITIZED,
     compile_c,
+    flag_of,
     flags_of,
     run_sanitized,
     shared_library,
@@ -461,7 +462,7 @@ def sanitizer_program(cases: list[Case]) -> str:
 def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES if march == "native" else CASES[::3]
     text = translation_unit(cases) + sanitizer_program(cases)
-    run_sanitized(compile_c(text, tmp_path / "conv", f"-march={march}", *SANITIZED))
+    run_sanitized(compile_c(text, tmp_path / "conv", flag_of(march), *SANITIZED))
 
 
 def test_images_one_pixel_wide() -> None:

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from fxlite.codegen.evaluate import SCALAR
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
-from fxlite.codegen.runtime.toolchain import COMPILE_FLAGS, CompilerNotFound, find_compiler
+from fxlite.codegen.runtime.target import compile_flags, instruction_sets
+from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
 from fxlite.dtypes import dtype
 
 Array = NDArray[Any]
@@ -178,7 +179,7 @@ def driver() -> str:
     return "\n".join(lines) + "\n"
 
 
-NATIVE = COMPILE_FLAGS
+NATIVE = compile_flags()
 BUILDS = {
     "native": NATIVE,
     "no-contraction": (*NATIVE, "-ffp-contract=off"),
@@ -488,10 +489,10 @@ def test_loops_become_simd_code(native: Driver) -> None:
     pattern = r"driver\.c:(\d+):.*loop vectorized using (\d+) byte"
     for line, size in re.findall(pattern, native.report):
         reported[int(line)] = max(reported.get(int(line), 0), int(size))
-    cpu = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if "avx2" not in cpu:
+    sets = instruction_sets()
+    if "avx2" not in sets:
         pytest.skip("needs a CPU with AVX2")
-    expected_size = 64 if "avx512dq" in cpu else 32
+    expected_size = 64 if "avx512dq" in sets else 32
     for number, line in enumerate(lines, 1):
         match = re.match(r"void call_(\w+?)_(f32)\(", line)
         if match and match[1] not in NO_SIMD:

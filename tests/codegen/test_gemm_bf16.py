@@ -26,6 +26,7 @@ from tests.codegen.compiling import (
     SANITIZED,
     compile_c,
     evaluate,
+    flag_of,
     flags_of,
     run_sanitized,
     shared_library,
@@ -232,7 +233,7 @@ def sanitizer_program(cases: list[Case]) -> str:
 def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES[::2] if march == "native" else CASES[1::6]
     text = sanitizer_program(cases)
-    run_sanitized(compile_c(text, tmp_path / "bf16", f"-march={march}", *SANITIZED))
+    run_sanitized(compile_c(text, tmp_path / "bf16", flag_of(march), *SANITIZED))
 
 
 def test_packed_layout() -> None:
@@ -277,7 +278,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
         "-shared",
         "-fPIC",
         "-O2",
-        f"-march={march}",
+        flag_of(march),
         "-fopenmp",
     )
     library = ctypes.CDLL(str(path))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c import gemm, gemm_long
+from fxlite.codegen.runtime.target import march_flag
 from tests.codegen import test_gemm_bf16
 from tests.codegen.compiling import (
     FLAGS,
@@ -135,4 +136,4 @@ def test_products_of_bf16_agree_with_numpy(tmp_path: Path) -> None:
 def test_products_under_the_sanitizers(tmp_path: Path) -> None:
     cases = [LONG[0], LONG[3]]
     text = translation_unit(cases) + sanitizer_program(cases)
-    run_sanitized(compile_c(text, tmp_path / "gemm", "-march=native", *SANITIZED))
+    run_sanitized(compile_c(text, tmp_path / "gemm", march_flag(), *SANITIZED))

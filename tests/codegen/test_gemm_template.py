@@ -24,6 +24,7 @@ from tests.codegen.compiling import (
     SANITIZED,
     compile_c,
     evaluate,
+    flag_of,
     flags_of,
     run_sanitized,
     shared_library,
@@ -370,7 +371,7 @@ def sanitizer_program(cases: list[Case]) -> str:
 def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES if march == "native" else CASES[::3]
     text = translation_unit(cases) + sanitizer_program(cases)
-    run_sanitized(compile_c(text, tmp_path / "gemm", f"-march={march}", *SANITIZED))
+    run_sanitized(compile_c(text, tmp_path / "gemm", flag_of(march), *SANITIZED))
 
 
 def test_packed_layout() -> None:

@@ -28,9 +28,17 @@ from fxlite.codegen.c.recurrence_int8 import (
     pack_recurrent_int8,
 )
 from fxlite.codegen.runtime.abi import C_HELPERS
+from fxlite.codegen.runtime.target import march_flag
 from fxlite.errors import CodegenError
 from fxlite.ops.recurrent import GATES
-from tests.codegen.compiling import FILLED, SANITIZED, compile_c, run_sanitized, shared_library
+from tests.codegen.compiling import (
+    FILLED,
+    SANITIZED,
+    compile_c,
+    flag_of,
+    run_sanitized,
+    shared_library,
+)
 from tests.oracle import compare, flatten
 
 HEAD = (
@@ -163,7 +171,7 @@ def run(
 
 
 FLAGS = {
-    "native": (*ALWAYS, "-O3", "-march=native", "-fopenmp"),
+    "native": (*ALWAYS, "-O3", march_flag(), "-fopenmp"),
     "SSE2, no OpenMP": (*ALWAYS, "-O2"),
 }
 
@@ -265,7 +273,7 @@ def test_states_under_the_sanitizers(march: str, tmp_path: Path) -> None:
             )
     program = compile_c(
         translation_unit(specs) + "\n".join([*lines, "    return wrong != 0;", "}"]),
-        tmp_path / "recurrence", f"-march={march}", *ALWAYS, *SANITIZED,
+        tmp_path / "recurrence", flag_of(march), *ALWAYS, *SANITIZED,
     )  # fmt: skip
     run_sanitized(program)
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.codegen.runtime.target import compile_flags
 from fxlite.codegen.runtime.team import team_source
-from fxlite.codegen.runtime.toolchain import COMPILE_FLAGS, TEAM_LIBRARIES, find_compiler
+from fxlite.codegen.runtime.toolchain import TEAM_LIBRARIES, find_compiler
 
 pytestmark = pytest.mark.skipif(not find_compiler().is_gcc, reason="needs GCC on Linux")
 
@@ -174,7 +175,7 @@ int main(void)
 def run(folder: Path, text: str, *flags: str) -> None:
     """Compile and run a program that holds team.c; it must end well and say nothing."""
     (folder / "main.c").write_text(text)
-    start = [*find_compiler().command, *COMPILE_FLAGS, "-O1", "-g1", "-fopenmp", *flags]
+    start = [*find_compiler().command, *compile_flags(), "-O1", "-g1", "-fopenmp", *flags]
     compiled = ["-Wall", "-Werror", "-Wno-unused-function", "-c", "main.c"]
     for step in (compiled, ["main.o", *TEAM_LIBRARIES, "-o", "main"]):
         done = subprocess.run([*start, *step], cwd=folder, capture_output=True, text=True)

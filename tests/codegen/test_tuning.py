@@ -17,7 +17,7 @@ from fxlite import compiler, nn, passes
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.optimize import optimize
-from fxlite.codegen.runtime import build
+from fxlite.codegen.runtime import target
 from fxlite.codegen.tuning import tune as tuning_module
 from fxlite.codegen.tuning.agree import check_outputs
 from fxlite.codegen.tuning.harness import Harness
@@ -33,8 +33,8 @@ from tests.oracle import compare
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder in which nothing was measured yet. Builds, which are quick here, are shared by
     all tests."""
-    quick = ["-O1" if flag == "-O3" else flag for flag in build.COMPILE_FLAGS]
-    monkeypatch.setattr(build, "COMPILE_FLAGS", tuple(quick))
+    quick = ["-O1" if flag == "-O3" else flag for flag in target.COMPILE_FLAGS]
+    monkeypatch.setattr(target, "COMPILE_FLAGS", tuple(quick))
     folder = tmp_path_factory.getbasetemp() / "tuned"
     for file in folder.glob("tuning/*.json"):
         file.unlink()
