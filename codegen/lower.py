@@ -189,8 +189,11 @@ def lower_attention(group: Group) -> Contraction:
 
     def operand(node: Node, last: Var, last_but_one: Var) -> Load:
         own = (*batch, last_but_one, last)[-node.type.rank or len(coordinates) :]
-        index = (Index.of(0 if d == 1 else v) for v, d in zip(own, node.type.shape))
-        return _as_load(inner.read(node, tuple(index)), anchor)
+        index = tuple(Index.of(0 if d == 1 else v) for v, d in zip(own, node.type.shape))
+        if node in group.members:
+            return _as_load(inner.read(node, index), anchor)
+        inner.buffers[node] = buffer_of(node)  # a number, too, which loops would have as a literal
+        return Load(node.type.dtype, buffer_name(node), index)
 
     loads = [
         operand(query, feature, row), operand(key, feature, position),

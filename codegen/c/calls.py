@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.alternatives import OUTSIDE, epilogue_decision, thread_decision
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
+from fxlite.codegen.c.dynamic_scale import join_scales
 from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
 from fxlite.codegen.c.template_parts import TemplateFunction
-from fxlite.codegen.c.weights import Packed
+from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import CPrinter
-from fxlite.codegen.program import Program
+from fxlite.codegen.program import Program, plan
 from fxlite.codegen.schedule import schedule
+from fxlite.errors import CodegenError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index, to_text
+from fxlite.passes.decompose import decompose
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.shapes import Dim
@@ -34,7 +37,8 @@ from fxlite.shapes import Dim
 @dataclass(frozen=True)
 class Call:
     """One step of the run function: its name, the C function it calls, which may be that of
-    another, and the arguments that it gives; ``decisions`` are those that were made about it."""
+    another, and the arguments that it gives; ``decisions`` are those that were made about it;
+    ``declined`` says why its anchor's template could not take the group, which is loops instead."""
 
     name: str
     function: str
@@ -44,12 +48,60 @@ class Call:
     scratch: str = "0"
     kernel: Kernel | None = None
     decisions: tuple[Decision, ...] = ()
+    declined: str = ""
+
+
+class TemplateDeclined(CodegenError):
+    """A template cannot take the group of ``node``, and loops cannot either, as the op has no body
+    of its own; its expansion has one."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
 
 
 #: By the key of a group's form (`sharing.form_of`), what to do in place of what the models say.
 Choices = Mapping[tuple[Any, ...], Choice]
 #: Everything as the models have it.
 NO_CHOICES: Choices = {}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A program, a call for each of its groups, the weights that they packed by their names in C,
+    the module's arrays, and the places that errors refer to by number."""
+
+    program: Program
+    calls: list[Call]
+    packed: Packed
+    arrays: dict[Node, Any]
+    locations: list[str]
+
+
+def planned_calls(
+    module: GraphModule, matmul_precision: str = "highest", choices: Choices = NO_CHOICES,
+    apart: Collection[Node] = (),
+) -> Planned:  # fmt: skip
+    """Plan a module and print its functions; for the arguments see :func:`fxlite.codegen.c.emit`.
+
+    A group that its anchor's template declines becomes loops. Where the anchor's op has none, its
+    node is expanded in ``module``, which is then planned again; the ledger says why. Raises
+    CodegenError for graphs that cannot be compiled."""
+    while True:
+        program = plan(
+            module, templates.claims_in(matmul_precision), apart, join_scales, packed=True
+        )
+        made = Planned(program, [], {}, module_arrays(module), [])
+        given = made.arrays, made.packed, made.locations, matmul_precision, choices
+        try:
+            made.calls.extend(program_calls(program, *given))
+            return made
+        except TemplateDeclined as declined:
+            add_refusals(module, [refusal("template", declined.node, str(declined))])
+            kept = {n for n in module.graph.nodes if n is not declined.node}
+            decompose.function(module, keep=kept.__contains__)
+            if declined.node in module.graph.nodes:
+                raise
 
 
 def title_of(found: Group) -> str:
@@ -115,9 +167,12 @@ def _shared_call(
 
 
 def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
-    """Enter in the module's ledger what the models decided about each function, and why."""
+    """Enter in the module's ledger what the models decided about each function, and why; and
+    which templates declined."""
     notes = []
     for call in calls:
+        if call.declined and call.name == call.function and call.group.anchor is not None:
+            notes.append(refusal("template", call.group.anchor, call.declined))
         made = [str(d) for d in call.decisions if len(d.alternatives) > 1]
         if made and call.name == call.function:
             node = call.group.anchor or call.group.root
@@ -145,13 +200,22 @@ def _own_call(
     found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
     matmul_precision: str, choice: Choice,
 ) -> Call:  # fmt: skip
+    declined = ""
     if found.anchor is not None:
         inner = {subject: name for subject, name in choice.items() if subject not in OUTSIDE}
-        made = templates.render(found, name, weights, locations, matmul_precision, inner)
-        made = _with_own_names(made, packed)
-        packed.update(made.packed)
-        given = made.arguments, found, made.scratch
-        return Call(name, name, made.text, *given, decisions=made.decisions)
+        places = len(locations)
+        try:
+            made = templates.render(found, name, weights, locations, matmul_precision, inner)
+        except CodegenError as error:
+            if not found.anchor.target.has_body:
+                raise TemplateDeclined(found.anchor, str(error)) from error
+            del locations[places:]
+            declined = str(error)
+        else:
+            made = _with_own_names(made, packed)
+            packed.update(made.packed)
+            given = made.arguments, found, made.scratch
+            return Call(name, name, made.text, *given, decisions=made.decisions)
     kernel = schedule(found, name)
     printer = CPrinter(kernel.buffers, locations)
     text = printer.function(kernel)
@@ -160,7 +224,7 @@ def _own_call(
         arguments.append("error")
     if "int n_threads" in text:
         arguments.append("n_threads")
-    return Call(name, name, text, tuple(arguments), found, "0", kernel)
+    return Call(name, name, text, tuple(arguments), found, "0", kernel, declined=declined)
 
 
 def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 
-from fxlite.codegen.c import templates
 from fxlite.codegen.c.attention import ATTENTION_PREAMBLE
-from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, program_calls
+from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
 from fxlite.codegen.c.conv import CONV_PREAMBLE
 from fxlite.codegen.c.conv_amx_tile import CONV_AMX_PREAMBLE
 from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
 from fxlite.codegen.c.conv_int8_tile import CONV_INT8_PREAMBLE
 from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
-from fxlite.codegen.c.dynamic_scale import DYNAMIC_SCALE_PREAMBLE, join_scales
+from fxlite.codegen.c.dynamic_scale import DYNAMIC_SCALE_PREAMBLE
 from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.header import about, header_text
 from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
@@ -31,7 +30,7 @@ from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
 from fxlite.codegen.c.recurrence_int8 import STATE_PREAMBLE
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE
-from fxlite.codegen.c.weights import Array, Blob, Packed, make_blob, module_arrays
+from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
 from fxlite.codegen.c.workspace import (
     plan_workspace,
@@ -41,7 +40,7 @@ from fxlite.codegen.c.workspace import (
 )
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import PARALLEL_DEFINITION, storage_type
-from fxlite.codegen.program import Program, plan
+from fxlite.codegen.program import Program
 from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, DimText, Entry
 from fxlite.codegen.text import comment, signature, wrap
 from fxlite.graph import Node
@@ -88,16 +87,14 @@ def emit(
     last run began and ended. ``matmul_precision`` "medium" rounds the operands of products with
     constant weights to bf16. ``weights``: the blob, if it was made before. ``choices`` decide about
     kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
-    Raises CodegenError for graphs that cannot be compiled."""
+    What a template declines may be expanded in ``module``, which its ledger says. Raises
+    CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
-    program = plan(module, templates.claims_in(matmul_precision), apart, join_scales, packed=True)
-    arrays = module_arrays(module)
-    packed: Packed = {}
-    locations: list[str] = []
-    calls = program_calls(program, arrays, packed, locations, matmul_precision, choices)
+    planned = planned_calls(module, matmul_precision, choices, apart)
+    program, calls, locations = planned.program, planned.calls, planned.locations
     read = [a for c in calls for a in c.arguments]
     results = [buffer_name(node) for node in program.results if node.op == "get_attr"]
-    blob = make_blob([*read, *results], packed, arrays, weights)
+    blob = make_blob([*read, *results], planned.packed, planned.arrays, weights)
     printed = _Source(prefix, program, calls, blob, locations, profile)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations)

@@ -15,7 +15,7 @@ from typing import Any
 
 from fxlite.codegen import examples
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.calls import group_call, title_of
+from fxlite.codegen.c.calls import group_call, planned_calls, title_of
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.emit import math_header
 from fxlite.codegen.c.sharing import form_of
@@ -87,6 +87,7 @@ class _Tuner:
         """Of packed weights, when all kernels were seen."""
 
     def run(self) -> Tuning:
+        planned_calls(self.module, self.matmul_precision)  # expands what templates decline
         works = self.works()
         known = [store.load(self.store_key(work)) for work in works]
         missing = [work for work, entry in zip(works, known) if entry is None]
