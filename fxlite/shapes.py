@@ -136,8 +136,10 @@ def remainder(a: Dim, b: Dim) -> Dim:
     return normalize(sympy.Mod(a, b))
 
 
-def minimum(a: Dim, b: Dim) -> Dim:
-    """The smaller of two dims; ``Min(a, b)`` where that is not known."""
+def minimum(a: Dim, b: Dim, *more: Dim) -> Dim:
+    """The smallest of dims; ``Min(a, b)`` where that is not known."""
+    if more:
+        return functools.reduce(minimum, (b, *more), a)
     if type(a) is int and type(b) is int:
         return min(a, b)
     if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # in a program that is being traced
@@ -149,8 +151,10 @@ def minimum(a: Dim, b: Dim) -> Dim:
     return normalize(sympy.Min(a, b))
 
 
-def maximum(a: Dim, b: Dim) -> Dim:
-    """The larger of two dims; ``Max(a, b)`` where that is not known."""
+def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
+    """The largest of dims; ``Max(a, b)`` where that is not known."""
+    if more:
+        return functools.reduce(maximum, (b, *more), a)
     if type(a) is int and type(b) is int:
         return max(a, b)
     if isinstance(a, NamedDim) or isinstance(b, NamedDim):

@@ -3,6 +3,10 @@
 Prints what was tried: graphs, nodes, rewrites by kind. On a failure it prints the smallest example
 that hypothesis finds, how to run it again, and exits with 1. ``--quantized 300`` compares that many
 quantized programs, each on 40 inputs, bit for bit on all back ends instead.
+
+``--programs 20000 [--sanitize 2000] [--jobs N]`` writes programs as people do, the source of NumPy
+functions, and compares all back ends with eager NumPy; the first ones are built with the address
+and undefined-behaviour sanitizers. ``--program SEED.NUMBER`` runs one of them again.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.example import Counts, check
+from tests.fuzz.programs.command import many, one
 from tests.fuzz.quantized import QuantizedCounts, check_quantized
 
 
@@ -29,10 +34,18 @@ def main() -> int:
     parser.add_argument("--repro", metavar="BLOB", help="run the example of an earlier failure")
     parser.add_argument("--quantized", type=int, metavar="PROGRAMS", help="fuzz integers instead")
     parser.add_argument("--flags", default="", help="of the C compiler for --quantized")
+    parser.add_argument("--programs", type=int, metavar="N", help="fuzz programs as people write")
+    parser.add_argument("--sanitize", type=int, default=0, metavar="M", help="of these, with ASan")
+    parser.add_argument("--jobs", type=int, default=1, help="processes for --programs (1)")
+    parser.add_argument("--program", metavar="SEED.NUMBER", help="one of the --programs again")
     options = parser.parse_args()
+    if options.program is not None:
+        return one(options.program, bool(options.sanitize))
     seed = options.seed if options.seed is not None else random.randrange(10**6)
     if options.quantized is not None:
         return _quantized(options.quantized, seed, options.flags.split())
+    if options.programs is not None:
+        return many(options.programs, seed, options.sanitize, options.jobs)
     counts, start = Counts(), time.perf_counter()
     found = run(options.examples, seed, counts, options.repro)
     print(counts)

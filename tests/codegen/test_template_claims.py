@@ -1,0 +1,95 @@
+"""Templates' claims are total: what one claims builds and agrees, or falls back on loops.
+
+The programs are those of the fuzzer that try what templates claim (:mod:`tests.fuzz.programs`):
+``python -m tests.fuzz --programs N`` has one of them in five.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite import passes
+from fxlite.codegen.c import templates
+from fxlite.errors import CodegenError
+from fxlite.types import parse_type
+from tests.fuzz.programs.check import Case, Failed, compare, compiled
+from tests.fuzz.programs.templates import write_template
+from tests.oracle import agree
+
+Q = ("f32[2,2,5,4]", "f32[2,2,7,4]", "f32[2,2,7,3]")
+
+
+def scores(bias: Any) -> Any:
+    """Attention written out, with something added to the scores."""
+    return lambda q, k, v: F.softmax(q @ k.transpose(0, 1, 3, 2) * 0.5 + bias, -1) @ v
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        scores(np.float32(1)), scores(np.array([2], np.float32)),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, np.array(True)),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, np.float32(0.5)),
+    ],
+)  # fmt: skip
+def test_a_number_is_a_mask(program) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(parse_type(t).shape).astype("f4") for t in Q]
+    module = agree(program, *arrays)
+    function = fx.compile(module)
+    assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == [
+        "scaled_dot_product_attention"
+    ]
+
+
+def test_generated_claims_build_and_agree() -> None:
+    cases, anchors = [], Counter[str]()
+    with np.errstate(all="ignore"):
+        for number in range(56):
+            try:
+                cases.append(Case(write_template((12, number)), number))
+            except Failed as failed:
+                assert (failed.kind, failed.stage) == ("refused", "trace"), failed
+        for case in cases:
+            groups = (c.group for c in case.emitted.calls)
+            anchors.update(g.anchor.target.name for g in groups if g.anchor is not None)
+        ran = [c for c in cases if any(call.group.anchor for call in c.emitted.calls)][:24]
+        for case, library in zip(ran, compiled(ran, ("-O1",)), strict=True):
+            assert not isinstance(library, Exception), library
+            try:
+                compare(case, library, ("c",))
+            except Failed as failed:
+                assert failed.kind == "refused", f"{failed}\n{case.program.source}"
+    assert len(cases) > 40 and len(anchors) > 6, anchors
+
+
+def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:
+    def declines(*arguments: Any, **options: Any) -> Any:
+        raise CodegenError("an operand is odd")
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        made = F.scaled_dot_product_attention(np.tanh(q), k, v) @ v.swapaxes(-1, -2) + 1
+        weight, start = np.ones((28, 7), np.float32), np.zeros((5, 7), np.float32)
+        gates = np.concatenate([made[0]] * 4, -1)
+        return fx.ops.recurrence(gates, weight, start, start), made
+
+    module = fx.symbolic_trace(program, *Q)
+    ops = ("matmul", "scaled_dot_product_attention", "recurrence")
+    for name in ops:
+        claims = templates.TEMPLATES[name].claims
+        monkeypatch.setitem(templates.TEMPLATES, name, templates.Template(claims, declines))
+    function = fx.compile(module)
+    rendered = [c.group.anchor for c in function.program.calls if c.kernel is None]
+    assert not {a.target.name for a in rendered if a is not None}.intersection(ops)
+    said = [entry for entry in passes.ledger(function.optimized) if entry.pass_name == "template"]
+    assert {entry.reason for entry in said} == {"an operand is odd"} and len(said) >= len(ops)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(parse_type(t).shape).astype("f4") for t in Q]
+    for given, wanted in zip(function(*arrays), program(*arrays), strict=True):
+        np.testing.assert_allclose(given, wanted, rtol=2e-5, atol=2e-5)

@@ -1,0 +1,244 @@
+"""Programs of the fuzzer in all back ends, compared with eager NumPy.
+
+In: programs. Out: for each an :class:`Outcome`: how it went, and if it failed where. Programs are
+traced and emitted one by one; their C is one source, since starting a compiler costs more than
+compiling them. What rounding may decide is measured for each program and input by stochastic
+arithmetic (:class:`tests.fuzz.results.Reference`); everything else must be equal.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import fxlite as fx
+from fxlite.codegen.c.emit import CProgram, emit, prelude
+from fxlite.codegen.c.templates import claims
+from fxlite.codegen.cuda import emit as cuda
+from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.nested import restructure
+from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program import plan
+from fxlite.codegen.run import run_program, scheduled
+from fxlite.codegen.runtime.build import Library, build
+from fxlite.codegen.runtime.cuda_shim import ShimModule
+from fxlite.codegen.runtime.load import CompiledFunction
+from fxlite.errors import FxliteError
+from tests.codegen.test_c_samples import apart
+from tests.fuzz.programs.program import Array, Program, Sizes
+from tests.fuzz.results import Reference, leaves, structure
+
+#: Relative disturbance of each value, by dtype: a few units in the last place.
+ULPS = {"f16": 2e-3, "bf16": 2e-2, "f32": 1e-6, "f64": 2e-15}
+#: Flags of the C compiler: fast to build, and with sanitizers.
+FLAGS = ("-O1",)
+SANITIZED = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+#: Of so many programs one runs in NumPy's kernels, one in CUDA on the shim.
+KERNELS, CUDA = 8, 24
+
+Run = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program went: ``kind`` is "ok", "refused" or "failed"; ``text`` says why, ``stage``
+    where, ``sizes`` with which; ``cases`` counts comparisons."""
+
+    program: Program
+    kind: str
+    stage: str = ""
+    text: str = ""
+    sizes: Sizes = field(default_factory=dict)
+    cases: int = 0
+    ops: tuple[str, ...] = ()
+
+
+class Failed(Exception):
+    """A program went wrong at a stage, at some sizes."""
+
+    def __init__(self, kind: str, stage: str, error: object, sizes: Sizes | None = None) -> None:
+        text = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+        super().__init__(text)
+        self.kind, self.stage, self.sizes = kind, stage, sizes or {}
+
+
+class Case:
+    """A program under way through the stages."""
+
+    def __init__(self, program: Program, number: int) -> None:
+        self.program, self.name = program, f"p{number}"
+        self.eager = program.function()
+        self.module = _stage("trace", lambda: fx.symbolic_trace(self.eager, **program.types()))
+        self.optimized = _stage("optimize", lambda: optimize(self.module, keep=claims)[0])
+        self.emitted: CProgram = _stage("emit C", lambda: emit(self.optimized, self.name))
+        self.rebuild = restructure(self.module) or (lambda flat: flat)
+
+    def ops(self) -> tuple[str, ...]:
+        """The ops that it calls."""
+        return tuple(n.target.name for n in self.module.graph.nodes if n.op == "call_function")
+
+
+def _stage(name: str, make: Callable[[], Any]) -> Any:
+    """A step; errors of fxlite are refusals, others are failures."""
+    try:
+        return make()
+    except FxliteError as error:
+        raise Failed("refused", name, error) from error
+    except Exception as error:
+        raise Failed("failed", name, error) from error
+
+
+def check(
+    programs: Sequence[Program], flags: Sequence[str] = FLAGS, rungs: Sequence[str] | None = None,
+    before: Callable[[Program], None] = lambda program: None,
+    after: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:  # fmt: skip
+    """Run programs in all back ends, their C as one library built with these flags. ``rungs`` are
+    the back ends, by default a share of the programs runs in the slow ones; ``before`` is told
+    which program is next, in case the process ends, and ``after`` how it went."""
+    outcomes: list[Outcome] = []
+    cases: list[Case] = []
+
+    def note(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        after(outcome)
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for number, program in enumerate(programs):
+            before(program)
+            try:
+                cases.append(Case(program, number))
+            except Failed as found:
+                note(Outcome(program, found.kind, found.stage, str(found)))
+        for case, library in zip(cases, compiled(cases, flags), strict=True):
+            before(case.program)
+            try:
+                if isinstance(library, Exception):
+                    raise Failed("failed", "gcc", library)
+                count = compare(case, library, rungs or _share(case.program))
+                note(Outcome(case.program, "ok", cases=count, ops=case.ops()))
+            except Failed as found:
+                given = found.kind, found.stage, str(found), found.sizes
+                note(Outcome(case.program, *given, ops=case.ops()))
+    return outcomes
+
+
+def _share(program: Program) -> tuple[str, ...]:
+    number = program.seed[1]
+    kernels = ("kernel",) if number % KERNELS == 0 else ()
+    return ("graph", "python", *kernels, "c", *(("cuda",) if number % CUDA == 0 else ()))
+
+
+def compiled(cases: Sequence[Case], flags: Sequence[str]) -> list[Library | Exception]:
+    """The library of each case: one for all, or if that cannot be built one for each."""
+    if not cases:
+        return []
+    functions = "\n".join(apart(c.emitted) for c in cases)
+    first = cases[0].emitted
+    files = {
+        "programs.c": f"{prelude(functions)}\n{functions}",
+        "fx_math.h": first.sources["fx_math.h"],
+    }
+    try:
+        return [build(files, first.entry, flags=list(flags))] * len(cases)
+    except Exception as error:
+        if len(cases) == 1:
+            return [error]
+        half = len(cases) // 2
+        return compiled(cases[:half], flags) + compiled(cases[half:], flags)
+
+
+def compare(case: Case, library: Library, rungs: Sequence[str]) -> int:
+    """Compare the back ends at all sizes; returns how many comparisons. Raises Failed."""
+    runs = {name: _stage(name, lambda n=name: _runner(n, case, library)) for name in rungs}
+    count = 0
+    for sizes in case.program.sizes:
+        arrays = case.program.arrays(sizes)
+        try:
+            expected = case.eager(*arrays)
+        except Exception as error:
+            _must_refuse(case, runs, arrays, sizes, error)
+            continue
+        reference = None
+        for name, run in runs.items():
+            try:
+                result = run(*arrays)
+            except Exception as error:
+                kind = "refused" if _is_guard(error) else "failed"
+                raise Failed(kind, f"{name} call", error, sizes) from error
+            if reference is None:
+                reference = Measured(case.module, arrays, expected)
+            difference = reference.close_difference(result)
+            if difference is not None:
+                raise Failed("failed", name, difference, sizes)
+            count += 1
+    return count
+
+
+class Measured(Reference):
+    """What eager NumPy gave, beside how much rounding decides of it."""
+
+    def __init__(self, module: fx.GraphModule, arrays: Sequence[Array], expected: Any) -> None:
+        super().__init__(module, arrays, ULPS)
+        if structure(expected) == structure(self.result):
+            self.result = expected
+
+
+def _is_guard(error: Exception) -> bool:
+    """A condition on sizes that the program's text implies, which is checked in every call."""
+    return isinstance(error, ValueError) and "required by" in str(error)
+
+
+def _must_refuse(
+    case: Case, runs: dict[str, Run], arrays: list[Array], sizes: Sizes, error: Exception
+) -> None:
+    """Where NumPy raises, compiled code must, too, unless no result depends on what is wrong."""
+    try:
+        fx.Interpreter(case.optimized).run(*arrays)
+        return
+    except Exception:
+        pass
+    for name in ("c", "cuda"):
+        run = runs.get(name)
+        if run is None:
+            continue
+        try:
+            result = run(*arrays)
+        except Exception:
+            continue
+        shapes = [a.shape for a in leaves(result)]
+        text = f"NumPy raises {type(error).__name__}: {error}; this gives arrays of {shapes}"
+        raise Failed("failed", f"{name} does not raise", text, sizes)
+
+
+def _runner(name: str, case: Case, library: Library) -> Run:
+    module = case.module
+    if name == "graph":
+        return fx.Interpreter(module).run
+    if name == "python":
+        return module
+    if name == "kernel":
+        planned = plan(optimize(module)[0], claims)
+        kernels = scheduled(planned)
+        return lambda *arrays: case.rebuild(tuple(run_program(planned, arrays, kernels)))
+    if name == "cuda":
+        made = cuda.emit(optimize(module)[0], case.name)
+        runner = CudaRunner(made, ShimModule(made.source, flags=["-O1"]))
+        return lambda *arrays: case.rebuild(runner(*arrays))
+    emitted = case.emitted
+    threads = (1, 2, 3)[case.program.seed[1] % 3]
+    run = CompiledFunction(emitted.entry, library, emitted.weights, threads, use_extension=False)
+    return lambda *arrays: case.rebuild(run(*arrays))
+
+
+def reason(text: str) -> str:
+    """The first line of an error with names, numbers and places left out: what to count by."""
+    line = text.splitlines()[0] if text else ""
+    line = re.sub(r"<program [\d.]+>:\d+|node \S+:.*?\)|\[[^\]]*\]", "…", line)
+    return re.sub(r"\d+", "#", line)[:100]
