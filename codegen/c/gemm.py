@@ -71,7 +71,7 @@ RESERVED = frozenset(
         "column i j k sum tile batch_index a_rows a_target b_panel b_panels",
         "sums total slice block first_block k_0 depth panel_block panel_blocks",
         "a_tile a_row b_tile first vectors v count LOW HIGH first_tile",
-        "workspace n_threads",
+        "workspace n_threads factor",
     )
     for name in line.split()
 )
@@ -351,19 +351,23 @@ class _Gemm:
         return f"multiply_{name}(rows, columns, {depth}, {a}, {b}, {target});"
 
     def finish_tile(self, out: Lines, element: str) -> None:
-        """The epilogue over the finished tile.
+        """The epilogue over the finished tile."""
+        finish_rows(out, self.spec.epilogue(element, "row", "column"))
 
-        Its indices are int64_t: products of int may wrap around for all GCC knows (-fwrapv), so
-        that it would gather the tile element by element (measured: 20 % of a product at k = 64)."""
-        statements = self.spec.epilogue(element, "row", "column")
-        with out.block("for (int64_t i = 0; i < rows; i++)"):
-            if mentions(statements, "row"):
-                out.put("const int64_t row = row_0 + i;")
-            out.put("#pragma omp simd")
-            with out.block("for (int64_t j = 0; j < columns; j++)"):
-                if mentions(statements, "column"):
-                    out.put("const int64_t column = column_0 + j;")
-                out.put(statements)
+
+def finish_rows(out: Lines, statements: str) -> None:
+    """Loops over a finished tile around the statements of an epilogue.
+
+    Their indices are int64_t: products of int may wrap around for all GCC knows (-fwrapv), so that
+    it would gather the tile element by element (measured: 20 % of a product at k = 64)."""
+    with out.block("for (int64_t i = 0; i < rows; i++)"):
+        if mentions(statements, "row"):
+            out.put("const int64_t row = row_0 + i;")
+        out.put("#pragma omp simd")
+        with out.block("for (int64_t j = 0; j < columns; j++)"):
+            if mentions(statements, "column"):
+                out.put("const int64_t column = column_0 + j;")
+            out.put(statements)
 
 
 def render_gemm(spec: GemmSpec) -> Rendered:

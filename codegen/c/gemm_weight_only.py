@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fxlite.codegen.c.gemm import render_gemm
+from fxlite.codegen.c.gemm import finish_rows, render_product
 from fxlite.codegen.c.gemm_pack import PARALLEL_PRODUCTS
 from fxlite.codegen.c.gemm_spec import GemmSpec, Operand, Rendered, WidenedOperand
 from fxlite.codegen.c.gemm_text import (
@@ -89,12 +89,16 @@ def _about(spec: WeightOnlySpec) -> str:
 def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
     """The product of floats. One scale for a column is multiplied with its sum, those of groups
     with the weights."""
-    epilogue, scales = spec.epilogue, spec.panel(spec.scale)
-    if spec.groups == 1:
-        scales = "0"
+    scales = "0" if spec.groups == 1 else spec.panel(spec.scale)
 
-        def epilogue(total: str, row: str, column: str) -> str:
-            return spec.epilogue(f"({total} * {spec.scale}[{column}])", row, column)
+    def finish(out: Lines, element: str) -> None:
+        row = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
+        total = element
+        repaired = _repair(spec, int(spec.groups > 1), "rows", row, element.partition("[")[0])
+        if spec.groups == 1:
+            repaired, total = f"const float *const factor = {repaired}", f"({element} * factor[j])"
+        out.put(f"{repaired};")
+        finish_rows(out, spec.epilogue(total, "row", "column"))
 
     def widen(k_0: str, depth: str, target: str) -> str:
         weights = spec.panel(spec.weight)
@@ -104,13 +108,22 @@ def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
         )
 
     margin = 2 * (8 * WORD // spec.bits - 1)
-    return render_gemm(
+    return render_product(
         GemmSpec(
             name=name, ctype="float", parameters=spec.parameters, batch=spec.batch, m=spec.m,
             n=str(spec.n), k=str(spec.k), a=spec.a, b=WidenedOperand(widen, margin),
-            epilogue=epilogue, comment=f"{spec.comment}\n{_about(spec)}",
-        )
+            epilogue=spec.epilogue, comment=f"{spec.comment}\n{_about(spec)}",
+        ),
+        finish,
     )  # fmt: skip
+
+
+def _repair(spec: WeightOnlySpec, scaled: int, rows: str, a: str, tile: str) -> str:
+    """The call that mends what overflowed before it was scaled."""
+    return (
+        f"repair_int{spec.bits}({scaled}, {rows}, columns, {spec.k}, {spec.group_size}, {a}, "
+        f"{spec.a.row_stride}, {spec.panel(spec.weight)}, {spec.panel(spec.scale)}, {tile})"
+    )
 
 
 def _render_few(spec: WeightOnlySpec, many: Rendered | None) -> Rendered:
@@ -143,6 +156,7 @@ def _render_few(spec: WeightOnlySpec, many: Rendered | None) -> Rendered:
             f"multiply_scaled_int{spec.bits}({spec.m}, columns, {spec.k}, {spec.group_size}, "
             f"{rows}, {spec.panel(spec.weight)}, {spec.panel(spec.scale)}, tile);"
         )
+        out.put(f"{_repair(spec, 1, spec.m, add(spec.a.pointer, spec.a.offset), 'tile')};")
         statements = spec.epilogue(f"tile[row * {width} + j]", "row", "column")
         with out.block(f"for (int64_t row = 0; row < {spec.m}; row++)"):
             out.put("#pragma omp simd")

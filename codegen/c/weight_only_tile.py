@@ -205,6 +205,42 @@ __attribute__((unused)) static const float *widen_panel_intBITS(
     }
     return panel + k_0 % STEP * float_panel;
 }
+
+/* What tile[rows][32], which holds sums without the scale of their column (or with it: `scaled`),
+ * is still to be multiplied by. Sums that are not finite may be so only for want of their scale:
+ * they are computed anew as the layer is defined, a[i][k] * (b[k][j] * scale), in double. */
+TILE_FUNCTION static const float *repair_intBITS(
+    const int scaled, int rows, int columns, int64_t depth, int64_t group_size, const float *a,
+    int64_t a_row, const int32_t *b, const float *scale, float *restrict tile)
+{
+    static const float ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                   1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    int found = 0;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++)
+            found |= tile[i * float_panel + j] - tile[i * float_panel + j] != 0;
+    if (!found)
+        return scaled ? ones : scale;
+    for (int e = 0; e < rows * float_panel; e++) {
+        const int i = e / float_panel, j = e % float_panel;
+        if (j >= columns)
+            continue;
+        if (tile[e] - tile[e] == 0) {
+            tile[e] *= scaled ? 1 : scale[j];
+            continue;
+        }
+        double total = 0;
+        for (int64_t k = 0; k < depth; k++) {
+            const uint32_t word = b[k / STEP * float_panel + j];
+            const int number = (int32_t)(word << (32 - BITS * (k % STEP + 1))) >> (32 - BITS);
+            const float weight = number * scale[k / group_size * float_panel + j];
+            const float product = a[i * a_row + k] * weight;
+            total += product;
+        }
+        tile[e] = total;
+    }
+    return ones;
+}
 """
 
 

@@ -132,3 +132,33 @@ def test_a_layer_is_one_kernel_that_reads_integers(bits: int) -> None:
     for shape in ((2, 3, 64), (5, 7, 64), (1, 1, 64), (0, 3, 64)):
         x = rng.normal(size=shape).astype(np.float32)
         np.testing.assert_allclose(function(x), program(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("large, scale", [(1e37, 1e-2), (3e38, 1e-3), (1e-38, 1e30), (1.0, 1e37)])
+def test_sums_that_overflow_before_they_are_scaled(large: float, scale: float) -> None:
+    """Finite where the layer's float weights give finite sums, whatever the order of factors."""
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-8, 8, (40, 96)).astype(np.int8)
+    weights = {8: integers * 15, 4: np.asarray(ops.pack_int4(integers))}
+    scales = {
+        size: (rng.uniform(0.1, 1, (40, *groups)) * scale / 15).astype(np.float32)
+        for size, groups in ((None, ()), (32, (3,)))
+    }
+
+    def program(x: Any) -> Any:
+        return [
+            ops.linear_weight_only(x, weights[bits], scales[size], bits=bits, group_size=size)
+            for bits in (8, 4)
+            for size in (None, 32)
+        ]
+
+    function = fx.compile(program, "f32[B,96]")
+    for rows in (1, 5, 40):  # few, and many
+        x = (rng.uniform(-0.1, 0.1, (rows, 96)) * large).astype(np.float32)
+        with np.errstate(all="ignore"):
+            expected = program(x)
+        for result, want in zip(function(x), expected, strict=True):
+            finite = np.isfinite(want)
+            assert finite.any() and np.isfinite(result[finite]).all()
+            error = np.abs(result[finite].astype(np.float64) - want[finite])
+            assert error.max() <= 1e-5 * np.abs(want[finite]).max()
