@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import hypothesis
@@ -19,6 +17,7 @@ from fxlite.errors import FxliteError, QueryError
 from fxlite.query.parser import parse_query
 from fxlite.query.search import QueryMatch, unknown_places
 from fxlite.query.values import parse_quantity
+from tests.work import assert_linear
 
 
 class Attention(nn.Module):
@@ -333,30 +332,11 @@ def long_chain(length: int) -> fx.Graph:
     return graph
 
 
-def lines_run(graph: fx.Graph, query: str) -> int:
-    """How many lines of Python a search runs: a measure of time that no other program disturbs."""
-    count = 0
-
-    def count_lines(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return count_lines
-
-    before = sys.gettrace()
-    sys.settrace(count_lines)
-    try:
-        graph.find(query)
-    finally:
-        sys.settrace(before)
-    return count
-
-
 @pytest.mark.parametrize(
     "query",
     ["exp >> relu >> mul", "exp > add > relu:users(1)", "[shape=(B,4)]:not(exp):last", ":dead",
      "mul[y=0.5]", ":constant"],
 )  # fmt: skip
 def test_time_is_linear(query: str) -> None:
-    small, large = long_chain(5_000), long_chain(20_000)
-    assert len(large.find("exp >> relu")) == 5_000
-    assert lines_run(large, query) <= 4.5 * lines_run(small, query) + 100
+    assert len(long_chain(2_000).find("exp >> relu")) == 500
+    assert_linear(long_chain, lambda graph: graph.find(query), 500)

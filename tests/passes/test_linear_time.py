@@ -1,12 +1,8 @@
-"""Passes, comparison, text and files on long chains: time grows with the size, not with its square.
-
-Only ratios of times of one run are looked at: four times the nodes may take eight times as long.
-"""
+"""Passes, comparison, text and files on long chains: work grows with the size, not with its square.
+It is counted in lines of Python, so no other program disturbs it."""
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +15,9 @@ from fxlite import passes
 from fxlite.comparison.compare import first_difference
 from fxlite.comparison.graph_diff import diff
 from fxlite.files.serialize import from_bytes, to_bytes
+from tests.work import assert_linear
 
-SMALL, FACTOR, ALLOWED = 5_000, 4, 8
+SMALL = 250
 
 
 def chain(length: int) -> fx.GraphModule:
@@ -103,29 +100,9 @@ WORK: dict[str, Callable[[fx.GraphModule], Any]] = {
 }
 
 
-CHAINS = (chain(SMALL), chain(SMALL * FACTOR))
-
-
-def seconds(work: Callable[[fx.GraphModule], Any], gm: fx.GraphModule) -> float:
-    gc.collect()
-    gc.disable()
-    try:
-        start = time.perf_counter()
-        work(gm)
-        return time.perf_counter() - start
-    finally:
-        gc.enable()
-
-
 @pytest.mark.parametrize("name", WORK)
 def test_time_is_linear(name: str) -> None:
-    work = WORK[name]
-    ratios = []
-    for _ in range(3):  # other processes disturb; one quiet run is enough
-        ratios.append(seconds(work, CHAINS[1].copy()) / seconds(work, CHAINS[0].copy()))
-        if ratios[-1] < ALLOWED:
-            return
-    pytest.fail(f"{name}: {FACTOR} times the nodes take {min(ratios):.1f} times as long")
+    assert_linear(chain, WORK[name], SMALL)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +120,17 @@ def test_time_is_linear(name: str) -> None:
     ],
 )
 def test_many_readers(name: str) -> None:
-    ratios = []
-    for _ in range(3):
-        small, large = fan(1_000), fan(4_000)
-        ratios.append(seconds(WORK[name], large) / seconds(WORK[name], small))
-        if ratios[-1] < ALLOWED:
-            return
-    pytest.fail(f"{name}: 4 times the readers take {min(ratios):.1f} times as long")
+    assert_linear(fan, WORK[name], SMALL)
+
+
+def test_a_square_is_found() -> None:
+    """Work of one line for each two nodes, beside much for each node."""
+
+    def pairs(gm: fx.GraphModule) -> None:
+        passes.cse(gm)
+        for _ in gm.graph.nodes:
+            for _ in gm.graph.nodes:
+                pass
+
+    with pytest.raises(AssertionError, match=r"4 times the size runs .* times as many lines"):
+        assert_linear(chain, pairs, SMALL)

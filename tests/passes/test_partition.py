@@ -18,7 +18,7 @@ from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from tests.oracle import compare
 from tests.passes.helpers import calls, trace
-from tests.passes.test_linear_time import ALLOWED, FACTOR, seconds
+from tests.work import assert_linear
 from tests.zoo import ZOO, Program
 
 
@@ -176,13 +176,7 @@ CASES: dict[str, tuple[Callable[[int], fx.GraphModule], Callable[[fx.GraphModule
 @pytest.mark.parametrize("name", CASES)
 def test_time_is_linear(name: str) -> None:
     make, work = CASES[name]
-    ratios = []
-    for _ in range(3):  # other processes disturb; one quiet run is enough
-        small, large = make(4_000), make(4_000 * FACTOR)
-        ratios.append(seconds(work, large) / seconds(work, small))
-        if ratios[-1] < ALLOWED:
-            return
-    pytest.fail(f"{name}: {FACTOR} times the nodes take {min(ratios):.1f} times as long")
+    assert_linear(make, work, 250)
 
 
 @pytest.mark.slow
