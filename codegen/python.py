@@ -41,6 +41,7 @@ from fxlite.graph_module import GraphModule
 from fxlite.guards import OPPOSITE
 from fxlite.location import REGENERATED
 from fxlite.nn.module import Module, Parameter
+from fxlite.outside_text import comment, docstring, format_text, python_string
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.text.line_breaking import wrap_code
 from fxlite.text.pretty import type_text
@@ -161,13 +162,13 @@ class _Source:
             for n in self.graph.placeholders
         )
         output = self.graph.output_node().type
-        result = f" -> {_safe(type_text(output))}" if output is not None else ""
-        first = _safe(f"{self.class_name}: ({inputs}){result}")
+        result = f" -> {docstring(type_text(output))}" if output is not None else ""
+        first = docstring(f"{self.class_name}: ({inputs}){result}")
         make = f"{self.class_name}.load()" if self.tree else f"{self.class_name}()"
         given = ", ".join(str(n.target) for n in self.graph.placeholders)
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
         lines += [
-            "", f"{_MARK} {fxlite.__version__} from {_safe(self.gm.name)}."
+            "", f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}."
             + (f" The weights are in {self.file}.safetensors." if self.tree else ""), "",
             f"    from {self.file} import {self.class_name}", "",
             f"    model = {make}", f"    result = model({given})  # NumPy arrays in and out",
@@ -230,12 +231,12 @@ class _Source:
                 made = f"nn.Parameter({self.names.imports['ops']}.zeros({_zeros(value)}))"
             else:
                 lines += wrap_code(
-                    f'        self.register_buffer("{part}", '
+                    f"        self.register_buffer({python_string(part)}, "
                     f"{self.names.imports['ops']}.zeros({_zeros(value)}))"
                 )
                 continue
             if self.indexed:
-                lines += wrap_code(f"        self.add({part!r}, {made})".replace("'", '"'))
+                lines += wrap_code(f"        self.add({python_string(part)}, {made})")
             else:
                 lines += wrap_code(f"        self.{part} = {made}")
         return lines
@@ -254,7 +255,7 @@ class _Source:
             if is_attribute(part):
                 named.append(f"{part}={text}")
             else:
-                key = part if _is_number(part) else f'"{part}"'
+                key = part if _is_number(part) else python_string(part)
                 others.append(f"{key}: {text}")
         first = ["{" + ", ".join(others) + "}"] if others else []
         return f"Weights({', '.join([*first, *named])})"
@@ -281,7 +282,7 @@ class _Source:
             if node.op == "output":
                 lines += wrap_code(f"        return {self.print.value(node.args[0])}")
                 continue
-            origin = _safe(node.origin)
+            origin = comment(node.origin)
             if origin != shown and origin:
                 lines.append(f"        # {origin}")
             shown = origin
@@ -306,13 +307,13 @@ class _Source:
         for guard in self.graph.conditions():
             place, said = guard.loc, "declared by fx.dims"
             if place is not None:
-                said = _safe(f"{place.short}: {place.expression}").removesuffix(":")
+                said = comment(f"{place.short}: {place.expression}").removesuffix(":")
             if said != shown:
                 yield f"        # {said}"
             shown = said
             left, right = (self.print.dim(side) for side in (guard.left, guard.right))
             given = ", ".join(f"{name}={{{name}}}" for name in sorted(guard.names))
-            by = "" if place is None else f" by {_safe(place.short)}"
+            by = "" if place is None else f" by {format_text(place.short)}"
             yield f"        if {left} {OPPOSITE[guard.relation]} {right}:"
             yield f'            raise ValueError(f"{guard} is required{by}; got {given}")'
 
@@ -324,7 +325,7 @@ class _Source:
         else:
             left = self.names[node]
         code = f"        {left} = {self.print.call(node)}"
-        note = _safe(type_text(node.type)) if node.type is not None else ""
+        note = comment(type_text(node.type)) if node.type is not None else ""
         if note and len(code) + len(note) + 4 <= 100:
             return [f"{code}  # {note}"]
         lines = wrap_code(code, always=bool(note))
@@ -367,11 +368,6 @@ def _import(plain: str, name: str, alias: str) -> str:
 
 def _import_order(line: str) -> tuple[bool, str]:
     return (line.startswith("from"), line)
-
-
-def _safe(text: str) -> str:
-    """Text that stays inside its comment or docstring."""
-    return " ".join(text.split()).replace("\\", "/").replace('"""', "'''")
 
 
 def _fill(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from fxlite import shapes
 from fxlite.graph import Graph, Node, nodes_in
 from fxlite.nn.weights import Weights
+from fxlite.outside_text import python_string
 from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import TensorType
 
@@ -23,10 +24,13 @@ _SOFT = frozenset(("match", "case", "type", "_"))
 _IMPORTS = ("F", "ops", "shapes", "math")
 
 
+_LONGEST = 100  # characters of the name of a file or class
+
+
 def module_name(name: str) -> str:
     """``MiniLM`` -> ``mini_lm``: the name of a Python file."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-    snake = re.sub(r"\W+", "_", snake, flags=re.ASCII).strip("_") or "model"
+    snake = re.sub(r"\W+", "_", snake, flags=re.ASCII).strip("_")[:_LONGEST] or "model"
     return (
         f"{snake}_" if keyword.iskeyword(snake) else f"m_{snake}" if snake[0].isdigit() else snake
     )
@@ -34,7 +38,7 @@ def module_name(name: str) -> str:
 
 def class_name(name: str) -> str:
     """``residual_net`` -> ``ResidualNet``: the name of a class."""
-    words = re.sub(r"\W+", "_", name, flags=re.ASCII).split("_")
+    words = re.sub(r"\W+", "_", name, flags=re.ASCII)[:_LONGEST].split("_")
     joined = "".join(w[:1].upper() + w[1:] for w in words if w) or "Model"
     joined = f"Model{joined}" if joined[0].isdigit() else joined
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
@@ -60,7 +64,7 @@ def attribute_text(path: str) -> str:
         if part.isdigit() and str(int(part)) == part:
             text += f"[{part}]"
         else:
-            text += f".{part}" if is_attribute(part) else f'["{part}"]'
+            text += f".{part}" if is_attribute(part) else f"[{python_string(part)}]"
     return text
 
 

@@ -22,6 +22,7 @@ from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node
 from fxlite.index import Index, to_text
 from fxlite.op import Op
+from fxlite.outside_text import python_string
 from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import TensorType
 
@@ -45,9 +46,7 @@ class Text:
         if isinstance(value, DType):
             return f'"{value.name}"'
         if isinstance(value, str):
-            return (
-                f'"{value}"' if value.isprintable() and not {'"', "\\"} & {*value} else repr(value)
-            )
+            return python_string(value)
         if isinstance(value, float) and not math.isfinite(value):
             infinity = f"{self.names.imports['math']}.{'nan' if math.isnan(value) else 'inf'}"
             return f"-{infinity}" if value < 0 else infinity

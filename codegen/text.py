@@ -10,6 +10,8 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+from fxlite import outside_text
+
 _BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
 _NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
 
@@ -51,7 +53,7 @@ def _wrap_pragma(line: str, width: int) -> list[str]:
 def comment(text: str) -> str:
     """A C comment block, its lines folded at 100 columns."""
     lines: list[str] = []
-    for line in text.replace("*/", "* /").splitlines() or [""]:
+    for line in map(outside_text.comment, text.splitlines() or [""]):
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         lines += textwrap.wrap(
             line, 94, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

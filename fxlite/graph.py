@@ -30,6 +30,7 @@ from fxlite.node import (
 )
 from fxlite.node_store import NodeList, add_user, is_container
 from fxlite.op import Op, as_op
+from fxlite.outside_text import is_name
 from fxlite.paused_gc import paused_gc
 from fxlite.retype import retype
 from fxlite.size_conflict import explained
@@ -118,6 +119,12 @@ class Graph(DimConditions):
             args, kwargs = target.split_arguments(bound)
         elif op not in OPCODES:
             raise GraphError(f"op must be one of {', '.join(OPCODES)}, not {op!r}")
+        elif kwargs and not all(map(is_name, kwargs)):
+            wrong = next(name for name in kwargs if not is_name(name))
+            raise GraphError(
+                f"{target} is called with an argument named {wrong!r}, which no text "
+                "of the graph can hold; pass it by another name, or in a dict"
+            )
         self._check_owner(args, kwargs)
         return self._append(op, target, args, stored_kwargs(kwargs or {}), name, type)
 

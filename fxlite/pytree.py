@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.errors import ArgumentError, FileFormatError
+from fxlite.outside_text import is_name
 from fxlite.types import TensorType
 
 #: Values that may stand in a structure as they are.
@@ -319,22 +321,39 @@ def from_data(data: Any) -> Interface:
         kind, name, constant, keys, children, class_name = value
         if kind not in _KINDS or not isinstance(constant, CONSTANTS):
             raise FileFormatError(f"{kind!r} is not a kind of structure")
-        cls = _CLASSES.get(str(class_name))
+        has_class = kind in ("namedtuple", "dataclass")
+        if name != "" and not (kind == "leaf" and is_name(name)):
+            raise FileFormatError(f"{name!r} cannot be the name of an input")
+        if not (_CLASS.fullmatch(class_name) if has_class else class_name == ""):
+            raise FileFormatError(f"{class_name!r} cannot be the name of a class")
+        if len(keys) != len(children) or (has_class and not all(map(is_name, keys))):
+            raise FileFormatError(f"the keys of a {kind} do not fit what is in it")
+        if kind in ("tuple", "list") and tuple(keys) != tuple(range(len(keys))):
+            raise FileFormatError(f"the keys of a {kind} are not 0, 1, ...")
+        cls = _CLASSES.get(class_name)
         if cls is not None and (_kind_of_class(cls) != kind or _fields(cls, kind) != tuple(keys)):
             cls = None
         inner = tuple(map(structure, children))
-        return Structure(kind, str(name), constant, tuple(keys), inner, str(class_name), cls)
+        return Structure(kind, name, constant, tuple(keys), inner, class_name, cls)
 
     parameters, result = data
     made = []
     for name, kind, form in parameters:
-        if not (isinstance(name, str) and name.isidentifier()) or kind not in _PARAMETER_KINDS:
+        if not is_name(name) or kind not in _PARAMETER_KINDS:
             raise FileFormatError(f"{name!r} ({kind}) is not a parameter")
         made.append((name, kind, structure(form)))
-    return Interface(tuple(made), None if result is None else structure(result))
+        if not all(leaf.name for leaf in made[-1][2].leaves()):
+            raise FileFormatError(f"an array of the parameter {name!r} is not an input")
+    interface = Interface(tuple(made), None if result is None else structure(result))
+    try:
+        interface.signature()
+    except ValueError as error:
+        raise FileFormatError(f"the parameters are not those of a program: {error}") from None
+    return interface
 
 
 _KINDS = ("leaf", "constant", "tuple", "list", "dict", "namedtuple", "dataclass")
+_CLASS = re.compile(r"[\w.]+:[\w.<>]+")  # module and qualified name
 _PARAMETER_KINDS = (
     "POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 
 from fxlite.errors import ArgumentError, ParseError
+from fxlite.outside_text import is_name
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class FactSymbol(sympy.Symbol):  # type: ignore[misc]
 @functools.cache
 def symbol(name: str, facts: Facts = NO_FACTS) -> Any:
     """The named dim ``name``: a sympy symbol, integer and non-negative. Raises ParseError."""
-    if not name.isidentifier():
+    if not is_name(name):
         raise ParseError(f"a named dim must be an identifier, not {name!r}")
     if facts != NO_FACTS:
         return FactSymbol(name, facts)

@@ -66,6 +66,9 @@ Choices = Mapping[tuple[Any, ...], Choice]
 NO_CHOICES: Choices = {}
 
 
+_LONGEST = 200  # characters of the name of a function
+
+
 @dataclass(frozen=True)
 class Planned:
     """A program, a call for each of its groups, the weights that they packed by their names in C,
@@ -109,7 +112,7 @@ def title_of(found: Group) -> str:
     node = found.anchor or found.root
     path = node.scope.path if node.scope is not None else ""
     text = f"{path}_{found.root.name}" if path and found.anchor is None else path or found.root.name
-    return re.sub(r"\W+", "_", text)
+    return re.sub(r"\W+", "_", text, flags=re.ASCII)[:_LONGEST]
 
 
 def program_calls(

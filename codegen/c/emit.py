@@ -68,10 +68,14 @@ class CProgram:
     matmul_precision: str = "highest"
 
 
+_LONGEST = 100  # characters of a name that files and functions are called by
+
+
 def c_name(name: str) -> str:
     """A model's name as a C identifier prefix."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    return re.sub(r"\W+", "_", snake).strip("_") or "model"
+    mangled = re.sub(r"\W+", "_", snake, flags=re.ASCII).strip("_")[:_LONGEST] or "model"
+    return f"m_{mangled}" if mangled[0].isdigit() else mangled
 
 
 def emit(

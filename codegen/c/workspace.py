@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fxlite import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.packing import Extent, ends
 from fxlite.codegen.program import ALIGNMENT, Program
@@ -135,7 +136,7 @@ def unused(names: Sequence[str]) -> list[str]:
 
 def with_note(line: str, note: str) -> list[str]:
     """A line of C and what it is about: beside it, or above where there is no room."""
-    lines = wrap(line)
+    lines, note = wrap(line), outside_text.comment(note)
     if len(lines) == 1 and len(line) + 5 + len(note) <= 100:
         return [f"{line}  // {note}"]
     return [f"    // {note}", *lines]

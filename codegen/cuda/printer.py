@@ -18,6 +18,7 @@ from fxlite.codegen.kernel_ir import For, Stmt
 from fxlite.codegen.printer import CPrinter, storage_type
 from fxlite.codegen.text import signature
 from fxlite.index import Index, unflatten
+from fxlite.outside_text import comment
 
 #: Where a shared loop starts, and by how much it steps.
 _SHARES = {
@@ -117,5 +118,5 @@ def kernel_head(name: str, parameters: Sequence[str], threads: int) -> list[str]
 
 def line_comment(text: str) -> str:
     """Text as comment lines."""
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, 93)]
+    lines = [p for line in text.splitlines() for p in textwrap.wrap(comment(line), 93)]
     return "\n".join(f"// {line}" for line in lines)

@@ -11,7 +11,6 @@ it; ``report.js`` writes it as text only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -22,6 +21,7 @@ from fxlite.console import plain_text
 from fxlite.cost import short_text
 from fxlite.drawing.page import json_element, viewer_script, viewer_style
 from fxlite.drawing.svg import MARKER, STYLE, svg_text
+from fxlite.outside_text import markup
 from fxlite.passes.ledger import ledger
 from fxlite.passes.profiling.flame import flame_svg
 from fxlite.passes.profiling.record import Profile, Row
@@ -63,7 +63,7 @@ def page_text(report: ModelReport) -> str:
         f'<h2 class="tab-title">{name}</h2>\n{text}\n</section>'
         for name, text in tabs.items()
     )
-    notes = "".join(f'<p class="missing">{escape(note)}</p>' for note in report.notes)
+    notes = "".join(f'<p class="missing">{markup(note)}</p>' for note in report.notes)
     return f"""\
 <!doctype html>
 <html lang="en">
@@ -71,13 +71,13 @@ def page_text(report: ModelReport) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(report.name)}</title>
+<title>{markup(report.name)}</title>
 <style>
 {STYLE}{viewer_style()}{_resource("report.css")}</style>
 </head>
 <body>
 <header>
-<h1>{escape(report.name)}</h1>
+<h1>{markup(report.name)}</h1>
 <span id="about">{_about(report)}</span>
 <nav role="tablist">{buttons}</nav>
 </header>
@@ -114,7 +114,7 @@ def _about(report: ModelReport) -> str:
         if stage.profile is not None:
             language = _LANGUAGES[stage.profile.backend]
             texts.append(f"{stage.title} in {language} {seconds_text(_least(stage.profile))}")
-    return " · ".join(f"<span>{escape(text)}</span>" for text in texts)
+    return " · ".join(f"<span>{markup(text)}</span>" for text in texts)
 
 
 def _least(profile: Profile) -> float:
@@ -167,7 +167,7 @@ def _time(report: ModelReport) -> Iterator[str]:
         stage = report.traced if is_traced else report.optimized
         yield f"<h3>The {stage.title} graph in {_LANGUAGES[profile.backend]}</h3>"
         facts = "\n".join(line.plain for line in fact_lines(profile))
-        yield f"<pre>{escape(facts)}</pre>"
+        yield f"<pre>{markup(facts)}</pre>"
         yield _isolated(flame_svg(profile))
         yield _times(profile, 0 if is_traced else 1)
 
@@ -187,13 +187,13 @@ def _times(profile: Profile, stage: int) -> str:
 
 
 def _time_row(row: Row, total: float, stage: int) -> list[str]:
-    name = escape(row.name)
+    name = markup(row.name)
     rates = [(row.flops_per_second, ""), (row.bytes_per_second, "")]
     bound = "" if row.efficiency is None else f"{row.bound} {row.efficiency:.0%}"
     return [
-        f'<a class="node" data-stage="{stage}" data-node="{escape(row.node.name)}">{name}</a>',
-        escape(row.covers), escape(row.module),
-        escape(row.location.short if row.location is not None else ""),
+        f'<a class="node" data-stage="{stage}" data-node="{markup(row.node.name)}">{name}</a>',
+        markup(row.covers), markup(row.module),
+        markup(row.location.short if row.location is not None else ""),
         seconds_text(row.median), f"{row.median / total:.1%}",
         *("" if rate is None else rate_text(rate, unit).strip() for rate, unit in rates), bound,
     ]  # fmt: skip
@@ -202,7 +202,7 @@ def _time_row(row: Row, total: float, stage: int) -> list[str]:
 def _memory(report: ModelReport) -> Iterator[str]:
     timelines = report.timelines()
     for title, timeline in timelines:
-        yield f"<h3>{escape(title)}</h3>{_isolated(timeline.to_svg())}"
+        yield f"<h3>{markup(title)}</h3>{_isolated(timeline.to_svg())}"
     if not timelines:
         yield "<p>The sizes of some values are not known.</p>"
 
@@ -240,19 +240,19 @@ def _machine(roofs: Roofs | None) -> Iterator[str]:
     if roofs is None:
         yield "<p>What the machine can do at most was not measured.</p>"
         return
-    yield f"<p>{escape(roofs.cpu)}, measured on {escape(roofs.measured)}.</p>"
+    yield f"<p>{markup(roofs.cpu)}, measured on {markup(roofs.measured)}.</p>"
     rows = [
-        [escape(roof.name), rate_text(roof.one_thread, roof.unit),
-         rate_text(roof.all_threads, roof.unit), escape(roof.how)]
+        [markup(roof.name), rate_text(roof.one_thread, roof.unit),
+         rate_text(roof.all_threads, roof.unit), markup(roof.how)]
         for roof in roofs.roofs.values()
     ]  # fmt: skip
     yield _table(("roof", "1 thread", f"{roofs.threads} threads", "how it was measured"), rows, 1)
-    yield from (f"<p>Left out: {escape(text)}</p>" for text in roofs.left_out)
+    yield from (f"<p>Left out: {markup(text)}</p>" for text in roofs.left_out)
 
 
 # -- pieces ----------------------------------------------------------------------------------------
 def _pre(thing: Any) -> str:
-    return f"<pre>{escape(plain_text(thing, _WIDTH))}</pre>"
+    return f"<pre>{markup(plain_text(thing, _WIDTH))}</pre>"
 
 
 def _table(headings: Iterable[str], rows: Sequence[Sequence[str]], left: int) -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from fxlite.outside_text import comment
+
 from .abi import BUFFER_FORMATS, C_HELPERS, ArgSpec, Binding, Dim, DimText, Entry, storage_dtype
 
 MODULE_NAME = "fxlite_entry"
@@ -26,7 +28,7 @@ def extension_source(entry: Entry) -> str:
     return _TEMPLATE.format(
         name=name,
         module=MODULE_NAME,
-        signature=entry,
+        signature=comment(str(entry)),
         helpers=C_HELPERS,
         workspace_prototype=f"int64_t {name}_workspace_bytes({dims}int n_threads);",
         run_prototype=f"int {name}_run({arrays}{dims}const void *weights, void *workspace, "
@@ -49,7 +51,7 @@ def _join(lines: Iterable[str]) -> str:
 def _input_row(spec: ArgSpec) -> str:
     size = storage_dtype(spec.dtype).itemsize
     return (
-        f'{{"{BUFFER_FORMATS[spec.dtype]}", {size}, {len(spec.shape)}}}, /* {spec.name}: {spec} */'
+        f'{{"{BUFFER_FORMATS[spec.dtype]}", {size}, {len(spec.shape)}}}, /* {comment(str(spec))} */'
     )
 
 
@@ -68,11 +70,7 @@ def _checks(entry: Entry) -> Iterator[str]:
     for condition in entry.conditions:
         for side in (condition.left, condition.right):
             yield from _divisor_checks(side)
-        yield f"if (!({condition.c('dim_')})) goto done; /* {_comment(condition.reason)} */"
-
-
-def _comment(text: str) -> str:
-    return text.replace("*/", "* /").replace("/*", "/ *")
+        yield f"if (!({condition.c('dim_')})) goto done; /* {comment(condition.reason)} */"
 
 
 def _solve(binding: Binding) -> Iterator[str]:

@@ -8,7 +8,6 @@ beside its line.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 from fxlite.comparison.as_text import (
@@ -24,6 +23,7 @@ from fxlite.comparison.compare import title
 from fxlite.comparison.weights import WeightChange
 from fxlite.cost import short_text
 from fxlite.graph import Node
+from fxlite.outside_text import markup
 from fxlite.shapes import Dim
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def page(diff: GraphDiff) -> str:
         '<html lang="en">',
         '<head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Graph diff: {escape(diff.summary)}</title>",
+        f"<title>Graph diff: {markup(diff.summary)}</title>",
         f"<style>\n{_STYLE}</style></head>",
         "<body>",
         "<h1>Graph diff</h1>",
-        f'<p class="summary">{escape(diff.summary)}</p>',
+        f'<p class="summary">{markup(diff.summary)}</p>',
         *_totals(diff),
         *_weights(diff.weights),
         "<h2>Nodes</h2>",
@@ -101,7 +101,7 @@ def _dim(value: Dim | None) -> str:
     """A cost in short, the whole of it as the title."""
     if value is None:
         return "unknown"
-    return f'<span title="{escape(str(value))}">{escape(short_text(value))}</span>'
+    return f'<span title="{markup(str(value))}">{markup(short_text(value))}</span>'
 
 
 def _difference(before: Dim | None, after: Dim | None) -> str:
@@ -114,8 +114,8 @@ def _difference(before: Dim | None, after: Dim | None) -> str:
 def _signed(delta: Dim, unit: str = "") -> str:
     text = signed(delta)
     kind = "saved" if text.startswith("-") else "gain"
-    shown = escape(f"{text} {unit}".rstrip())
-    return f'<span class="{kind}" title="{escape(str(delta))}">{shown}</span>'
+    shown = markup(f"{text} {unit}".rstrip())
+    return f'<span class="{kind}" title="{markup(str(delta))}">{shown}</span>'
 
 
 def _weights(weights: Sequence[WeightChange]) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _weights(weights: Sequence[WeightChange]) -> Iterator[str]:
     yield '<ul class="weights">'
     for change in weights:
         mark = f'<span class="mark">{marks[change.kind]}</span>'
-        yield f'<li class="{change.kind}">{mark} <code>{escape(weight_text(change))}</code></li>'
+        yield f'<li class="{change.kind}">{mark} <code>{markup(weight_text(change))}</code></li>'
     yield "</ul>"
 
 
@@ -151,7 +151,7 @@ def _change(change: NodeChange) -> Iterator[str]:
     )
     if change.what:
         facts = "; ".join(fact_text(*found) for found in change.what)
-        yield f'<div class="note">{escape(f"{title(change.node)}: {facts}")}</div>'
+        yield f'<div class="note">{markup(f"{title(change.node)}: {facts}")}</div>'
     if change.old is not None:
         side = _place(change.old) + (costs if change.new is None else "")
         yield _row("-", "removed", change.old_text, side)
@@ -164,12 +164,12 @@ def _place(node: Node) -> str:
     if node.op == "output" or not node.origin:
         return ""
     told = f"{node.loc}: {node.loc.expression}".removesuffix(": ") if node.loc else ""
-    return f'<span title="{escape(told)}">{escape(node.origin)}</span>'
+    return f'<span title="{markup(told)}">{markup(node.origin)}</span>'
 
 
 def _row(mark: str, kind: str, text: str, side: str) -> str:
     head = f'<div class="row {kind}">' if kind else '<div class="row">'
     return (
-        f'{head}<span class="mark">{mark}</span><code>{escape(text)}</code>'
+        f'{head}<span class="mark">{mark}</span><code>{markup(text)}</code>'
         f'<span class="side">{side.removeprefix("<br>")}</span></div>'
     )

@@ -12,6 +12,7 @@ import shutil
 from fxlite.drawing.colours import DrawError
 from fxlite.drawing.outline import Part
 from fxlite.drawing.picture import Picture, texts, title
+from fxlite.outside_text import dot_string
 
 
 def dot_text(drawn: Picture) -> str:
@@ -23,7 +24,7 @@ def dot_text(drawn: Picture) -> str:
         '  edge [color="#627d98" arrowsize=0.7];',
     ]
     if drawn.caption:
-        lines.append(f"  label={_quoted(drawn.caption)};")
+        lines.append(f"  label={dot_string(drawn.caption)};")
     stack: list[Part | str] = [*drawn.outline.root.children[::-1]]
     depth, clusters = 1, itertools.count()
     while stack:
@@ -37,10 +38,10 @@ def dot_text(drawn: Picture) -> str:
         else:
             lines.append(f"{indent}subgraph cluster_{next(clusters)} {{")
             depth += 1
-            lines.append(f"{indent}  label={_quoted(title(item))};")
+            lines.append(f"{indent}  label={dot_string(title(item))};")
             stack += ["}", *item.children[::-1]]
     names = ((_name(drawn, a), _name(drawn, b)) for a, b in drawn.outline.edges())
-    lines += [f"  {_quoted(a)} -> {_quoted(b)};" for a, b in names]
+    lines += [f"  {dot_string(a)} -> {dot_string(b)};" for a, b in names]
     return "\n".join([*lines, "}\n"])
 
 
@@ -51,14 +52,9 @@ def _name(drawn: Picture, part: Part) -> str:
 
 def _node(drawn: Picture, part: Part) -> str:
     fill, border = drawn.colours.of(part)
-    label = "\\n".join(_quoted(text)[1:-1] for _, text in texts(drawn, part))
-    name = _quoted(_name(drawn, part))
+    label = "\\n".join(dot_string(text)[1:-1] for _, text in texts(drawn, part))
+    name = dot_string(_name(drawn, part))
     return f'{name} [label="{label}" fillcolor="{fill}" color="{border}"];'
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def rendered(dot: str, format: str, name: str) -> bytes:

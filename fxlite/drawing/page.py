@@ -11,9 +11,7 @@ mouse.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -22,6 +20,7 @@ from fxlite.drawing.picture import Picture, repeated, size, texts, title
 from fxlite.drawing.svg import MARKER, STYLE, legend_row, svg_text
 from fxlite.graph import Node
 from fxlite.op import Op
+from fxlite.outside_text import json_in_html, markup
 from fxlite.text.pretty import node_line, type_text
 
 #: Nodes and boxes that a page holds at most; what does not fit stays closed.
@@ -35,20 +34,20 @@ def page_text(drawn: Picture, heading: str) -> str:
     count = len(drawn.outline.nodes)
     legend, width = legend_row(drawn.colours.legend, 2)
     key = f'<svg width="{width:.0f}" height="16">{legend}</svg>' if legend else ""
-    caption = f"<p>{escape(drawn.caption)}</p>" if drawn.caption else ""
+    caption = f"<p>{markup(drawn.caption)}</p>" if drawn.caption else ""
     return f"""\
 <!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>{escape(heading)}</title>
+<title>{markup(heading)}</title>
 <style>
 {STYLE}{viewer_style()}</style>
 </head>
 <body>
 <header>
-<h1>{escape(heading)}</h1>
+<h1>{markup(heading)}</h1>
 <span id="count">{count:,} nodes{f", {held:,} on this page" if held != count else ""}</span>
 <input id="search" type="search" placeholder="search: name, op, type, module, file:line">
 <span class="buttons"><button id="fit">fit</button><button id="in">+</button><button
@@ -91,8 +90,7 @@ def _resource(name: str) -> str:
 
 def json_element(name: str, data: Any) -> str:
     """A script element that holds data and that no text in the data can end."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{name}">{text}</script>'
+    return f'<script type="application/json" id="{name}">{json_in_html(data)}</script>'
 
 
 def page_data(

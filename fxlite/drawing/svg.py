@@ -7,7 +7,6 @@ modules, lines, nodes with a tooltip, the legend and the caption.
 from __future__ import annotations
 
 import textwrap
-from html import escape
 
 from fxlite.drawing.colours import Colour
 from fxlite.drawing.layout import Box, Line
@@ -22,6 +21,7 @@ from fxlite.drawing.picture import (
     texts,
     tooltip,
 )
+from fxlite.outside_text import markup
 
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _SHADOW = 4  # pixels by which the copies behind a folded part stick out
@@ -43,7 +43,7 @@ def svg_text(drawn: Picture) -> str:
     body += [_node(drawn, part, box) for part, box in placed if part.is_drawn_whole]
     shift = 8 + max(0.0, (width - 16 - root.width) / 2)
     lines = [
-        f'<text class="title" x="12" y="{below + 8 + n * LINE_HEIGHT:.1f}">{escape(line)}</text>'
+        f'<text class="title" x="12" y="{below + 8 + n * LINE_HEIGHT:.1f}">{markup(line)}</text>'
         for n, line in enumerate(caption)
     ]
     return "\n".join(
@@ -81,7 +81,7 @@ def _open_box(part: Part, box: Box) -> str:
     return (
         f'{shadow}<rect class="box" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
         f'height="{box.height:.1f}" rx="8"/>'
-        f'<text class="title" x="{box.x + 9:.1f}" y="{box.y + 14:.1f}">{escape(box.title)}</text>'
+        f'<text class="title" x="{box.x + 9:.1f}" y="{box.y + 14:.1f}">{markup(box.title)}</text>'
     )
 
 
@@ -115,17 +115,17 @@ def _node(drawn: Picture, part: Part, box: Box) -> str:
     middle, y = box.x + box.width / 2, box.y + 1
     style = f'fill="{fill}" stroke="{border}"'
     parts = [
-        f"<g><title>{escape(tooltip(drawn.outline, part))}</title>",
+        f"<g><title>{markup(tooltip(drawn.outline, part))}</title>",
         _shadow(box, radius, style) if part.times > 1 else "",
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
         f'height="{box.height:.1f}" rx="{radius:.1f}" {style}/>',
     ]
     for css, text in texts(drawn, part):
         y += LINE_HEIGHT
-        shown = escape(text)
+        shown = markup(text)
         if css == "name" and not part.children:
             name, _, more = text.partition(" ")
-            shown = escape(name) + (f' <tspan class="more">{escape(more)}</tspan>' if more else "")
+            shown = markup(name) + (f' <tspan class="more">{markup(more)}</tspan>' if more else "")
         place = f'x="{middle:.1f}" y="{y:.1f}" text-anchor="middle"'
         parts.append(f'<text class="{css}" {place}>{shown}</text>')
     return "".join([*parts, "</g>"])
@@ -138,7 +138,7 @@ def legend_row(rows: tuple[tuple[str, Colour], ...], y: float) -> tuple[str, flo
         parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" fill="{fill}" '
                      f'stroke="{border}"/>')  # fmt: skip
         parts.append(
-            f'<text class="title" x="{x + 16:.1f}" y="{y + 9.5:.1f}">{escape(name)}</text>'
+            f'<text class="title" x="{x + 16:.1f}" y="{y + 9.5:.1f}">{markup(name)}</text>'
         )
         x += 16 + len(name) * SMALL * ADVANCE + 16
     return "".join(parts), x

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from keyword import iskeyword
 from typing import Any
+
+import sympy
 
 from fxlite import guards, pytree, shapes
 from fxlite.errors import FileFormatError, FxliteError
@@ -34,8 +36,11 @@ from fxlite.graph_module import GraphModule
 from fxlite.immutable_collections import immutable, immutable_dict
 from fxlite.location import Location, Scope
 from fxlite.op import Op, lookup
+from fxlite.outside_text import is_name, line
 from fxlite.symbols import Facts, FactSymbol, symbol
 from fxlite.types import TensorType
+
+_DEEPEST_PATH = 100  # parts in the path of a weight
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -145,11 +150,13 @@ def _template(node: Node) -> list[Any]:
 
 
 def _scope_data(scope: Scope | None) -> Any:
-    return None if scope is None else [scope.path, scope.class_name]
+    return None if scope is None else [line(scope.path), line(scope.class_name)]
 
 
 def _location_data(place: Location | None) -> Any:
-    return None if place is None else [place.file, place.line, place.function, place.expression]
+    if place is None:
+        return None
+    return [line(place.file), place.line, line(place.function), line(place.expression)]
 
 
 def _encode_meta(node: Node, names: set[str], dropped: list[str]) -> dict[str, Any]:
@@ -183,10 +190,25 @@ class _Call:
     is_plain: bool
 
 
+_KEYS = frozenset(
+    "types scopes locations calls name call type scope loc inputs meta interface dims guards "
+    "specialized".split()
+)
+
+
+def check_keys(content: Any, known: Collection[str], what: str) -> None:
+    """Raise FileFormatError for an entry that the format lacks: a damaged one, which reading would
+    pass over."""
+    for key in content:
+        if key not in known:
+            raise FileFormatError(f"{what} has an entry {_quoted(key)}, which the format lacks")
+
+
 def rebuild(content: dict[str, Any]) -> Graph:
     """The graph from :func:`describe`. It passes lint, but for weights, which the caller checks.
 
     Raises FileFormatError, or what the type rules raise, for data that is not such a graph."""
+    check_keys(content, _KEYS, "the graph")
     graph = Graph()
     _read_dims(graph, content)
     own = graph.declared_dims
@@ -199,9 +221,11 @@ def rebuild(content: dict[str, Any]) -> Graph:
     for column, table in zip((*columns, inputs), (calls, types, scopes, places, names)):
         if column and not 0 <= min(column) <= max(column) < len(table):
             raise FileFormatError("a node refers to an entry that is not there")
-    if not all(map(str.isidentifier, names)):
-        wrong = next(name for name in names if not name.isidentifier())
-        raise FileFormatError(f"{wrong!r} cannot be the name of a value")
+    if not all(map(is_name, names)):
+        wrong = next(name for name in names if not is_name(name))
+        if iskeyword(wrong):
+            raise FileFormatError(f"the name {wrong!r} is used twice or not allowed")
+        raise FileFormatError(f"{_quoted(wrong)} cannot be the name of a value")
     made: list[Node] = []
     checked: set[tuple[int, ...]] = set()
     start = 0
@@ -242,12 +266,15 @@ def rebuild(content: dict[str, Any]) -> Graph:
 
 def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
     """What is known and required of the named dims."""
-    dims = {n: symbol(_line(n), Facts(*facts)) for n, facts in content.get("dims", {}).items()}
+    dims = {n: symbol(n, Facts(*facts)) for n, facts in content.get("dims", {}).items()}
     graph.declare_dims({n: d for n, d in dims.items() if isinstance(d, FactSymbol)})
     graph.guards = [
         guards.parse(text, _location(place)) for text, place in content.get("guards", ())
     ]
-    graph.specialized = {_line(n): decode(v) for n, v in content.get("specialized", {}).items()}
+    graph.specialized = {n: decode(v) for n, v in content.get("specialized", {}).items()}
+    for name, value in graph.specialized.items():
+        if not is_name(name) or not isinstance(value, (int, sympy.Expr)):
+            raise FileFormatError(f"{_quoted(name)} cannot have been a named dim, or its value")
 
 
 def _check_guards(graph: Graph) -> None:
@@ -269,6 +296,9 @@ def _call(entry: list[Any], own: Mapping[str, FactSymbol]) -> _Call:
         kwargs = {k: shapes.substitute(v, own) for k, v in kwargs.items()}
     if op not in OPCODES:
         raise FileFormatError(f"unknown opcode {op!r}")
+    if not all(map(is_name, kwargs)):
+        wrong = next(name for name in kwargs if not is_name(name))
+        raise FileFormatError(f"{_quoted(wrong)} cannot be the name of an argument")
     if seen != list(range(len(seen))):
         raise FileFormatError(f"the operands of {target} must be numbered in order, not {seen}")
     if op == "call_function":
@@ -393,27 +423,40 @@ def _is_type(value: Any) -> bool:
 
 
 def _scope(entry: Any) -> Scope | None:
-    return None if entry is None else Scope(*map(_line, entry))
+    return None if entry is None else Scope(*map(_text, entry))
 
 
 def _location(entry: Any) -> Location | None:
     if entry is None:
         return None
-    file, line, function, expression = entry
-    return Location(resolved=(_line(file), int(line), _line(function), str(expression)))
+    file, number, function, expression = entry
+    if type(number) is not int or not 0 <= number < 1 << 31:
+        raise FileFormatError(f"{_quoted(number)} is not the number of a line")
+    return Location(resolved=(_text(file), number, _text(function), _text(expression)))
 
 
-def _line(value: Any) -> str:
+def _text(value: Any) -> str:
     """Text for comments, which must stay on one line."""
-    return " ".join(str(value).split())
+    if not isinstance(value, str):
+        raise FileFormatError(f"{_quoted(value)} is to be text: a scope, file, function or source")
+    return line(value)
+
+
+def _quoted(value: Any) -> str:
+    """A value for a message."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _check_target(op: str, target: Any) -> None:
     """Names end in the regenerated source, so they must be what they seem to be."""
     if op == "placeholder":
-        if not isinstance(target, str) or not target.isidentifier() or iskeyword(target):
-            raise FileFormatError(f"{target!r} cannot be the name of an input")
-    elif op != "output":
+        if not is_name(target):
+            raise FileFormatError(f"{_quoted(target)} cannot be the name of an input")
+    elif op == "output":
+        if target != "output":
+            raise FileFormatError(f"{_quoted(target)} cannot be the name of the output")
+    else:
         check_path(target)
 
 
@@ -429,5 +472,6 @@ def check_path(path: Any) -> None:
     """Raise FileFormatError unless ``path`` can be the path of a weight or module."""
     parts = path.split(".") if isinstance(path, str) else [""]
     for part in parts:
-        if not (part.isidentifier() or part.isdigit()) or part in _reserved_names():
-            raise FileFormatError(f"{path!r} cannot be the path of a weight")
+        fits = is_name(part) or iskeyword(part) or (part.isascii() and part.isdecimal())
+        if not fits or part in _reserved_names() or len(parts) > _DEEPEST_PATH:
+            raise FileFormatError(f"{_quoted(path)} cannot be the path of a weight")

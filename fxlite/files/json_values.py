@@ -21,6 +21,9 @@ from fxlite.errors import FileFormatError
 from fxlite.graph import Node
 from fxlite.types import TensorType, parse_type
 
+#: How deep values may be nested in a file.
+DEEPEST = 100
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -64,28 +67,52 @@ def refuse(kind: str, content: Any) -> Any:
     raise FileFormatError(f"unknown kind of value {kind!r}")
 
 
-def decode(value: Any, read_node: Callable[[str, Any], Any] = refuse) -> Any:
-    """The value of :func:`encode`. ``read_node(kind, content)`` reads what stands for a node."""
+def decode(value: Any, read_node: Callable[[str, Any], Any] = refuse, room: int = DEEPEST) -> Any:
+    """The value of :func:`encode`. ``read_node(kind, content)`` reads what stands for a node;
+    ``room``: how deep values may still be nested. Raises FileFormatError, and what the readers of
+    dims and types raise."""
     if not isinstance(value, (dict, list)):
+        if type(value) is int and not -(1 << 63) <= value < 1 << 64:
+            raise FileFormatError(f"a number of {value.bit_length()} bits is too large")
         return value
+    if room == 0:
+        raise FileFormatError(f"a value is nested more than {DEEPEST} deep")
     if isinstance(value, list):
-        return tuple([decode(v, read_node) for v in value])
+        return tuple([decode(v, read_node, room - 1) for v in value])
     if len(value) != 1:
-        raise FileFormatError(f"expected one key that says what the value is, not {list(value)}")
+        listed = ", ".join(map(repr, value))[:200]
+        raise FileFormatError(f"expected one key that says what the value is, not {listed}")
     ((kind, content),) = value.items()
     if kind == "list":
-        return [decode(v, read_node) for v in content]
+        return [decode(v, read_node, room - 1) for v in content]
     if kind == "dict":
-        return {decode(k): decode(v, read_node) for k, v in content}
+        return {_key(k): decode(v, read_node, room - 1) for k, v in content}
     if kind == "slice":
-        return slice(*map(decode, content))
+        start, stop, step = (decode(v, refuse, room - 1) for v in content)
+        return slice(start, stop, step)
     reader = _READERS.get(kind)
     return read_node(kind, content) if reader is None else reader(content)
 
 
+def _key(value: Any) -> Any:
+    key = decode(value, refuse, 1)
+    if not isinstance(key, (str, int, float, bool, tuple)) and key is not None:
+        raise FileFormatError(f"a {type(key).__name__} cannot be a key")
+    return key
+
+
+def _text(read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def checked(content: Any) -> Any:
+        if not isinstance(content, str):
+            raise FileFormatError(f"expected text, not {repr(content)[:100]}")
+        return read(content)
+
+    return checked
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "float": float,
-    "dtype": dtypes.dtype,
-    "type": parse_type,
-    "dim": shapes.parse,
+    "float": _text(float),
+    "dtype": _text(dtypes.dtype),
+    "type": _text(parse_type),
+    "dim": _text(shapes.parse),
 }

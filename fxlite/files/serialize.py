@@ -15,8 +15,6 @@ A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safeten
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import warnings
 import zipfile
@@ -27,8 +25,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from fxlite import outside_text
 from fxlite.errors import FileFormatError, FxliteError
-from fxlite.files.graph_data import check_path, describe, rebuild
+from fxlite.files.archive import pack, unpack
+from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
 from fxlite.files.mapped import map_safetensors
 from fxlite.files.version_1 import from_version_1
 from fxlite.graph_module import GraphModule
@@ -37,7 +37,8 @@ from fxlite.paused_gc import paused_gc
 from fxlite.types import type_of
 
 VERSION = 2
-_GRAPH, _WEIGHTS = "graph.json", "weights.safetensors"
+_KEYS = ("format", "version", "weights", "name", "training", "graph", "modules")
+_WEIGHT_KEYS = ("kind", "requires_grad", "persistent", "none", "same_as")
 
 
 # -- safetensors -----------------------------------------------------------------------------------
@@ -63,14 +64,21 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         tensors = deserialize(data)  # type: ignore[no-untyped-call]
     except Exception as error:
-        raise FileFormatError(f"{name} is not a safetensors file: {error}") from None
+        what = _shown(str(error))
+        raise FileFormatError(f"{name} is not a safetensors file: {what}") from None
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for key, tensor in tensors:
         if tensor["dtype"] not in _DTYPES:
-            raise FileFormatError(f"{name}: {key} has dtype {tensor['dtype']}, which NumPy lacks")
+            what = f"{outside_text.line(key)} has dtype {tensor['dtype']}"
+            raise FileFormatError(f"{name}: {what}, which NumPy lacks")
         flat = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
+        try:
+            shaped = flat.reshape(tensor["shape"])
+        except (ValueError, OverflowError) as error:
+            what = f"{outside_text.line(key)} has a shape that NumPy lacks"
+            raise FileFormatError(f"{name}: {what}: {error}") from None
         # a copy where the library gives bytes, which newer versions do not
-        arrays[key] = np.require(flat.reshape(tensor["shape"]), requirements="W")
+        arrays[key] = np.require(shaped, requirements="W")
     return arrays
 
 
@@ -129,48 +137,62 @@ def to_bytes(gm: GraphModule) -> bytes:
     arrays, weights = collect_weights(gm)
     dropped: list[str] = []
     header = {"format": "fxlite", "version": VERSION}
-    content = header | describe_module(gm, dropped) | {"weights": weights}
+    try:
+        content = header | describe_module(gm, dropped) | {"weights": weights}
+    except RecursionError:
+        raise FileFormatError("the graph cannot be saved: a value is nested too deeply") from None
     if dropped:
         more = f" and {len(dropped) - 5} more" if len(dropped) > 5 else ""
         warnings.warn(f"not saved: {', '.join(dropped[:5])}{more}", stacklevel=3)
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-        archive.writestr(_entry(_GRAPH), text, zipfile.ZIP_DEFLATED, 1)
-        archive.writestr(_entry(_WEIGHTS), _weights_bytes(arrays), zipfile.ZIP_STORED)
-    return target.getvalue()
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name)  # with the fixed date 1980: equal graphs give equal files
+    return pack(content, _weights_bytes(arrays))
 
 
 def from_bytes(data: bytes, name: str = "the data") -> GraphModule:
     """The module from :func:`to_bytes`."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive, paused_gc():
-            content = json.loads(archive.read(_GRAPH))
+        with paused_gc():
+            content, weights = unpack(data, name)
             _check_header(content, name)
             if content["version"] == 1:
                 content = from_version_1(content)
-            arrays = _arrays(archive.read(_WEIGHTS), name)
+            arrays = _arrays(weights, name)
             return _rebuild_module(content, _weights(content["weights"], arrays))
-    except FileFormatError:
-        raise
     except zipfile.BadZipFile:
         raise FileFormatError(f"{name} is not a .fxl file, or it is damaged") from None
+    except FileFormatError as error:
+        text = _shown(str(error))
+        raise FileFormatError(text if text.startswith(name) else f"{name}: {text}") from error
     except FxliteError as error:
-        raise FileFormatError(f"{name} holds an invalid graph: {error}") from error
+        what = _shown(str(error))
+        raise FileFormatError(f"{name} holds an invalid graph: {what}") from error
+    except RecursionError:
+        raise FileFormatError(f"{name} is damaged: a value in it is nested too deeply") from None
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
+        what = _problem(error)
         raise FileFormatError(f"{name} is damaged or not a .fxl file: {what}") from error
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with data that is not of the form that reading it expects."""
+    if isinstance(error, KeyError):
+        return _shown(f"an entry refers to {error}, or needs it, and it is not there")
+    if isinstance(error, MemoryError):
+        return "it says sizes that do not fit into memory"
+    kind = {"AttributeError": "kind", "TypeError": "kind"}.get(type(error).__name__, "form")
+    return _shown(f"an entry is not of the expected {kind}: {error}")
+
+
+def _shown(message: str) -> str:
+    """What a message may quote of a file: nothing that acts on a terminal, and not much."""
+    text = outside_text.lines(message)
+    return text if len(text) <= 1500 else f"{text[:1000]} ... {text[-400:]}"
 
 
 def _check_header(content: Any, name: str) -> None:
     if not isinstance(content, dict) or content.get("format") != "fxlite":
         raise FileFormatError(f"{name} is an archive, but not one of fxlite")
     version = content.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise FileFormatError(
             f"{name} has format version {version}, this fxlite reads up to {VERSION}: upgrade it"
         )
@@ -225,6 +247,7 @@ def describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
 # -- reading ---------------------------------------------------------------------------------------
 def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> GraphModule:
     """A module from its graph and weights; those of a module it calls are under that path."""
+    check_keys(content, _KEYS, "a module")
     modules = content.get("modules", {})
     holder: dict[str, Any] = {path: weight.value for path, weight in weights.items()}
     for path, inner in modules.items():
@@ -238,7 +261,10 @@ def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> Gra
             raise FileFormatError(
                 f"{node.name} calls self.{node.target}, which is not a module of the file"
             )
-    gm = GraphModule(holder, graph, str(content["name"]))
+    title = content["name"]
+    if not isinstance(title, str) or len(title) > outside_text.LONGEST_NAME:
+        raise FileFormatError(f"{str(title)[:80]!r} cannot be the name of a module")
+    gm = GraphModule(holder, graph, outside_text.line(title))
     for path, weight in weights.items():
         if not weight.persistent:
             parent, _, name = path.rpartition(".")
@@ -258,6 +284,9 @@ def _weights(entries: dict[str, Any], arrays: dict[str, Any]) -> dict[str, _Weig
     made: dict[str, _Weight] = {}
     for path, entry in entries.items():
         check_path(path)
+        check_keys(entry, _WEIGHT_KEYS, f"the weight {path}")
+        if entry["kind"] not in ("parameter", "buffer"):
+            raise FileFormatError(f"the weight {path} is neither a parameter nor a buffer")
         same_as, is_parameter = entry.get("same_as", path), entry["kind"] == "parameter"
         if entry.get("none"):
             value = None

@@ -415,7 +415,7 @@ class _Parser:
         if isinstance(value, (ast.Tuple, ast.List)):
             return tuple(self._type(v) for v in value.elts)
         if isinstance(value, ast.Dict):
-            keys = [self._source(k) if k is not None else "" for k in value.keys]
+            keys = [k.id if isinstance(k, ast.Name) else self._literal(k) for k in value.keys if k]
             return dict(zip(keys, map(self._type, value.values)))
         try:
             found = parse_type(self._source(value))

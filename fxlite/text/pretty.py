@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from fxlite import shapes
+from fxlite import outside_text, shapes
 from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node, nodes_in
 from fxlite.guards import facts_text
@@ -42,7 +42,11 @@ def _part_text(part: str) -> str:
     if part.isdigit() and str(int(part)) == part:
         return f"[{part}]"
     plain = part.isidentifier() and not keyword.iskeyword(part) and part != "name"
-    return f".{part}" if plain and not hasattr(GraphModule, part) else f'["{part}"]'
+    return (
+        f".{part}"
+        if plain and not hasattr(GraphModule, part)
+        else f"[{outside_text.python_string(part)}]"
+    )
 
 
 def value_text(value: Any) -> str:
@@ -100,8 +104,12 @@ def type_text(type: Any) -> str:
     if isinstance(type, (tuple, list)):
         return f"({', '.join(map(type_text, type))}{',' if len(type) == 1 else ''})"
     if isinstance(type, dict):
-        return "{" + ", ".join(f"{k}: {type_text(v)}" for k, v in type.items()) + "}"
+        return "{" + ", ".join(f"{_key_text(k)}: {type_text(v)}" for k, v in type.items()) + "}"
     return str(type)
+
+
+def _key_text(key: Any) -> str:
+    return str(key) if outside_text.is_name(key) else repr(key)
 
 
 def _remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -162,7 +170,9 @@ def condition_lines(graph: Graph) -> Iterator[tuple[str, str]]:
     for guard in graph.guards:
         place, said = guard.loc, ""
         if place is not None:
-            said = " ".join(f"{place.short}: {place.expression}".split()).removesuffix(":")
+            said = (
+                outside_text.comment(f"{place.short}: {place.expression}").strip().removesuffix(":")
+            )
         yield f"assert {guard}", said
     if graph.specialized:
         said = ", ".join(f"{n} = {v}" for n, v in graph.specialized.items())
@@ -190,7 +200,7 @@ def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
             yield line, ""
             continue
         shown = origin
-        yield line, " ".join(", ".join(p for p in origin if p).split())  # one line, always
+        yield line, outside_text.comment(", ".join(p for p in origin if p)).strip()
 
 
 def _dim_lines(graph: Graph) -> Iterator[str]:
@@ -325,7 +335,8 @@ def _deletions(graph: Graph) -> dict[Node, str]:
 
 def readable(module: GraphModule) -> str:
     """The module as a class with its forward."""
-    name = re.sub(r"\W", "_", module.name)
+    name = re.sub(r"\W", "_", module.name, flags=re.ASCII)
+    name = name if outside_text.is_name(name) else f"_{name}"
     body = "\n".join(f"    {line}" for line in str(module.graph).splitlines())
     return f"class {name}(nn.Module):\n{body}"
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from fxlite.cost import short_text
 from fxlite.drawing.colours import Colour
 from fxlite.drawing.svg import FONT, legend_row
+from fxlite.outside_text import markup
 from fxlite.passes.costing.timeline_svg import ticks
 
 #: Pixels of the plot and of what is around it.
@@ -53,7 +53,7 @@ def plot_svg(plot: Plot) -> str:
             f'viewBox="0 0 {width} {height}" font-family="{FONT}" font-size="11">',
             _STYLE,
             f'<rect width="{width}" height="{height}" fill="white"/>',
-            f'<text class="heading" x="{_LEFT}" y="20">{escape(plot.title)}</text>',
+            f'<text class="heading" x="{_LEFT}" y="20">{markup(plot.title)}</text>',
             f'<g transform="translate({_LEFT} {_TOP})">',
             *_axes(plot, highest, widest, across, upwards),
             *_lines(plot, colours, across, upwards),
@@ -72,7 +72,7 @@ def _axes(plot: Plot, highest: float, widest: int, across: float, upwards: float
     yield f'<path class="axis" d="M0,0 v{_HEIGHT} h{_WIDTH}"/>'
     for value in ticks(max(widest, 1)):
         yield _note(value * across, _HEIGHT + 16, str(value), "middle")
-    yield _note(_WIDTH / 2, _HEIGHT + 34, escape(plot.dim), "middle")
+    yield _note(_WIDTH / 2, _HEIGHT + 34, markup(plot.dim), "middle")
 
 
 def _lines(
@@ -81,7 +81,7 @@ def _lines(
     for size, text in plot.marks.items():
         x = size * across
         yield f'<path class="mark" d="M{x:.1f},0 v{_HEIGHT}"/>'
-        yield _note(x, -5, escape(text), "end" if x > _WIDTH / 2 else "start")
+        yield _note(x, -5, markup(text), "end" if x > _WIDTH / 2 else "start")
     for name, values in plot.lines.items():
         points = [
             f"{size * across:.1f},{_HEIGHT - value * upwards:.1f}"
@@ -89,7 +89,7 @@ def _lines(
         ]
         yield (
             f'<path d="M{" L".join(points)}" fill="none" stroke="{colours[name][0]}" '
-            f'stroke-width="2"><title>{escape(name)}</title></path>'
+            f'stroke-width="2"><title>{markup(name)}</title></path>'
         )
 
 

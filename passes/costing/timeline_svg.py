@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 
 from fxlite.cost import short_text
 from fxlite.drawing.colours import KINDS, OTHER, Colour, kind_of
 from fxlite.drawing.svg import FONT, legend_row
+from fxlite.outside_text import markup
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 from fxlite.passes.costing.timeline_text import arena_text, shown_buffers
 from fxlite.text.pretty import type_text
@@ -140,7 +140,7 @@ def _drawn(
     path = "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)]) + "z"
     fill, border = colour
     shape = f'<path d="{path}" fill="{fill}" stroke="{border}" stroke-width="0.7"/>'
-    tooltip = f"<title>{escape(_tooltip(timeline, area))}</title>"
+    tooltip = f"<title>{markup(_tooltip(timeline, area))}</title>"
     return f"<g>{tooltip}{shape}{_name(area, left, step_width, scale)}</g>"
 
 
@@ -174,7 +174,7 @@ def _name(area: _Area, left: float, step_width: float, scale: float) -> str:
         return ""
     x = left + (at + best / 2) * step_width
     y = _HEIGHT - (low + high) / 2 * scale + 4
-    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(name)}</text>'
+    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{markup(name)}</text>'
 
 
 def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
@@ -200,8 +200,8 @@ def _heading(timeline: MemoryTimeline) -> Iterator[str]:
         what = f"peak {timeline.peak:,} bytes"
         if timeline.steps:
             what += f" while {timeline.steps[timeline.fullest]} runs"
-    yield f'<text class="heading" x="{_LEFT}" y="20">{escape(timeline.name + sizes)}</text>'
-    yield f'<text class="note" x="{_LEFT}" y="37">{escape(what)}</text>'
+    yield f'<text class="heading" x="{_LEFT}" y="20">{markup(timeline.name + sizes)}</text>'
+    yield f'<text class="note" x="{_LEFT}" y="37">{markup(what)}</text>'
 
 
 def _axes(

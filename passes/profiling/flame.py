@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
 
 from fxlite.drawing.colours import KINDS, Colour, kind_of
 from fxlite.drawing.svg import FONT
+from fxlite.outside_text import markup
 from fxlite.passes.profiling.record import Part, Profile, Row, outer_modules
 from fxlite.passes.profiling.tables import seconds_text
 
@@ -108,10 +108,10 @@ def _drawn(bar: _Bar, depth: int, x: float, width: float, total: float) -> str:
     name = bar.name if len(bar.name) <= letters else f"{bar.name[: letters - 1]}…"
     told = f"{bar.name}: {seconds_text(bar.seconds)}, {bar.seconds / total:.1%}\n{bar.about}"
     parts = [
-        f"<g><title>{escape(told.rstrip())}</title>",
+        f"<g><title>{markup(told.rstrip())}</title>",
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_HEIGHT - 2}" rx="2" '
         f'fill="{fill}" stroke="{border}" stroke-width="0.6"/>',
     ]
     if letters >= 3:
-        parts.append(f'<text x="{x + 4:.1f}" y="{y + 14}">{escape(name)}</text>')
+        parts.append(f'<text x="{x + 4:.1f}" y="{y + 14}">{markup(name)}</text>')
     return "".join([*parts, "</g>"])

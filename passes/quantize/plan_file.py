@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.graph_module import GraphModule
+from fxlite.outside_text import comment, toml_string
 from fxlite.passes.base import as_module
 from fxlite.passes.quantize.mapping import QConfigMapping
 from fxlite.passes.quantize.mixed_plan import Plan, PlannedLayer
@@ -35,7 +36,8 @@ _ENTRY = re.compile(r"""\s*(?:"(?P<quoted>[^"]*)"|'(?P<literal>[^']*)'|(?P<bare>
 def plan_text(plan: Plan) -> str:
     """The plan as TOML. Raises QConfigError for configs that no preset gives."""
     lines = [
-        f"# How {plan.program} is quantized: a scheme for each layer, by the path of its module;",
+        f"# How {comment(plan.program)} is quantized: a scheme for each layer, by the path of its "
+        "module;",
         '# "float" leaves it as it is. Behind a layer: SQNR of the quantized layer alone, weights',
         "# and estimated time in float and now.",
     ]
@@ -55,7 +57,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def _entry(key: str, layer: PlannedLayer) -> str:
-    text = f"{key} = {json.dumps(layer.scheme)}"
+    text = f"{key} = {toml_string(layer.scheme)}"
     if layer.chosen is None or layer.in_float is None:
         return text
     if layer.scheme == FLOAT:
@@ -65,7 +67,7 @@ def _entry(key: str, layer: PlannedLayer) -> str:
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _BARE.fullmatch(name) else toml_string(name)
 
 
 def _options(name: str, config: QConfig) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""The archive that a ``.fxl`` file is: two members, read within bounds.
+
+In: bytes that somebody else may have made. Out: the graph's JSON and the bytes of the weights. An
+archive that holds anything else, or more than it may when it is unpacked, is refused before memory
+is taken for it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zipfile
+from typing import Any
+
+from fxlite import outside_text
+from fxlite.errors import FileFormatError
+
+GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
+_DEFAULT_LIMIT = 256.0  # megabytes, 2.5 million nodes
+LIMIT_VARIABLE = "FXLITE_LOAD_LIMIT"
+
+
+def load_limit() -> float:
+    """Bytes that a member of a file may have when it is unpacked, unless the file itself is as
+    large: ``FXLITE_LOAD_LIMIT`` megabytes (256 if that is not set, 0 for no limit)."""
+    try:
+        megabytes = float(os.environ.get(LIMIT_VARIABLE, _DEFAULT_LIMIT))
+    except ValueError:
+        megabytes = _DEFAULT_LIMIT
+    return megabytes * 1e6 if megabytes > 0 else math.inf
+
+
+def pack(content: dict[str, Any], weights: bytes) -> bytes:
+    """The archive. Raises FileFormatError for texts that :func:`unpack` refuses."""
+    try:
+        text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise FileFormatError("the graph cannot be saved: a value is nested too deeply") from None
+    if "\\" in text:
+        _check_texts(content, "the graph cannot be saved")
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr(_entry(GRAPH), text, zipfile.ZIP_DEFLATED, 1)
+        archive.writestr(_entry(WEIGHTS), weights, zipfile.ZIP_STORED)
+    return target.getvalue()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name)  # with the fixed date 1980: equal graphs give equal files
+
+
+def unpack(data: bytes, name: str) -> tuple[Any, bytes]:
+    """The JSON of the graph, and the bytes of the weights. Raises FileFormatError, and what
+    :mod:`zipfile` raises, for an archive that is damaged; ``name`` is the file's."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        found = sorted(info.filename for info in archive.infolist())
+        if found != [GRAPH, WEIGHTS]:
+            listed = outside_text.line(", ".join(found[:4])) + (", ..." if len(found) > 4 else "")
+            raise FileFormatError(
+                f"{name} is damaged or not a .fxl file: it must hold {GRAPH} and {WEIGHTS}, once "
+                f"each and nothing else, and holds {listed[:200] or 'nothing'}"
+            )
+        graph, weights = (_member(archive, member, len(data), name) for member in (GRAPH, WEIGHTS))
+    return _parsed(graph, name), weights
+
+
+def _member(archive: zipfile.ZipFile, member: str, room: int, name: str) -> bytes:
+    """The bytes of a member: at most as many as the file has itself, or the limit. The size that
+    is declared decides, and no more is unpacked than that."""
+    info = archive.getinfo(member)
+    if info.compress_type not in _METHODS:
+        raise FileFormatError(f"{name} is not a .fxl file: {member} is packed by another method")
+    limit = max(load_limit(), room)
+    if info.file_size > limit:
+        raise FileFormatError(
+            f"{name}: {member} has {info.file_size:,} bytes when it is unpacked, more than the "
+            f"{limit:,.0f} that are allowed; set {LIMIT_VARIABLE} to more megabytes if you trust it"
+        )
+    with archive.open(info) as stream:
+        return stream.read(info.file_size + 1)  # reads to the end, which compares the checksum
+
+
+def _parsed(graph: bytes, name: str) -> Any:
+    try:
+        text = graph.decode("utf-8")
+        content = json.loads(text)
+    except RecursionError:
+        raise FileFormatError(f"{name} is damaged: {GRAPH} is nested too deeply") from None
+    except ValueError as error:
+        raise FileFormatError(f"{name} is damaged: {GRAPH}: {error}") from None
+    if "\\" in text or not text.isascii() or not text.isprintable():
+        _check_texts(content, f"{name} is refused")
+    return content
+
+
+def _check_texts(content: Any, what: str) -> None:
+    for where, character in outside_text.forbidden_texts(content):
+        raise FileFormatError(
+            f"{what}: the text at {where or 'the top'} holds the character {character}, which no "
+            "name, place or expression has: control characters, halves of surrogate pairs and "
+            "marks that turn the direction of writing are not stored"
+        )

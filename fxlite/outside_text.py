@@ -1,0 +1,128 @@
+"""Text from outside: the one place that decides how it may stand in what fxlite writes.
+
+In: names, places, expressions, reasons and other texts that come from the user's program or from a
+file that somebody else made. Out: the same as a comment, a literal, markup, ... in which no text
+can be more than text. Whoever prints C, CUDA, Python, HTML, SVG, DOT, JSON or TOML quotes by these
+functions, and readers of files refuse what :func:`forbidden_in` finds. Identifiers are not quoted:
+what is to be one must be a name (:func:`is_name`).
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import keyword
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+#: Characters that show nothing and act on what reads the text: control characters but for tab and
+#: newline, half of a surrogate pair, what turns the direction of writing, line and paragraph
+#: separators, tags, what is no character. Compilers, terminals and parsers differ about them.
+_FORBIDDEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
+)
+_FORBIDDEN_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
+_WHITE_SPACE = re.compile(r"\s")
+#: What would end or open a C comment, or begin a trigraph, which is read before comments are.
+_OF_COMMENTS = re.compile(r"\*(?=/)|/(?=\*)|\?(?=\?)")
+LONGEST_NAME = 1000  # characters
+
+
+# -- reading ---------------------------------------------------------------------------------------
+def forbidden_in(text: str) -> str | None:
+    """The first character that no text may hold, as ``U+202E``; None if there is none."""
+    found = _FORBIDDEN_CHARACTER.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"
+
+
+def is_name(text: object) -> bool:
+    """Whether Python can use it as the name of a variable, and as no other: it is an identifier as
+    Python itself spells it (NFKC), and no keyword."""
+    return (
+        isinstance(text, str)
+        and text.isidentifier()
+        and not keyword.iskeyword(text)
+        and text != "__debug__"
+        and len(text) <= LONGEST_NAME
+        and (text.isascii() or unicodedata.normalize("NFKC", text) == text)
+    )
+
+
+# -- plain text ------------------------------------------------------------------------------------
+def lines(text: str) -> str:
+    """Text that may have several lines, with ``U+FFFD`` for each forbidden character."""
+    return _FORBIDDEN_CHARACTER.sub("\ufffd", text)
+
+
+def line(text: str) -> str:
+    """Text on one line: a space for each tab, line end and other white space."""
+    return lines(_WHITE_SPACE.sub(" ", text))
+
+
+# -- programs --------------------------------------------------------------------------------------
+def comment(text: str) -> str:
+    """Text for a comment on one line in C, CUDA, Python or TOML. Without a backslash, which would
+    continue it on the next line; nothing in it ends or opens a comment or is a trigraph."""
+    return _OF_COMMENTS.sub(lambda found: f"{found[0]} ", line(text).replace("\\", "/"))
+
+
+def docstring(text: str) -> str:
+    """Text for a line of a Python docstring between three double quotes."""
+    return comment(text).replace('"', "'")
+
+
+def python_string(text: str) -> str:
+    """A Python literal; between double quotes where that needs no backslash."""
+    plain = text.isprintable() and not {'"', "\\"} & {*text}
+    return f'"{text}"' if plain else repr(text)
+
+
+def format_text(text: str) -> str:
+    """Text for a Python f-string between double quotes, which it neither ends nor computes in."""
+    return docstring(text).replace("{", "{{").replace("}", "}}")
+
+
+# -- markup and data -------------------------------------------------------------------------------
+def markup(text: str) -> str:
+    """Text for HTML, SVG and XML, as content or between the quotes of an attribute."""
+    return html.escape(lines(text))
+
+
+def json_in_html(data: Any) -> str:
+    """Data as JSON that nothing in it can end where it stands in a script element."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return lines(text)
+
+
+def dot_string(text: str) -> str:
+    """A string in DOT, which Graphviz shows as it is."""
+    escaped = lines(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def toml_string(text: str) -> str:
+    """A basic string in TOML."""
+    return json.dumps(lines(text), ensure_ascii=False)
+
+
+# -- data that was read ----------------------------------------------------------------------------
+def forbidden_texts(data: Any) -> Iterator[tuple[str, str]]:
+    """(where, which character) for each text and key in nested dicts and lists that holds a
+    forbidden character: ``("graph.locations[3][2]", "U+0000")``."""
+    work: list[tuple[str, Any]] = [("", data)]
+    while work:
+        where, value = work.pop()
+        if isinstance(value, str):
+            if (found := forbidden_in(value)) is not None:
+                yield where, found
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                name = line(str(key))
+                if (found := forbidden_in(str(key))) is not None:
+                    yield f"{where}: the key {name!r}", found
+                work.append((f"{where}.{name}".removeprefix("."), inner))
+        elif isinstance(value, (list, tuple)):
+            work += [(f"{where}[{n}]", v) for n, v in enumerate(value) if not isinstance(v, int)]
