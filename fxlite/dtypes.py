@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from fxlite.errors import DTypeError
+from fxlite.errors import DTypeError, LiteralError
 
 if TYPE_CHECKING:
     from fxlite.types import TensorType
@@ -130,6 +130,36 @@ def _promote(operands: list[Any]) -> DType:
     except TypeError:
         names = ", ".join(o.name for o in strong)
         raise DTypeError(f"no common dtype for {names}; cast one of them first") from None
+
+
+def literal(value: bool | int | float, dtype: DType, wraps: bool = False) -> Any:
+    """A Python number as an element of ``dtype``, as NumPy converts one (NEP 50): rounded to it,
+    truncated to an integer, or, with ``wraps``, taken modulo the integers that there are.
+
+    Raises LiteralError where the dtype does not hold it."""
+    try:
+        if dtype.is_bool:
+            return bool(value)
+        if dtype.is_float:
+            wide = float(value)
+            return wide if dtype.compute is dtype else float(_rounded(wide, dtype))
+        whole = int(value)
+    except (OverflowError, ValueError):
+        raise LiteralError(f"the number {value} does not fit {dtype}") from None
+    info = np.iinfo(dtype.numpy)
+    if info.min <= whole <= info.max:
+        return whole
+    if wraps and -(2**63) <= whole < 2**64:
+        return int(np.array(whole % 2**64, np.uint64).astype(dtype.numpy))
+    raise LiteralError(
+        f"the number {value} does not fit {dtype}, which holds {info.min} to {info.max}; cast the "
+        f"tensor beside it to a wider dtype"
+    )
+
+
+def _rounded(value: float, dtype: DType) -> Any:
+    with np.errstate(all="ignore"):
+        return dtype.numpy.type(value)
 
 
 def of_value(value: Any) -> DType:

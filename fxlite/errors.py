@@ -40,6 +40,10 @@ class DTypeError(FxliteError, TypeError):
     """A dtype does not fit the operation."""
 
 
+class LiteralError(DTypeError, OverflowError):
+    """A number of the program does not fit the dtype it is to have; NumPy's OverflowError, too."""
+
+
 class ArgumentError(FxliteError, TypeError):
     """A call does not fit an op's or function's signature."""
 

@@ -13,6 +13,7 @@ node; sharing in the tree (the same object reached twice) means "computed once".
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -236,10 +237,8 @@ _BOOLEAN = frozenset("lt le gt ge eq ne logical_not isnan isinf".split())
 
 
 def const(value: bool | int | float, dtype: DType) -> Const:
-    """A literal of the given dtype."""
-    if dtype.is_float:
-        return Const(dtype, float(value))
-    return Const(dtype, bool(value) if dtype.is_bool else int(value))
+    """A literal of the given dtype, rounded to it. Raises LiteralError where it does not fit."""
+    return Const(dtype, dtypes.literal(value, dtype))
 
 
 def cast(value: Expr, dtype: DType) -> Expr:
@@ -249,7 +248,7 @@ def cast(value: Expr, dtype: DType) -> Expr:
     if isinstance(value, Const) and not (
         isinstance(value.value, float) and not dtype.is_float and not abs(value.value) < 2**31
     ):
-        return const(value.value, dtype)
+        return Const(dtype, dtypes.literal(value.value, dtype, wraps=True))
     return Cast(dtype, value)
 
 
@@ -398,9 +397,14 @@ def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
     if guard is FALSE:
         return fill
     inner = add_guard(x[index], guard)
-    if isinstance(_uncast(inner), Load) and isinstance(fill, Const) and fill.value == 0:
+    if isinstance(_uncast(inner), Load) and _is_zero(fill):
         return inner
     return where(guard, inner, fill)
+
+
+def _is_zero(node: Expr) -> bool:
+    """True for a literal 0 that is not -0.0."""
+    return isinstance(node, Const) and node.value == 0 and math.copysign(1, node.value) > 0
 
 
 def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex,

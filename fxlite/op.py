@@ -103,6 +103,7 @@ class Op:
         self._expansion: Callable[..., Any] | None = None
         self._canonical: Callable[..., Any] | None = None
         self._cost: Callable[..., Any] | None = None
+        self._elements: Callable[..., Iterable[shapes.Dim]] | None = None
         self.tensor_kinds: dict[str, str] = {
             p.name: str(p.annotation)
             for p in self.signature.parameters.values()
@@ -151,6 +152,12 @@ class Op:
         self._cost = function
         return function
 
+    def elements(self, function: Callable[..., Iterable[shapes.Dim]]) -> Callable[..., Any]:
+        """Attach the sizes, of types and attributes as bound, that must not be 0: the op has no
+        identity, as NumPy's max of nothing."""
+        self._elements = function
+        return function
+
     # -- facts -------------------------------------------------------------------------------
     @property
     def is_random(self) -> bool:
@@ -167,6 +174,14 @@ class Op:
     @property
     def has_cost(self) -> bool:
         return self._cost is not None
+
+    @property
+    def needs_elements(self) -> bool:
+        return self._elements is not None
+
+    def needed_sizes(self, bound: Mapping[str, Any]) -> list[shapes.Dim]:
+        """The sizes that must not be 0 in a call with these types."""
+        return [] if self._elements is None else list(self._elements(**bound))
 
     def expand(self, arguments: Mapping[str, Any]) -> Any:
         """Run the expansion on proxies (or arrays)."""

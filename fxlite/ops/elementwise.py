@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fxlite import dtypes, expr
 from fxlite.dtypes import DType
-from fxlite.errors import DTypeError
+from fxlite.errors import DTypeError, LiteralError
 from fxlite.expr import Expr, MultiIndex, Reader, read_broadcast
 from fxlite.op import (
     Op,
@@ -43,37 +43,24 @@ def floating(*operands: Any) -> DType:
     return float_dtype(dtypes.result_type(*operands))
 
 
-def numeric(*operands: Any) -> DType:
-    """The common dtype; bool is refused as by NumPy's subtract and negative."""
-    common = dtypes.result_type(*operands)
-    if common.is_bool:
-        raise DTypeError("not defined for bool; use a logical op or cast to an integer")
-    return common
+def as_numpy(function: Callable[..., Any]) -> DTypeRule:
+    """The dtype that NumPy's ``function`` gives, and computes in: it is asked."""
+
+    def rule(*operands: Any) -> DType:
+        return _asked(function, tuple(o if isinstance(o, DType) else type(o) for o in operands))
+
+    return rule
 
 
-def integral(*operands: Any) -> DType:
-    """The common dtype, which must be bool or an integer."""
-    common = dtypes.result_type(*operands)
-    if common.is_float:
-        raise DTypeError(f"defined for bool and integers, not {common}")
-    return common
-
-
-def counted(*operands: Any) -> DType:
-    """NumPy's common dtype where it computes with bools as int8."""
-    common = dtypes.result_type(*operands)
-    return dtypes.int8 if common.is_bool else common
-
-
-def shifted(*operands: Any) -> DType:
-    """The common dtype of integers; bools are shifted as int8."""
-    return counted(integral(*operands))
-
-
-def beside_zero(x: Any) -> DType:
-    """The dtype of ``np.maximum(x, 0)``: bools become int64."""
-    common = dtypes.result_type(x)
-    return dtypes.int64 if common.is_bool else common
+@functools.cache
+def _asked(function: Callable[..., Any], operands: tuple[Any, ...]) -> DType:
+    ones = [np.ones((), o.numpy) if isinstance(o, DType) else o(1) for o in operands]
+    try:
+        with np.errstate(all="ignore"):
+            return dtypes.dtype(np.asarray(function(*ones)).dtype)
+    except TypeError:
+        names = ", ".join(o.name if isinstance(o, DType) else o.__name__ for o in operands)
+        raise DTypeError(f"NumPy does not define it for {names}; cast an operand") from None
 
 
 def truth(*operands: Any) -> DType:
@@ -81,10 +68,12 @@ def truth(*operands: Any) -> DType:
     return dtypes.bool_
 
 
-def true_division(*operands: Any) -> DType:
-    """``/``: bool and integers give float64."""
-    common = dtypes.result_type(*operands)
-    return common if common.is_float else dtypes.float64
+def require_literals(computed: DType, operands: Sequence[Any]) -> None:
+    """Raise LiteralError for a number among the operands that the dtype they are computed in does
+    not hold, as NumPy raises OverflowError."""
+    for value in operands:
+        if not isinstance(value, TensorType):
+            dtypes.literal(value, computed)
 
 
 def as_truth(value: Expr) -> Expr:
@@ -103,6 +92,8 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DTy
         operands = [bound[n] for n in names]
         shape = broadcast_shapes(*(shape_of(o) for o in operands))
         computed = rule(*(weak_dtype(o) for o in operands))
+        if result is not dtypes.bool_ or any(weak_dtype(o) is dtypes.bool_ for o in operands):
+            require_literals(computed, operands)
         return TensorType(shape, result or computed)
 
     def body(i: MultiIndex, **bound: Any) -> Expr:
@@ -110,11 +101,30 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DTy
         if rule is truth:
             return scalar(*(as_truth(read_broadcast(r, i)) for r in readers))
         computed = rule(*(_weak(r) for r in readers))
-        return scalar(*(expr.cast(read_broadcast(r, i), computed) for r in readers))
+        if result is dtypes.bool_ and not all(_holds(computed, r) for r in readers):
+            # every integer compares alike with a number that none of them can be
+            numbers = (r.value if isinstance(r, expr.ConstReader) else 0 for r in readers)
+            return expr.const(bool(record.reference(*numbers)), dtypes.bool_)
+        return scalar(*(read_as(r, i, computed) for r in readers))
 
     record.infer(infer)
     record.body(body)
     return record
+
+
+def read_as(reader: Reader, i: MultiIndex, dtype: DType) -> Expr:
+    """Element of an operand at output index ``i`` as ``dtype``; numbers are weak."""
+    if isinstance(reader, expr.ConstReader):
+        return expr.Const(dtype, dtypes.literal(reader.value, dtype, wraps=True))
+    return expr.cast(read_broadcast(reader, i), dtype)
+
+
+def _holds(dtype: DType, reader: Reader) -> bool:
+    """False for an integer of the program that is none of the dtype's."""
+    if not dtype.is_integer or not isinstance(reader, expr.ConstReader):
+        return True
+    info = np.iinfo(dtype.numpy)
+    return bool(info.min <= reader.value <= info.max)
 
 
 def _weak(reader: Reader) -> Any:
@@ -122,11 +132,11 @@ def _weak(reader: Reader) -> Any:
 
 
 def unary(
-    name: str, reference: Callable[[Any], Any], rule: DTypeRule, doc: str, *,
+    name: str, reference: Callable[[Any], Any], doc: str, *, rule: DTypeRule | None = None,
     scalar: str | Callable[[Expr], Expr] | None = None, result: DType | None = None,
     aliases: tuple[str, ...] = (), samples: list[Sample] | None = None, **facts: Any,
 ) -> Op:  # fmt: skip
-    """Register a unary op."""
+    """Register a unary op, computed in the dtype that ``rule`` says (None: the reference)."""
 
     def call(x: Tensor) -> Tensor:
         return reference(x)
@@ -134,9 +144,10 @@ def unary(
     call.__doc__ = doc
     base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
     base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]")]
-    base += [S("bool[4]")] if rule in (counted, beside_zero) else []
+    base += [S("bool[4]")] if name in ("square", "relu") else []
     facts.setdefault("samples", base if samples is None else samples)
     record = op("pointwise", name=name, aliases=aliases, **facts)(call)
+    rule = rule or as_numpy(reference)
     function = scalar or name
     if isinstance(function, str):
         text = function
@@ -145,11 +156,11 @@ def unary(
 
 
 def binary(
-    name: str, reference: Callable[[Any, Any], Any], rule: DTypeRule, doc: str, *,
+    name: str, reference: Callable[[Any, Any], Any], doc: str, *, rule: DTypeRule | None = None,
     scalar: str | Callable[[Expr, Expr], Expr] | None = None, result: DType | None = None,
     aliases: tuple[str, ...] = (), samples: list[Sample] | None = None, **facts: Any,
 ) -> Op:  # fmt: skip
-    """Register a binary op."""
+    """Register a binary op, computed in the dtype that ``rule`` says (None: the reference)."""
 
     def call(x: Tensor, y: Tensor) -> Tensor:
         return reference(x, y)
@@ -169,6 +180,7 @@ def binary(
     facts.setdefault("samples", base if samples is None else samples)
     facts.setdefault("bad", [Bad("f32[3]", "f32[4]", match="do not broadcast")])
     record = op("pointwise", name=name, aliases=aliases, **facts)(call)
+    rule = rule or as_numpy(reference)
     function = scalar or name
     if isinstance(function, str):
         text = function
@@ -194,15 +206,15 @@ def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> l
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
-binary("add", np.add, promoted, "Sum ``x + y``.", symbol="+", commutative=True,
+binary("add", np.add, "Sum ``x + y``.", symbol="+", commutative=True,
        associative=True,
        scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "add", x, y))  # fmt: skip
-binary("sub", np.subtract, numeric, "Difference ``x - y``.", symbol="-", aliases=("subtract",))
-binary("mul", np.multiply, promoted, "Product ``x * y``.", symbol="*", commutative=True,
+binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", aliases=("subtract",))
+binary("mul", np.multiply, "Product ``x * y``.", symbol="*", commutative=True,
        associative=True,
        aliases=("multiply",),
        scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "mul", x, y))  # fmt: skip
-binary("div", np.true_divide, true_division, "Quotient ``x / y``; integers give float64.",
+binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.",
        symbol="/", aliases=("divide", "true_divide"))  # fmt: skip
 _DIVISION_SAMPLES = [
     S("f32[4,5]", "f32[5]"),
@@ -225,77 +237,107 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-binary("floor_divide", _quiet(np.floor_divide), numeric,
+binary("floor_divide", _quiet(np.floor_divide),
        "Floored quotient; integer ``x // 0`` is 0.",
        symbol="//", scalar="floordiv", samples=_DIVISION_SAMPLES)  # fmt: skip
-binary("remainder", _quiet(np.remainder), numeric,
+binary("remainder", _quiet(np.remainder),
        "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
        symbol="%", scalar="mod", aliases=("mod",), samples=_DIVISION_SAMPLES)  # fmt: skip
-binary("pow", _quiet(np.power), numeric, "``x`` to the power ``y``.", symbol="**",
-       aliases=("power",),
+
+
+def _power_dtype(x: Any, y: Any) -> DType:
+    """NumPy's dtype of a power; it has no negative powers of integers."""
+    found = as_numpy(np.power)(x, y)
+    if not found.is_float and type(y) is int and y < 0:
+        raise LiteralError(
+            f"integers have no power {y} among the integers; raise floats to it: .astype('f32')"
+        )
+    return found
+
+
+def _power(x: Expr, y: Expr) -> Expr:
+    """The power. NumPy takes the square root for the number 0.5: of -0.0 it is -0.0."""
+    if isinstance(y, expr.Const) and y.value == 0.5:
+        return expr.apply("sqrt", x)
+    return expr.apply("pow", x, y)
+
+
+binary("pow", _quiet(np.power), "``x`` to the power ``y``.", symbol="**",
+       rule=_power_dtype, scalar=_power, aliases=("power",),
        samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
                 S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
                 S("f64[5]", -1.0), S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))],
        rtol=2e-5)  # fmt: skip
-binary("maximum", np.maximum, promoted, "Larger of the two; NaN wins.", commutative=True,
+binary("maximum", np.maximum, "Larger of the two; NaN wins.", commutative=True,
        associative=True,
        scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "maximum", x, y))  # fmt: skip
-binary("minimum", np.minimum, promoted, "Smaller of the two; NaN wins.", commutative=True,
+binary("minimum", np.minimum, "Smaller of the two; NaN wins.", commutative=True,
        associative=True,
        scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "minimum", x, y))  # fmt: skip
 binary(
     "atan2",
     np.arctan2,
-    floating,
     "Angle of the point (y, x): ``arctan2(x, y)``.",
     aliases=("arctan2",),
 )
 
-unary("neg", np.negative, numeric, "``-x``.", aliases=("negative",), symbol="-")
-unary("abs", np.abs, promoted, "Absolute value.", aliases=("absolute", "fabs"),
+unary("neg", np.negative, "``-x``.", aliases=("negative",), symbol="-")
+unary("abs", np.abs, "Absolute value.", aliases=("absolute",),
       scalar=lambda x: x if x.dtype.is_bool else expr.apply("abs", x))  # fmt: skip
-unary("sign", np.sign, numeric, "-1, 0 or 1; NaN stays NaN.")
-unary("square", np.square, counted, "``x * x``; of bools int8.",
+unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.")
+unary("square", np.square, "``x * x``; of bools int8.",
       scalar=lambda x: expr.apply("mul", x, x))  # fmt: skip
-unary("reciprocal", lambda x: np.true_divide(1, x) if x.dtype.kind in "biu" else _reciprocal(x),
-      true_division, "``1 / x``; integers give float64.")  # fmt: skip
+unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
 
 
-def _reciprocal(x: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return np.reciprocal(x)
+def _of_float_abs(x: Any) -> Any:
+    found = getattr(x, "type", None)
+    return (_get("abs"), {"x": x}) if found is not None and found.dtype.is_float else None
+
+
+def _reciprocal(x: Expr) -> Expr:
+    """``1 / x``. Of integers, as C truncates it; 0 gives what infinity is cast to."""
+    if x.dtype.is_float:
+        return expr.apply("reciprocal", x)
+    wide = x.dtype.itemsize >= 4
+    none = expr.const(np.iinfo(x.dtype.numpy).min if wide else 0, x.dtype)
+    unit = expr.apply("eq", expr.apply("abs", x), expr.const(1, x.dtype))
+    zero = expr.apply("eq", x, expr.const(0, x.dtype))
+    return expr.where(zero, none, expr.where(unit, x, expr.const(0, x.dtype)))
+
+
+unary("reciprocal", _quiet(np.reciprocal), "``1 / x``; of integers 1, -1 or 0, as NumPy.",
+      scalar=_reciprocal)  # fmt: skip
 
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
-unary("exp", _quiet(np.exp), floating, "``e**x``.", samples=_float_samples(-20, 20))
+unary("exp", _quiet(np.exp), "``e**x``.", samples=_float_samples(-20, 20))
 unary(
     "expm1",
     _quiet(np.expm1),
-    floating,
     "``e**x - 1``, exact near 0.",
     samples=_float_samples(-5, 5),
 )
-unary("log", _quiet(np.log), floating, "Natural logarithm.", samples=_float_samples(0.01, 100))
+unary("log", _quiet(np.log), "Natural logarithm.", samples=_float_samples(0.01, 100))
 unary(
     "log1p",
     _quiet(np.log1p),
-    floating,
     "``log(1 + x)``, exact near 0.",
     samples=_float_samples(-0.9, 9),
 )
-unary("log2", _quiet(np.log2), floating, "Logarithm to base 2.", samples=_float_samples(0.01, 100),
+unary("log2", _quiet(np.log2), "Logarithm to base 2.", samples=_float_samples(0.01, 100),
       scalar=lambda x: expr.apply(
           "mul", expr.apply("log", x), expr.const(1 / math.log(2), x.dtype)))  # fmt: skip
-unary("sqrt", _quiet(np.sqrt), floating, "Square root.", samples=_float_samples(0, 100))
-unary("rsqrt", _quiet(lambda x: 1 / np.sqrt(x)), floating, "``1 / sqrt(x)``.",
+unary("sqrt", _quiet(np.sqrt), "Square root.", samples=_float_samples(0, 100))
+unary("rsqrt", _quiet(lambda x: 1 / np.sqrt(x)), "``1 / sqrt(x)``.",
       samples=_float_samples(0.01, 100))  # fmt: skip
 for _name, _low, _high in (("sin", -9, 9), ("cos", -9, 9), ("tan", -1.4, 1.4), ("sinh", -5, 5),
                            ("cosh", -5, 5), ("tanh", -6, 6)):  # fmt: skip
-    unary(_name, _quiet(getattr(np, _name)), floating, f"{_name}(x), x in radians."
+    unary(_name, _quiet(getattr(np, _name)), f"{_name}(x), x in radians."
           if len(_name) == 3 else f"Hyperbolic {_name[:-1]}e.",
           samples=_float_samples(_low, _high))  # fmt: skip
 for _name, _numpy in (("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan)):
-    unary(_name, _quiet(_numpy), floating, f"Inverse of {_name[1:]}, in radians.",
+    unary(_name, _quiet(_numpy), f"Inverse of {_name[1:]}, in radians.",
           aliases=(_numpy.__name__,), samples=_float_samples(-0.95, 0.95))  # fmt: skip
 
 
@@ -349,7 +391,7 @@ _CODY_P = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-
 _CODY_Q = (2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
            6.05183413124413191e-2, 2.33520497626869185e-3)  # fmt: skip
 
-unary("erf", erf_reference, floating, "Error function.", samples=_float_samples(-4, 4))
+unary("erf", erf_reference, "Error function.", samples=_float_samples(-4, 4))
 
 
 def sigmoid_reference(x: Any) -> Any:
@@ -364,7 +406,7 @@ def sigmoid_reference(x: Any) -> Any:
         )[()]
 
 
-unary("sigmoid", sigmoid_reference, floating, "Logistic function ``1 / (1 + exp(-x))``.",
+unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.",
       samples=_float_samples(-9, 9))  # fmt: skip
 
 
@@ -381,7 +423,7 @@ _ROUNDINGS: dict[str, np.ufunc] = {
     "round": np.rint,
 }
 for _name, _rounding in _ROUNDINGS.items():
-    unary(_name, _rounding, floating if _name == "round" else promoted,
+    unary(_name, _rounding,
           {"round": "Nearest integer, halves to even.", "floor": "Largest integer <= x.",
            "ceil": "Smallest integer >= x.", "trunc": "Integer part."}[_name],
           aliases=("rint",) if _name == "round" else ("fix",) if _name == "trunc" else (),
@@ -394,7 +436,7 @@ _COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
     "le": ("<=", np.less_equal), "gt": (">", np.greater), "ge": (">=", np.greater_equal),
 }  # fmt: skip
 for _name, (_symbol, _comparison) in _COMPARISONS.items():
-    binary(_name, _comparison, promoted, f"``x {_symbol} y``, a bool.", symbol=_symbol,
+    binary(_name, _comparison, f"``x {_symbol} y``, a bool.", rule=as_numpy(np.add), symbol=_symbol,
            result=dtypes.bool_,
            commutative=_name in ("eq", "ne"), aliases=(_comparison.__name__,),
            samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1),
@@ -404,45 +446,53 @@ _LOGIC = [S("bool[3,4]", "bool[4]"), S("f32[5]", "i32[5]"), S("bool[4]", True)]
 _BITS = [S("bool[3,4]", "bool[4]"), S("i32[5]", "i32[5]"), S("u8[5]", 3), S("i64[5]", "i8[5]")]
 for _name in ("and", "or", "xor"):
     _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
-    binary(f"logical_{_name}", getattr(np, f"logical_{_name}"), truth,
-           f"Logical {_name} of truth values.",
+    binary(f"logical_{_name}", getattr(np, f"logical_{_name}"),
+           f"Logical {_name} of truth values.", rule=truth,
            scalar=_name, result=dtypes.bool_, commutative=True, associative=True,
            samples=_LOGIC)  # fmt: skip
-    binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"), integral,
+    binary(f"bitwise_{_name}", getattr(np, f"bitwise_{_name}"),
            f"``x {_symbol} y``, bit by bit.",
            scalar=_name, symbol=_symbol, commutative=True, associative=True,
            samples=_BITS)  # fmt: skip
 _SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2),
            S("bool[4]", "bool[4]")]  # fmt: skip
-binary(
-    "left_shift", np.left_shift, shifted, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS
-)
-binary("right_shift", np.right_shift, shifted, "``x >> y``, arithmetic.", scalar="shr",
+binary("left_shift", np.left_shift, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS)
+binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr",
        symbol=">>",
        samples=_SHIFTS)  # fmt: skip
-unary("logical_not", np.logical_not, truth, "True where x is zero or False.", result=dtypes.bool_,
-      scalar="logical_not", samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
-unary("bitwise_not", np.invert, integral, "All bits flipped.", aliases=("invert",), symbol="~",
+unary("logical_not", np.logical_not, "True where x is zero or False.", rule=truth,
+      result=dtypes.bool_, scalar="logical_not",
+      samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
+unary("bitwise_not", np.invert, "All bits flipped.", aliases=("invert",), symbol="~",
       scalar=lambda x: expr.apply("logical_not" if x.dtype.is_bool else "invert", x),
       samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
-unary("isnan", np.isnan, floating, "True where NaN.", result=dtypes.bool_, samples=_SPECIALS)
-unary("isinf", np.isinf, floating, "True where infinite.", result=dtypes.bool_, samples=_SPECIALS)
-unary("isfinite", np.isfinite, floating, "True where neither NaN nor infinite.",
+unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary("isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_,
+      samples=_SPECIALS)  # fmt: skip
+unary("isfinite", np.isfinite, "True where neither NaN nor infinite.", rule=floating,
       result=dtypes.bool_,
       scalar=lambda x: expr.apply(
           "logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
       samples=_SPECIALS)  # fmt: skip
 
-unary("relu", lambda x: np.maximum(x, 0), beside_zero, "``maximum(x, 0)``; NaN stays NaN.",
+unary("relu", lambda x: np.maximum(x, 0), "``maximum(x, 0)``; NaN stays NaN.",
       scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)))  # fmt: skip
 
 
 def _relu_of_maximum(x: Any, y: Any) -> Any:
     for value, zero in ((x, y), (y, x)):
-        if type(zero) in (int, float) and zero == 0 and not isinstance(value, (int, float)):
+        if not isinstance(value, (int, float)) and _is_plain_zero(zero, value):
             return relu, {"x": value}
     return None
+
+
+def _is_plain_zero(number: Any, x: Any) -> bool:
+    """True for a 0 that leaves the dtype of ``x`` as it is, and is not -0.0."""
+    if type(number) not in (int, float) or number != 0 or math.copysign(1, number) < 0:
+        return False
+    found = getattr(x, "type", None)
+    return type(number) is int or found is None or found.dtype.is_float
 
 
 def _get(name: str) -> Op:
@@ -452,6 +502,7 @@ def _get(name: str) -> Op:
 
 
 relu = _get("relu")
+_get("fabs").canonical(_of_float_abs)
 _get("maximum").canonical(_relu_of_maximum)
 
 
@@ -466,12 +517,6 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return np.where(condition, x, y)
 
 
-@where.infer
-def _(condition: Any, x: Any, y: Any) -> TensorType:
-    shape = broadcast_shapes(*(shape_of(v) for v in (condition, x, y)))
-    return TensorType(shape, _choice(weak_dtype(x), weak_dtype(y)))
-
-
 def _choice(x: Any, y: Any) -> DType:
     """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs
     give."""
@@ -483,10 +528,20 @@ def _choice(x: Any, y: Any) -> DType:
         raise DTypeError(f"no common dtype for {x}, {y}; cast one of them first") from None
 
 
+@where.infer
+def _(condition: Any, x: Any, y: Any) -> TensorType:
+    shape = broadcast_shapes(*(shape_of(v) for v in (condition, x, y)))
+    computed = _choice(weak_dtype(x), weak_dtype(y))
+    for value in (x, y):
+        if not isinstance(value, TensorType):
+            dtypes.literal(value, computed, wraps=True)
+    return TensorType(shape, computed)
+
+
 @where.body
 def _(i: MultiIndex, condition: Reader, x: Reader, y: Reader) -> Expr:
     computed = _choice(_weak(x), _weak(y))
-    a, b = (expr.cast(read_broadcast(r, i), computed) for r in (x, y))
+    a, b = (read_as(r, i, computed) for r in (x, y))
     return expr.where(as_truth(read_broadcast(condition, i)), a, b)
 
 
@@ -498,27 +553,47 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tenso
     return np.clip(x, min, max)
 
 
+def _clip_bounds(x: Any, min: Any, max: Any) -> tuple[Any, Any]:
+    """The bounds, without those that all integers of the dtype keep, as np.clip leaves them out."""
+    if not isinstance(x, DType) or not x.is_integer:
+        return min, max
+    info = np.iinfo(x.numpy)
+    low = None if type(min) is int and min <= info.min else min
+    return low, None if type(max) is int and max >= info.max else max
+
+
 @clip.canonical
 def _(x: Any, min: Any = None, max: Any = None) -> Any:
-    if max is None and type(min) in (int, float) and min == 0:
+    low, high = _clip_bounds(getattr(getattr(x, "type", None), "dtype", None), min, max)
+    if high is None and _is_plain_zero(low, x):
         return relu, {"x": x}
-    return None
+    return None if (low, high) == (min, max) else (clip, {"x": x, "min": low, "max": high})
 
 
 @clip.infer
 def _(x: Any, min: Any = None, max: Any = None) -> TensorType:
-    bounds = [b for b in (min, max) if b is not None]
-    return TensorType(shape_of(x), promoted(weak_dtype(x), *bounds))
+    low, high = _clip_bounds(weak_dtype(x), min, max)
+    computed = _clipped(weak_dtype(x), low, high)
+    require_literals(computed, [b for b in (low, high) if b is not None])
+    return TensorType(shape_of(x), computed)
+
+
+def _clipped(x: Any, low: Any, high: Any) -> DType:
+    """np.clip's dtype; without bounds it copies."""
+    found = [b for b in (low, high) if b is not None]
+    rule = as_numpy(np.clip) if len(found) == 2 else as_numpy(np.maximum)
+    return rule(x, *found) if found else promoted(x)
 
 
 @clip.body
 def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
-    computed = promoted(x.dtype, *(b for b in (min, max) if b is not None))
+    low, high = _clip_bounds(x.dtype, min, max)
+    computed = _clipped(x.dtype, low, high)
     value = expr.cast(x[i], computed)
-    if min is not None:
-        value = expr.apply("maximum", value, expr.const(min, computed))
-    if max is not None:
-        value = expr.apply("minimum", value, expr.const(max, computed))
+    if low is not None:
+        value = expr.apply("maximum", value, expr.const(low, computed))
+    if high is not None:
+        value = expr.apply("minimum", value, expr.const(high, computed))
     return value
 
 

@@ -66,6 +66,11 @@ def accumulated(dtype: DType) -> DType:
     return dtype if dtype.is_float else dtypes.int64
 
 
+def reduced_sizes(x: TensorType, axis: Any = None, keepdims: bool = False) -> list[Any]:
+    """Sizes of the reduced axes, which a reduction without an identity needs not to be 0."""
+    return [x.shape[a] for a in normalize_axes(axis, x.rank)]
+
+
 def same(dtype: DType) -> DType:
     """The dtype rule of reductions that keep the dtype."""
     return dtype
@@ -166,7 +171,7 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
     )
     samples = [S("f32[B,7]", axis=1, dims={"B": 3}), S("f32[4,5]"), S("i32[4,5]", axis=0),
                S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
-               S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1)]  # fmt: skip
+               S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]")]  # fmt: skip
     record = op("reduction", name=name, samples=samples, bad=_BAD[:1])(call)
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
@@ -175,6 +180,8 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
         return TensorType(reduced_shape(x, axis, keepdims), dtypes.int64)
 
     def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
+        if not x.shape:  # the one value there is, at 0
+            return expr.const(0, dtypes.int64)
         return reduce_over(name, i, x, axis, keepdims, lambda v: v)
 
     record.infer(infer)
@@ -184,6 +191,8 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
 
 argmax = _register_arg("argmax", np.argmax)
 argmin = _register_arg("argmin", np.argmin)
+for _record in (max, min, argmax, argmin):
+    _record.elements(reduced_sizes)
 
 
 @op("scan", samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),

@@ -9,7 +9,6 @@ that a back end reads through it instead of copying. Parts of an axis (``slice``
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import sympy
 
 from fxlite import dtypes, expr, proofs, shapes
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.errors import ArgumentError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index, flatten, unflatten
 from fxlite.op import Op, Tensor, normalize_axis, op, to_dim
@@ -357,18 +356,13 @@ def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Te
     return np.pad(x, padding, constant_values=value) if np.ndim(x) else np.array(x)
 
 
-def fill_value(value: Any, dtype: dtypes.DType) -> Any:
-    """A Python number as an element of the dtype. Raises DTypeError if it does not fit."""
+def fill_value(value: Any, dtype: dtypes.DType, wraps: bool = False) -> Any:
+    """A Python number as an element of the dtype, floats not rounded yet. Raises LiteralError where
+    it does not fit: see :func:`fxlite.dtypes.literal`."""
     if type(value) not in (bool, int, float):
         raise ArgumentError(f"value must be a number, not {value!r}")
-    if dtype.is_float:
-        return float(value)
-    if dtype.is_bool:
-        return bool(value)
-    info = np.iinfo(dtype.numpy)
-    if not math.isfinite(value) or not info.min <= int(value) <= info.max:
-        raise DTypeError(f"the value {value} does not fit {dtype}")
-    return int(value)
+    found = dtypes.literal(value, dtype, wraps)
+    return float(value) if dtype.is_float else found
 
 
 @pad.infer
@@ -378,7 +372,7 @@ def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
         raise ArgumentError(
             f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}"
         )
-    fill_value(value, x.dtype)
+    fill_value(value, x.dtype, x.dtype is dtypes.uint8)  # as NumPy: the others do not wrap
     sizes: list[Dim] = []
     for size, (low, high) in zip(x.shape, (as_shape(p, "padding") for p in pairs)):
         if any(type(p) is int and p < 0 for p in (low, high)):
@@ -397,7 +391,7 @@ def _(i: MultiIndex, x: Reader, padding: Any, value: Any = 0) -> Expr:
             if not (low == 0 and high == 0)
         )
     )
-    return expr.read_guarded(x, moved, inside, fill_value(value, x.dtype))
+    return expr.read_guarded(x, moved, inside, fill_value(value, x.dtype, x.dtype is dtypes.uint8))
 
 
 _TRIANGLES = [S("f32[B,3,3]", dims={"B": 2}), S("f32[T,T]", 1, dims={"T": 4}), S("f64[2,4]", -1),

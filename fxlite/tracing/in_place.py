@@ -118,6 +118,8 @@ def prepared(
             value = np.asarray(value)
     if isinstance(value, shapes.NamedDim):
         return tracer.size_as_tensor(value, target)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
     if isinstance(value, (bool, int, float)):
         if casting != "unsafe" and not _fits(np.result_type(value), target):
             raise _not_cast(tracer, type(value).__name__, destination, what, instead)

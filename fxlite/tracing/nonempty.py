@@ -1,10 +1,15 @@
-"""Slices of named axes that are taken to be not empty, as guards.
+"""Calls that need elements: slices of named axes that are taken to be not empty, and reductions
+without an identity.
 
 The rule of ``slice`` gives ``x[1:]`` the size ``T - 1`` and ``x[-1:]`` the size 1, where NumPy's
 answer for an empty axis is 0 (see :mod:`fxlite.ops.slicing`). That is true from one element on, so
 a program that slices this way requires it, and a call with fewer is refused with the line.
 
-In: a call of ``slice`` as the program made it. Out: guards for the graph.
+The largest of no values does not exist, nor does its position: NumPy raises an error, and loops
+would give the value they start from. An axis of size 0 is refused while tracing, a named one is a
+guard.
+
+In: a call of an op as the program made it. Out: guards for the graph.
 """
 
 from __future__ import annotations
@@ -13,12 +18,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from fxlite import shapes
+from fxlite.errors import ShapeError
 from fxlite.guards import Guard
 from fxlite.location import Location
+from fxlite.op import Op
 from fxlite.ops.slicing import slice_bounds
+from fxlite.types import TensorType
 
 #: A size of the other named dims.
 _SOME = 4
+
+
+def element_guards(op: Op, types: Mapping[str, Any], place: Location | None) -> list[Guard]:
+    """``N >= 1`` for the axes that a call of ``op`` reduces, where it has no value for none. Raises
+    ShapeError for an axis without elements."""
+    if any(not isinstance(t, (TensorType, int, float)) for t in op.tensors(types)):
+        return []
+    needed = op.needed_sizes(types)
+    if any(type(size) is int and size == 0 for size in needed):
+        shown = ", ".join(str(t) for t in op.tensors(types))
+        raise ShapeError(
+            f"{op.name}({shown}): there is no {op.name} of an axis without elements; make the axis "
+            f"longer, or join one with what an empty one is to give"
+        )
+    return [Guard(s, ">=", 1, place) for s in needed if not shapes.at_least(s, 1)]
 
 
 def nonempty_guards(arguments: Mapping[str, Any], place: Location | None) -> list[Guard]:

@@ -166,12 +166,24 @@ def _parts(x: Any, sizes: Sequence[Any], axis: int) -> list[Any]:
 def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None,
          out: Any = None) -> Any:  # fmt: skip
     low, high = (a_min if min is None else min), (a_max if max is None else max)
-    plain = (bool, int, float, type(None))
-    if isinstance(low, plain) and isinstance(high, plain):
+    if {type(low), type(high)} <= {bool, int, float, type(None)}:
         return lookup("clip")(x, low, high)
+    x = _as_clipped(x, [b for b in (low, high) if b is not None])
     if low is not None:
         x = lookup("maximum")(x, low)
     return x if high is None else lookup("minimum")(x, high)
+
+
+def _as_clipped(x: Any, bounds: list[Any]) -> Any:
+    """``x`` in the dtype that np.clip computes in, where all types are known."""
+    values = (x, *bounds)
+    if any(isinstance(v, shapes.NamedDim) or not getattr(v, "is_typed", True) for v in values):
+        return x
+    from fxlite.ops.elementwise import as_numpy
+
+    plain = (bool, int, float)
+    weak = [v if type(v) in plain else value_type(v).dtype for v in values]
+    return astype(x, as_numpy(np.clip if len(bounds) == 2 else np.maximum)(*weak), copy=False)
 
 
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
@@ -231,7 +243,7 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
 
     def call(arrays: Sequence[Any]) -> Any:
         parts = list(arrays)
-        if value_type(parts[0]).rank < rank:
+        while value_type(parts[0]).rank < rank:
             axis_new = 0 if axis == 0 else -1
             parts = [lookup("unsqueeze")(p, axis_new) for p in parts]
         return lookup("concat")(tuple(parts), axis=axis if value_type(parts[0]).rank > 1 else 0)
@@ -257,7 +269,13 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, **kwargs: Any) -> Any:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm of vectors: 2-norm, 1-norm, infinity."""
+    """np.linalg.norm of vectors: 2-norm, 1-norm, infinity; of matrices the root of all squares."""
+    found = value_type(x)
+    if not found.dtype.is_float:
+        x = lookup("cast")(x, "f64")
+    one_axis = isinstance(axis, int) or (axis is None and found.rank == 1)
+    if ord is not None and not one_axis:
+        raise ValueError(f"np.linalg.norm of matrices is traced without ord, not with {ord!r}")
     if ord in (None, 2):
         return lookup("sqrt")(lookup("sum")(lookup("square")(x), axis=axis, keepdims=keepdims))
     if ord == 1:
@@ -293,9 +311,15 @@ def reduction(name: str) -> Callable[..., Any]:
     def call(
         x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
     ) -> Any:
-        if dtype is not None:
-            x = astype(x, dtype)
-        return lookup(name)(x, axis=axis, keepdims=keepdims)
+        if dtype is None:
+            return lookup(name)(x, axis=axis, keepdims=keepdims)
+        target = dtypes.dtype(dtype)
+        if name == "mean" and not target.is_float:  # the sum in that dtype, divided as floats
+            sizes = value_type(x).shape
+            count = shapes.product(sizes[a] for a in normalize_axes(axis, len(sizes)))
+            total = reduction("sum")(x, axis, target, keepdims=keepdims)
+            return lookup("cast")(lookup("div")(total, shapes.for_user(count)), target)
+        return lookup("cast")(lookup(name)(astype(x, target), axis=axis, keepdims=keepdims), target)
 
     return call
 
@@ -312,7 +336,9 @@ def extreme(name: str) -> Callable[..., Any]:
 def cumsum(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     if axis is None:
         x, axis = ravel(x), 0
-    return lookup("cumsum")(x if dtype is None else astype(x, dtype), axis=axis)
+    if dtype is None:
+        return lookup("cumsum")(x, axis=axis)
+    return lookup("cast")(lookup("cumsum")(astype(x, dtype), axis=axis), dtype)
 
 
 def einsum(equation: str, *operands: Any, **kwargs: Any) -> Any:
@@ -320,9 +346,19 @@ def einsum(equation: str, *operands: Any, **kwargs: Any) -> Any:
 
 
 def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
-    if decimals:
-        return lookup("div")(lookup("round")(lookup("mul")(x, 10.0**decimals)), 10.0**decimals)
-    return lookup("round")(x)
+    """np.round: integers have no digits behind the point; to tens and hundreds they are rounded as
+    float64."""
+    if value_type(x).dtype.is_integer:
+        if decimals >= 0:
+            return copy(x)
+        return lookup("cast")(round_(lookup("cast")(x, "f64"), decimals), value_type(x).dtype)
+    if not decimals:
+        return lookup("round")(x)
+    if value_type(x).dtype.is_bool:
+        raise ValueError("np.round of bool takes no decimals")
+    up, down = ("mul", "div") if decimals > 0 else ("div", "mul")
+    power = 10.0 ** abs(decimals)
+    return lookup(down)(lookup("round")(lookup(up)(x, power)), power)
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:

@@ -25,7 +25,7 @@ from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
 from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
 from fxlite.tracing.leaf import leaf_paths, leaf_result_type
 from fxlite.tracing.memory import Writes, note_leaf_call, note_parts, note_view
-from fxlite.tracing.nonempty import nonempty_guards
+from fxlite.tracing.nonempty import element_guards, nonempty_guards
 from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
 from fxlite.tracing.program_checks import running_check
 from fxlite.tracing.proxy import Proxy
@@ -51,6 +51,7 @@ class Tracer:
         self._paths: dict[int, str] = {}
         self._leaf_paths: frozenset[str] = frozenset()
         self._scopes: list[Scope] = []
+        self._runs_program = False  # not an expansion, or an edit of a graph
         self._definition: Location | None = None  # where the program's inputs are declared
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self.writes = Writes()
@@ -235,18 +236,26 @@ class Tracer:
             if op.shares_memory:
                 note_parts(parts, **bound)
             return parts
-        if op.name == "slice":
-            self._require_elements(bound)
+        if op.name == "slice" or (op.needs_elements and self._runs_program):
+            self._require_elements(op, bound)
         if op.shares_memory:
             note_view(proxy, op, bound)
         elif op.kind == "opaque":
             note_leaf_call(self, f"the function {op.name}", bound)
         return proxy
 
-    def _require_elements(self, bound: Mapping[str, Any]) -> None:
-        """A slice whose type is true for axes that are not empty."""
-        x = bound["x"]
-        found = nonempty_guards({**bound, "x": getattr(x, "node", x)}, self._place()[1])
+    def _require_elements(self, op: Op, bound: Mapping[str, Any]) -> None:
+        """A slice whose type is true for axes that are not empty, or a reduction of some values."""
+        place = self._place()[1]
+        if op.name == "slice":
+            x = bound["x"]
+            found = nonempty_guards({**bound, "x": getattr(x, "node", x)}, place)
+        else:
+            types = op.map_tensors(lambda v: v.node.type if isinstance(v, Proxy) else v, bound)
+            try:
+                found = element_guards(op, types, place)
+            except FxliteError as error:
+                raise with_place(error, place) from None
         if found:
             self.graph.guards = (*self.graph.guards, *found)
 
@@ -384,6 +393,7 @@ class Tracer:
 
     def _begin(self, root: Module | Callable[..., Any]) -> None:
         activate_wrapped_names()
+        self._runs_program = True
         self._paths, self._attributes, self._locations, self._scopes = {}, {}, {}, []
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)

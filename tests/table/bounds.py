@@ -1,0 +1,73 @@
+"""How far a result may be from NumPy's, by function.
+
+Everything is exact (same bits, but for the payload of a NaN) unless it stands here. Bounds are in
+units in the last place of the result's dtype, across the ends of the range too: infinity follows
+the largest number. NumPy's own functions are off by up to 4 ulp (its float64 ones on AVX-512), so a
+bound is the sum of both errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+#: ulp by function: (float32, float64); 16-bit results are computed in float32 and may round to the
+#: other neighbour: 1.
+ULP = {
+    "exp": (3, 4), "expm1": (4, 4), "log": (3, 4), "log1p": (4, 4), "log2": (4, 5),
+    "sin": (4, 4), "cos": (4, 4), "tan": (6, 5), "sinh": (4, 4), "cosh": (4, 4), "tanh": (4, 4),
+    "arcsin": (4, 4), "arccos": (4, 4), "arctan": (4, 4), "arctan2": (4, 4), "power": (3, 4),
+    "var": (8, 8), "std": (8, 8), "mean": (8, 8), "sum": (8, 8), "prod": (16, 16),
+    "cumsum": (16, 16), "norm": (8, 8), "dot": (16, 16), "matmul": (16, 16), "einsum": (16, 16),
+}  # fmt: skip
+
+
+def ulp_bound(function: str, dtype: np.dtype[Any]) -> int:
+    """Largest distance allowed."""
+    found = ULP.get(function, (0, 0))
+    if dtype == np.float64:
+        return found[1]
+    if dtype == np.float32:
+        return found[0]
+    return 1 if found[0] else 0
+
+
+_BITS = {2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def ordered(values: Array) -> Array:
+    """Floats as integers in their order, neighbours being one apart; zeros are alike."""
+    bits = np.ascontiguousarray(values).view(_BITS[values.dtype.itemsize]).astype(object)
+    lowest = -(2 ** (8 * values.dtype.itemsize - 1))
+    return np.where(bits < 0, lowest - bits, bits)
+
+
+def difference(actual: Any, expected: Any, function: str) -> str | None:
+    """What differs, in words; None: nothing that may not."""
+    a, e = np.asarray(actual), np.asarray(expected)
+    if a.dtype != e.dtype:
+        return f"dtype {a.dtype}, NumPy has {e.dtype}"
+    if a.shape != e.shape:
+        return f"shape {a.shape}, NumPy has {e.shape}"
+    if e.dtype.kind in "biu":
+        wrong = a != e
+    else:
+        with np.errstate(all="ignore"):
+            same = (a == e) | (np.isnan(a) & np.isnan(e))
+            zeros = (a == 0) & (e == 0)
+            wrong = ~same | zeros & (np.signbit(a) != np.signbit(e))
+        bound = ulp_bound(function, e.dtype)
+        if bound and wrong.any():
+            near = np.zeros(a.shape, bool)
+            near[wrong] = np.abs(ordered(a[wrong]) - ordered(e[wrong])) <= bound
+            wrong = wrong & ~(near & ~np.isnan(a) & ~np.isnan(e) & ~zeros)
+    if not wrong.any():
+        return None
+    at = np.flatnonzero(wrong)
+    return (
+        f"{at.size} of {e.size} values differ: at {at[0]}, {a.ravel()[at[0]]!r} where NumPy has "
+        f"{e.ravel()[at[0]]!r}"
+    )

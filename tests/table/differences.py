@@ -1,0 +1,106 @@
+"""Where fxlite is documented to differ from NumPy: one table, with a reason each.
+
+A :class:`Difference` names rows and problems by regular expressions. tests/test_table.py runs the
+example of each entry, and fails for one that no longer differs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.table.rows import Row
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``rows`` is searched in a row's label, ``problem`` in ``rung: what differs``; ``example`` is
+    one such row."""
+
+    rows: str
+    problem: str
+    reason: str
+    example: Row
+
+    def explains(self, label: str, problem: str) -> bool:
+        """Whether it says why this row has this problem."""
+        return bool(re.search(self.rows, label) and re.search(self.problem, problem))
+
+
+def _row(function: str, text: str, *types: str, roles: str = "hard", size: int = 9) -> Row:
+    return Row(function, text, types, tuple(roles.split()), (size,))
+
+
+KNOWN: tuple[Difference, ...] = (
+    Difference(
+        r"\[(a|b)=bf16|=bf16\[",
+        r"expected number, got int|'positive' did not contain",
+        "ml_dtypes refuses an int beyond int64 beside bfloat16; it is a float here",
+        _row("add", "np.add(a, 2**70)", "bf16[N]"),
+    ),
+    Difference(
+        r"maximum|minimum|clip|max\(|min\(|relu",
+        r"values differ: at \d+, \S*-?0\.0\)? where NumPy has \S*-?0\.0\)?$",
+        "which of two zeros of different sign is larger is open; NumPy differs between dtypes",
+        _row("clip", "np.clip(a, None, -0.0)", "f16[N]"),
+    ),
+    Difference(
+        r"np.linalg.norm\(",
+        r"^trace: refused.*is traced without ord",
+        "norms of matrices other than Frobenius' need singular values or two reductions",
+        _row("norm", "np.linalg.norm(a, 1)", "f32[2,5]"),
+    ),
+    Difference(
+        r"full_like\(",
+        r"^trace: refused.*does not fit",
+        "a float out of an integer's range has no value; NumPy leaves it to the processor",
+        _row("full_like", "np.full_like(a, np.nan)", "u8[N]"),
+    ),
+    Difference(
+        r"pad\(.*(nan|inf|1e)",
+        r"^trace: refused.*does not fit",
+        "a float out of an integer's range has no value; NumPy leaves it to the processor",
+        _row("pad", "np.pad(a, 2, constant_values=np.nan)", "u8[N]"),
+    ),
+    Difference(
+        r"cumsum\(",
+        r"b?f(loat)?16|values differ",
+        "sums of 16-bit floats are float32, rounded once; NumPy's cumsum rounds at each step",
+        _row("cumsum", "np.cumsum(a)", "f16[N]", roles="mild", size=1037),
+    ),
+    Difference(
+        r"(sum|prod|var|std|mean|norm|dot|einsum|matmul|@).*(bf16|f16)",
+        r"values differ",
+        "sums of 16-bit floats are float32, rounded once; NumPy rounds more often",
+        _row("sum", "np.sum(a)", "bf16[1000]", roles="mild"),
+    ),
+    Difference(
+        r"einsum\(.*bf16",
+        r"invalid data type for einsum",
+        "NumPy's einsum does not know bfloat16",
+        _row("einsum", "np.einsum('i,i', a, b)", "bf16[7]", "i8[7]", roles="mild mild"),
+    ),
+    Difference(
+        r"einsum\(",
+        r"values differ: at \d+, \S*-?0\.0\)? where NumPy has \S*-?0\.0\)?$",
+        "NumPy's einsum adds each product to 0, which turns -0.0 into 0.0",
+        _row("einsum", "np.einsum('i,i->i', a, b)", "bool[7]", "f64[7]", roles="mild mild"),
+    ),
+    Difference(
+        r"einsum\('ii'",
+        r"^trace: refused",
+        "diagonals are not traced",
+        _row("einsum", "np.einsum('ii', a)", "f32[5,5]", roles="mild"),
+    ),
+    Difference(
+        r"(matmul|concatenate|stack|where|dot|einsum|clip).*bf16",
+        r"^trace: refused.*no common dtype",
+        "NumPy and ml_dtypes have no common dtype of bfloat16 and this one, but for ufuncs",
+        _row("matmul", "np.matmul(a, b)", "bf16[7]", "i32[7]", roles="mild mild"),
+    ),
+)
+
+
+def reason_of(label: str, problem: str) -> Difference | None:
+    """The entry that explains a problem, or None."""
+    return next((d for d in KNOWN if d.explains(label, problem)), None)
