@@ -74,7 +74,7 @@ class _Lowering:
                 found = Load(node.type.dtype, buffer_name(node), index)
                 self.stopped.append((index, found))
             elif node in self.group.members:
-                found = element_of(node, index, self.read)
+                found = expr.rounded(element_of(node, index, self.read))
                 expr.with_label(found, buffer_name(node))
             elif _is_number(node):
                 owner = node.graph.owning_module

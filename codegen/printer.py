@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fxlite import dtypes
 from fxlite.codegen.kernel_ir import (
     Alloc,
     Assign,
@@ -62,11 +63,11 @@ def storage_type(dtype: DType) -> str:
 
 
 def narrowed(value: Expr, dtype: DType) -> Expr:
-    """What is stored as ``dtype``: of a float32 number that is cast to a half type, the number,
-    since storing it casts it."""
+    """What is stored as ``dtype``: of a number in float32 that is rounded to a half type, the
+    number, since storing it rounds it."""
     if not isinstance(value, Cast) or value.dtype is not dtype or dtype.name not in ("f16", "bf16"):
         return value
-    return value.operand if value.operand.dtype.name == "f32" else value
+    return value.operand if value.operand.dtype in (dtype, dtypes.float32) else value
 
 
 class CPrinter:

@@ -50,8 +50,8 @@ class DType:
 
     @property
     def compute(self) -> DType:
-        """The dtype arithmetic is done in: half types are computed in float32 and rounded when
-        stored, as NumPy does element by element."""
+        """The dtype arithmetic is done in: half types are computed in float32, and every op of a
+        program rounds its result, as NumPy does."""
         return float32 if self.name in ("f16", "bf16") else self
 
     def __getitem__(self, shape: Any) -> TensorType:

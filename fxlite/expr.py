@@ -252,6 +252,34 @@ def cast(value: Expr, dtype: DType) -> Expr:
     return Cast(dtype, value)
 
 
+#: Functions that give one of their operands, or a number that every float type has if it has them.
+_EXACT = frozenset("neg abs sign floor ceil round trunc maximum minimum where".split())
+
+
+def rounded(value: Expr) -> Expr:
+    """A value of a half type as that type holds it: half types are computed in float32, so that
+    what is computed has to be rounded before it is used again. Other values stay as they are."""
+    if value.dtype.compute is value.dtype or _is_rounded(value):
+        return value
+    return Cast(value.dtype, value)
+
+
+def _is_rounded(value: Expr) -> bool:
+    """Whether a value of a half type is one of its numbers already."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Load, Const, Cast)):
+            continue
+        if isinstance(node, Apply) and node.function in _EXACT:
+            stack += node.args[1:] if node.function == "where" else node.args
+        elif isinstance(node, Reduction) and node.kind in ("max", "min"):
+            stack.append(node.body)
+        else:
+            return False
+    return True
+
+
 def _operand(value: Any, dtype: DType) -> Expr:
     return cast(value, dtype) if isinstance(value, Expr) else const(value, dtype)
 

@@ -25,6 +25,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import Container, GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.types import TensorType
 
 LAYERS = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "linear")
 
@@ -34,10 +35,10 @@ def fuse_conv_bn(gm: GraphModule) -> None:
     """Fold batch_norm with running statistics into the convolution (1-d, 2-d, transposed) or linear
     that feeds it. The arithmetic is done in float64 and rounded once.
 
-    Refused, with the reason in the ledger: batch statistics (training), a layer whose result is
-    read elsewhere too, weights computed in the graph, a normalized axis that is not the layer's
-    output channel. Weights that several nodes read are left as they are; the folded ones get a
-    name of their own."""
+    Refused, with the reason in the ledger: half types, batch statistics (training), a layer whose
+    result is read elsewhere too, weights computed in the graph, a normalized axis that is not the
+    layer's output channel. Weights that several nodes read are left as they are; the folded ones
+    get a name of their own."""
     readers = Counter(n.target for n in gm.graph.find_nodes(op="get_attr"))
     for norm in gm.graph.find_nodes(op="call_function", target="batch_norm"):
         reason = why_not(norm)
@@ -107,6 +108,8 @@ def why_not(norm: Node) -> str | None:
         return "batch_norm normalizes axis 1, which is the output axis of a rank-2 linear only"
     if layer.type != norm.type:
         return f"it changes the type from {layer.type} to {norm.type}"
+    if isinstance(norm.type, TensorType) and norm.type.dtype.compute is not norm.type.dtype:
+        return f"{norm.type.dtype} is rounded between them, and folded weights would not be"
     return None
 
 

@@ -199,12 +199,19 @@ def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None) -> E
 
 @linear.expansion
 def _(x: Any, weight: Any, bias: Any = None) -> Any:
+    result = common_dtype(x, weight, bias)
+    x, weight, bias = (_computed(v, result) for v in (x, weight, bias))
     total = matmul(x, lookup("permute")(weight, (1, 0)))
     if bias is not None:
         total = lookup("add")(total, bias)
-    if dtypes.bfloat16.numpy not in (x.dtype, weight.dtype):
-        return total
-    return lookup("cast")(total, common_dtype(x, weight, bias))  # matmul gives f32 for bf16
+    return total if dtypes.dtype(total.dtype) is result else lookup("cast")(total, result)
+
+
+def _computed(value: Any, result: DType) -> Any:
+    """An operand in the dtype in which a result of a half type is computed, to be rounded once."""
+    if value is None or result.compute is result or dtypes.dtype(value.dtype) is result.compute:
+        return value
+    return lookup("cast")(value, result.compute)
 
 
 # -- einsum ----------------------------------------------------------------------------------------
@@ -305,7 +312,7 @@ def einsum(operands: Tensors, equation: str) -> Tensor:
     """Sum of products by Einstein's convention: ``einsum((a, b), "bij,bjk->bik")`` as np.einsum.
 
     Any number of operands, contracted from the left; ``...`` and size-1 axes broadcast. The result
-    has the operands' common dtype; half types are rounded once here, at every step when expanded.
+    has the operands' common dtype; half types are rounded once, in the end.
     Raises ArgumentError for an equation that does not fit or has a letter twice in one operand (a
     diagonal), and ShapeError for sizes that do not agree."""
     operands = [np.asarray(o) for o in operands]
@@ -344,6 +351,7 @@ def _(operands: Any, equation: Any) -> Any:
     inputs, output = parse_equation(equation, [len(o.shape) for o in operands])
     sizes = _sizes(inputs, operands)
     result = common_dtype(*operands)
+    operands = [_computed(o, result) for o in operands]
     terms = [_drop_ones(o, labels, sizes) for o, labels in zip(operands, inputs, strict=True)]
     value, labels = terms[0]
     for position, (other, other_labels) in enumerate(terms[1:], start=2):

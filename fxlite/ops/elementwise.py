@@ -325,12 +325,29 @@ unary(
     "``log(1 + x)``, exact near 0.",
     samples=_float_samples(-0.9, 9),
 )
+
+
+def _log2(x: Expr) -> Expr:
+    """By the natural logarithm, of a half type in float32."""
+    wide = x.dtype.compute
+    log = expr.apply("log", expr.cast(x, wide))
+    return expr.cast(expr.apply("mul", log, expr.const(1 / math.log(2), wide)), x.dtype)
+
+
 unary("log2", _quiet(np.log2), "Logarithm to base 2.", samples=_float_samples(0.01, 100),
-      scalar=lambda x: expr.apply(
-          "mul", expr.apply("log", x), expr.const(1 / math.log(2), x.dtype)))  # fmt: skip
+      scalar=_log2)  # fmt: skip
 unary("sqrt", _quiet(np.sqrt), "Square root.", samples=_float_samples(0, 100))
+
+
+def _reciprocal_root(x: Expr) -> Expr:
+    """``1 / sqrt(x)``, of a half type with both roundings of the two ops."""
+    if x.dtype.compute is x.dtype:
+        return expr.apply("rsqrt", x)
+    return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
+
+
 unary("rsqrt", _quiet(lambda x: 1 / np.sqrt(x)), "``1 / sqrt(x)``.",
-      samples=_float_samples(0.01, 100))  # fmt: skip
+      scalar=_reciprocal_root, samples=_float_samples(0.01, 100))  # fmt: skip
 for _name, _low, _high in (("sin", -9, 9), ("cos", -9, 9), ("tan", -1.4, 1.4), ("sinh", -5, 5),
                            ("cosh", -5, 5), ("tanh", -6, 6)):  # fmt: skip
     unary(_name, _quiet(getattr(np, _name)), f"{_name}(x), x in radians."
