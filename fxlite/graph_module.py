@@ -18,6 +18,7 @@ from fxlite import guards, pytree
 from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
+from fxlite.plain_array import require_plain
 from fxlite.state import active_tracer
 from fxlite.types import TensorType, bind_dims, type_of
 
@@ -453,6 +454,7 @@ def check_inputs(
             raise DTypeError(
                 f"{name}: {label} must be an array {declared}, not {type(value).__name__}"
             )
+        require_plain(value, f"{name}: {label}")
         if value.dtype != declared.dtype.numpy:
             raise DTypeError(
                 f"{name}: {label} must be {declared}, got "

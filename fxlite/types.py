@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
 import sympy
 
 from fxlite import dtypes, shapes
 from fxlite.dtypes import DType
 from fxlite.errors import DTypeError, ParseError, ShapeError
+from fxlite.plain_array import plain_array
 from fxlite.shapes import Dim, Shape
 from fxlite.symbols import FactSymbol
 
@@ -134,7 +134,7 @@ def type_of(value: Any) -> TensorType:
         return value
     if isinstance(value, str):
         return parse_type(value)
-    array = np.asarray(value)
+    array = plain_array(value)
     return TensorType(tuple(array.shape), dtypes.dtype(array.dtype))
 
 

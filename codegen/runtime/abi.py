@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.dtypes import dtype
+from fxlite.plain_array import require_plain
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -388,6 +389,7 @@ def _checked_array(entry: Entry, spec: ArgSpec, value: Any) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         advice = f"np.asarray({spec.name}, dtype={_python_name(spec)})"
         raise TypeError(f"{_start(entry, spec)}, got {type(value).__name__}; pass {advice}")
+    require_plain(value, f"{entry.name}(): {spec.name}")
     array = np.asarray(value)
     # By kind and size, since `long` and `long long` are two NumPy dtypes of one layout.
     same = (array.dtype.kind, array.dtype.itemsize) == (expected.kind, expected.itemsize)

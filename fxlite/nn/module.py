@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.errors import FxliteError
+from fxlite.plain_array import plain_array
 from fxlite.state import active_tracer
 
 
@@ -26,10 +27,11 @@ class Parameter(np.ndarray[Any, Any]):
     Views of and results computed from a parameter are plain arrays to a module."""
 
     is_parameter: bool = False
+    is_plain_array = True  # an array in every respect: see fxlite.plain_array
     requires_grad: bool = True
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
-        base = np.asarray(data)
+        base = plain_array(data, "a parameter")
         made = base.view(cls)
         made.is_parameter = True
         made.requires_grad = requires_grad
@@ -116,7 +118,7 @@ class Module:
                 raise TypeError(f"{name!r} is a parameter; assign an nn.Parameter or None")
             self._parameters[name] = None if value is None else Parameter(value)
         elif name in self._buffers:
-            self._buffers[name] = None if value is None else np.asarray(value)
+            self._buffers[name] = None if value is None else plain_array(value, name)
         else:
             self._modules.pop(name, None)
             object.__setattr__(self, name, value)
@@ -155,7 +157,7 @@ class Module:
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
         """A non-trainable array; in the state_dict unless ``persistent`` is False."""
-        self._enter(self._buffers, name, None if value is None else np.asarray(value))
+        self._enter(self._buffers, name, None if value is None else plain_array(value, name))
         (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
 
     def register_parameter(self, name: str, value: Parameter | None) -> None:
@@ -336,7 +338,7 @@ class Module:
         own = self.state_dict()
         missing = [k for k in own if k not in state_dict]
         unexpected = [k for k in state_dict if k not in own]
-        arrays = {k: np.asarray(state_dict[k]) for k in own if k in state_dict}
+        arrays = {k: plain_array(state_dict[k], k) for k in own if k in state_dict}
         problems = [
             f"{k}: expected shape {own[k].shape}, got {v.shape}"
             for k, v in arrays.items()

@@ -16,6 +16,7 @@ import numpy as np
 from fxlite import dtypes, shapes
 from fxlite.errors import DTypeError, FxliteError, ShapeError
 from fxlite.op import Op, broadcast_shapes, lookup
+from fxlite.plain_array import plain_array
 from fxlite.tracing.aliasing import Step, write
 from fxlite.tracing.memory import View, is_number, view_of
 from fxlite.tracing.proxy import Proxy
@@ -118,8 +119,8 @@ def prepared(
             value = np.asarray(value)
     if isinstance(value, shapes.NamedDim):
         return tracer.size_as_tensor(value, target)
-    if isinstance(value, np.generic):
-        value = np.asarray(value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = plain_array(value, f"the values of {what}")
     if isinstance(value, (bool, int, float)):
         if casting != "unsafe" and not _fits(np.result_type(value), target):
             raise _not_cast(tracer, type(value).__name__, destination, what, instead)

@@ -12,13 +12,21 @@ from typing import Any
 import numpy as np
 
 from fxlite import dtypes, pytree
-from fxlite.errors import ArgumentError, Details, FxliteError, TraceAttributeError, TraceError
+from fxlite.errors import (
+    ArgumentError,
+    Details,
+    DTypeError,
+    FxliteError,
+    TraceAttributeError,
+    TraceError,
+)
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.guards import OPPOSITE, Guard
 from fxlite.location import Location, Scope, definition_of, here, with_place
 from fxlite.nn.module import Module
 from fxlite.op import Op, lookup
+from fxlite.plain_array import plain_array
 from fxlite.shapes import Dim, NamedDim
 from fxlite.state import active_tracer
 from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
@@ -143,7 +151,10 @@ class Tracer:
         if type(value) in PLAIN or isinstance(value, Node):
             return value
         if isinstance(value, (np.ndarray, np.generic)):
-            return self._constant(np.asarray(value))
+            try:
+                return self._constant(plain_array(value, "a constant of the program"))
+            except DTypeError as error:
+                raise with_place(error, self._place()[1]) from None
         if isinstance(value, NamedDim):
             return self.size_as_tensor(value, dtypes.int64)
         if isinstance(value, (tuple, list)):
