@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.nested import flat_arguments, restructure
+from fxlite.codegen.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program_key import program_key
+from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program
 from fxlite.codegen.runtime.load import CompiledFunction, default_threads
@@ -55,6 +56,7 @@ class CFunction:
         autotune: bool = False,
         tune_sizes: Mapping[str, int] | None = None,
         kept: KeptProgram | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         self.graph_module = module
         self.matmul_precision = matmul_precision
@@ -66,7 +68,9 @@ class CFunction:
         self._restructure = restructure(module)
         self._is_flat = module.graph.interface is None
         if kept is not None:
-            self.function = CompiledFunction(kept.entry, kept.library, kept.weights, threads)
+            self.function = CompiledFunction(
+                kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit
+            )
             return
         with stage("optimize"):
             _ = self._passed
@@ -77,7 +81,9 @@ class CFunction:
             program = self.program
         with stage("build"):
             library = build(dict(program.sources), program.entry)
-            self.function = CompiledFunction(program.entry, library, program.weights, threads)
+            self.function = CompiledFunction(
+                program.entry, library, program.weights, threads, memory_limit=memory_limit
+            )
 
     @cached_property
     def _passed(self) -> tuple[GraphModule, PassManager]:
@@ -143,12 +149,19 @@ class CFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self._is_flat:  # known since it was made: to ask the module takes longer than a call
             args, kwargs = flat_arguments(self.graph_module, args, kwargs)
-        result = self.function(*args, **kwargs)
+        try:
+            result = self.function(*args, **kwargs)
+        except HollowCall as call:
+            result = run_hollow(self.graph_module, call)
         return result if self._restructure is None else self._restructure(result)
 
     def run_flat(self, values: Mapping[str, Any]) -> Any:
         """Run on arrays by placeholder's target; the results are flat."""
-        return self.function(*[values[p.target] for p in self.graph_module.graph.placeholders])
+        arrays = [values[p.target] for p in self.graph_module.graph.placeholders]
+        try:
+            return self.function(*arrays)
+        except HollowCall as call:
+            return run_hollow(self.graph_module, call)
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -241,16 +254,19 @@ class PythonFunction:
         save_python(self.graph_module, folder, force=force)
 
 
-def _c(module: GraphModule, threads: int | None = None, **options: Any) -> CFunction:
+def _c(
+    module: GraphModule, threads: int | None = None, memory_limit: int | None = None,
+    **options: Any,
+) -> CFunction:  # fmt: skip
     """The C back end: a program from the cache, or one that is compiled and kept there. One with
     measured choices is for the threads that it was measured with."""
     measured = {"threads": threads or default_threads()} if options.get("autotune") else {}
     key = program_key(module, options | measured)
     if key is None:
-        return CFunction(module, threads, **options)
+        return CFunction(module, threads, memory_limit=memory_limit, **options)
     if kept := find_program(key):
-        return CFunction(module, threads, kept=kept, **options)
-    function = CFunction(module, threads, **options)
+        return CFunction(module, threads, kept=kept, memory_limit=memory_limit, **options)
+    function = CFunction(module, threads, memory_limit=memory_limit, **options)
     program = function.program
     keep_program(key, program.entry, function.function.library, program.weights, program.sources)
     return function

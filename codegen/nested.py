@@ -6,9 +6,14 @@ arrays in order of the graph's inputs, and results in the program's structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
+from fxlite.codegen.runtime.abi import HollowCall
+from fxlite.codegen.runtime.sizes import count_values
+from fxlite.codegen.value_sizes import is_counted, value_of
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 
@@ -36,6 +41,26 @@ def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
         return None
 
     return lambda flat: _nested(structure, flat)
+
+
+def run_hollow(module: GraphModule, call: HollowCall) -> Any:
+    """The flat result of a call that compiled code leaves to NumPy, which stores every value.
+    Raises MemoryLimitError where one of them is larger than the call's limit."""
+    values = [value_of(n, stored=True) for n in module.graph.nodes if is_counted(n)]
+    count_values(values, call.dims, call.most, f"{module.name}()")
+    targets = [p.target for p in module.graph.placeholders]
+    result = module.run_flat(dict(zip(targets, call.arrays, strict=True)))
+    flat = tuple(_arrays(result))
+    return flat[0] if isinstance(module.graph.output_node().args[0], Node) else flat
+
+
+def _arrays(result: Any) -> Iterator[Any]:
+    """The arrays of a nested result, in the order of its nodes."""
+    if isinstance(result, (tuple, list, dict)):
+        for part in result.values() if isinstance(result, dict) else result:
+            yield from _arrays(part)
+    elif result is not None:
+        yield np.asarray(result)
 
 
 def _nested(structure: Any, flat: Any) -> Any:

@@ -55,6 +55,7 @@ def compile(
     optimize: bool = True,
     autotune: bool = False,
     tune_sizes: Mapping[str, int] | None = None,
+    memory_limit: int | None = None,
     **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
@@ -79,6 +80,10 @@ def compile(
     kept in the cache folder, so that the next time nothing is measured. ``tune_sizes``: sizes of
     named dims to measure at, by name.
 
+    ``memory_limit``, for "c" and "cuda": bytes that a value, and the results and workspace of a
+    call together, may take; default FXLITE_MEMORY_LIMIT (gigabytes), else what the machine has. A
+    call that would need more raises MemoryLimitError, a MemoryError, before it allocates anything.
+
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
     where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
     is no GPU."""
@@ -91,6 +96,8 @@ def compile(
         from fxlite.codegen.runtime.load import checked_threads
 
         threads = checked_threads(threads)
+    if memory_limit is not None and backend == "python":
+        raise ArgumentError("memory_limit= is an option of compiled code, not of 'python'")
     if device is not None and backend in ("c", "python"):
         raise ArgumentError(f"device= is an option of the cuda back end; {backend!r} has none")
     if profile and backend in ("cuda", "python"):
@@ -109,6 +116,8 @@ def compile(
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
     options: dict[str, Any] = {} if device is None else {"device": device}
+    if memory_limit is not None:
+        options["memory_limit"] = memory_limit
     if profile:
         options["profile"] = True
     if not optimize:

@@ -52,6 +52,10 @@ class OptionError(FxliteError, ValueError):
     """An option has a value outside its range."""
 
 
+class MemoryLimitError(FxliteError, MemoryError):
+    """A value would take more memory than it may, or than any array can have."""
+
+
 class TraceError(FxliteError, TypeError):
     """The program cannot be traced: it needs a value, a file or a control flow decision at trace
     time that only exists at run time. The message names the line and what to write instead."""

@@ -76,3 +76,9 @@ def test_operands_that_no_node_holds(value):
         with pytest.raises(ArgumentError, match=r"argument 'y'|tensor is expected"):
             edit()
     assert str(graph) == before
+
+
+@pytest.mark.parametrize("width", [1, (1, 2), [3], [(1, 2)], ((1, 2), (3, 4)), ((1,), (2,))])
+def test_widths_of_padding(width):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    agree(fx.symbolic_trace(lambda x: np.pad(x, width), x="f32[B,3]"), x)

@@ -28,6 +28,7 @@ from fxlite.codegen.c.needed import needed
 from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
 from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
 from fxlite.codegen.c.recurrence_int8 import STATE_PREAMBLE
+from fxlite.codegen.c.sizes import SIZES_PREAMBLE, size_check, size_function
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE
 from fxlite.codegen.c.weights import Array, Blob, make_blob
@@ -41,12 +42,12 @@ from fxlite.codegen.c.workspace import (
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.printer import PARALLEL_DEFINITION, storage_type
 from fxlite.codegen.program import Program
-from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, DimText, Entry
+from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, Entry
+from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.codegen.text import comment, signature, wrap
+from fxlite.codegen.value_sizes import dim_data, value_sizes
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
-from fxlite.index import Index, to_text
-from fxlite.shapes import Dim
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,13 @@ def emit(
     prefix = c_name(name or module.name)
     planned = planned_calls(module, matmul_precision, choices, apart)
     program, calls, locations = planned.program, planned.calls, planned.locations
+    values = value_sizes(program)
     read = [a for c in calls for a in c.arguments]
     results = [buffer_name(node) for node in program.results if node.op == "get_attr"]
     blob = make_blob([*read, *results], planned.packed, planned.arrays, weights)
-    printed = _Source(prefix, program, calls, blob, locations, profile)
+    printed = _Source(prefix, program, calls, blob, locations, profile, values)
     header, source = printed.texts()
-    entry = entry_of(prefix, program, locations)
+    entry = entry_of(prefix, program, locations, values)
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, **math_header()}
     outputs = tuple(printed.outputs)
     return CProgram(
@@ -115,17 +117,13 @@ def math_header() -> dict[str, str]:
     return {"fx_math.h": files("fxlite.codegen.c").joinpath("fx_math.h").read_text()}
 
 
-def _dim_python(dim: Dim) -> int | DimText:
-    if type(dim) is int:
-        return dim
-    return DimText(to_text(Index.of(dim), repr, "//", ("min", "max")))
-
-
-def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
+def entry_of(
+    name: str, program: Program, locations: list[str], values: tuple[ValueSize, ...]
+) -> Entry:
     """What the wrapper must know of the emitted function: arguments, dims and results."""
 
     def spec(label: str, node: Node) -> ArgSpec:
-        return ArgSpec(label, node.type.dtype.name, tuple(_dim_python(d) for d in node.type.shape))
+        return ArgSpec(label, node.type.dtype.name, tuple(dim_data(d) for d in node.type.shape))
 
     graph = program.module.graph
     structure = graph.output_node().args[0]
@@ -137,10 +135,11 @@ def entry_of(name: str, program: Program, locations: list[str]) -> Entry:
         tuple(locations),
         single_output=isinstance(structure, Node),
         conditions=tuple(
-            Condition(_dim_python(g.left), g.relation, _dim_python(g.right), g.reason)
+            Condition(dim_data(g.left), g.relation, dim_data(g.right), g.reason)
             for g in graph.conditions()
         ),
         note=", ".join(f"{n} was specialized to {v}" for n, v in graph.specialized.items()),
+        values=values,
     )
 
 
@@ -155,10 +154,12 @@ class _Source:
         weights: Blob,
         locations: list[str],
         profile: bool,
+        values: tuple[ValueSize, ...],
     ) -> None:
         self.name, self.program, self.calls = name, program, calls
         self.weights, self.locations, self.profile = weights, locations, profile
-        self.workspace = plan_workspace(name, program, calls)
+        self.values = values
+        self.workspace = plan_workspace(name, program, calls, values)
         taken = {buffer_name(n) for n in program.module.graph.nodes} | set(program.dims)
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
@@ -203,7 +204,7 @@ class _Source:
             prototypes += f"\n\n{ticks_prototype(self.name, len(self.calls))}"
         return header_text(
             self.name, self.program, self.outputs, self.locations, size,
-            f"{workspace_signature(self.name, self.program)};", prototypes,
+            f"{workspace_signature(self.name, self.program)};", prototypes, bool(self.values),
         )  # fmt: skip
 
     # -- source --------------------------------------------------------------------------------
@@ -214,6 +215,7 @@ class _Source:
         for call in self.calls:
             if call.name == call.function:
                 text += [call.text.rstrip("\n"), ""]
+        text += size_function(self.name, self.program.dims, self.values)
         text += self.workspace.functions
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
@@ -222,6 +224,7 @@ class _Source:
     def _run(self) -> list[str]:
         program = self.program
         lines = ["    error->code = 0;", "    if (!processor_fits()) return error->code = 3;"]
+        lines += size_check(self.name, self.program.dims, self.values, "return error->code = 4")
         lines += self.workspace.opening
         for name, (position, ctype) in self.weights.places.items():
             place = f"(const {ctype} *)((const char *)weights + {position})"
@@ -273,5 +276,7 @@ def prelude(functions: str) -> str:
     """What the functions of a program need before them: includes, and what they call."""
     head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
             '#include "fx_math.h"', ""]  # fmt: skip
-    library = "\n".join([C_HELPERS, PROCESSOR_DEFINITION, PARALLEL_DEFINITION, *_PREAMBLES])
+    library = "\n".join(
+        [C_HELPERS, SIZES_PREAMBLE, PROCESSOR_DEFINITION, PARALLEL_DEFINITION, *_PREAMBLES]
+    )
     return "\n".join([*head, needed(library, functions).rstrip("\n"), ""])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fxlite.codegen.c.sizes import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.program import Program
 from fxlite.codegen.text import comment
@@ -21,7 +22,7 @@ ERROR_TYPE = """\
 #define FX_ERROR_DEFINED
 /* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for
    an axis of `limit` elements, at the place number `where`), 2 out of memory, 3 the
-   processor lacks instructions that the code was compiled for. */
+   processor lacks instructions that the code was compiled for, 4 impossible sizes. */
 typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
 #endif
 """
@@ -36,10 +37,12 @@ def header_text(
     weights_bytes: str,
     workspace: str,
     run: str,
+    counts: bool,
 ) -> str:
     """The header. ``locations`` are the places that an index error may name; ``workspace`` and
-    ``run`` are the prototypes."""
+    ``run`` are the prototypes; ``counts``: values are counted before a call."""
     guard = f"{name.upper()}_H"
+    impossible = "; -1 for impossible sizes" if counts else ""
     lines = [
         comment(about(name, program)), f"#ifndef {guard}", f"#define {guard}", "",
         *ERROR_TYPE.splitlines(), "",
@@ -47,7 +50,9 @@ def header_text(
         *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         f"/* Bytes of the weights, the contents of {name}_weights.bin. */",
         f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}", "",
-        "/* Bytes of workspace that a call with these arguments needs. */", workspace, "",
+        *([SIZE_DOCUMENTATION, f"{size_signature(name, program.dims)};", ""] if counts else ()),
+        f"/* Bytes of workspace that a call with these arguments needs{impossible}. */",
+        workspace, "",
         comment(_run_documentation(name, program, outputs)), run, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]  # fmt: skip

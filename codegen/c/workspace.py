@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from fxlite import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
+from fxlite.codegen.c.sizes import size_check
 from fxlite.codegen.packing import Extent, ends
 from fxlite.codegen.program import ALIGNMENT, Program
+from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.codegen.text import comment, signature, wrap
 from fxlite.graph import Node
 
@@ -39,15 +41,21 @@ def workspace_signature(name: str, program: Program) -> str:
     return f"int64_t {name}_workspace_bytes({dims}int n_threads)"
 
 
-def plan_workspace(name: str, program: Program, calls: Sequence[Call]) -> Workspace:
-    """The workspace of the program that is emitted under a name."""
+def plan_workspace(
+    name: str, program: Program, calls: Sequence[Call], values: Sequence[ValueSize] = ()
+) -> Workspace:
+    """The workspace of the program that is emitted under a name; its size is -1 where one of the
+    ``values`` cannot be counted."""
     using = [number for number, call in enumerate(calls) if call.scratch != "0"]
     if program.offset_of:
-        return _packed(name, program, calls, using)
-    return _in_slots(name, program, calls, using)
+        return _packed(name, program, calls, using, values)
+    return _in_slots(name, program, calls, using, values)
 
 
-def _packed(name: str, program: Program, calls: Sequence[Call], using: list[int]) -> Workspace:
+def _packed(
+    name: str, program: Program, calls: Sequence[Call], using: list[int],
+    values: Sequence[ValueSize],
+) -> Workspace:  # fmt: skip
     extents = [Extent(n.type.nbytes, *program.lifetimes[n]) for n in program.offset_of]
     behind = [
         -(-end // ALIGNMENT) * ALIGNMENT
@@ -65,18 +73,22 @@ def _packed(name: str, program: Program, calls: Sequence[Call], using: list[int]
             lines += wrap(f"    bytes = fx_max(bytes, {start} + {more});")
         lines.append("    return (bytes + 63) / 64 * 64;")
     return Workspace(
-        (*_size_function(name, program, lines), ""),
+        (*_size_function(name, program, lines, values), ""),
         ("    unsigned char *const arena = workspace;",),
         {node: f"arena + {offset}" for node, offset in program.offset_of.items()},
         {number: f"arena + {behind[number]}" for number in using},
     )
 
 
-def _in_slots(name: str, program: Program, calls: Sequence[Call], using: list[int]) -> Workspace:
+def _in_slots(
+    name: str, program: Program, calls: Sequence[Call], using: list[int],
+    values: Sequence[ValueSize],
+) -> Workspace:  # fmt: skip
     lines = _slot_offsets(program, list(dict.fromkeys(calls[number].scratch for number in using)))
     count = len(program.slots) + bool(using) + 1
     if count == 1:
-        return Workspace((*_size_function(name, program, ["    return 0;"]), ""), (), {}, {})
+        nothing = _size_function(name, program, ["    return 0;"], values)
+        return Workspace((*nothing, ""), (), {}, {})
     parameters = [*program.dims, "n_threads"]
     needed = [p for p in parameters if re.search(rf"\b{p}\b", "\n".join(lines))]
     types = [f"{'int' if n == 'n_threads' else 'int64_t'} {n}" for n in needed]
@@ -90,7 +102,7 @@ def _in_slots(name: str, program: Program, calls: Sequence[Call], using: list[in
         f"    int64_t offset[{count}];",
         f"    layout({', '.join([*needed, 'offset'])});",
     ]
-    size = _size_function(name, program, [*ask, f"    return offset[{count - 1}];"])
+    size = _size_function(name, program, [*ask, f"    return offset[{count - 1}];"], values)
     opening = [*ask, "    unsigned char *const arena = workspace;"]
     if using:
         opening.append(f"    void *const scratch = arena + offset[{len(program.slots)}];")
@@ -122,7 +134,10 @@ def _slot_offsets(program: Program, scratch: Sequence[str]) -> list[str]:
     return lines
 
 
-def _size_function(name: str, program: Program, body: Sequence[str]) -> list[str]:
+def _size_function(
+    name: str, program: Program, body: Sequence[str], values: Sequence[ValueSize]
+) -> list[str]:
+    body = [*size_check(name, program.dims, values, "return -1"), *body]
     text = "\n".join(body)
     ignored = [n for n in [*program.dims, "n_threads"] if not re.search(rf"\b{n}\b", text)]
     return [workspace_signature(name, program) + " {", *unused(ignored), *body, "}"]

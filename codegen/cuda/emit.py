@@ -23,6 +23,7 @@ from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.program import Program, plan
 from fxlite.codegen.runtime.abi import Entry
 from fxlite.codegen.schedule import schedule
+from fxlite.codegen.value_sizes import value_sizes
 from fxlite.errors import CodegenError
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index
@@ -84,6 +85,7 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     """CUDA C of a module. Raises CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     program = plan(module, claims)
+    values = value_sizes(program)
     locations: list[str] = []
     texts: list[str] = []
     launches: list[Launch] = []
@@ -93,7 +95,7 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
         for text, launch in _kernels(found, kernel, locations):
             texts.append(text)
             launches.append(launch)
-    entry = entry_of(prefix, program, locations)
+    entry = entry_of(prefix, program, locations, values)
     head = [line_comment(_about(prefix, program)), '#include "prelude.cuh"', '#include "fx_math.h"']
     places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
     source = "\n".join([*head, "", *places, *([""] if places else []), "\n\n".join(texts), ""])

@@ -18,8 +18,9 @@ from typing import Any
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
 from fxlite.codegen.folder import write_folder
-from fxlite.codegen.nested import flat_arguments, restructure
+from fxlite.codegen.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.optimize import optimize
+from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import Launcher
@@ -59,6 +60,7 @@ class CudaFunction:
         threads: int | None = None,
         device: int | str | None = None,
         stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+        memory_limit: int | None = None,
     ) -> None:
         self.graph_module = module
         with stage("optimize"):
@@ -69,7 +71,9 @@ class CudaFunction:
         self._restructure = restructure(module)
         with stage("build"):
             launcher = self._launcher(device)
-        self.function = None if launcher is None else CudaRunner(self.program, launcher)
+        self.function = (
+            None if launcher is None else CudaRunner(self.program, launcher, memory_limit)
+        )
 
     def _launcher(self, device: int | str | None) -> Launcher | None:
         source, name = self.program.source, f"{self.program.name}.cu"
@@ -95,7 +99,10 @@ class CudaFunction:
                 "so it cannot be called; leave device= out where there is a GPU"
             )
         args, kwargs = flat_arguments(self.graph_module, args, kwargs)
-        result = self.function(*args, **kwargs)
+        try:
+            result = self.function(*args, **kwargs)
+        except HollowCall as call:
+            result = run_hollow(self.graph_module, call)
         return result if self._restructure is None else self._restructure(result)
 
     @property

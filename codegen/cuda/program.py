@@ -19,6 +19,7 @@ from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments, storage_dtype
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
+from fxlite.codegen.runtime.sizes import checked_limit
 from fxlite.dtypes import dtype
 from fxlite.index import Index
 
@@ -35,8 +36,11 @@ class CudaRunner:
     """A CUDA program on a launcher. Takes and returns what the C function of the model does, and
     raises the same errors: TypeError, ValueError, IndexError."""
 
-    def __init__(self, program: CudaProgram, launcher: Launcher) -> None:
+    def __init__(
+        self, program: CudaProgram, launcher: Launcher, memory_limit: int | None = None
+    ) -> None:
         self.program, self.launcher = program, launcher
+        self.memory_limit = None if memory_limit is None else checked_limit(memory_limit)
         self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
         self._checks = any("error" in launch.arguments for launch in program.launches)
 
@@ -45,7 +49,7 @@ class CudaRunner:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry = self.program.entry
-        arrays, dims = bind_arguments(entry, args, kwargs)
+        arrays, dims = bind_arguments(entry, args, kwargs, self.memory_limit)
         shapes = [entry.output_shape(spec, dims) for spec in entry.outputs]
         temporary: list[DeviceBuffer] = []
         try:

@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from fxlite.dtypes import dtype
+from fxlite.errors import MemoryLimitError
 from fxlite.plain_array import require_plain
+
+from .sizes import ValueSize, count_values, memory_limit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -123,7 +126,14 @@ class DimText:
 
     def c(self, prefix: str = "") -> str:
         """The expression as C over `int64_t` variables named `prefix + dim`, using `C_HELPERS`."""
-        return _c_text(self._tree, prefix)
+        return _c_text(self._tree, prefix, "fx_floor_{}", "fx_{}")
+
+    def real_c(self) -> str:
+        """The expression as C that computes in double, which does not wrap, from `int64_t`
+        variables named as the dims; it calls `fx_size_div`, `fx_size_mod`, `fmin` and `fmax`."""
+        if isinstance(self._tree, ast.Name):
+            return self.python
+        return _c_text(self._tree, "(double)", "fx_size_{}", "f{}")
 
 
 Dim = int | DimText
@@ -172,24 +182,29 @@ def _linear_terms(node: ast.expr) -> dict[str, int] | None:
     return None
 
 
-def _c_text(node: ast.expr, prefix: str) -> str:
+def _c_text(node: ast.expr, prefix: str, division: str, extremum: str) -> str:
+    """C whose functions for "div" and "mod", and for "min" and "max", have names of two forms."""
+
+    def text(inner: ast.expr) -> str:
+        return _c_text(inner, prefix, division, extremum)
+
     match node:
         case ast.Constant(value=value):
             return str(value)
         case ast.Name(id=name):
             return prefix + name
         case ast.UnaryOp(operand=operand):
-            return f"(-{_c_text(operand, prefix)})"
+            return f"(-{text(operand)})"
         case ast.Call(func=ast.Name(id=name), args=args):
-            text = _c_text(args[0], prefix)
+            result = text(args[0])
             for arg in args[1:]:
-                text = f"fx_{name}({text}, {_c_text(arg, prefix)})"
-            return text
+                result = f"{extremum.format(name)}({result}, {text(arg)})"
+            return result
         case ast.BinOp(left=left, op=op, right=right):
-            first, second = _c_text(left, prefix), _c_text(right, prefix)
+            first, second = text(left), text(right)
             if isinstance(op, (ast.FloorDiv, ast.Mod)):
                 kind = "div" if isinstance(op, ast.FloorDiv) else "mod"
-                return f"fx_floor_{kind}({first}, {second})"
+                return f"{division.format(kind)}({first}, {second})"
             return f"({first} {_OPERATORS[type(op)]} {second})"
     raise AssertionError(node)
 
@@ -277,6 +292,7 @@ class Entry:
     single_output: bool = True
     conditions: tuple[Condition, ...] = ()
     note: str = ""  # ends the message for a wrong axis
+    values: tuple[ValueSize, ...] = ()  # what is counted before a call
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.dims):
@@ -331,14 +347,29 @@ class Entry:
         return shape
 
 
-def bind_arguments(
-    entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Array], dict[str, int]]:
-    """The inputs of one call as C-contiguous arrays in order, and the values of the dims.
+class HollowCall(MemoryLimitError):
+    """A value of the call has no elements, but other axes that kernels would loop over for hours;
+    NumPy runs such a call at once. ``arrays`` are the checked inputs, in order; ``dims`` and
+    ``most``: the sizes of the named dims and the memory limit of the call."""
 
-    Raises `TypeError` (missing, unexpected or repeated argument, not an array, wrong dtype) and
-    `ValueError` (rank, an axis). Strided and unaligned arrays are copied.
+    def __init__(
+        self, message: str, arrays: Sequence[Array], dims: Mapping[str, int], most: int
+    ) -> None:
+        super().__init__(message)
+        self.arrays, self.dims, self.most = tuple(arrays), dict(dims), most
+
+
+def bind_arguments(
+    entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any], most: int | None = None
+) -> tuple[list[Array], dict[str, int]]:
+    """The inputs of one call as C-contiguous arrays in order, and the values of the dims. `most` is
+    the memory limit in bytes.
+
+    Raises `TypeError` (missing, unexpected or repeated argument, not an array, wrong dtype),
+    `ValueError` (rank, an axis), `MemoryLimitError` (a value that cannot be counted, or is larger
+    than the limit) and `HollowCall`. Strided and unaligned arrays are copied.
     """
+    most = memory_limit() if most is None else most
     values = _match_arguments(entry, args, kwargs)
     arrays = [_checked_array(entry, spec, value) for spec, value in zip(entry.inputs, values)]
     dims: dict[str, int] = {}
@@ -359,7 +390,11 @@ def bind_arguments(
         if not condition.holds(dims):
             sources = _sources(entry, condition.names, dims)
             raise ValueError(f"{entry.name}(): {condition.reason}; got {sources}")
-    return [_ready(spec, array) for spec, array in zip(entry.inputs, arrays)], dims
+    title, sources = f"{entry.name}()", _sources(entry, dims, dims)
+    if hollow := count_values(entry.values, dims, most, title, sources):
+        problem = f"{title}: {hollow} has no elements, but axes that are looped over for hours"
+        raise HollowCall(f"{problem} ({sources})", arrays, dims, most)
+    return [_ready(entry, spec, a, most) for spec, a in zip(entry.inputs, arrays)], dims
 
 
 def _match_arguments(entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -420,9 +455,15 @@ def _python_name(spec: ArgSpec) -> str:
     return name if name == "bool" else f"{'ml_dtypes' if name == 'bfloat16' else 'np'}.{name}"
 
 
-def _ready(spec: ArgSpec, array: Array) -> Array:
+def _ready(entry: Entry, spec: ArgSpec, array: Array, most: int) -> Array:
     """C-contiguous and aligned, under the dtype that compiled code stores."""
     if not (array.flags.c_contiguous and array.flags.aligned):
+        if array.nbytes > most:
+            raise MemoryLimitError(
+                f"{_start(entry, spec)} in C order; a copy of {_actual(array)} takes "
+                f"{array.nbytes:,} bytes, and may take {most:,} (memory_limit=BYTES of fx.compile, "
+                "or FXLITE_MEMORY_LIMIT=GIGABYTES)"
+            )
         array = np.array(array, order="C")
     return array.view(np.uint16) if spec.dtype == "bf16" else array
 

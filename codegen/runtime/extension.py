@@ -24,6 +24,7 @@ def extension_source(entry: Entry) -> str:
     """The extension's C file for one entry point."""
     name, pointers = entry.name, len(entry.inputs) + len(entry.outputs)
     dims = "".join(f"int64_t {dim}, " for dim in entry.dims)
+    parameters = ", ".join(f"int64_t {dim}" for dim in entry.dims) or "void"
     arrays = "const void *, " * len(entry.inputs) + "void *, " * len(entry.outputs)
     return _TEMPLATE.format(
         name=name,
@@ -36,6 +37,7 @@ def extension_source(entry: Entry) -> str:
         n_inputs=len(entry.inputs),
         n_outputs=len(entry.outputs),
         inputs=_join(map(_input_row, entry.inputs)) or "    {NULL, 0, 0}",
+        size_prototype=f"int64_t {name}_largest_bytes({parameters});\n" if entry.values else "",
         checks=_join(_checks(entry)),
         allocations=_join(_allocations(entry)),
         dims="".join(f"dim_{dim}, " for dim in entry.dims),
@@ -71,6 +73,15 @@ def _checks(entry: Entry) -> Iterator[str]:
         for side in (condition.left, condition.right):
             yield from _divisor_checks(side)
         yield f"if (!({condition.c('dim_')})) goto done; /* {comment(condition.reason)} */"
+    yield from _counted(entry)
+
+
+def _counted(entry: Entry) -> Iterator[str]:
+    """C that goes to `done` where a value cannot be counted or is larger than the memory limit."""
+    if entry.values:
+        dims = ", ".join(f"dim_{dim}" for dim in entry.dims)
+        yield f"int64_t largest = {entry.name}_largest_bytes({dims});"
+        yield "if (largest < 0 || largest > *(int64_t *)state->memory_limit.buf) goto done;"
 
 
 def _solve(binding: Binding) -> Iterator[str]:
@@ -113,7 +124,7 @@ _TEMPLATE = """\
 #include <string.h>
 
 typedef struct {{ int code; int64_t value; int64_t limit; int64_t where; }} fx_error;
-{workspace_prototype}
+{size_prototype}{workspace_prototype}
 {run_prototype}
 
 {helpers}
@@ -123,6 +134,7 @@ typedef struct Block {{ struct Block *next; int64_t bytes; }} Block;
 typedef struct {{
     Py_buffer weights;
     Py_buffer n_threads;     /* int: what the caller asks for */
+    Py_buffer memory_limit;  /* int64_t: bytes of results and workspace together */
     Py_buffer process;       /* int[2]: most threads now allowed; whether a parallel call has run */
     PyObject *array_type;    /* numpy.ndarray */
     PyObject *empty;         /* numpy.empty */
@@ -214,10 +226,12 @@ static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
     if (n_threads > process[0]) n_threads = process[0];
     if (n_threads > 1) process[1] = 1;
     int64_t bytes = {name}_workspace_bytes({dims}n_threads);
-    fx_error error = {{2, bytes, 0, -1}};
+    int64_t total = bytes, most = *(int64_t *)state->memory_limit.buf;
+    for (int i = 0; i < {n_outputs}; i++) total += view[{n_inputs} + i].len;
+    fx_error error = {{2, total, most, -1}};
     int status = 1;
-    Block *block = bytes == 0 ? NULL : take_block(state, bytes);
-    if (block || bytes == 0) {{
+    Block *block = bytes == 0 || total > most ? NULL : take_block(state, bytes);
+    if (block || (bytes == 0 && total <= most)) {{
         void *workspace = block ? (char *)block + 64 : NULL;
         error = (fx_error){{0}};
         Py_BEGIN_ALLOW_THREADS
@@ -276,6 +290,7 @@ static void destroy(PyObject *capsule) {{
     }}
     PyBuffer_Release(&state->weights);
     PyBuffer_Release(&state->n_threads);
+    PyBuffer_Release(&state->memory_limit);
     PyBuffer_Release(&state->process);
     Py_XDECREF(state->array_type);
     Py_XDECREF(state->empty);
@@ -285,7 +300,8 @@ static void destroy(PyObject *capsule) {{
     free(state);
 }}
 
-/* connect(weights, n_threads, process, ndarray, np.empty, fail, retry, dtypes) -> (call, run) */
+/* connect(weights, n_threads, memory_limit, process, ndarray, np.empty, fail, retry, dtypes)
+   -> (call, run) */
 static PyObject *connect(PyObject *module, PyObject *args) {{
     State *state = calloc(1, sizeof *state);
     if (!state) return PyErr_NoMemory();
@@ -295,9 +311,9 @@ static PyObject *connect(PyObject *module, PyObject *args) {{
         return NULL;
     }}
     PyObject *functions = NULL;
-    if (PyArg_ParseTuple(args, "y*w*w*OOOOO!", &state->weights, &state->n_threads, &state->process,
-                         &state->array_type, &state->empty, &state->fail, &state->retry,
-                         &PyTuple_Type, &state->dtypes)) {{
+    if (PyArg_ParseTuple(args, "y*w*w*w*OOOOO!", &state->weights, &state->n_threads,
+                         &state->memory_limit, &state->process, &state->array_type, &state->empty,
+                         &state->fail, &state->retry, &PyTuple_Type, &state->dtypes)) {{
         Py_INCREF(state->array_type);
         Py_INCREF(state->empty);
         Py_INCREF(state->fail);

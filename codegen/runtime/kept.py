@@ -33,6 +33,7 @@ from .build import Library, find_library
 from .cache_limit import PROGRAMS, mark_used
 from .fingerprint import fingerprint
 from .load import aligned_empty
+from .sizes import ValueSize
 from .toolchain import cache_folder, usable_cpus
 
 _FACTS, _WEIGHTS = "program.json", "weights.bin"
@@ -172,6 +173,10 @@ def _entry_data(entry: Entry) -> dict[str, Any]:
             [_dim_data(c.left), c.relation, _dim_data(c.right), c.reason] for c in entry.conditions
         ],
         "note": entry.note,
+        "values": [
+            [v.name, v.dtype, v.itemsize, list(map(_dim_data, v.shape)), v.where, v.stored]
+            for v in entry.values
+        ],
     }
 
 
@@ -189,6 +194,8 @@ def _entry(data: Mapping[str, Any]) -> Entry:
         tuple(Condition(_dim(a), relation, _dim(b), why) for a, relation, b, why in
               data["conditions"]),
         data["note"],
+        tuple(ValueSize(name, dtype, itemsize, tuple(map(_dim, dims)), where, stored)
+              for name, dtype, itemsize, dims, where, stored in data["values"]),
     )  # fmt: skip
 
 

@@ -21,11 +21,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fxlite.dtypes import dtype
-from fxlite.errors import ArgumentError, OptionError
+from fxlite.errors import ArgumentError, MemoryLimitError, OptionError
 
 from .abi import Array, Entry, bind_arguments, storage_dtype
 from .build import BuildError, Library
 from .extension import MODULE_NAME
+from .sizes import checked_limit
+from .sizes import memory_limit as default_limit
 from .toolchain import usable_cpus
 
 MOST_THREADS = 4096
@@ -53,7 +55,8 @@ class CompiledFunction:
 
     Returns a new array, or a tuple of them. Calls from several threads run at the same time.
     Raises `TypeError` (dtype, not an array, missing or unexpected argument), `ValueError` (rank,
-    dims), `IndexError` (an index in the data is out of range), `MemoryError`.
+    dims), `IndexError` (an index in the data is out of range), `MemoryError` (a value, or results
+    and workspace together, are larger than `memory_limit` or cannot be had).
     """
 
     # As a slot, `__call__` is the extension's own function; a method around it would cost 0.2 us.
@@ -68,23 +71,25 @@ class CompiledFunction:
         n_threads: int | None = None,
         *,
         use_extension: bool = True,
+        memory_limit: int | None = None,
     ) -> None:
         """`weights` is copied unless it is an array aligned to 64 bytes.
 
         Raises `BuildError` when the shared object cannot be loaded, and what
-        :func:`checked_threads` raises.
+        :func:`checked_threads` and :func:`~.sizes.checked_limit` raise.
         """
         self.entry, self.library = entry, library
-        self._threads = np.ones(1, np.int32)
+        self._threads, self._limit = np.ones(1, np.int32), np.empty(1, np.int64)
+        self._limit[0] = default_limit() if memory_limit is None else checked_limit(memory_limit)
         self.n_threads = default_threads() if n_threads is None else n_threads
         shared, blob = _open(entry, library), _aligned(weights)
         self.interface = "ctypes"
         """Which way calls go: `"extension"` or `"ctypes"`."""
         if use_extension and hasattr(shared, f"PyInit_{MODULE_NAME}"):
             self.interface = "extension"
-            self.__call__ = _connect_extension(entry, library, blob, self._threads)
+            self.__call__ = _connect_extension(entry, library, blob, self._threads, self._limit)
         else:
-            self.__call__ = _connect_ctypes(entry, shared, blob, self._threads)
+            self.__call__ = _connect_ctypes(entry, shared, blob, self._threads, self._limit)
 
     def __repr__(self) -> str:
         return f"<compiled {self.entry}, {self.n_threads} threads, {self.interface}>"
@@ -148,7 +153,13 @@ def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> 
             f"{entry.name}(): index {value} is out of bounds for size {limit}: {place}"
         )
     if code == _OUT_OF_MEMORY:
-        raise MemoryError(f"{entry.name}(): cannot allocate {value} bytes of workspace")
+        if value > limit > 0:
+            raise MemoryLimitError(
+                f"{entry.name}(): results and workspace of this call take {value:,} bytes, and may "
+                f"take {limit:,}; call it for a part of the data at a time, or allow more: "
+                "memory_limit=BYTES of fx.compile, or FXLITE_MEMORY_LIMIT=GIGABYTES"
+            )
+        raise MemoryError(f"{entry.name}(): cannot allocate {value} bytes")
     if code == _WRONG_PROCESSOR:
         raise RuntimeError(
             f"{entry.name}(): compiled for a processor with instructions that this one lacks; "
@@ -173,7 +184,7 @@ def _restored(entry: Entry, result: Any) -> Any:
 
 
 def _connect_extension(
-    entry: Entry, library: Library, weights: Array, n_threads: Array
+    entry: Entry, library: Library, weights: Array, n_threads: Array, limit: Array
 ) -> Callable[..., Any]:
     """The extension's callable. None of what it holds refers back to it: no cycle keeps weights."""
     loader = importlib.machinery.ExtensionFileLoader(MODULE_NAME, str(library.path))
@@ -183,21 +194,22 @@ def _connect_extension(
     loader.exec_module(module)
     call: Callable[..., Any]
     call, run = module.connect(
-        *(weights, n_threads, _PROCESS, np.ndarray, np.empty),
-        *(partial(raise_error, entry), partial(_retry, entry)),
+        *(weights, n_threads, limit, _PROCESS, np.ndarray, np.empty),
+        *(partial(raise_error, entry), partial(_retry, entry, limit)),
         tuple(storage_dtype(output.dtype) for output in entry.outputs),
     )
     if not _has_bf16(entry):
         return call
     # In the extension's eyes bf16 is uint16, which a user's array must not be.
-    return lambda *args, **kwargs: _retry(entry, run, args, kwargs)
+    return lambda *args, **kwargs: _retry(entry, limit, run, args, kwargs)
 
 
 def _retry(
-    entry: Entry, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
+    entry: Entry, limit: Array, run: Callable[..., Any], args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:  # fmt: skip
     """A call that the extension did not take as it was: copy what can be, or explain."""
-    arrays, dims = bind_arguments(entry, args, kwargs)
+    arrays, dims = bind_arguments(entry, args, kwargs, int(limit[0]))
     result = run(*arrays)
     if result is NotImplemented:  # the extension gives up on outputs of negative size, too
         for spec in entry.outputs:
@@ -225,7 +237,7 @@ def _open(entry: Entry, library: Library) -> ctypes.CDLL:
 
 
 def _connect_ctypes(
-    entry: Entry, shared: ctypes.CDLL, weights: Array, n_threads: Array
+    entry: Entry, shared: ctypes.CDLL, weights: Array, n_threads: Array, limit: Array
 ) -> Callable[..., Any]:
     """`NAME_run` through ctypes."""
     workspace_bytes, run = shared[f"{entry.name}_workspace_bytes"], shared[f"{entry.name}_run"]
@@ -254,7 +266,8 @@ def _connect_ctypes(
             raise_error(entry, _OUT_OF_MEMORY, size, 0, -1)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        arrays, dims = bind_arguments(entry, args, kwargs)
+        most = int(limit[0])
+        arrays, dims = bind_arguments(entry, args, kwargs, most)
         outputs = tuple(
             np.empty(entry.output_shape(spec, dims), storage_dtype(spec.dtype))
             for spec in entry.outputs
@@ -263,6 +276,9 @@ def _connect_ctypes(
         if threads > 1:
             _PROCESS[1] = 1
         size = workspace_bytes(*dims.values(), threads)
+        total = size + sum(output.nbytes for output in outputs)
+        if total > most:
+            raise_error(entry, _OUT_OF_MEMORY, total, most, -1)
         workspace = take_workspace(size) if size else None
         error = _Error()
         status = run(

@@ -221,9 +221,10 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if mode != "constant":
         raise ValueError(f"np.pad is traced with mode='constant' only, not {mode!r}")
     rank = value_type(x).rank
-    if isinstance(pad_width, int):
-        pad_width = ((pad_width, pad_width),) * rank
-    pairs = [tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in pad_width]
+    rows = pad_width if isinstance(pad_width, (tuple, list)) else [pad_width]
+    if not any(isinstance(row, (tuple, list)) for row in rows):
+        rows = [rows]  # n, (n,) or (before, after): for each axis
+    pairs = [tuple(row) * 2 if len(row) == 1 else tuple(row) for row in rows]
     if len(pairs) == 1:
         pairs = pairs * rank
     return lookup("pad")(x, tuple(pairs), value=constant_values)

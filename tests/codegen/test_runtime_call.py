@@ -440,7 +440,7 @@ def test_calls_run_at_the_same_time(make):
 def test_workspace_that_cannot_be_had(make):
     greedy = make("greedy")
     assert greedy(np.zeros(0, f32)).shape == (0,)
-    with pytest.raises(MemoryError, match="cannot allocate 2305843009213693952 bytes of workspace"):
+    with pytest.raises(MemoryError, match="results and workspace of this call take 2,305,843,009,"):
         greedy(np.zeros(8, f32))
 
 

@@ -1,0 +1,144 @@
+"""Whether the values of a call can be: they are counted before anything is allocated or computed.
+
+In: the values of a program whose sizes depend on named dims, the dims of a call, and how many bytes
+one value may take. Out: nothing, or the error that names the value, its type and its bytes.
+
+Compiled code counts elements and offsets in 64-bit integers, which wrap silently; so no value, not
+even one that is never stored, may have more than :data:`ANY_VALUE` bytes, with axes of no elements
+counted as one, as NumPy does: then no product of some of its axes wraps either. Values that take
+memory are bounded by the *memory limit*, too. Systems promise more memory than they have and end
+processes that use it, so that a failed allocation comes too late.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxlite.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
+
+if TYPE_CHECKING:
+    from .abi import Dim
+
+ANY_VALUE = 1 << 56
+"""The most bytes of a value, stored or not, with empty axes counted as one element."""
+STORED_VALUE = 1 << 47
+"""The most bytes of a stored value: the addresses of a process on x86-64."""
+HOLLOW = 1 << 31
+"""Bytes from which a value without elements is *hollow*: kernels would loop over its other axes."""
+CONSTANT = 1 << 30
+"""Bytes from which a value is counted although its sizes are numbers."""
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class ValueSize:
+    """A value that is counted before a call: its name, its dtype's name and bytes, its shape, the
+    line of the program that makes it, and whether it takes memory of its own."""
+
+    name: str
+    dtype: str
+    itemsize: int
+    shape: tuple[Dim, ...]
+    where: str
+    stored: bool
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        return f"{self.name}{place}, {self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """Its shape in a call. Raises ValueError when a divisor is not positive."""
+        return tuple(d if isinstance(d, int) else d.evaluate(dims) for d in self.shape)
+
+    def bytes_counted(self, sizes: Sequence[int]) -> int:
+        """Bytes at these sizes, with empty axes counted as one element."""
+        return self.itemsize * math.prod(max(size, 1) for size in sizes)
+
+
+def count_values(
+    values: Iterable[ValueSize], dims: Mapping[str, int], most: int, title: str, sources: str = ""
+) -> ValueSize | None:
+    """Count the values of a call of ``title`` that may store values of ``most`` bytes; ``sources``
+    says where its dims come from. Returns the first hollow value, or None.
+
+    Raises MemoryLimitError for a value that is too large, ShapeError for one that has a negative
+    size or a divisor that is not positive."""
+    hollow = None
+    given = f" for {sources}" if sources else ""
+    for value in values:
+        sizes = value.sizes(dims)
+        if any(size < 0 for size in sizes):
+            raise ShapeError(f"{title}: {value} would have the shape {sizes}{given}")
+        counted, is_empty = value.bytes_counted(sizes), 0 in sizes
+        told = f"{title}: {value}, has the shape {sizes}{given}: {counted:,} bytes"
+        if counted > ANY_VALUE:
+            raise MemoryLimitError(
+                f"{told}, which is more than any value may have (2^56, empty axes counted as one "
+                "element); call it with smaller sizes"
+            )
+        if value.stored and not is_empty and counted > min(most, STORED_VALUE):
+            raise MemoryLimitError(
+                f"{told}, but a value may take {min(most, STORED_VALUE):,}; call it for a part of "
+                "the data at a time, or allow more: memory_limit=BYTES of fx.compile, or "
+                "FXLITE_MEMORY_LIMIT=GIGABYTES"
+            )
+        if is_empty and counted > HOLLOW and hollow is None:
+            hollow = value
+    return hollow
+
+
+def memory_limit() -> int:
+    """The most bytes of a value, and of results and workspace of a call together:
+    ``FXLITE_MEMORY_LIMIT`` gigabytes, without a limit if that is 0; else the memory and swap of
+    this machine, or what its control group leaves of them. What is no number counts as not set."""
+    try:
+        gigabytes = float(os.environ.get("FXLITE_MEMORY_LIMIT", ""))
+    except ValueError:
+        return _memory_of_machine()
+    if not gigabytes >= 0:  # also NaN
+        return _memory_of_machine()
+    return STORED_VALUE if gigabytes == 0 else int(min(gigabytes * 1e9, STORED_VALUE))
+
+
+def checked_limit(value: Any) -> int:
+    """A memory limit that a caller gave, in bytes. Raises ArgumentError for what is no integer and
+    OptionError, a ValueError, for one below 1."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentError(f"memory_limit must be an integer, a number of bytes, got {value!r}")
+    number = operator.index(value)
+    if number < 1:
+        raise OptionError(f"memory_limit must be 1 byte or more, got {number}")
+    return min(number, STORED_VALUE)
+
+
+@cache
+def _memory_of_machine() -> int:
+    found = [STORED_VALUE]
+    try:
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found.append(physical + _swap())
+    except (OSError, ValueError):
+        pass  # a system that does not say
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            found.append(int((_CGROUP / name).read_text()))
+        except (OSError, ValueError):  # no such control group, or "max"
+            continue
+    return min(n for n in found if n > 0)
+
+
+def _swap() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("SwapTotal:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
