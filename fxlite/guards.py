@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 
 from fxlite import shapes
+from fxlite.bounded import bounded, syntax_tree
 from fxlite.errors import ParseError, ShapeError
 from fxlite.location import Location
 from fxlite.shapes import Dim
@@ -206,18 +207,19 @@ def from_ast(test: ast.expr, text: str, loc: Location | None = None) -> list[Gua
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [guard for value in test.values for guard in from_ast(value, text, loc)]
     if not isinstance(test, ast.Compare) or any(type(o) not in _SYMBOLS for o in test.ops):
-        raise ParseError(f"{text!r} is not a condition on dims; write T <= 512 or T % 8 == 0")
+        raise ParseError(f"{text[:200]!r} is not a condition on dims; write T <= 512 or T % 8 == 0")
     sides = [shapes.from_ast(side, text) for side in (test.left, *test.comparators)]
     relations = [_SYMBOLS[type(o)] for o in test.ops]
     return [Guard(a, r, b, loc) for a, r, b in zip(sides, relations, sides[1:])]
 
 
+@bounded(ParseError, "a condition on dims")
 def parse(text: str, loc: Location | None = None) -> Guard:
     """The guard that prints as ``text``. Raises ParseError."""
     try:
-        (found,) = from_ast(ast.parse(text, mode="eval").body, text, loc)
+        (found,) = from_ast(syntax_tree(text).body, text, loc)
     except (SyntaxError, ValueError) as error:
-        raise ParseError(f"{text!r} is not a condition on dims") from error
+        raise ParseError(f"{text[:200]!r} is not a condition on dims") from error
     return found
 
 

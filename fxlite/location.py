@@ -93,6 +93,15 @@ class Location:
         end = stop if last == first else len(line)
         return len(line[:start].decode()), len(line[:end].decode())
 
+    def file_lines(self) -> list[str]:
+        """The lines of the file; none where it is not at hand. Of a location that was read from a
+        saved graph only the source of a Python program is shown: its file may name any other."""
+        if self._code is None and self.file not in linecache.cache:
+            is_source = self.file.endswith(".py") and not self.file.startswith(("//", "\\\\"))
+            if not (is_source and os.path.isfile(self.file)):
+                return []
+        return linecache.getlines(self.file)
+
     @property
     def short(self) -> str:
         """``model.py:31``"""

@@ -19,6 +19,7 @@ import numpy as np
 import sympy
 
 from fxlite import proofs
+from fxlite.bounded import LARGEST_INT, bounded, syntax_tree
 from fxlite.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.state import active_tracer
 from fxlite.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
@@ -195,44 +196,115 @@ def to_text(value: Dim) -> str:
     return str(value)
 
 
+_MOST_TERMS, _HIGHEST_POWER, _MOST_PARTS, _MOST_CALLS = 1000, 64, 4000, 64
+
+
+def _times(a: Dim, b: Dim) -> Dim:
+    if _terms(a) * _terms(b) > _MOST_TERMS:
+        raise ParseError(f"the product has more than {_MOST_TERMS} terms")
+    return a * b
+
+
+def _power(a: Dim, b: Dim) -> Dim:
+    if type(b) is not int or not 0 <= b <= _HIGHEST_POWER:
+        raise ParseError(f"the exponent {b} is not a number from 0 to {_HIGHEST_POWER}")
+    if _terms(a) ** b > _MOST_TERMS:
+        raise ParseError(f"the power has more than {_MOST_TERMS} terms")
+    return a**b
+
+
+def _terms(dim: Dim) -> int:
+    return len(dim.args) if isinstance(dim, sympy.Add) else 1
+
+
+def _divisor(dim: Dim) -> Dim:
+    if dim == 0:
+        raise ParseError("a size is divided by 0")
+    return dim
+
+
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: floordiv,
-    ast.Mod: remainder,
-    ast.Pow: lambda a, b: a**b,
+    ast.Mult: _times,
+    ast.FloorDiv: lambda a, b: floordiv(a, _divisor(b)),
+    ast.Mod: lambda a, b: remainder(a, _divisor(b)),
+    ast.Pow: _power,
 }
 _FUNCTIONS = {"Min": minimum, "Max": maximum, "min": minimum, "max": maximum}
 
 
+@bounded(ParseError, "a dim")
 def from_ast(node: ast.expr, text: str) -> Dim:
-    """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and
-    ``Max``."""
+    """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and ``Max``.
+    Raises ParseError, also for what would take long or is no size: numbers of more than 63 bits,
+    powers above 64, more than 1000 terms."""
+    if isinstance(node, ast.Name | ast.Constant):
+        return _small(_from_ast(node, text), text)
+    parts = calls = 0
+    for part in ast.walk(node):
+        parts += 1
+        if isinstance(part, ast.Mod | ast.FloorDiv):
+            calls += 1
+        elif isinstance(part, ast.Call):  # sympy compares the arguments of Min and Max
+            is_remainder = isinstance(part.func, ast.Name) and part.func.id == "Mod"
+            calls += 1 if is_remainder else 4 * len(part.args)
+    if parts > _MOST_PARTS or calls > _MOST_CALLS:
+        raise ParseError(f"the dim {text[:200]!r} has too many parts")
+    try:
+        return _small(_from_ast(node, text), text)
+    except ParseError as error:
+        if text[:200] in str(error):
+            raise
+        raise ParseError(f"in {text[:200]!r}: {error}") from None
+
+
+def _small(dim: Dim, text: str) -> Dim:
+    """The dim, if no number in it is larger than sizes are."""
+    numbers = [dim] if type(dim) is int else map(int, dim.atoms(sympy.Integer))
+    if any(abs(number) > LARGEST_INT for number in numbers):
+        raise ParseError(f"{text[:200]!r} has a number of more than 63 bits, which is no size")
+    return dim
+
+
+def _from_ast(node: ast.expr, text: str) -> Dim:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.Name):
         return symbol(node.id)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = from_ast(node.left, text), from_ast(node.right, text)
-        return normalize(_OPERATORS[type(node.op)](left, right))
+    if isinstance(node, ast.BinOp):
+        chain: list[ast.BinOp] = []  # a + b + c + ... may be longer than the stack is deep
+        first: ast.expr = node
+        while isinstance(first, ast.BinOp) and type(first.op) in _OPERATORS:
+            chain.append(first)
+            first = first.left
+        if chain:
+            found = _from_ast(first, text)
+            for step in reversed(chain):
+                found = _OPERATORS[type(step.op)](found, _from_ast(step.right, text))
+                found = _small(normalize(found), text)
+            return found
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return normalize(-from_ast(node.operand, text))
+        return normalize(-_from_ast(node.operand, text))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         function = _FUNCTIONS.get(node.func.id)
         if function is not None and len(node.args) >= 2 and not node.keywords:
-            return functools.reduce(function, (from_ast(a, text) for a in node.args))
+            return functools.reduce(function, (_from_ast(a, text) for a in node.args))
         if node.func.id == "Mod" and len(node.args) == 2:
-            return remainder(*(from_ast(a, text) for a in node.args))
-    raise ParseError(f"{ast.unparse(node)!r} in {text!r} is not a dim; write ints, names, + - * //")
+            value, by = (_from_ast(a, text) for a in node.args)
+            return remainder(value, _divisor(by))
+    part = ast.unparse(node)
+    raise ParseError(f"{part[:200]!r} in {text[:200]!r} is not a dim; write ints, names, + - * //")
 
 
+@bounded(ParseError, "a dim")
 def parse(text: str) -> Dim:
     """``"4*D"`` -> a dim. Raises ParseError."""
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = syntax_tree(text.strip()).body
     except SyntaxError:
-        raise ParseError(f"{text!r} is not a dim; write an int or an expression like 4*D") from None
+        shown = f"{text[:200]!r} is not a dim"
+        raise ParseError(f"{shown}; write an int or an expression like 4*D") from None
     return from_ast(tree, text)
 
 

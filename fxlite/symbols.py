@@ -15,6 +15,7 @@ from typing import Any
 
 import sympy
 
+from fxlite.bounded import LARGEST_INT
 from fxlite.errors import ArgumentError, ParseError
 from fxlite.outside_text import is_name
 
@@ -33,6 +34,8 @@ class Facts:
         for name, value in given.items():
             if type(value) is not int and not (name == "max" and value is None):
                 raise ArgumentError(f"{name} of a named dim must be an int, not {value!r}")
+            if value is not None and abs(value) > LARGEST_INT:
+                raise ArgumentError(f"{name} of a named dim has {value.bit_length()} bits")
         if self.minimum < 0:
             raise ArgumentError(f"min={self.minimum}: a size cannot be negative")
         if self.multiple_of < 1:
@@ -81,7 +84,7 @@ class Facts:
 
 
 NO_FACTS = Facts()
-_FACTS = re.compile(r"(?:(\d*)\.\.(\d*))?(?:%(\d+))?")
+_FACTS = re.compile(r"(?:(\d{0,19})\.\.(\d{0,19}))?(?:%(\d{1,19}))?")
 
 
 def parse_facts(text: str) -> Facts:

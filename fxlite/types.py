@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import sympy
 
 from fxlite import dtypes, shapes
+from fxlite.bounded import bounded, syntax_tree
 from fxlite.dtypes import DType
 from fxlite.errors import DTypeError, ParseError, ShapeError
 from fxlite.plain_array import plain_array
@@ -92,30 +93,39 @@ class TensorType:
 _TYPE = re.compile(r"^\s*(\w+)\s*(?:\[(.*)\])?\s*$", re.DOTALL)
 
 
+#: As many axes as arrays of NumPy may have, and room for a long dim on each.
+_MOST_AXES, _LONGEST = 64, 20_000
+
+
 @functools.lru_cache(maxsize=4096)
+@bounded(ParseError, "a type")
 def parse_type(text: str) -> TensorType:
     """``"f32[B,3,224,224]"`` -> TensorType. ``f32`` and ``f32[]`` are scalars.
 
     Raises ParseError for text that is not a type, an unknown dtype or a negative size."""
-    match = _TYPE.match(text)
+    shown = text if len(text) <= 200 else f"{text[:200]}..."
+    match = _TYPE.match(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise ParseError(f"{text!r} is not a type; write e.g. f32[B,3,224,224]")
+        raise ParseError(f"{shown!r} is not a type; write e.g. f32[B,3,224,224]")
     try:
         dtype = dtypes.dtype(match[1])
     except DTypeError as error:
-        raise ParseError(f"in the type {text!r}: {error}") from None
+        raise ParseError(f"in the type {shown!r}: {error}") from None
     body = (match[2] or "").strip()
     shape: list[Dim] = []
     if body:
         try:
-            tree = ast.parse(f"({body},)" if not body.endswith(",") else f"({body})", mode="eval")
+            tree = syntax_tree(f"({body},)" if not body.endswith(",") else f"({body})")
         except SyntaxError:
-            raise ParseError(f"{text!r} is not a type; write e.g. f32[B,3,4*D]") from None
-        assert isinstance(tree.body, ast.Tuple)
+            raise ParseError(f"{shown!r} is not a type; write e.g. f32[B,3,4*D]") from None
+        if not isinstance(tree.body, ast.Tuple):
+            raise ParseError(f"{shown!r} is not a type; write e.g. f32[B,3,4*D]")
+        if len(tree.body.elts) > _MOST_AXES:
+            raise ParseError(f"the type {shown!r} has more than {_MOST_AXES} axes")
         shape = [shapes.from_ast(element, text) for element in tree.body.elts]
     for dim in shape:
         if type(dim) is int and dim < 0:
-            raise ParseError(f"the type {text!r} has a negative size {dim}")
+            raise ParseError(f"the type {shown!r} has a negative size {dim}")
     return TensorType(tuple(shape), dtype)
 
 

@@ -5,7 +5,6 @@ In: locations. Out: the lines as data, each once, and for each location where to
 
 from __future__ import annotations
 
-import linecache
 import os
 from typing import Any
 
@@ -27,7 +26,7 @@ class SourceLines:
         None where the source is not at hand."""
         if location is None:
             return None
-        lines = linecache.getlines(location.file)
+        lines = location.file_lines()
         if not 0 < location.line <= len(lines):
             return None
         number = self._numbers.setdefault(location.file, len(self._lines))

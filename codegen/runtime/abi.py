@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.bounded import syntax_tree
 from fxlite.dtypes import dtype
-from fxlite.errors import MemoryLimitError
+from fxlite.errors import MemoryLimitError, ParseError
 from fxlite.plain_array import require_plain
 
 from .sizes import ValueSize, count_values, memory_limit
@@ -81,8 +82,8 @@ class DimText:
     @cached_property
     def _tree(self) -> ast.expr:
         try:
-            return ast.parse(self.python.strip(), mode="eval").body
-        except SyntaxError:
+            return syntax_tree(self.python.strip()).body  # type: ignore[no-any-return]
+        except (SyntaxError, ParseError):
             raise ValueError(f"dim {self.python!r} is not an expression") from None
 
     @cached_property

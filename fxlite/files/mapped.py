@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.errors import FileFormatError
+from fxlite.outside_text import line, lines
 
 Array = np.ndarray[Any, Any]
 
@@ -39,21 +40,33 @@ def map_safetensors(
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             found = {key: _place(entry, dtypes) for key, entry in header.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            what = lines(f"{type(error).__name__}: {error}")[:500]
             raise FileFormatError(f"{name} is not a safetensors file: {what}") from None
+        except RecursionError:
+            raise FileFormatError(
+                f"{name} is not a safetensors file: its header is nested too deeply"
+            ) from None
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays: dict[str, Array] = {}
-    for key, (dtype, shape, start, end) in found.items():
+    place = 0
+    for key, (dtype, shape, start, end) in sorted(found.items(), key=lambda item: item[1][2:]):
+        key = line(key)
         count = math.prod(shape)
         if not 0 <= start <= end <= size - 8 - length or end - start != count * dtype.itemsize:
             raise FileFormatError(
                 f"{name} is damaged: {key}, {dtype.name}{list(shape)}, cannot be bytes {start} to "
                 f"{end} of {size - 8 - length}"
             )
+        if start != place:
+            raise FileFormatError(f"{name} is damaged: {key} begins at byte {start}, not {place}")
+        place = end
         flat = np.frombuffer(memory, dtype, count, 8 + length + start) if count else _none(dtype)
-        arrays[key] = flat.reshape(shape)
-    return arrays
+        try:
+            arrays[key] = flat.reshape(shape)
+        except (ValueError, OverflowError) as error:
+            raise FileFormatError(f"{name}: {key} has a shape that NumPy lacks: {error}") from None
+    return {key: arrays[line(key)] for key in found}
 
 
 def _place(

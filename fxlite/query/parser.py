@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import NoReturn
 
+from fxlite.bounded import bounded
 from fxlite.errors import QueryError
 from fxlite.op import ALIASES, REGISTRY, Op, parameter_name
 from fxlite.query.tree import (
@@ -40,13 +41,14 @@ FLAGS = ("constant", "random", "input", "dead", "first", "last")
 PSEUDO_CLASSES = (*FLAGS, "users", "in", "at", "not")
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,18}")
 _MODULE = re.compile(r"module\s*\(")
-_PLACE = re.compile(r"(.+?)(?::(\d+)(?:-(\d+))?)?")
+_PLACE = re.compile(r"(.+?)(?::(\d{1,18})(?:-(\d{1,18}))?)?")
 _SIGNS = ("!=", "<=", ">=", "=", "<", ">")
 
 
 @functools.lru_cache(maxsize=256)
+@bounded(QueryError, "the query")
 def parse_query(text: str) -> tuple[Chain, ...]:
     """The chains of a query, as separated by commas. Raises QueryError."""
     return _Parser(text).query()

@@ -17,6 +17,7 @@ from typing import Any
 import sympy
 
 from fxlite import dtypes, shapes
+from fxlite.bounded import syntax_tree
 from fxlite.dtypes import DType
 from fxlite.errors import ParseError, QueryError
 from fxlite.shapes import Dim
@@ -143,8 +144,8 @@ def _literal(text: str) -> Any:
     if text.isidentifier() and text not in ("None", "True", "False"):
         return Word(text)
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+        tree = syntax_tree(text.strip()).body
+    except (SyntaxError, ParseError):
         raise QueryError(_NOT_A_VALUE.format(text)) from None
     return _from_ast(tree, text)
 

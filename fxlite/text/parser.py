@@ -19,6 +19,7 @@ import textwrap
 from typing import Any
 
 from fxlite import guards, shapes
+from fxlite.bounded import bounded, syntax_tree
 from fxlite.comparison.compare import types_equal
 from fxlite.errors import FxliteError, ParseError
 from fxlite.graph import Graph, Node
@@ -46,6 +47,7 @@ _UNARY: dict[type, str] = {ast.USub: "-", ast.Invert: "~"}
 _NUMBERS = {"inf": math.inf, "nan": math.nan}
 
 
+@bounded(ParseError, "the text")
 def parse(text: str) -> Graph:
     """The graph that prints as ``text``. Raises ParseError with line and column."""
     with paused_gc():
@@ -72,7 +74,7 @@ class _Parser:
     # -- the whole -----------------------------------------------------------------------------
     def run(self) -> Graph:
         try:
-            tree = ast.parse(self.text)
+            tree = syntax_tree(self.text, "exec")
         except SyntaxError as error:
             number, column = error.lineno or 1, (error.offset or 1) - 1
             message = f"not Python text: {error.msg}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.graph_module import GraphModule
-from fxlite.outside_text import comment, toml_string
+from fxlite.outside_text import comment, lines, toml_string
 from fxlite.passes.base import as_module
 from fxlite.passes.quantize.mapping import QConfigMapping
 from fxlite.passes.quantize.mixed_plan import Plan, PlannedLayer
@@ -101,8 +101,10 @@ def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
     try:
         text = Path(path).read_text(encoding="utf-8")
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise QConfigError(f"{path}: this is no TOML: {error}") from None
+    except ValueError as error:  # what is no TOML or no UTF-8, numbers of thousands of digits
+        raise QConfigError(f"{path}: this is no TOML: {lines(str(error))[:500]}") from None
+    except RecursionError:
+        raise QConfigError(f"{path}: this is no plan: a value is nested too deeply") from None
     return _Reader(str(path), text).plan(data, as_module(program))
 
 
@@ -171,13 +173,15 @@ class _Reader:
             if not _is_table(options) or "preset" not in options:
                 raise self.error(f'{name} is to be {{ preset = "static_int8", ... }}', *keys)
             others = {key: value for key, value in options.items() if key != "preset"}
+            if not isinstance(options["preset"], str):
+                raise self.error(f"{name} is to have the name of a preset", *keys)
             self.known("preset", options["preset"], PRESETS, *keys)
             preset = PRESETS[options["preset"]]
             for key in others:
                 self.known("option", key, inspect.signature(preset).parameters, *keys)
             try:
                 found[name] = preset(**others)
-            except (QConfigError, TypeError) as error:
+            except (QConfigError, TypeError, ValueError, OverflowError) as error:
                 raise self.error(error, *keys) from None
         return found
 

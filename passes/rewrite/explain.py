@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import ast
 import heapq
-import linecache
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.errors import ArgumentError
+from fxlite.bounded import syntax_tree
+from fxlite.errors import ArgumentError, ParseError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
@@ -236,7 +236,8 @@ def _quote(node: Node, part: str = "") -> list[tuple[str, str, str]]:
     location = node.loc
     if location is None:
         return []
-    line = linecache.getline(location.file, location.line).rstrip("\n")
+    lines = location.file_lines()
+    line = lines[location.line - 1].rstrip("\n") if 0 < location.line <= len(lines) else ""
     columns = location.columns
     if not line.strip() or columns is None:
         return []
@@ -252,8 +253,8 @@ def _quote(node: Node, part: str = "") -> list[tuple[str, str, str]]:
 
 def _part_columns(expression: str, part: str, start: int, target: Any) -> tuple[int, int] | None:
     try:
-        tree = ast.parse(expression, mode="eval")
-    except SyntaxError:
+        tree = syntax_tree(expression)
+    except (SyntaxError, ParseError):
         return None
     for found in ast.walk(tree):
         is_keyword = isinstance(found, ast.keyword) and _parameter(target, found.arg) == part
