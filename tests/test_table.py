@@ -27,6 +27,9 @@ a.round(-2) | f32[N]
 np.power(a, 0.5) | f32[N]; a ** 0.5 | f64[N]; np.sum(a, dtype=np.int8) | i32[N]
 np.mean(a, dtype=np.int16) | f32[N]; np.prod(a, axis=0, dtype=bool) | i8[3,2]
 np.linalg.norm(a) | i32[N]; np.arctan2(a, a.astype(np.uint8)) | i8[N]; np.vstack([a, a]) | f32[]
+np.add(a, a, dtype=np.int64) | u8[N]; np.zeros_like(a, shape=(2, 3)) | f32[N]
+np.sum(a, dtype=np.uint8) | u8[N]
+np.take(a, [0, -1], mode='raise') | f32[9]
 """
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sympy
 
-from fxlite import shapes
+from fxlite import dtypes, shapes
 from fxlite.op import Op, lookup
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.proxy import Proxy
@@ -73,11 +73,18 @@ def call_ufunc(
             f"{name}.at writes in place, once for each index, which cannot be traced",
             "np.add.at: y = fx.ops.scatter_add(y, index, values, axis)",
         )
+    axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
     if method == "__call__" and ufunc in _UFUNCS and not kwargs:
-        result = lookup(_UFUNCS[ufunc])(*(_number(v) for v in inputs))
-    elif method == "reduce" and ufunc in _REDUCE:
-        axis = kwargs.pop("axis", 0)
-        result = lookup(_REDUCE[ufunc])(*inputs, axis=axis, keepdims=kwargs.pop("keepdims", False))
+        operands = [_number(v) for v in inputs]
+        if dtype is not None:
+            operands = _computed_as(tracer, ufunc, operands, dtype, casting)
+        result = lookup(_UFUNCS[ufunc])(*operands)
+    elif method == "reduce" and ufunc in _REDUCE and not kwargs:
+        target = _REDUCE[ufunc]
+        if dtype is not None and target in ("sum", "prod"):
+            result = functions.reduction(target)(*inputs, axis, dtype, keepdims=keepdims)
+        else:
+            result = lookup(target)(*inputs, axis=axis, keepdims=keepdims)
     else:
         raise tracer.error(
             f"{name}{'' if method == '__call__' else '.' + method} has no fxlite op",
@@ -91,6 +98,29 @@ def call_ufunc(
 
     what = f"{name}(out=...)"
     return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
+
+
+def _computed_as(
+    tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, casting: str
+) -> list[Any]:
+    """The operands of ``np.add(x, y, dtype=...)``, which computes in that dtype."""
+    target = dtypes.dtype(dtype)
+    try:
+        if target.is_bool and any(type(v) in (int, float) for v in operands):
+            raise TypeError("a number is no bool")
+        with np.errstate(all="ignore"):
+            ufunc(*[np.ones((), target.numpy) for _ in operands], dtype=target.numpy)
+        return [
+            v if isinstance(v, (bool, int, float, shapes.NamedDim))
+            else functions.converted(v, target, casting)
+            for v in operands
+        ]  # fmt: skip
+    except TypeError as error:
+        if error.__class__ is TypeError or "ufunc" in str(error):
+            raise tracer.error(
+                f"np.{ufunc.__name__}(dtype={target}): {error}", "cast the operands: .astype"
+            ) from error
+        raise
 
 
 def _number(value: Any) -> Any:

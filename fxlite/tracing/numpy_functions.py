@@ -104,12 +104,16 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
         keepdims: bool = False) -> Any:  # fmt: skip
+    if dtype is not None:
+        if not dtypes.dtype(dtype).is_float:
+            raise ValueError(f"a variance in {dtypes.dtype(dtype)} is not traced")
+        x = astype(x, dtype)
     return lookup("var")(x, axis=axis, correction=ddof, keepdims=keepdims)
 
 
 def std(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0,
         keepdims: bool = False) -> Any:  # fmt: skip
-    return lookup("sqrt")(var(x, axis, ddof=ddof, keepdims=keepdims))
+    return lookup("sqrt")(var(x, axis, dtype, ddof=ddof, keepdims=keepdims))
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -187,6 +191,8 @@ def _as_clipped(x: Any, bounds: list[Any]) -> Any:
 
 
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    if mode != "raise":
+        raise ValueError(f"np.take is traced with mode='raise', not {mode!r}; clip the indices")
     if axis is None:
         x, axis = ravel(x), 0
     if isinstance(indices, (list, tuple, int)):
@@ -233,8 +239,16 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
 def join(name: str) -> Callable[..., Any]:
     """np.concatenate and np.stack."""
 
-    def call(arrays: Sequence[Any], axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
-        return lookup(name)(tuple(arrays), axis=axis)
+    def call(
+        arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None,
+        casting: str = "same_kind",
+    ) -> Any:  # fmt: skip
+        parts = tuple(arrays)
+        if dtype is not None:
+            parts = tuple(converted(a, dtypes.dtype(dtype), casting) for a in parts)
+        if axis is None:
+            parts, axis = tuple(ravel(p) for p in parts), 0
+        return lookup(name)(parts, axis=axis)
 
     return call
 
@@ -255,14 +269,18 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
 def like(value: float) -> Callable[..., Any]:
     """np.zeros_like and np.ones_like."""
 
-    def call(x: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        return full_like(x, value, dtype)
+    def call(x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
+             device: Any = None) -> Any:  # fmt: skip
+        return full_like(x, value, dtype, shape=shape)
 
     return call
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, **kwargs: Any) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
+              shape: Any = None, device: Any = None) -> Any:  # fmt: skip
     known = value_type(x)
+    if shape is not None:
+        known = known.with_shape((shape,) if isinstance(shape, int) else tuple(shape))
     target = known.dtype if dtype is None else dtypes.dtype(dtype)
     if isinstance(fill_value, Proxy):
         return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
@@ -306,6 +324,14 @@ def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok:
     return lookup("cast")(x, target)
 
 
+def converted(x: Any, dtype: dtypes.DType, casting: str) -> Any:
+    """``x`` as ``dtype``, where NumPy's rule of casting allows it. Raises TypeError."""
+    found = value_type(x).dtype
+    if not np.can_cast(found.numpy, dtype.numpy, casting):  # type: ignore[arg-type]
+        raise TypeError(f"{found} does not become {dtype} by the rule {casting!r}")
+    return astype(x, dtype, copy=False)
+
+
 def reduction(name: str) -> Callable[..., Any]:
     """np.sum, np.mean, np.prod, with ``dtype=``."""
 
@@ -320,9 +346,17 @@ def reduction(name: str) -> Callable[..., Any]:
             count = shapes.product(sizes[a] for a in normalize_axes(axis, len(sizes)))
             total = reduction("sum")(x, axis, target, keepdims=keepdims)
             return lookup("cast")(lookup("div")(total, shapes.for_user(count)), target)
-        return lookup("cast")(lookup(name)(astype(x, target), axis=axis, keepdims=keepdims), target)
+        found = lookup(name)(_addends(x, target), axis=axis, keepdims=keepdims)
+        return lookup("cast")(found, target)
 
     return call
+
+
+def _addends(x: Any, target: dtypes.DType) -> Any:
+    """``x`` as NumPy adds it up with ``dtype=``: integers wrap to it, in the end too, so that they
+    may be added as int64."""
+    made = astype(x, target)
+    return astype(made, "i64") if target.is_integer else made
 
 
 def extreme(name: str) -> Callable[..., Any]:
@@ -339,10 +373,13 @@ def cumsum(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         x, axis = ravel(x), 0
     if dtype is None:
         return lookup("cumsum")(x, axis=axis)
-    return lookup("cast")(lookup("cumsum")(astype(x, dtype), axis=axis), dtype)
+    target = dtypes.dtype(dtype)
+    return lookup("cast")(lookup("cumsum")(_addends(x, target), axis=axis), target)
 
 
-def einsum(equation: str, *operands: Any, **kwargs: Any) -> Any:
+def einsum(equation: str, *operands: Any, optimize: Any = False, dtype: Any = None) -> Any:
+    if dtype is not None:
+        raise ValueError("np.einsum is traced without dtype=; cast the operands: .astype")
     return lookup("einsum")(tuple(operands), equation)
 
 

@@ -166,6 +166,7 @@ ravel: np.ravel(a) | [2,5] [] [3,0]
 squeeze: np.squeeze(a) | [2,1] [1] []
 expand_dims: np.expand_dims(a, 0) | [2,5] []
 concatenate: np.concatenate([a, a]) | [7] [3,0] [N]
+concatenate: np.concatenate([a, a], axis=None) | [2,5]
 stack: np.stack([a, a], axis=-1) | [7] [] [3,0]
 vstack: np.vstack([a, a]) | [7] [2,5] []
 hstack: np.hstack([a, a]) | [7] [2,5] []
@@ -267,6 +268,12 @@ def _read_calls() -> dict[str, list[tuple[str, list[str], str]]]:
 
 
 CALLS = _read_calls()
+#: Calls that are computed in another dtype.
+COMPUTED = """
+np.add(a, a, dtype=np.{}) | np.sqrt(a, dtype=np.{}) | np.maximum(a, 3, dtype=np.{})
+np.concatenate([a, a], dtype=np.{}) | np.zeros_like(a, dtype=np.{}, shape=(2, 3))
+np.var(a, dtype=np.{}) | np.multiply.reduce(a, dtype=np.{}) | np.einsum('i->i', a, dtype=np.{})
+"""
 JOINS = ("np.concatenate([a, b])", "np.stack([a, b])", "np.matmul(a, b)", "np.einsum('i,i', a, b)",
          "np.einsum('i,i->i', a, b)", "np.clip(a, b, None)", "np.clip(a, None, b)",
          "y = a.copy()\ny[...] = b\ny", "y = a.copy()\ny += b\ny")  # fmt: skip
@@ -274,6 +281,9 @@ JOINS = ("np.concatenate([a, b])", "np.stack([a, b])", "np.matmul(a, b)", "np.ei
 
 def functions() -> Iterator[Row]:
     """Functions with arguments of their own, on every dtype and pair of dtypes."""
+    for form, dtype, target in itertools.product(_split(COMPUTED), NAMES, _CASTS):
+        name = form.partition("(")[0].split(".")[1]
+        yield Row(name, form.format(target), (f"{dtype}[9]",), ("mild",))
     for name, calls in CALLS.items():
         for (text, shapes, role), dtype in itertools.product(calls, NAMES):
             for shape in shapes:
