@@ -44,6 +44,8 @@ BUFFER_FORMATS = {
     "f64": "d",
 }
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+# What an evaluated expression calls them: a dim may be called min.
+_FUNCTIONS = {"min()": min, "max()": max}
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
 # What `DimText.c` calls. Divisors are checked to be positive before these run.
@@ -88,13 +90,18 @@ class DimText:
 
     @cached_property
     def _code(self) -> CodeType:
-        return compile(ast.Expression(self._tree), self.python, "eval")
+        tree = ast.parse(self.python.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                node.func.id += "()"
+        return compile(tree, self.python, "eval")
 
     @cached_property
     def names(self) -> frozenset[str]:
         """The named dims in the expression."""
-        found = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
-        return frozenset(found - {"min", "max"})
+        nodes = [*ast.walk(self._tree)]
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        return frozenset(n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in called)
 
     @cached_property
     def divisors(self) -> tuple[DimText, ...]:
@@ -115,7 +122,7 @@ class DimText:
         for divisor in self.divisors:
             if divisor.evaluate(dims) <= 0:
                 raise ValueError(f"dim {self.python}: the divisor {divisor} is not positive")
-        return int(eval(self._code, {"__builtins__": {}, "min": min, "max": max}, dict(dims)))
+        return int(eval(self._code, {"__builtins__": {}, **_FUNCTIONS}, dict(dims)))
 
     def linear(self) -> tuple[str, int, int] | None:
         """`(name, a, b)` when the expression is `a*name + b` with one name and `a != 0`."""
@@ -148,7 +155,7 @@ def _check_node(node: ast.AST, text: str) -> None:
             return
         case ast.Constant(value=value) if type(value) is int:
             return
-        case ast.Name(id=name) if _IDENTIFIER.fullmatch(name):
+        case ast.Name():
             return
         case ast.Call(func=ast.Name(id="min" | "max"), args=[_, _, *_], keywords=[]):
             return
@@ -183,6 +190,14 @@ def _linear_terms(node: ast.expr) -> dict[str, int] | None:
     return None
 
 
+def c_variable(dim: str, prefix: str) -> str:
+    """The C variable of a dim, ``dim_B`` for the prefix ``dim_``; other letters than ASCII's are
+    written as their numbers (``dimu_fc``)."""
+    if dim.isascii():
+        return prefix + dim
+    return f"{prefix.rstrip('_')}u_{'_'.join(f'{ord(c):x}' for c in dim)}"
+
+
 def _c_text(node: ast.expr, prefix: str, division: str, extremum: str) -> str:
     """C whose functions for "div" and "mod", and for "min" and "max", have names of two forms."""
 
@@ -193,7 +208,7 @@ def _c_text(node: ast.expr, prefix: str, division: str, extremum: str) -> str:
         case ast.Constant(value=value):
             return str(value)
         case ast.Name(id=name):
-            return prefix + name
+            return c_variable(name, prefix)
         case ast.UnaryOp(operand=operand):
             return f"(-{text(operand)})"
         case ast.Call(func=ast.Name(id=name), args=args):
@@ -296,9 +311,8 @@ class Entry:
     values: tuple[ValueSize, ...] = ()  # what is counted before a call
 
     def __post_init__(self) -> None:
-        for name in (self.name, *self.dims):
-            if not _IDENTIFIER.fullmatch(name):
-                raise ValueError(f"{name!r} cannot be a name in C")
+        if not _IDENTIFIER.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} cannot be a name in C")
         if len({spec.name for spec in self.inputs}) != len(self.inputs):
             raise ValueError(f"{self.name}: two inputs have the same name")
         if len(set(self.dims)) != len(self.dims):

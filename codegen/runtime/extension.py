@@ -15,7 +15,17 @@ from collections.abc import Iterable, Iterator
 
 from fxlite.outside_text import comment
 
-from .abi import BUFFER_FORMATS, C_HELPERS, ArgSpec, Binding, Dim, DimText, Entry, storage_dtype
+from .abi import (
+    BUFFER_FORMATS,
+    C_HELPERS,
+    ArgSpec,
+    Binding,
+    Dim,
+    DimText,
+    Entry,
+    c_variable,
+    storage_dtype,
+)
 
 MODULE_NAME = "fxlite_entry"
 
@@ -23,24 +33,23 @@ MODULE_NAME = "fxlite_entry"
 def extension_source(entry: Entry) -> str:
     """The extension's C file for one entry point."""
     name, pointers = entry.name, len(entry.inputs) + len(entry.outputs)
-    dims = "".join(f"int64_t {dim}, " for dim in entry.dims)
-    parameters = ", ".join(f"int64_t {dim}" for dim in entry.dims) or "void"
+    dims = "int64_t, " * len(entry.dims)
+    parameters = ", ".join(["int64_t"] * len(entry.dims)) or "void"
     arrays = "const void *, " * len(entry.inputs) + "void *, " * len(entry.outputs)
     return _TEMPLATE.format(
         name=name,
         module=MODULE_NAME,
         signature=comment(str(entry)),
         helpers=C_HELPERS,
-        workspace_prototype=f"int64_t {name}_workspace_bytes({dims}int n_threads);",
-        run_prototype=f"int {name}_run({arrays}{dims}const void *weights, void *workspace, "
-        "int n_threads, fx_error *error);",
+        workspace_prototype=f"int64_t {name}_workspace_bytes({dims}int);",
+        run_prototype=f"int {name}_run({arrays}{dims}const void *, void *, int, fx_error *);",
         n_inputs=len(entry.inputs),
         n_outputs=len(entry.outputs),
         inputs=_join(map(_input_row, entry.inputs)) or "    {NULL, 0, 0}",
         size_prototype=f"int64_t {name}_largest_bytes({parameters});\n" if entry.values else "",
         checks=_join(_checks(entry)),
         allocations=_join(_allocations(entry)),
-        dims="".join(f"dim_{dim}, " for dim in entry.dims),
+        dims="".join(f"{c_variable(dim, 'dim_')}, " for dim in entry.dims),
         pointers="".join(f"view[{i}].buf, " for i in range(pointers)),
         result="PySequence_GetItem(outputs, 0)" if entry.single_output else "Py_NewRef(outputs)",
     )
@@ -85,7 +94,7 @@ def _counted(entry: Entry) -> Iterator[str]:
 
 
 def _solve(binding: Binding) -> Iterator[str]:
-    name, scale = f"dim_{binding.dim}", binding.scale
+    name, scale = c_variable(binding.dim, "dim_"), binding.scale
     size = f"view[{binding.argument}].shape[{binding.axis}]"
     if (scale, binding.offset) == (1, 0):
         yield f"int64_t {name} = {size};"
