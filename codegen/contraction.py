@@ -8,13 +8,14 @@ happens to a finished sum, for the variable names that a template chooses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fxlite import expr
 from fxlite.codegen.collapse import divides, is_flat
 from fxlite.codegen.kernel_ir import Buffer, Stmt, Store
-from fxlite.codegen.lower import ACCUMULATOR, Contraction, address, buffer_of
+from fxlite.codegen.lower import ACCUMULATOR, Contraction, address
+from fxlite.codegen.names import dim_name, own_name
 from fxlite.codegen.nest import Nest
 from fxlite.codegen.printer import CPrinter, storage_type
 from fxlite.codegen.rename import rename
@@ -122,64 +123,16 @@ def _dim_vars(c: Contraction) -> set[DimVar]:
     return {a for i in indices for a in i.atoms() if isinstance(a, DimVar)}
 
 
-def avoid(c: Contraction, reserved: Collection[str]) -> tuple[Contraction, Buffer, dict[str, str]]:
-    """The contraction and its output with names that the template uses itself changed (``k`` to
-    ``k_``), and the old names of what was renamed."""
-    output = buffer_of(c.root, is_output=True)
-    taken = {b.name for b in c.buffers} | {output.name} | set(dims_of(c)) | set(reserved)
-    new: dict[str, str] = {}
-    for name in dict.fromkeys((*(b.name for b in c.buffers), output.name, *dims_of(c))):
-        if name in reserved:
-            wish = f"{name}_"
-            while wish in taken:
-                wish += "_"
-            new[name] = wish
-            taken.add(wish)
-    if not new:
-        return c, output, {}
-    dims: dict[object, Index] = {
-        d: Index.of(DimVar(new[d.name], d.facts)) for d in _dim_vars(c) if d.name in new
-    }
-    loops = {v: Var(v.name, v.extent.substitute(dims)) for v in (*c.coordinates, *c.reduced)}
-    env = dims | {v: Index.of(w) for v, w in loops.items()}
-
-    def renamed(node: Expr) -> Expr:
-        return (
-            replace(node, buffer=new.get(node.buffer, node.buffer))
-            if isinstance(node, Load)
-            else node
-        )
-
-    def moved(value: Expr) -> Expr:
-        return expr.substitute_index(expr.transform(value, renamed), env)
-
-    def moved_buffer(b: Buffer) -> Buffer:
-        return replace(
-            b, name=new.get(b.name, b.name), shape=tuple(s.substitute(dims) for s in b.shape)
-        )
-
-    operands = tuple(o for o in map(moved, c.operands) if isinstance(o, Load))
-    changed = replace(
-        c, coordinates=tuple(loops[v] for v in c.coordinates),
-        reduced=tuple(loops[v] for v in c.reduced), operands=operands, value=moved(c.value),
-        store=tuple(i.substitute(env) for i in c.store),
-        buffers=tuple(moved_buffer(x) for x in c.buffers),
-    )  # fmt: skip
-    return changed, moved_buffer(output), {w: old for old, w in new.items()}
-
-
 class Epilogue:
-    """Prints what happens to a finished sum. ``old_names`` are the arguments' names where
-    parameters are called otherwise (:func:`avoid`)."""
+    """Prints what happens to a finished sum. Its own names are marked, because the text that it
+    goes into is not known here."""
 
     def __init__(
-        self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex,
-        reserved: Collection[str], printer: CPrinter, old_names: Mapping[str, str],
-    ) -> None:  # fmt: skip
+        self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex, printer: CPrinter
+    ) -> None:
         self.c, self.output, self.value, self.store = c, output, value, store
-        self.printer, self.old_names = printer, old_names
+        self.printer = printer
         self.dims = dims_of(c)
-        self.taken = {*reserved, *(b.name for b in c.buffers), output.name, *self.dims}
 
     def text(self, i: Index) -> str:
         """An integer expression."""
@@ -201,7 +154,8 @@ class Epilogue:
         nest = Nest(())
         final = nest.bind(expr.transform(value, place))
         statements: list[Stmt] = [*nest.levels[0], Store(self.output.name, store, final)]
-        return rename(tuple(statements), self.taken)
+        taken = {*(b.name for b in self.c.buffers), self.output.name, *self.dims}
+        return rename(tuple(statements), taken, own_name)
 
     def parameters(self, inputs: Sequence[str], weights: Sequence[str]) -> list[tuple[str, str]]:
         """(parameter, argument) pairs: operands, what the epilogue reads, the output, dims."""
@@ -212,14 +166,9 @@ class Epilogue:
         pairs: list[tuple[str, str]] = []
         for name in dict.fromkeys((*inputs, *weights, *extra)):
             dtype = known[name].dtype if name in known else self.c.anchor.type.dtype
-            pairs.append((f"const {storage_type(dtype)} *{restrict} {name}", self._argument(name)))
-        pairs.append(
-            (f"{storage_type(out.dtype)} *{restrict} {out.name}", self._argument(out.name))
-        )
-        pairs += [(f"int64_t {d}", self._argument(d)) for d in self.dims]
+            pairs.append((f"const {storage_type(dtype)} *{restrict} {name}", name))
+        pairs.append((f"{storage_type(out.dtype)} *{restrict} {out.name}", out.name))
+        pairs += [(f"int64_t {dim_name(d)}", dim_name(d)) for d in self.dims]
         if self.printer.uses_error:
             pairs.append(("fx_error *error", "error"))
         return pairs
-
-    def _argument(self, name: str) -> str:
-        return self.old_names.get(name, name)

@@ -7,11 +7,11 @@ says which loads are multiplied over which variables and what happens to the sum
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from fxlite import dtypes, expr
 from fxlite.codegen.kernel_ir import Buffer
+from fxlite.codegen.names import value_name
 from fxlite.errors import CodegenError
 from fxlite.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.graph import Node
@@ -19,25 +19,11 @@ from fxlite.index import Index, Var, flatten
 from fxlite.passes.group import Group, element_of
 from fxlite.passes.inverse_index import invert
 
-_RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if "
-    "inline "
-    "int long register restrict return short signed sizeof static struct switch typedef union "
-    "unsigned "
-    "void volatile while bool true false main weights workspace arena scratch offset layout error "
-    "n_threads new delete class this "
-    "template typename namespace operator private public protected using virtual friend "
-    "export".split()
-)
-
 
 def buffer_name(node: Node) -> str:
-    """Name of a node's value in emitted source: the node's, with C's keywords avoided. Weights are
+    """Name of a node's value in emitted source, marked (:mod:`fxlite.codegen.names`). Weights are
     named by their path."""
-    name = re.sub(r"\W", "_", node.target) if node.op == "get_attr" else node.name
-    if name in _RESERVED or name.startswith(("fx_", "_")) or name[0].isdigit():
-        return f"v_{name}"
-    return name
+    return value_name(node.target if node.op == "get_attr" else node.name)
 
 
 def buffer_of(node: Node, is_output: bool = False) -> Buffer:

@@ -6,6 +6,7 @@ no needless parentheses, a comment that says what is computed and where that com
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from fxlite.codegen.kernel_ir import (
     Stmt,
     Store,
 )
+from fxlite.codegen.names import dim_name, resolved
 from fxlite.codegen.text import comment, signature, wrap
 from fxlite.dtypes import DType
 from fxlite.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
@@ -80,7 +82,7 @@ class CPrinter:
         self.shapes = {b.name: b.shape for b in buffers}
         self.dtypes = {b.name: b.dtype for b in buffers}
         self.locations = [] if locations is None else locations
-        self.uses_error = False
+        self.uses_error = self.uses_threads = False
 
     # -- expressions ---------------------------------------------------------------------------
     def value(self, e: Expr, minimum: int = 0) -> str:
@@ -90,7 +92,8 @@ class CPrinter:
 
     def index(self, i: Index) -> str:
         """Text of an integer expression."""
-        return to_text(i, lambda e: self.value(e, _ATOM), "/", ("fx_min", "fx_max"))
+        value = functools.partial(self.value, minimum=_ATOM)
+        return to_text(i, value, "/", ("fx_min", "fx_max"), dim_name)
 
     def address(self, buffer: str, index: Sequence[Index]) -> str:
         """``name[linear address]``"""
@@ -334,7 +337,7 @@ class CPrinter:
             f"{'' if b.is_output else 'const '}{storage_type(b.dtype)} *{self.restrict} {b.name}"
             for b in kernel.buffers
         ]
-        return [*parts, *(f"int64_t {d}" for d in kernel.dims)]
+        return [*parts, *(f"int64_t {dim_name(d)}" for d in kernel.dims)]
 
     def function(self, kernel: Kernel) -> str:
         """The kernel as a static C function; ``error`` and ``n_threads`` are the last
@@ -344,7 +347,8 @@ class CPrinter:
         parameters = self.parameters(kernel)
         if self.uses_error:
             parameters.append("fx_error *error")
-        if any("n_threads" in line for line in body):
+        self.uses_threads = bool(re.search(r"\bn_threads\b", "\n".join(body)))
+        if self.uses_threads:
             parameters.append("int n_threads")
         return "\n".join([comment(kernel.doc), *signature(kernel.name, parameters), *body, "}"])
 
@@ -383,4 +387,4 @@ def _is_long(value: float) -> bool:
 
 def kernel_text(kernel: Kernel) -> str:
     """A kernel as C, for people."""
-    return CPrinter(kernel.buffers).function(kernel)
+    return resolved(CPrinter(kernel.buffers).function(kernel))

@@ -5,10 +5,11 @@ In: statements with the unique names lowering made. Out: the same statements ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fxlite import expr
 from fxlite.codegen.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store
+from fxlite.codegen.names import spelled
 from fxlite.expr import Expr, Local
 from fxlite.index import Index, Var
 
@@ -19,27 +20,34 @@ _STEMS = {"_lanes": "lanes", "_lane": "lane", "_block": "block", "_rest": "rest"
           "_t": "t"}  # fmt: skip
 
 
-def rename(body: tuple[Stmt, ...], taken: set[str]) -> tuple[Stmt, ...]:
-    """Rename all variables and locals, avoiding ``taken`` (buffers and dims)."""
+def rename(
+    body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str
+) -> tuple[Stmt, ...]:
+    """Rename all variables and locals, avoiding what ``taken`` (buffers and dims) are usually
+    called. ``mark``: what becomes of a new name (:mod:`fxlite.codegen.names`)."""
     names: dict[str, str] = {}
-    _assign(body, set(taken), names)
+    _assign(body, {spelled(name) for name in taken}, names, mark)
     renamer = _Renamer(names)
     return tuple(renamer.statement(s, {}) for s in body)
 
 
-def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str]) -> None:
+def _assign(
+    body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: Callable[[str], str]
+) -> None:
     """Choose names in one scope and those inside it; a loop's name is free again behind the
     loop."""
     for s in body:
         if isinstance(s, For):
-            names[s.var.name] = name = _pick(s.var.name, used)
-            _assign(s.body, used | {name}, names)
+            name = _pick(s.var.name, used)
+            names[s.var.name] = mark(name)
+            _assign(s.body, used | {name}, names, mark)
         elif isinstance(s, If):
-            _assign(s.body, set(used), names)
+            _assign(s.body, set(used), names, mark)
         elif isinstance(s, (Let, Alloc)):
             wish = s.value.label if isinstance(s, Let) else ""
-            names[s.name] = name = wish if wish and wish not in used else _pick(s.name, used)
-            used.add(name)
+            known = bool(wish) and spelled(wish) not in used
+            names[s.name] = name = wish if known else mark(_pick(s.name, used))
+            used.add(spelled(name))
 
 
 def _pick(old: str, used: set[str]) -> str:

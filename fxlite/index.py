@@ -465,45 +465,58 @@ def to_text(
     value_text: Callable[[Any], str] = repr,
     divide: str = "//",
     minmax: tuple[str, str] = ("min", "max"),
+    dim_text: Callable[[str], str] = str,
 ) -> str:
-    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C."""
-    text, _ = _text(index, value_text, divide, minmax)
+    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C; ``dim_text``
+    says what the text calls a named dim."""
+    text, _ = _text(index, _Spelling(value_text, divide, minmax, dim_text))
     return text
 
 
-def _text(index: Index, value_text: Any, divide: str, minmax: tuple[str, str]) -> tuple[str, bool]:
+@dataclass(frozen=True)
+class _Spelling:
+    value_text: Callable[[Any], str]
+    divide: str
+    minmax: tuple[str, str]
+    dim_text: Callable[[str], str]
+
+
+def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
     """(text, is a sum). Horner form: terms that share their leading dims are printed factored,
     ``(i*T + j)*D + k`` rather than ``i*T*D + j*D + k``."""
     if not index.terms:
         return "0", False
 
     def atom_text(atom: Atom) -> str:
-        if isinstance(atom, (Var, DimVar)):
+        if isinstance(atom, DimVar):
+            return spelling.dim_text(atom.name)
+        if isinstance(atom, Var):
             return atom.name
         if isinstance(atom, Value):
-            return str(value_text(atom.expr))
-        a, a_sum = _text(atom.a, value_text, divide, minmax)
-        b, b_sum = _text(atom.b, value_text, divide, minmax)
+            return str(spelling.value_text(atom.expr))
+        a, a_sum = _text(atom.a, spelling)
+        b, b_sum = _text(atom.b, spelling)
         if isinstance(atom, Extremum):
-            return f"{minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
-        if divide == "/" and not atom.a.is_nonnegative():  # C truncates, an index floors
+            return f"{spelling.minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
+        if spelling.divide == "/" and not atom.a.is_nonnegative():  # C truncates, an index floors
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
             return f"{name}({a}, {b})"
         a_part = f"({a})" if a_sum or "*" in a else a
         b_part = f"({b})" if b_sum or "*" in b or "/" in b else b
-        return f"({a_part} {divide if isinstance(atom, Quotient) else '%'} {b_part})"
+        symbol = spelling.divide if isinstance(atom, Quotient) else "%"
+        return f"({a_part} {symbol} {b_part})"
 
     factor = _common_factor(index)
     if factor is not None:
         inside, outside = factor
-        left, left_sum = _text(inside, value_text, divide, minmax)
+        left, left_sum = _text(inside, spelling)
         pieces = [f"({left})" if left_sum else left]
         ((monomial, coeff),) = outside[0].terms.items()
         pieces += [atom_text(a) for a in monomial] + ([str(coeff)] if coeff != 1 else [])
         head = "*".join(pieces)
         if not outside[1].terms:
             return head, False
-        tail, _ = _text(outside[1], value_text, divide, minmax)
+        tail, _ = _text(outside[1], spelling)
         return (f"{head} - {tail[1:]}" if tail.startswith("-") else f"{head} + {tail}"), True
 
     parts: list[str] = []

@@ -13,12 +13,11 @@ that node. There are two plans:
   packing; blocks of keys are the threads' tasks, and their sums are put together afterwards.
 
 Which thread computes what does not change results: tiles and blocks of keys do not depend on the
-number of threads. The function's own variables are listed in `RESERVED`.
+number of threads.
 """
 
 from __future__ import annotations
 
-from fxlite.codegen.c import gemm
 from fxlite.codegen.c.attention_plan import (
     AttentionSpec,
     attention_function,
@@ -35,23 +34,10 @@ from fxlite.codegen.c.gemm_text import Lines, atom
 
 __all__ = [
     "ATTENTION_PREAMBLE",
-    "RESERVED",
     "AttentionSpec",
     "render_attention",
     "render_attention_naive",
 ]
-
-RESERVED = gemm.RESERVED | frozenset(
-    name
-    for line in (
-        "k_panels v_panels q_rows scores sums highest totals rescale first_row end_row end_key",
-        "key_0 keys key_blocks key_block key tile_keys score inverse skips feature part parts",
-        "weights weight total value place before first_tile end_tile most shift q_item",
-        "k_item v_item",
-    )
-    for name in line.split()
-)
-"""Names of the function's own variables."""
 
 
 def render_attention(spec: AttentionSpec) -> Rendered:

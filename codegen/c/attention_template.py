@@ -9,7 +9,6 @@ import math
 from typing import Any
 
 from fxlite import dtypes, expr
-from fxlite.codegen.c import attention
 from fxlite.codegen.c.alternatives import attention_decisions
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
@@ -20,8 +19,8 @@ from fxlite.codegen.c.template_parts import (
     strided_operand,
     template_function,
 )
-from fxlite.codegen.contraction import Epilogue, avoid, named
-from fxlite.codegen.lower import lower_attention
+from fxlite.codegen.contraction import Epilogue, named
+from fxlite.codegen.lower import buffer_of, lower_attention
 from fxlite.codegen.printer import compute_type
 from fxlite.graph import Node
 from fxlite.index import Var
@@ -40,13 +39,14 @@ def render_attention_node(
     choice: Choice = NO_CHOICE,
 ) -> TemplateFunction:  # fmt: skip
     """Attention over any strides, with or without a mask."""
-    c, output, old = avoid(lower_attention(group), attention.RESERVED)
+    c = lower_attention(group)
+    output = buffer_of(c.root, is_output=True)
     *outer, row, column = c.coordinates
     feature, key = c.reduced
     several = len(outer) > 1
     names = {v: f"batch_{i}" if several else "batch" for i, v in enumerate(outer)}
     batch = {v: named(n, v) for v, n in names.items()}
-    emitter = epilogue_of(c, output, c.value, c.store, locations, old)
+    emitter = epilogue_of(c, output, c.value, c.store, locations)
     axes = ((row, feature), (key, feature), (key, column), (row, key))
     q, k, v, *mask = (
         strided_operand(load, c.buffer(load.buffer), *pair, batch)
@@ -72,7 +72,7 @@ def render_attention_node(
         comment=described(group, choice), measured=choice,
     )  # fmt: skip
     rendered = render_attention(spec)
-    return template_function(name, rendered, parameters, {}, old, attention_decisions(spec))
+    return template_function(name, rendered, parameters, {}, attention_decisions(spec))
 
 
 def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> str:

@@ -76,8 +76,9 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> No
 def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
     """Inputs and NumPy's outputs of one case as dense arrays, one file each."""
     module, program = function.graph_module, function.program
-    for name, array in case.inputs.items():
-        (folder / f"{number}_{name}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
+    for name, node in zip(program.inputs, program.program.inputs):
+        data = np.ascontiguousarray(case.inputs[node.target]).tobytes()
+        (folder / f"{number}_in_{name}.bin").write_bytes(data)
     result = case.expected
     if result is None:
         with np.errstate(all="ignore"):
@@ -214,7 +215,7 @@ def _files(name: str) -> list[str]:
 
 def _arguments(program: CProgram) -> list[str]:
     entry = program.entry
-    rows = [("in", spec.name, str(spec), "") for spec in entry.inputs]
+    rows = [("in", name, str(spec), "") for name, spec in zip(program.inputs, entry.inputs)]
     paths = result_paths(program.program.module)
     rows += [
         ("out", n, str(spec), f"the program's {path}" if path else "")
@@ -249,11 +250,12 @@ def _memory(function: CFunction, cases: Sequence[Case]) -> list[str]:
 
 def _example(program: CProgram, case: Case) -> list[str]:
     name, upper = program.name, program.name.upper()
-    dims = "".join(f"{d}, " for d in program.entry.dims)
-    inputs = ", ".join(spec.name for spec in program.entry.inputs)
+    dims = "".join(f"{d}, " for d in program.dims)
+    inputs = ", ".join(program.inputs)
     outputs = ", ".join(program.outputs)
     lines = [f'#include "{name}.h"', ""]
-    lines += [f"int64_t {dim} = {size};" for dim, size in case.dims.items()]
+    sizes = zip(program.entry.dims, program.dims)
+    lines += [f"int64_t {name} = {case.dims[dim]};" for dim, name in sizes]
     lines += [
         f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
         f'FILE *file = fopen("{name}_weights.bin", "rb");',

@@ -16,11 +16,13 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.alternatives import OUTSIDE, epilogue_decision, thread_decision
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
+from fxlite.codegen.c.prelude import MACROS
 from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
 from fxlite.codegen.c.template_parts import TemplateFunction
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.kernel_ir import Kernel
 from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import derived, dim_name, plain, resolved
 from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.program import Program, plan
 from fxlite.codegen.schedule import schedule
@@ -112,7 +114,7 @@ def title_of(found: Group) -> str:
     node = found.anchor or found.root
     path = node.scope.path if node.scope is not None else ""
     text = f"{path}_{found.root.name}" if path and found.anchor is None else path or found.root.name
-    return re.sub(r"\W+", "_", text, flags=re.ASCII)[:_LONGEST]
+    return plain(re.sub(r"\W+", "_", text))
 
 
 def program_calls(
@@ -218,15 +220,17 @@ def _own_call(
             made = _with_own_names(made, packed)
             packed.update(made.packed)
             given = made.arguments, found, made.scratch
-            return Call(name, name, made.text, *given, decisions=made.decisions)
+            text = resolved(made.text, MACROS)
+            return Call(name, name, text, *given, decisions=made.decisions)
     kernel = schedule(found, name)
     printer = CPrinter(kernel.buffers, locations)
     text = printer.function(kernel)
-    arguments = [b.name for b in kernel.buffers] + list(kernel.dims)
+    arguments = [b.name for b in kernel.buffers] + [dim_name(d) for d in kernel.dims]
     if printer.uses_error:
         arguments.append("error")
-    if "int n_threads" in text:
+    if printer.uses_threads:
         arguments.append("n_threads")
+    text = resolved(text, MACROS)
     return Call(name, name, text, tuple(arguments), found, "0", kernel, declined=declined)
 
 
@@ -237,7 +241,7 @@ def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
         new, number = name, 1
         while new in taken and taken[new] != weight:
             number += 1
-            new = f"{name}_{number}"
+            new = derived(name, str(number))
         if new != name:
             made = replace(
                 made,
@@ -250,4 +254,4 @@ def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
 
 def dim_c(dim: Dim) -> str:
     """A dim as a C integer expression."""
-    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"))
+    return to_text(Index.of(dim), repr, "/", ("fx_min", "fx_max"), dim_name)

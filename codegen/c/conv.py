@@ -23,13 +23,11 @@ For "channels" and "pixels" a padded image is first copied into the workspace wi
 Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `gemm_bf16.py`,
 "channels" and "implicit product" by `conv_bf16_tile.py`, "winograd" by `winograd_tile.py`. Where
 the processor has AMX, `conv_amx.py` takes the place of all of these but "product".
-One-dimensional convolutions come with a height of 1. The function's own variables are listed in
-`RESERVED`.
+One-dimensional convolutions come with a height of 1.
 """
 
 from __future__ import annotations
 
-from fxlite.codegen.c import gemm
 from fxlite.codegen.c.conv_channels import Channels
 from fxlite.codegen.c.conv_depthwise import Depthwise
 from fxlite.codegen.c.conv_direct import conv_function, put_fetch, put_first, put_rows
@@ -52,29 +50,12 @@ from fxlite.codegen.c.gemm_text import Lines, add, atom, mentions, multiply
 
 __all__ = [
     "CONV_PREAMBLE",
-    "RESERVED",
     "ConvSpec",
     "pack_conv_weight",
     "plan_of",
     "render_conv",
     "render_conv_naive",
 ]
-
-RESERVED = gemm.RESERVED | frozenset(
-    name
-    for line in (
-        "n group pixel_0 row_block plane block row_4 c r s o p oh ow ow_0 i_0 j_0 run k i j",
-        "out_h out_w padded_h pitch tap padded image weights sums turned channels pixels tiles",
-        "first count from to first_oh first_ow copy",
-        "tiles_down tiles_across across group_rows groups_across block_rows point_step points",
-        "zeros row_0 rest rows chunk left tile top column_0 pixel row column inside columns row_1",
-        "tile_1 down width products square parts part start p ow_0 oh_0 pixels_here",
-        "padded_w channel_0 ahead at_once row_groups row_group oh_0 ends",
-        "row_step steps outside woven images kernel place first_channel TILES",
-    )
-    for name in line.split()
-)
-"""Names of the function's own variables."""
 
 
 def render_conv(spec: ConvSpec) -> Rendered:

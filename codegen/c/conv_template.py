@@ -39,9 +39,10 @@ from fxlite.codegen.c.template_parts import (
 from fxlite.codegen.c.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.collapse import divides, is_flat
-from fxlite.codegen.contraction import avoid, named
+from fxlite.codegen.contraction import named
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
+from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.names import derived
 from fxlite.codegen.printer import compute_type
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph import Node
@@ -79,15 +80,15 @@ def render_conv_node(
         return render_gemm_node(group, name, weights, locations, parts, choice)  # rows are pixels
     if one_d:
         array = array[:, :, None, :]
-    c, output, old = avoid(c, conv.RESERVED)
+    output = buffer_of(c.root, is_output=True)
     data = c.a.buffer
-    emitter = epilogue_of(c, output, c.value, c.store, locations, old)
+    emitter = epilogue_of(c, output, c.value, c.store, locations)
     shape = [emitter.text(extent) for extent in c.buffer(data).shape]
     if one_d:
         shape.insert(2, "1")
     if x_last:
         shape = [shape[axis] for axis in TO_FIRST]
-    packed_name = f"{buffer_name(weight)}_packed"
+    packed_name = derived(buffer_name(weight), "packed")
     parameters = emitter.parameters([data], [packed_name])
 
     def place(n: str, k: str, oh: str, ow: str) -> dict[Var, Index]:
@@ -130,7 +131,7 @@ def render_conv_node(
         rendered = render_conv_tiles(spec)
     else:
         rendered, decisions = render_conv(spec), conv_decisions(spec)
-    return template_function(name, rendered, parameters, packed, old, decisions)
+    return template_function(name, rendered, parameters, packed, decisions)
 
 
 def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWeight:

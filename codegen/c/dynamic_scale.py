@@ -178,8 +178,6 @@ def beside_of(
     if node is None:
         return None
     name = buffer_name(node)
-    while name in emitter.taken:
-        name += "_"
     address = flatten(store, output.shape)
     row_step = emitter.text((row and address.coefficient(row)) or Index.of(0))
     images, *inner = (emitter.text(extent) for extent in output.shape)
@@ -196,7 +194,7 @@ def beside_of(
         return f"raise_magnitudes({of_rows}, {' * '.join(inner[:2])}, {name});"
 
     return Beside(
-        (f"float *restrict {name}", buffer_name(node)),
+        (f"float *restrict {name}", name),
         f"__builtin_memset({name}, 0, {images} * sizeof *{name});",
         f"finish_scales({images}, {least}, {factor}, {name});",
         tile,

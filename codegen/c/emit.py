@@ -9,40 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources import files
 
-from fxlite.codegen.c.attention import ATTENTION_PREAMBLE
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
-from fxlite.codegen.c.conv import CONV_PREAMBLE
-from fxlite.codegen.c.conv_amx_tile import CONV_AMX_PREAMBLE
-from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
-from fxlite.codegen.c.conv_int8_tile import CONV_INT8_PREAMBLE
-from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
-from fxlite.codegen.c.dynamic_scale import DYNAMIC_SCALE_PREAMBLE
-from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
 from fxlite.codegen.c.header import about, header_text
-from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
-from fxlite.codegen.c.needed import needed
-from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
-from fxlite.codegen.c.processor import PROCESSOR_DEFINITION
-from fxlite.codegen.c.recurrence_int8 import STATE_PREAMBLE
-from fxlite.codegen.c.sizes import SIZES_PREAMBLE, size_check, size_function
+from fxlite.codegen.c.prelude import MACROS, math_header, prelude
+from fxlite.codegen.c.sizes import size_check, size_function
 from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
-from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE
 from fxlite.codegen.c.weights import Array, Blob, make_blob
-from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
 from fxlite.codegen.c.workspace import (
     plan_workspace,
     unused,
     with_note,
     workspace_signature,
 )
+from fxlite.codegen.c_words import HEADERS
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import PARALLEL_DEFINITION, storage_type
+from fxlite.codegen.names import LONGEST, Scope, dim_name, own_name, plain
+from fxlite.codegen.printer import storage_type
 from fxlite.codegen.program import Program
-from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Condition, Entry
+from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.codegen.text import comment, signature, wrap
 from fxlite.codegen.value_sizes import dim_data, value_sizes
@@ -53,9 +40,9 @@ from fxlite.graph_module import GraphModule
 @dataclass(frozen=True)
 class CProgram:
     """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function
-    takes; ``program`` is what was emitted, ``calls`` its steps, ``outputs`` the C names of its
-    results, ``functions`` the source without what it includes; ``profile``: the run function takes
-    the time after each call."""
+    takes; ``program`` is what was emitted, ``calls`` its steps, ``inputs``, ``dims`` and
+    ``outputs`` the C names of its arrays, named sizes and results, ``functions`` the source without
+    what it includes; ``profile``: the run function takes the time after each call."""
 
     name: str
     sources: Mapping[str, str]
@@ -63,20 +50,27 @@ class CProgram:
     entry: Entry
     program: Program
     calls: tuple[Call, ...]
+    inputs: tuple[str, ...]
+    dims: tuple[str, ...]
     outputs: tuple[str, ...]
     functions: str
     profile: bool = False
     matmul_precision: str = "highest"
 
 
-_LONGEST = 100  # characters of a name that files and functions are called by
+_ENDS = ("_run", "_workspace_bytes", "_ticks", "_largest_bytes")
+"""Of the functions that a model has."""
+_LONGEST = LONGEST - max(map(len, _ENDS))
+_DEFINED = frozenset(re.findall(rf"\w+(?:{'|'.join(_ENDS)})\b", MACROS))
 
 
 def c_name(name: str) -> str:
-    """A model's name as a C identifier prefix."""
+    """A model's name as the beginning of C identifiers and of file names. Kernels are called
+    ``k0_...``, and what is included ``fx_...`` or as the standard's headers."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    mangled = re.sub(r"\W+", "_", snake, flags=re.ASCII).strip("_")[:_LONGEST] or "model"
-    return f"m_{mangled}" if mangled[0].isdigit() else mangled
+    text = plain(re.sub(r"[^\w]+", "_", snake).strip("_"), _LONGEST).strip("_") or "model"
+    taken = re.match(r"\d|k\d+_|fx(_|$)", text) or text in HEADERS
+    return f"m_{text}" if taken or any(text + end in _DEFINED for end in _ENDS) else text
 
 
 def emit(
@@ -105,16 +99,18 @@ def emit(
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations, values)
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, **math_header()}
-    outputs = tuple(printed.outputs)
+    calls = [
+        replace(
+            c, arguments=tuple(map(printed.public, c.arguments)), scratch=printed.public(c.scratch)
+        )
+        for c in calls
+    ]
+    names = ([*map(buffer_name, program.inputs)], map(dim_name, program.dims), printed.outputs)
+    inputs, dims, outputs = (tuple(map(printed.public, each)) for each in names)
     return CProgram(
-        prefix, sources, blob.data, entry, program, tuple(calls), outputs, printed.functions,
-        profile, matmul_precision,
+        prefix, sources, blob.data, entry, program, tuple(calls), inputs, dims, outputs,
+        printed.functions, profile, matmul_precision,
     )  # fmt: skip
-
-
-def math_header() -> dict[str, str]:
-    """The header that every source includes, by its name."""
-    return {"fx_math.h": files("fxlite.codegen.c").joinpath("fx_math.h").read_text()}
 
 
 def entry_of(
@@ -160,7 +156,6 @@ class _Source:
         self.weights, self.locations, self.profile = weights, locations, profile
         self.values = values
         self.workspace = plan_workspace(name, program, calls, values)
-        taken = {buffer_name(n) for n in program.module.graph.nodes} | set(program.dims)
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
             own = (
@@ -168,16 +163,14 @@ class _Source:
                 or node.op != "call_function"
                 or node in program.results[:number]
             )
-            wish = f"out{number}" if own else buffer_name(node)
-            while own and wish in taken:
-                wish = f"_{wish}"
-            self.outputs.append(wish)
+            self.outputs.append(own_name(f"out{number}") if own else buffer_name(node))
 
     def texts(self) -> tuple[str, str]:
         head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', ""]
         if self.profile:
             head.insert(2, "#include <time.h>")
-        return self._header(), "\n".join([*head, prelude(self.functions), self.functions])
+        source = "\n".join([*head, prelude(self.functions), self.functions])
+        return self.public(self._header()), source
 
     # -- header --------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
@@ -187,7 +180,7 @@ class _Source:
         parts += [
             f"{storage_type(n.type.dtype)} *{o}" for n, o in zip(self.program.results, self.outputs)
         ]
-        parts += [f"int64_t {d}" for d in self.program.dims]
+        parts += [f"int64_t {dim_name(d)}" for d in self.program.dims]
         return [
             *parts,
             "const void *weights",
@@ -215,11 +208,21 @@ class _Source:
         for call in self.calls:
             if call.name == call.function:
                 text += [call.text.rstrip("\n"), ""]
-        text += size_function(self.name, self.program.dims, self.values)
+        return "\n".join([*text, self.public(self._functions), ""])
+
+    @cached_property
+    def _functions(self) -> str:
+        """All functions but the kernels."""
+        text = size_function(self.name, self.program.dims, self.values)
         text += self.workspace.functions
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
-        return "\n".join([*text, *self._run(), ""])
+        return "\n".join([*text, *self._run()])
+
+    @cached_property
+    def public(self) -> Scope:
+        """How names are spelled in the header and in the functions that it declares."""
+        return Scope(self._functions, MACROS)
 
     def _run(self) -> list[str]:
         program = self.program
@@ -248,7 +251,7 @@ class _Source:
                 lines.append(f"    fx_ticks[{number + 1}] = fx_nanoseconds();")
         lines += self._copies()
         body = "\n".join(lines)
-        names = ["n_threads", "weights", "workspace", *program.dims,
+        names = ["n_threads", "weights", "workspace", *map(dim_name, program.dims),
                  *(buffer_name(n) for n in program.inputs)]  # fmt: skip
         ignored = unused([n for n in names if not re.search(rf"\b{n}\b", body)])
         head = signature(f"{self.name}_run", self._parameters(), "int")
@@ -261,22 +264,3 @@ class _Source:
             if name != buffer_name(node):
                 lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
         return lines
-
-
-_PREAMBLES = (
-    PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, DYNAMIC_SCALE_PREAMBLE, CONV_INT8_PREAMBLE,
-    CONV_AMX_PREAMBLE, WEIGHT_ONLY_PREAMBLE, STATE_PREAMBLE, CONV_PREAMBLE, CONV_BF16_PREAMBLE,
-    DEPTHWISE_PREAMBLE, NHWC_PREAMBLE, WINOGRAD_PREAMBLE, WINOGRAD_BF16_PREAMBLE,
-    ATTENTION_PREAMBLE,
-)  # fmt: skip
-"""Tiles and transforms that the functions of templates call; each may call those before it."""
-
-
-def prelude(functions: str) -> str:
-    """What the functions of a program need before them: includes, and what they call."""
-    head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
-            '#include "fx_math.h"', ""]  # fmt: skip
-    library = "\n".join(
-        [C_HELPERS, SIZES_PREAMBLE, PROCESSOR_DEFINITION, PARALLEL_DEFINITION, *_PREAMBLES]
-    )
-    return "\n".join([*head, needed(library, functions).rstrip("\n"), ""])

@@ -11,7 +11,6 @@ functions of `gemm_pack.PREAMBLE`; this file prints the loops around them:
   Each tile of rows is computed into a small array, and the epilogue runs over it in a simd loop;
   if K is short it runs in registers (`gemm_fused`). If K is long it may be cut (`gemm_long`).
 
-Names the caller's expressions must leave to this file are listed in `RESERVED`.
 """
 
 from __future__ import annotations
@@ -60,23 +59,9 @@ from fxlite.codegen.c.gemm_widened import (
 )
 
 __all__ = [
-    "BF16_PREAMBLE", "PREAMBLE", "RESERVED", "GemmSpec", "Operand", "PackedOperand", "Rendered",
+    "BF16_PREAMBLE", "PREAMBLE", "GemmSpec", "Operand", "PackedOperand", "Rendered",
     "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm", "render_gemm_naive",
 ]  # fmt: skip
-
-RESERVED = frozenset(
-    name
-    for line in (
-        "row_tiles row_blocks row_block tile_index panel panels row_0 rows column_0 columns row",
-        "column i j k sum tile batch_index a_rows a_target b_panel b_panels",
-        "sums total slice block first_block k_0 depth panel_block panel_blocks",
-        "a_tile a_row b_tile first vectors v count LOW HIGH first_tile",
-        "workspace n_threads factor",
-    )
-    for name in line.split()
-)
-"""Names of the function's own variables."""
-
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is

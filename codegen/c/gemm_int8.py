@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fxlite.codegen.c import gemm
 from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.gemm_int8_fused import fused_int8_call, fused_int8_tile, is_fused_int8
 from fxlite.codegen.c.gemm_pack import PARALLEL_PRODUCTS
@@ -41,11 +40,6 @@ from fxlite.codegen.c.int8_tile import PANEL_COLUMNS, packed_rows
 FASTER = 4
 """How many products of 8-bit integers take as long as one of floats (measured: 3.7 to 3.9)."""
 
-
-RESERVED = gemm.RESERVED | {
-    "TILES", "next", "packed", "quads", "row_sum", "row_sums", "starts",
-}  # fmt: skip
-"""Names of the function's own variables."""
 
 LONG = 8192
 """Steps of K from which it is cut: a panel of so many is 256 KiB."""

@@ -13,7 +13,6 @@ from fxlite import expr
 from fxlite.codegen.c.alternatives import gemm_decisions
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.gemm import (
-    RESERVED,
     GemmSpec,
     Operand,
     PackedOperand,
@@ -34,9 +33,10 @@ from fxlite.codegen.c.template_parts import (
 )
 from fxlite.codegen.c.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
-from fxlite.codegen.contraction import avoid, matrix_product, strides
+from fxlite.codegen.contraction import matrix_product, strides
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import buffer_name, lower_contraction
+from fxlite.codegen.lower import buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.names import derived
 from fxlite.codegen.printer import compute_type
 from fxlite.errors import CodegenError
 from fxlite.expr import Load
@@ -55,17 +55,18 @@ def render_gemm_node(
 ) -> TemplateFunction:  # fmt: skip
     """A product of two matrices, or batches of them. ``parts``: how many bf16 stand for an operand
     of a product with a weight; 0 for itself."""
-    c, output, old = avoid(lower_contraction(group), RESERVED)
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
     p = matrix_product(c, output)
     m, n, k = p.m, p.n, p.k
-    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    emitter = epilogue_of(c, output, p.value, p.store, locations)
     rows = p.batch_index
     packed: Packed = {}
-    weight = next((w for w in weights if buffer_name(w) == old.get(p.b.buffer, p.b.buffer)), None)
+    weight = next((w for w in weights if buffer_name(w) == p.b.buffer), None)
     ctype = compute_type(c.anchor.type.dtype)
     bf16 = ""
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
-        key = f"{buffer_name(weight)}_packed"
+        key = derived(buffer_name(weight), "packed")
         few = m is None or (m.extent.constant or SPLIT_ROWS) < SPLIT_ROWS
         if ctype != "float" or (parts == 2 and few):
             parts = 0
@@ -98,7 +99,7 @@ def render_gemm_node(
     )  # fmt: skip
     rendered = render_gemm(spec)
     return template_function(
-        name, rendered, parameters, packed, old, gemm_decisions(spec, copies_a(spec))
+        name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec))
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fxlite.codegen.c.sizes import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import dim_name
 from fxlite.codegen.program import Program
 from fxlite.codegen.text import comment
 from fxlite.graph import Node
@@ -41,7 +42,7 @@ def header_text(
 ) -> str:
     """The header. ``locations`` are the places that an index error may name; ``workspace`` and
     ``run`` are the prototypes; ``counts``: values are counted before a call."""
-    guard = f"{name.upper()}_H"
+    guard = f"FX_{name.upper()}_H"
     impossible = "; -1 for impossible sizes" if counts else ""
     lines = [
         comment(about(name, program)), f"#ifndef {guard}", f"#define {guard}", "",
@@ -75,10 +76,10 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
     declared = program.module.graph.declared_dims
     plain = [dim for dim in program.dims if dim not in declared]
     if plain:
-        rows.append((", ".join(plain), "sizes of the named dims, 0 or more"))
+        rows.append((", ".join(map(dim_name, plain)), "sizes of the named dims, 0 or more"))
     for dim in program.dims:
         if dim in declared:
-            rows.append((dim, f"size of a named dim, {declared[dim].facts}"))
+            rows.append((dim_name(dim), f"size of a named dim, {declared[dim].facts}"))
     rows += [("", guard.reason) for guard in program.module.graph.guards]
     rows += [
         ("weights", f"{name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),

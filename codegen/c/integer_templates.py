@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fxlite import dtypes
-from fxlite.codegen.c import conv, gemm_int8
 from fxlite.codegen.c.conv_int8 import (
     Int8ConvSpec,
     pack_conv_int8,
@@ -40,9 +39,10 @@ from fxlite.codegen.c.template_parts import (
 from fxlite.codegen.c.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weight_only_tile import pack_integers, packed_integers_size
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.contraction import Epilogue, MatrixProduct, avoid, matrix_product, named
+from fxlite.codegen.contraction import Epilogue, MatrixProduct, matrix_product, named
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
+from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.names import derived
 from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.schedule import document
 from fxlite.graph import Node
@@ -67,12 +67,13 @@ def render_int_linear(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str]
 ) -> TemplateFunction:
     """A product of integers and a weight that is packed when the model is compiled."""
-    c, output, old = avoid(lower_contraction(group), gemm_int8.RESERVED)
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
     p = matrix_product(c, output)
-    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    emitter = epilogue_of(c, output, p.value, p.store, locations)
     x, weight = c.anchor.args[:2]
     zero_point = c.anchor.arguments.get("x_zero_point", 0)
-    packed_name = f"{buffer_name(weight)}_packed"
+    packed_name = derived(buffer_name(weight), "packed")
     parameters = _with_packed_integers(emitter.parameters([p.a.buffer], [packed_name]), packed_name)
 
     image = p.batch_names[p.batch[0]] if p.batch else None
@@ -95,7 +96,7 @@ def render_int_linear(
     rendered = render_int8(spec)
     offset = zero_point + (128 if spec.type == "i8" else 0)
     packed = {packed_name: _packed_int8(weight, weights[weight], offset)}
-    return template_function(name, rendered, parameters, packed, old)
+    return template_function(name, rendered, parameters, packed)
 
 
 def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[str, str], ...]:
@@ -136,9 +137,10 @@ def render_int_matmul(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str]
 ) -> TemplateFunction:
     """A product of two activations: the right one is packed in the workspace at each call."""
-    c, output, old = avoid(lower_contraction(group), gemm_int8.RESERVED)
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
     p = matrix_product(c, output)
-    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    emitter = epilogue_of(c, output, p.value, p.store, locations)
     parameters = emitter.parameters([p.a.buffer, p.b.buffer], [])
     zero_points = [c.anchor.arguments.get(f"{v}_zero_point", 0) for v in "xy"]
 
@@ -154,7 +156,7 @@ def render_int_matmul(
         comment=document(group), **_epilogues(emitter, p),
     )  # fmt: skip
     rendered = render_int8(spec)
-    return template_function(name, rendered, parameters, {}, old)
+    return template_function(name, rendered, parameters, {})
 
 
 def _with_packed_integers(
@@ -192,14 +194,15 @@ def render_weight_only(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str]
 ) -> TemplateFunction:
     """A product of floats and a weight of 8 or 4 bits, which is unpacked in registers."""
-    c, output, old = avoid(lower_contraction(group), conv.RESERVED)
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
     p = matrix_product(c, output)
-    emitter = epilogue_of(c, output, p.value, p.store, locations, old)
+    emitter = epilogue_of(c, output, p.value, p.store, locations)
     x, weight, scale = c.anchor.args[:3]
     bits = c.anchor.arguments.get("bits", 8)
     columns, depth = weight.type.shape[0], x.type.shape[-1]
     group_size = min(c.anchor.arguments.get("group_size") or depth, depth)
-    weight_name, scale_name = (f"{buffer_name(v)}_packed" for v in (weight, scale))
+    weight_name, scale_name = (derived(buffer_name(v), "packed") for v in (weight, scale))
     parameters = _with_packed_integers(
         emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name
     )
@@ -235,7 +238,7 @@ def render_weight_only(
         ),
     }  # fmt: skip
     rendered = render_gemm_weight_only(spec)
-    return template_function(name, rendered, parameters, packed, old)
+    return template_function(name, rendered, parameters, packed)
 
 
 # -- convolutions of integers ----------------------------------------------------------------------
@@ -261,13 +264,13 @@ def render_int_conv(
     groups = attributes.get("groups", 1)
     if x_last and (*array.shape[2:], *stride, *padding, groups) == (1, 1, 1, 1, 0, 0, 0, 0, 1):
         return render_int_linear(group, name, weights, locations)  # rows are pixels
-    c, output, old = avoid(c, conv.RESERVED)
-    emitter = epilogue_of(c, output, c.value, c.store, locations, old)
+    output = buffer_of(c.root, is_output=True)
+    emitter = epilogue_of(c, output, c.value, c.store, locations)
     data = c.a.buffer
     shape = [emitter.text(extent) for extent in c.buffer(data).shape]
     if x_last:
         shape = [shape[axis] for axis in TO_FIRST]
-    packed_name = f"{buffer_name(weight)}_packed"
+    packed_name = derived(buffer_name(weight), "packed")
     parameters = _with_packed_integers(emitter.parameters([data], [packed_name]), packed_name)
 
     def place(n: str, k: str, oh: str, ow: str) -> dict[Var, Index]:
@@ -302,4 +305,4 @@ def render_int_conv(
     how = ("int8", spec.offset, spec.groups, spec.runs)
     packed = PackedWeight((weight, *how), np.dtype(np.int32), packed_conv_int8_size(spec), fill)
     rendered = render_conv_int8(spec)
-    return template_function(name, rendered, parameters, {packed_name: packed}, old)
+    return template_function(name, rendered, parameters, {packed_name: packed})

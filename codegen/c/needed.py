@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from fxlite.codegen.text import wrap
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
 _TITLE = re.compile(r"/\* -{4}")
 _UNUSED = re.compile(r"__attribute__\(\(unused\)\) ")
 

@@ -25,6 +25,7 @@ from fxlite.codegen.c.template_parts import (
 )
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import derived
 from fxlite.codegen.printer import CPrinter, compute_type
 from fxlite.codegen.schedule import document
 from fxlite.graph import Node
@@ -66,7 +67,7 @@ def render_recurrence_node(
     packed: Packed = {}
     arrays = {n: buffer_name(operands[n]) for n in spec.arrays}
     if spec.is_packed:
-        arrays["weight_hh"] = f"{buffer_name(weight)}_units"
+        arrays["weight_hh"] = derived(buffer_name(weight), "units")
         packed[arrays["weight_hh"]] = _packed(weight, weights[weight], spec)
     dims = {n: CPrinter(()).index(Index.of(known[n])) for n in spec.named_sizes}
     arguments = (*arrays.values(), buffer_name(node), *dims.values())

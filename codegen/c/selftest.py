@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.examples import Case
-from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import dim_name, own_name, resolved
 from fxlite.codegen.printer import storage_type
 from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.codegen.text import signature
@@ -181,14 +181,14 @@ def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
         parts.append(_FLOATS)
     if len(floats) < len(kinds):
         parts.append(_INTEGERS)
-    body = "\n".join([*parts, _test(program), _main(program, cases)])
+    body = "\n".join([*parts, resolved(_test(program)), _main(program, cases)])
     helpers = f"{C_HELPERS}\n" if "fx_min(" in body or "fx_max(" in body or "_div(" in body else ""
     return _HEAD.replace("NAME", program.name).replace("HELPERS", helpers) + "\n" + body
 
 
 def _test(program: CProgram) -> str:
     """The function that runs one case."""
-    name, dims = program.name, program.entry.dims
+    name, dims = program.name, tuple(map(dim_name, program.entry.dims))
     inputs, outputs = _inputs(program), _outputs(program)
     lines = [
         "/* Run case `number`. Returns 1 if it failed. */",
@@ -202,14 +202,14 @@ def _test(program: CProgram) -> str:
     for variable, label, node in inputs:
         ctype = storage_type(node.type.dtype)
         lines += [
-            f'    snprintf(path, sizeof path, "selftest/%d_{label}.bin", number);',
+            f'    snprintf(path, sizeof path, "selftest/%d_in_{label}.bin", number);',
             f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
         ]
     for variable, label, node in outputs:
         ctype, size = storage_type(node.type.dtype), dim_c(node.type.nbytes)
         lines += [
             f'    snprintf(path, sizeof path, "selftest/%d_out_{label}.bin", number);',
-            f"    {ctype} *const expected_{label} = read_file(path, {size});",
+            f"    {ctype} *const {_expected(label)} = read_file(path, {size});",
             f"    {ctype} *const {variable} = allocate({size});",
         ]
     prefix = "".join(f"{d}, " for d in dims)
@@ -239,12 +239,12 @@ def _test(program: CProgram) -> str:
         count = dim_c(node.type.size)
         if dtype.name in _VALUE:
             call = (
-                f'compare_floats("{label}", value_{dtype.name}, {variable}, expected_{label}, '
+                f'compare_floats("{label}", value_{dtype.name}, {variable}, {_expected(label)}, '
                 f"{count}, {tolerance(dtype.name, program.matmul_precision, rounds):g})"
             )
         else:
             call = (
-                f'compare_integers("{label}", {variable}, expected_{label}, {count}, '
+                f'compare_integers("{label}", {variable}, {_expected(label)}, {count}, '
                 f"{dtype.itemsize})"
             )
         lines += _wrapped(f"        failed |= {call};")
@@ -254,7 +254,7 @@ def _test(program: CProgram) -> str:
         "    }",
         "    free(workspace);",
         *(f"    free({v});" for v, _, _ in inputs),
-        *(f"    free({v});\n    free(expected_{label});" for v, label, _ in outputs),
+        *(f"    free({v});\n    free({_expected(label)});" for v, label, _ in outputs),
         "    return failed;",
         "}",
         "",
@@ -262,13 +262,18 @@ def _test(program: CProgram) -> str:
     return "\n".join(lines)
 
 
+def _expected(label: str) -> str:
+    """The C variable of what NumPy computed."""
+    return own_name(f"expected_{label}")
+
+
 def _inputs(program: CProgram) -> list[tuple[str, str, Node]]:
     """(C variable, file label, node) of each input."""
-    return [(f"in_{buffer_name(n)}", n.target, n) for n in program.program.inputs]
+    return [(own_name(f"in_{i}"), i, n) for i, n in zip(program.inputs, program.program.inputs)]
 
 
 def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:
-    return [(f"out_{o}", o, n) for o, n in zip(program.outputs, program.program.results)]
+    return [(own_name(f"out_{o}"), o, n) for o, n in zip(program.outputs, program.program.results)]
 
 
 def _wrapped(line: str) -> list[str]:

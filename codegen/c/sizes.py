@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxlite.codegen.names import dim_name
 from fxlite.codegen.runtime.abi import Dim
 from fxlite.codegen.runtime.sizes import ANY_VALUE, HOLLOW, STORED_VALUE, ValueSize
 from fxlite.codegen.text import wrap
@@ -48,7 +49,8 @@ SIZE_DOCUMENTATION = """\
 
 def size_signature(name: str, dims: Sequence[str]) -> str:
     """The function's head, without what follows it."""
-    return f"int64_t {name}_largest_bytes({', '.join(f'int64_t {d}' for d in dims) or 'void'})"
+    parameters = ", ".join(f"int64_t {dim_name(d)}" for d in dims)
+    return f"int64_t {name}_largest_bytes({parameters or 'void'})"
 
 
 def size_function(name: str, dims: Sequence[str], values: Sequence[ValueSize]) -> list[str]:
@@ -69,9 +71,9 @@ def size_check(name: str, dims: Sequence[str], values: Sequence[ValueSize], then
     """What begins a function that must not run at impossible sizes."""
     if not values:
         return []
-    return [f"    if ({name}_largest_bytes({', '.join(dims)}) < 0) {then};"]
+    return [f"    if ({name}_largest_bytes({', '.join(map(dim_name, dims))}) < 0) {then};"]
 
 
 def _real(dim: Dim) -> str:
     """A dim as C over doubles."""
-    return str(dim) if isinstance(dim, int) else dim.real_c()
+    return str(dim) if isinstance(dim, int) else dim.real_c(dim_name)

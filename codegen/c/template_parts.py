@@ -14,7 +14,7 @@ import numpy as np
 
 from fxlite import expr
 from fxlite.codegen.c.decisions import Choice, Decision
-from fxlite.codegen.c.gemm import RESERVED, Operand, Rendered
+from fxlite.codegen.c.gemm import Operand, Rendered
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.contraction import Epilogue, strides
 from fxlite.codegen.kernel_ir import Buffer
@@ -43,12 +43,11 @@ class TemplateFunction:
 
 def template_function(
     name: str, rendered: Rendered, parameters: Sequence[tuple[str, str]], packed: Packed,
-    old: Mapping[str, str], decisions: tuple[Decision, ...] = (),
+    decisions: tuple[Decision, ...] = (),
 ) -> TemplateFunction:  # fmt: skip
-    """What was rendered with these (parameter, argument), in the caller's names."""
+    """What was rendered with these (parameter, argument)."""
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    scratch = in_callers_names(rendered.workspace, old)
-    return TemplateFunction(name, rendered.text, arguments, packed, scratch, decisions)
+    return TemplateFunction(name, rendered.text, arguments, packed, rendered.workspace, decisions)
 
 
 def is_constant(value: Any) -> bool:
@@ -82,12 +81,10 @@ def parameter_list(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
 
 
 def epilogue_of(
-    c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str],
-    old: Mapping[str, str],
-) -> Epilogue:  # fmt: skip
-    """What prints what a group does with each element of its anchor, in the template's names."""
-    printer = CPrinter((*c.buffers, output), locations)
-    return Epilogue(c, output, value, store, RESERVED, printer, old)
+    c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str]
+) -> Epilogue:
+    """What prints what a group does with each element of its anchor."""
+    return Epilogue(c, output, value, store, CPrinter((*c.buffers, output), locations))
 
 
 def strided_operand(

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 
 from fxlite import expr
 from fxlite.codegen.kernel_ir import Buffer, Let, Stmt, Store
+from fxlite.codegen.names import derived
 from fxlite.codegen.printer import CPrinter, compute_type, narrowed
 from fxlite.dtypes import DType
 from fxlite.expr import (
@@ -184,8 +185,9 @@ class _IntegerVectors(_VectorPrinter):
         if not index.is_polynomial or any(v.name in self.rows for v in index.variables()):
             return text
         kind = self.vector_type(self.dtypes[e.buffer])
-        number = sum(name.startswith(f"{e.buffer}_at_") for _, name in self.loads.values())
-        name = f"{e.buffer}_at_{self.column.name}{number or ''}"
+        own = derived(e.buffer, "at")
+        number = sum(name.startswith(own) for _, name in self.loads.values())
+        name = derived(own, f"{self.column.name}{number or ''}")
         return self.loads.setdefault(text, (kind, name))[1]
 
     def cast(self, e: Cast) -> tuple[str, int]:

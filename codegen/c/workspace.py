@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fxlite import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.sizes import size_check
+from fxlite.codegen.names import dim_name
 from fxlite.codegen.packing import Extent, ends
 from fxlite.codegen.program import ALIGNMENT, Program
 from fxlite.codegen.runtime.sizes import ValueSize
@@ -37,7 +38,7 @@ class Workspace:
 
 def workspace_signature(name: str, program: Program) -> str:
     """The function that gives the size, without what follows it."""
-    dims = "".join(f"int64_t {d}, " for d in program.dims)
+    dims = "".join(f"int64_t {dim_name(d)}, " for d in program.dims)
     return f"int64_t {name}_workspace_bytes({dims}int n_threads)"
 
 
@@ -89,7 +90,7 @@ def _in_slots(
     if count == 1:
         nothing = _size_function(name, program, ["    return 0;"], values)
         return Workspace((*nothing, ""), (), {}, {})
-    parameters = [*program.dims, "n_threads"]
+    parameters = [*map(dim_name, program.dims), "n_threads"]
     needed = [p for p in parameters if re.search(rf"\b{p}\b", "\n".join(lines))]
     types = [f"{'int' if n == 'n_threads' else 'int64_t'} {n}" for n in needed]
     note = "Byte offsets in the workspace, in whose parts values take turns; the last is its end."
@@ -139,7 +140,8 @@ def _size_function(
 ) -> list[str]:
     body = [*size_check(name, program.dims, values, "return -1"), *body]
     text = "\n".join(body)
-    ignored = [n for n in [*program.dims, "n_threads"] if not re.search(rf"\b{n}\b", text)]
+    names = [*map(dim_name, program.dims), "n_threads"]
+    ignored = [n for n in names if not re.search(rf"\b{n}\b", text)]
     return [workspace_signature(name, program) + " {", *unused(ignored), *body, "}"]
 
 

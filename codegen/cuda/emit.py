@@ -6,9 +6,8 @@ NVRTC, nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -20,11 +19,13 @@ from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
 from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
 from fxlite.codegen.cuda.templates import claims, render
 from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import Scope, dim_name, resolved
 from fxlite.codegen.program import Program, plan
 from fxlite.codegen.runtime.abi import Entry
 from fxlite.codegen.schedule import schedule
 from fxlite.codegen.value_sizes import value_sizes
 from fxlite.errors import CodegenError
+from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index
 from fxlite.passes.group import Group
@@ -59,7 +60,8 @@ class Launch:
 @dataclass(frozen=True)
 class CudaProgram:
     """Emitted CUDA C. ``sources`` maps file names to text; ``weights`` maps the names of buffers to
-    arrays; ``program`` is what was emitted, with the plan of its memory."""
+    arrays; ``program`` is what was emitted, with the plan of its memory; ``names`` is what launches
+    call values and dims."""
 
     name: str
     sources: Mapping[str, str]
@@ -67,6 +69,11 @@ class CudaProgram:
     entry: Entry
     program: Program
     launches: tuple[Launch, ...]
+    names: Scope
+
+    def name_of(self, node: Node) -> str:
+        """What launches call the memory of a value."""
+        return self.names(buffer_name(node))
 
     @property
     def source(self) -> str:
@@ -100,13 +107,31 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
     source = "\n".join([*head, "", *places, *([""] if places else []), "\n\n".join(texts), ""])
     sources = {f"{prefix}.cu": source, **{n: _header(n) for n in ("prelude.cuh", "fx_math.h")}}
-    weights = _weights(module, program, launches)
-    return CudaProgram(prefix, sources, weights, entry, program, tuple(launches))
+    names = _names(module, program, launches)
+    launches = [_named(launch, names) for launch in launches]
+    weights = _weights(module, program, launches, names)
+    return CudaProgram(prefix, sources, weights, entry, program, tuple(launches), names)
+
+
+def _names(module: GraphModule, program: Program, launches: Sequence[Launch]) -> Scope:
+    """What launches call values and dims."""
+    words = [w for launch in launches for w in (*launch.grid, *launch.arguments)]
+    words += [buffer_name(n) for n in module.graph.nodes if n.op != "output"]
+    return Scope("\n".join(["error", *words, *map(dim_name, program.dims)]))
+
+
+def _named(launch: Launch, names: Scope) -> Launch:
+    x, y, z = map(names, launch.grid)
+    arguments = tuple(map(names, launch.arguments))
+    return replace(launch, grid=(x, y, z), arguments=arguments, stores=names(launch.stores))
 
 
 def _header(name: str) -> str:
     folder = "fxlite.codegen.c" if name.endswith(".h") else "fxlite.codegen.cuda"
     return files(folder).joinpath(name).read_text()
+
+
+_MACROS = "\n".join(map(_header, ("prelude.cuh", "fx_math.h")))
 
 
 def _about(name: str, program: Program) -> str:
@@ -123,12 +148,9 @@ def _kernels(found: Group, name: str, locations: list[str]) -> list[tuple[str, L
         except CodegenError:
             pass
         else:
-            grid = tuple(_renamed(text, made.old_names) for text in made.rendered.grid)
-            launch = Launch(
-                name, (grid[0], grid[1], grid[2]), made.rendered.block, made.arguments,
-                buffer_name(found.root),
-            )  # fmt: skip
-            return [(made.rendered.text.rstrip(), launch)]
+            block, value = made.rendered.block, buffer_name(found.root)
+            launch = Launch(name, made.rendered.grid, block, made.arguments, value)
+            return [(_resolved(made.rendered.text.rstrip()), launch)]
     kernel = schedule(found, name, lanes=False)
     result: list[tuple[str, Launch]] = []
     for device in device_kernels(kernel):
@@ -139,12 +161,12 @@ def _kernels(found: Group, name: str, locations: list[str]) -> list[tuple[str, L
             device.kernel.name, (blocks, "1", "1"), (device.threads, 1, 1), printed.arguments,
             buffer_name(found.root),
         )  # fmt: skip
-        result.append((printed.text, launch))
+        result.append((_resolved(printed.text), launch))
     return result
 
 
-def _renamed(text: str, names: Mapping[str, str]) -> str:
-    return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), text)
+def _resolved(text: str) -> str:
+    return resolved(text, _MACROS)
 
 
 def _capped(blocks: Index, printer: CudaPrinter) -> str:
@@ -154,15 +176,21 @@ def _capped(blocks: Index, printer: CudaPrinter) -> str:
     return f"fx_min({printer.bare(blocks)}, {MOST_BLOCKS})"
 
 
-def _weights(module: GraphModule, program: Program, launches: list[Launch]) -> dict[str, Array]:
+def _weights(
+    module: GraphModule, program: Program, launches: Sequence[Launch], names: Scope
+) -> dict[str, Array]:
     """The arrays that a launch reads or the program returns, as they lie in memory."""
+
+    def name_of(node: Node) -> str:
+        return names(buffer_name(node))
+
     used = {a for launch in launches for a in launch.arguments}
-    used |= {buffer_name(n) for n in program.results}
-    used |= {buffer_name(program.memory(n)) for n in program.stored if buffer_name(n) in used}
+    used |= {name_of(n) for n in program.results}
+    used |= {name_of(program.memory(n)) for n in program.stored if name_of(n) in used}
     result: dict[str, Array] = {}
     for node in module.graph.find_nodes(op="get_attr"):
-        if buffer_name(node) in used:
+        if name_of(node) in used:
             array = np.ascontiguousarray(module.get_attribute(node.target))
             bits = node.type.dtype.name == "bf16"
-            result[buffer_name(node)] = array.view(np.uint16) if bits else array
+            result[name_of(node)] = array.view(np.uint16) if bits else array
     return result

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from fxlite.codegen.cuda.gemm_text import (
     MICRO,
-    NAMES,
     PITCH,
     THREADS,
     TILE,
@@ -25,7 +24,6 @@ from fxlite.codegen.cuda.gemm_text import (
     RenderedKernel,
     atom,
     batch_blocks,
-    check_names,
     finish,
     in_tiles,
     kernel_text,
@@ -35,9 +33,6 @@ from fxlite.codegen.cuda.gemm_text import (
 )
 
 SLICE = 16  # elements along k per turn
-
-RESERVED = NAMES | {"inside", "lane", "quad", "scale_of_quad"}
-"""Names that a spec's parameters and batch variables must leave to the kernel."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
     """The tiled kernel.
 
     Raises:
-        ValueError: `ctype` is not a float type, or a name of the spec is in :data:`RESERVED`.
+        ValueError: `ctype` is not a float type.
     """
     _check(spec)
     t = spec.ctype
@@ -157,7 +152,6 @@ def render_gemm_naive(spec: CudaGemmSpec) -> RenderedKernel:
 def _check(spec: CudaGemmSpec) -> None:
     if spec.ctype not in ("float", "double"):
         raise ValueError(f"{spec.name}: ctype {spec.ctype!r} is neither 'float' nor 'double'")
-    check_names(spec, RESERVED)
 
 
 def _load(tile: str, line: str, extent: str, k: str, element: str, along_k: bool) -> list[str]:

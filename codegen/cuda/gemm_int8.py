@@ -20,14 +20,12 @@ from dataclasses import dataclass
 
 from fxlite.codegen.cuda.gemm_text import (
     MICRO,
-    NAMES,
     PITCH,
     THREADS,
     TILE,
     ProductSpec,
     RenderedKernel,
     atom,
-    check_names,
     finish,
     in_tiles,
 )
@@ -35,11 +33,6 @@ from fxlite.codegen.cuda.gemm_text import (
 QUAD = 4  # bytes of a word
 SLICE = 16  # quads along k per turn
 
-RESERVED = NAMES | frozenset(
-    "a_sums b_sums channel image kernel_col kernel_row lane line_sum out_col out_h out_row out_w "
-    "quad".split()
-)
-"""Names that a spec's parameters, parts and batch variables must leave to the kernel."""
 
 Parts = tuple[tuple[str, str], ...]
 """(name, C expression) of what an index is made of."""
@@ -93,12 +86,7 @@ class CudaInt8Spec(ProductSpec):
 
 
 def render_int8(spec: CudaInt8Spec) -> RenderedKernel:
-    """The tiled kernel.
-
-    Raises:
-        ValueError: a name of the spec is in :data:`RESERVED`.
-    """
-    check_names(spec, RESERVED)
+    """The tiled kernel."""
     parts = _defined(spec.row_parts, spec.epilogue("sum", "row", "col"))
     shared = [
         f"__shared__ __align__(16) int a_tile[{SLICE}][{PITCH}];  // [quad along k][row]",

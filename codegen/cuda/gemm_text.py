@@ -9,7 +9,7 @@ tiles of 64 x 64 elements with blocks of 256 threads, each thread 4 x 4 of them 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fxlite.codegen.cuda.printer import kernel_head, line_comment
@@ -20,15 +20,6 @@ MICRO = 4  # rows and columns of C per thread
 THREADS = (TILE // MICRO) ** 2
 PITCH = TILE + 4  # of a row of a tile; the padding spreads the stores over the memory banks
 MAX_GRID_Z = 65535
-
-NAMES = frozenset(
-    re.findall(
-        r"\w+",
-        "a_tile b_tile a_part b_part batch block_col block_row col e i j k k_begin row sum sums "
-        "thread thread_col thread_row tile_k",
-    )
-)
-"""Names that every template uses itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +59,6 @@ class RenderedKernel:
     grid: tuple[str, str, str]
     block: tuple[int, int, int]
     shmem: int
-
-
-def check_names(spec: ProductSpec, reserved: Collection[str]) -> None:
-    """Raises ValueError if a name of the spec is one that the kernel uses itself."""
-    parameters = re.findall(r"(\w+)\s*(?:,|$)", spec.parameters)
-    variables = [variable for variable, _ in spec.batch]
-    for name in (*parameters, *([] if variables == ["batch"] else variables)):
-        if name in reserved:
-            raise ValueError(f"{spec.name}: the name {name!r} is used inside the kernel; rename it")
 
 
 def in_tiles(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 
-from fxlite.codegen.cuda import gemm, gemm_int8
 from fxlite.codegen.cuda.gemm import CudaGemmSpec
 from fxlite.codegen.cuda.gemm_int8 import (
     QUAD,
@@ -27,7 +26,6 @@ from fxlite.codegen.cuda.gemm_text import (
     RenderedKernel,
     atom,
     batch_blocks,
-    check_names,
     indented,
     kernel_text,
     over_batch,
@@ -53,7 +51,6 @@ def render_int8_gemv(spec: CudaInt8Spec) -> RenderedKernel:
     Raises:
         ValueError: a name of the spec is one that the kernel uses itself.
     """
-    check_names(spec, gemm_int8.RESERVED)
     needed = [name for name, other in (("a", spec.b), ("b", spec.a)) if other.offset]
     sums = ["sums", *(f"{name}_sums" for name in needed)]
     k = atom(spec.k)
@@ -80,7 +77,6 @@ def render_gemv(spec: CudaGemmSpec) -> RenderedKernel:
     Raises:
         ValueError: a name of the spec is one that the kernel uses itself.
     """
-    check_names(spec, gemm.RESERVED)
     a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
     b = spec.prologue_b("k", "col") if spec.prologue_b else spec.b.at("k", "col")
     product = [

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fxlite import expr
-from fxlite.codegen.contraction import Epilogue, avoid, matrix_product, named
+from fxlite.codegen.contraction import Epilogue, matrix_product, named
 from fxlite.codegen.cuda.gemm_int8 import (
     QUAD,
-    RESERVED,
     CudaInt8Spec,
     Int8Operand,
     render_int8,
@@ -24,7 +23,8 @@ from fxlite.codegen.cuda.gemm_text import RenderedKernel
 from fxlite.codegen.cuda.gemv import is_single_row, render_int8_gemv
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, address, lower_contraction
+from fxlite.codegen.lower import Contraction, address, buffer_of, lower_contraction
+from fxlite.codegen.names import own_name
 from fxlite.codegen.schedule import document
 from fxlite.expr import Expr, Load, MultiIndex
 from fxlite.graph import Node
@@ -49,15 +49,16 @@ def is_integer_product(node: Node) -> bool:
 
 def render_integer_product(
     group: Group, name: str, locations: list[str]
-) -> tuple[RenderedKernel, list[tuple[str, str]], Mapping[str, str]]:
-    """The kernel, its (parameter, argument) pairs, and the old names of renamed dims. Raises
-    CodegenError where the group is no such product."""
-    c, output, old = avoid(lower_contraction(group), RESERVED)
+) -> tuple[RenderedKernel, list[tuple[str, str]]]:
+    """The kernel and its (parameter, argument) pairs. Raises CodegenError where the group is no
+    such product."""
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
     p = _convolution(c, output) if c.anchor.target.name == "int_conv2d" else _product(c, output)
     printer = CudaPrinter((*p.c.buffers, p.output), locations)
-    epilogue = Epilogue(p.c, p.output, p.value, p.store, RESERVED, printer, old)
+    epilogue = Epilogue(p.c, p.output, p.value, p.store, printer)
     # sizes that have names are expressions of the dims that the original knows
-    parameters = Epilogue(c, output, c.value, c.store, RESERVED, printer, old).parameters(
+    parameters = Epilogue(c, output, c.value, c.store, printer).parameters(
         [p.a.buffer], [p.b.buffer]
     )
 
@@ -94,7 +95,7 @@ def render_integer_product(
     rendered = render_int8_gemv(spec) if is_single_row(spec) else render_int8(spec)
     sizes = {size: f"({value})" for size, value in spec.sizes}
     grid = [re.sub(r"\w+", lambda word: sizes.get(word[0], word[0]), g) for g in rendered.grid]
-    return replace(rendered, grid=(grid[0], grid[1], grid[2])), parameters, old
+    return replace(rendered, grid=(grid[0], grid[1], grid[2])), parameters
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _with_named_sizes(
     """The convolution with names for output sizes that are expressions of named dims."""
     sizes = {
         c.coordinates[axis].extent: name
-        for axis, name in zip(axes, ("out_h", "out_w"))
+        for axis, name in zip(axes, map(own_name, ("out_h", "out_w")))
         if not isinstance(c.coordinates[axis].extent.single_atom, DimVar)
         and c.coordinates[axis].extent.constant is None
     }

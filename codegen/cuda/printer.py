@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
 from fxlite.codegen.kernel_ir import For, Stmt
+from fxlite.codegen.names import dim_name
 from fxlite.codegen.printer import CPrinter, storage_type
 from fxlite.codegen.text import signature
 from fxlite.index import Index, unflatten
@@ -88,7 +89,7 @@ class CudaPrinter(CPrinter):
              b.name)
             for b in kernel.buffers
         ]  # fmt: skip
-        parameters += [(f"int64_t {d}", d) for d in kernel.dims]
+        parameters += [(f"int64_t {dim_name(d)}", dim_name(d)) for d in kernel.dims]
         parameters.append(("fx_error *error", "error"))
         used = [(text, name) for text, name in parameters if name in words]
         lines = kernel_head(kernel.name, [text for text, _ in used], device.threads)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.cuda.emit import CudaProgram
-from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import dim_name
 from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments, storage_dtype
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
@@ -48,21 +48,22 @@ class CudaRunner:
         return f"<{self.program.entry} on {type(self.launcher).__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        entry = self.program.entry
+        program, plan, entry = self.program, self.program.program, self.program.entry
         arrays, dims = bind_arguments(entry, args, kwargs, self.memory_limit)
         shapes = [entry.output_shape(spec, dims) for spec in entry.outputs]
         temporary: list[DeviceBuffer] = []
         try:
             held = self._memory(arrays, dims, temporary)
-            for launch in self.program.launches:
-                arguments = [dims[a] if a in dims else held[a] for a in launch.arguments]
-                self.launcher.launch(launch.kernel, launch.blocks(dims), launch.block, 0, arguments)
+            sizes = {program.names(dim_name(d)): value for d, value in dims.items()}
+            for launch in program.launches:
+                arguments = [sizes[a] if a in sizes else held[a] for a in launch.arguments]
+                self.launcher.launch(
+                    launch.kernel, launch.blocks(sizes), launch.block, 0, arguments
+                )
             if self._checks:
                 self._raise(held["error"])
-            results = [
-                self._result(held[buffer_name(self.program.program.memory(node))], spec, shape)
-                for node, spec, shape in zip(self.program.program.results, entry.outputs, shapes)
-            ]
+            stored = [held[program.name_of(n)] for n in map(plan.memory, plan.results)]
+            results = list(map(self._result, stored, entry.outputs, shapes))
         finally:
             for buffer in temporary:
                 self.launcher.free(buffer)
@@ -73,6 +74,7 @@ class CudaRunner:
     ) -> dict[str, DeviceBuffer]:
         """Buffers by the names of values; those of this call are entered in ``temporary``."""
         program, launcher = self.program.program, self.launcher
+        name_of = self.program.name_of
 
         def keep(buffer: DeviceBuffer) -> DeviceBuffer:
             temporary.append(buffer)
@@ -83,15 +85,15 @@ class CudaRunner:
 
         held = dict(self._weights)
         for node, array in zip(program.inputs, arrays):
-            held[buffer_name(node)] = keep(launcher.upload(array))
+            held[name_of(node)] = keep(launcher.upload(array))
         slots = [keep(launcher.alloc(size(slot.size))) for slot in program.slots]
         for node, slot in program.slot_of.items():
-            held[buffer_name(node)] = slots[slot]
+            held[name_of(node)] = slots[slot]
         for node in program.results:
-            if node.op == "call_function" and buffer_name(node) not in held:
-                held[buffer_name(node)] = keep(launcher.alloc(size(node.type.nbytes)))
+            if node.op == "call_function" and name_of(node) not in held:
+                held[name_of(node)] = keep(launcher.alloc(size(node.type.nbytes)))
         for node, source in program.stored.items():
-            held[buffer_name(node)] = held[buffer_name(source)]
+            held[name_of(node)] = held[name_of(source)]
         if self._checks:
             held["error"] = keep(launcher.upload(np.zeros(1, _ERROR)))
         return held
@@ -113,14 +115,14 @@ def readme(program: CudaProgram) -> str:
     plan = program.program
     users: dict[int, list[str]] = {}
     for node, number in plan.slot_of.items():
-        users.setdefault(number, []).append(f"`{buffer_name(node)}`")
+        users.setdefault(number, []).append(f"`{program.name_of(node)}`")
     how = (
         "Made by fxlite. Compile with `nvcc -arch=sm_90 -cubin` (any architecture from sm_75), or "
         "with NVRTC.\nAll arrays are dense and row-major and begin at multiples of 16 "
         f"bytes. Weights lie one after another in `{program.name}_weights.bin`."
     )
     lines = [f"# {program.name}", "", f"`{program.entry}`", "", how, "", "## Memory", ""]
-    lines += [f"- input `{buffer_name(n)}`: {n.type}" for n in plan.inputs]
+    lines += [f"- input `{program.name_of(n)}`: {n.type}" for n in plan.inputs]
     position = 0
     for name, array in program.weights.items():
         lines.append(f"- weight `{name}`: {array.dtype}{list(array.shape)}, at byte {position}")
@@ -128,10 +130,11 @@ def readme(program: CudaProgram) -> str:
     for number, slot in enumerate(plan.slots):
         lines.append(f"- slot {number}, {slot.size} bytes, in turn: {', '.join(users[number])}")
     lines += [
-        f"- `{buffer_name(n)}` is the memory of `{buffer_name(s)}`" for n, s in plan.stored.items()
+        f"- `{program.name_of(n)}` is the memory of `{program.name_of(s)}`"
+        for n, s in plan.stored.items()
     ]
     lines += [
-        f"- result {i}: `{buffer_name(plan.memory(n))}`: {n.type}"
+        f"- result {i}: `{program.name_of(plan.memory(n))}`: {n.type}"
         for i, n in enumerate(plan.results)
     ]
     lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]

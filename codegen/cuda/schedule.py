@@ -21,6 +21,7 @@ from fxlite import expr
 from fxlite.codegen.collapse import divides
 from fxlite.codegen.kernel_ir import Alloc, Assign, For, If, Kernel, Let, Stmt, Store, statements
 from fxlite.codegen.kernel_ir import expressions as own_expressions
+from fxlite.codegen.names import spelled
 from fxlite.expr import Apply, Expr, Load, Local, MultiIndex
 from fxlite.index import Index, Value, Var, flatten, product, unflatten
 
@@ -92,7 +93,7 @@ class _Mapping:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.shapes = {b.name: b.shape for b in kernel.buffers}
-        self.taken = {b.name for b in kernel.buffers} | set(kernel.dims)
+        self.taken = {spelled(b.name) for b in kernel.buffers} | {spelled(d) for d in kernel.dims}
         for s in statements(kernel.body):
             if isinstance(s, For):
                 self.taken.add(s.var.name)

@@ -7,24 +7,22 @@ are: the kernels read any strides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fxlite.codegen.contraction import (
     Epilogue,
-    avoid,
     is_matrix_product,
     matrix_product,
     strides,
 )
-from fxlite.codegen.cuda.gemm import RESERVED, CudaGemmSpec, Operand, render_gemm
+from fxlite.codegen.cuda.gemm import CudaGemmSpec, Operand, render_gemm
 from fxlite.codegen.cuda.gemm_text import RenderedKernel
 from fxlite.codegen.cuda.gemv import is_single_row, render_gemv
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.cuda.weight_only import IntegerWeight
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, buffer_name, lower_contraction
+from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.printer import compute_type
 from fxlite.codegen.schedule import document
 from fxlite.expr import Load
@@ -35,12 +33,10 @@ from fxlite.passes.group import Group
 
 @dataclass(frozen=True)
 class CudaTemplate:
-    """A rendered template, the names of the buffers and dims it takes, and the old names of dims
-    that its launch calls otherwise."""
+    """A rendered template and the names of the buffers and dims it takes."""
 
     rendered: RenderedKernel
     arguments: tuple[str, ...]
-    old_names: Mapping[str, str]
 
 
 def claims(node: Node) -> bool:
@@ -53,17 +49,18 @@ def render(group: Group, name: str, locations: list[str]) -> CudaTemplate:
     """The group's kernel. Raises CodegenError where the group fits no template after all."""
     assert group.anchor is not None
     if is_integer_product(group.anchor):
-        rendered, parameters, old = render_integer_product(group, name, locations)
-        return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)
+        rendered, parameters = render_integer_product(group, name, locations)
+        return CudaTemplate(rendered, tuple(argument for _, argument in parameters))
     return _render_gemm(group, name, locations)
 
 
 def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
-    c, output, old = avoid(lower_contraction(group), RESERVED)
+    c = lower_contraction(group)
+    output = buffer_of(c.root, is_output=True)
     p = matrix_product(c, output)
     m, n, k, batch = p.m, p.n, p.k, p.batch_index
     printer = CudaPrinter((*c.buffers, output), locations)
-    epilogue = Epilogue(c, output, p.value, p.store, RESERVED, printer, old)
+    epilogue = Epilogue(c, output, p.value, p.store, printer)
 
     def operand(load: Load, row: Var | None, column: Var | None) -> Operand:
         buffer: Buffer = c.buffer(load.buffer)
@@ -73,7 +70,7 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
         return epilogue.print(total, p.place(row, column))
 
     columns, depth = printer.index(n.extent), printer.index(k.extent)
-    weight = _integer_weight(c, old, columns, depth)
+    weight = _integer_weight(c, columns, depth)
     if weight is None:
         b, right = operand(p.b, k, n), [p.b.buffer]
     else:
@@ -97,15 +94,14 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
         comment=document(group),
     )
     rendered = render_gemv(spec) if is_single_row(spec) else render_gemm(spec)
-    return CudaTemplate(rendered, tuple(argument for _, argument in parameters), old)
+    return CudaTemplate(rendered, tuple(argument for _, argument in parameters))
 
 
-def _integer_weight(c: Contraction, old: Mapping[str, str], n: str, k: str) -> IntegerWeight | None:
+def _integer_weight(c: Contraction, n: str, k: str) -> IntegerWeight | None:
     """The weights of a linear_weight_only, which are integers and scales; None for other ops."""
     if c.anchor.target.name != "linear_weight_only":
         return None
-    names = {old.get(b.name, b.name): b.name for b in c.buffers}
-    weight, scale = (names[buffer_name(node)] for node in c.anchor.args[1:3])
+    weight, scale = (buffer_name(node) for node in c.anchor.args[1:3])
     attributes = c.anchor.arguments
     group_size = attributes.get("group_size") or 0
     return IntegerWeight(weight, scale, n, k, attributes.get("bits", 8), group_size)

@@ -134,14 +134,14 @@ class DimText:
 
     def c(self, prefix: str = "") -> str:
         """The expression as C over `int64_t` variables named `prefix + dim`, using `C_HELPERS`."""
-        return _c_text(self._tree, prefix, "fx_floor_{}", "fx_{}")
+        return _c_text(self._tree, lambda dim: c_variable(dim, prefix), "fx_floor_{}", "fx_{}")
 
-    def real_c(self) -> str:
+    def real_c(self, variable: Callable[[str], str] = str) -> str:
         """The expression as C that computes in double, which does not wrap, from `int64_t`
-        variables named as the dims; it calls `fx_size_div`, `fx_size_mod`, `fmin` and `fmax`."""
+        variables; it calls `fx_size_div`, `fx_size_mod`, `fmin` and `fmax`."""
         if isinstance(self._tree, ast.Name):
-            return self.python
-        return _c_text(self._tree, "(double)", "fx_size_{}", "f{}")
+            return variable(self.python)
+        return _c_text(self._tree, lambda dim: f"(double){variable(dim)}", "fx_size_{}", "f{}")
 
 
 Dim = int | DimText
@@ -198,17 +198,17 @@ def c_variable(dim: str, prefix: str) -> str:
     return f"{prefix.rstrip('_')}u_{'_'.join(f'{ord(c):x}' for c in dim)}"
 
 
-def _c_text(node: ast.expr, prefix: str, division: str, extremum: str) -> str:
+def _c_text(node: ast.expr, variable: Callable[[str], str], division: str, extremum: str) -> str:
     """C whose functions for "div" and "mod", and for "min" and "max", have names of two forms."""
 
     def text(inner: ast.expr) -> str:
-        return _c_text(inner, prefix, division, extremum)
+        return _c_text(inner, variable, division, extremum)
 
     match node:
         case ast.Constant(value=value):
             return str(value)
         case ast.Name(id=name):
-            return c_variable(name, prefix)
+            return variable(name)
         case ast.UnaryOp(operand=operand):
             return f"(-{text(operand)})"
         case ast.Call(func=ast.Name(id=name), args=args):

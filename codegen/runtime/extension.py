@@ -88,7 +88,7 @@ def _checks(entry: Entry) -> Iterator[str]:
 def _counted(entry: Entry) -> Iterator[str]:
     """C that goes to `done` where a value cannot be counted or is larger than the memory limit."""
     if entry.values:
-        dims = ", ".join(f"dim_{dim}" for dim in entry.dims)
+        dims = ", ".join(c_variable(dim, "dim_") for dim in entry.dims)
         yield f"int64_t largest = {entry.name}_largest_bytes({dims});"
         yield "if (largest < 0 || largest > *(int64_t *)state->memory_limit.buf) goto done;"
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from fxlite import shapes
 from fxlite.codegen.c.calls import Call
-from fxlite.codegen.c.emit import prelude
 from fxlite.codegen.c.header import ERROR_TYPE
+from fxlite.codegen.c.prelude import MACROS, prelude
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.lower import buffer_name
+from fxlite.codegen.names import dim_name, resolved
 from fxlite.codegen.printer import storage_type
 from fxlite.codegen.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
@@ -194,7 +195,7 @@ def source(
     candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims: Sequence[str]
 ) -> str:
     """The C file: the functions of all candidates, and for each one that calls them in order."""
-    sizes = [f"    const int64_t {dim} = size[{i}];" for i, dim in enumerate(dims)]
+    sizes = [f"    const int64_t {dim_name(dim)} = size[{i}];" for i, dim in enumerate(dims)]
     lines = [_HELPERS, *(call.text for c in candidates for call in c.calls)]
     nodes = values_of(candidates)
     stored = {buffer_name(node): storage_type(node.type.dtype) for node in weights}
@@ -219,7 +220,7 @@ def source(
     lines += [*sizes, "    int64_t most = 0;"]
     for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
         lines.append(f"    most = fx_max(most, {scratch});")
-    text = "\n".join([*lines, "    return most;", "}", ""])
+    text = resolved("\n".join([*lines, "    return most;", "}", ""]), MACROS)
     return "\n".join([ERROR_TYPE, "#include <time.h>", prelude(text), text])
 
 

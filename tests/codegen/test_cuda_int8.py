@@ -14,7 +14,6 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops
 from fxlite.codegen.cuda.emit import CudaProgram, emit
-from fxlite.codegen.cuda.gemm_int8 import CudaInt8Spec, Int8Operand, render_int8
 from fxlite.codegen.cuda.program import CudaRunner
 from fxlite.codegen.nested import restructure
 from fxlite.codegen.optimize import optimize
@@ -361,14 +360,6 @@ def test_text_is_fit_to_read(programs: list[CudaProgram]) -> None:
     assert "const int64_t out_col = row % out_w;" in named
     assert "const int64_t channel = k / 9;" in named
     assert max(len(line) for p in programs for line in p.source.splitlines()) <= 100
-
-
-def test_names_the_kernel_uses_are_refused() -> None:
-    side = Int8Operand("a[row]", "i8", 0)
-    spec = CudaInt8Spec(name="f", parameters="const int8_t *a, int64_t line_sum", batch=(), m="1",
-                        n="1", k="1", a=side, b=side, epilogue=lambda *_: "")  # fmt: skip
-    with pytest.raises(ValueError, match="the name 'line_sum' is used inside the kernel"):
-        render_int8(spec)
 
 
 def test_names_that_the_template_uses_are_no_trouble() -> None:

@@ -7,6 +7,8 @@ quantized programs, each on 40 inputs, bit for bit on all back ends instead.
 ``--programs 20000 [--sanitize 2000] [--jobs N]`` writes programs as people do, the source of NumPy
 functions, and compares all back ends with eager NumPy; the first ones are built with the address
 and undefined-behaviour sanitizers. ``--program SEED.NUMBER`` runs one of them again.
+
+``--names 100`` gives that many programs of the zoo hostile names.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.example import Counts, check
+from tests.fuzz.names import check_names
 from tests.fuzz.programs.command import many, one
 from tests.fuzz.quantized import QuantizedCounts, check_quantized
 
@@ -38,6 +41,7 @@ def main() -> int:
     parser.add_argument("--sanitize", type=int, default=0, metavar="M", help="of these, with ASan")
     parser.add_argument("--jobs", type=int, default=1, help="processes for --programs (1)")
     parser.add_argument("--program", metavar="SEED.NUMBER", help="one of the --programs again")
+    parser.add_argument("--names", type=int, metavar="PROGRAMS", help="try hostile names instead")
     options = parser.parse_args()
     if options.program is not None:
         return one(options.program, bool(options.sanitize))
@@ -46,6 +50,10 @@ def main() -> int:
         return _quantized(options.quantized, seed, options.flags.split())
     if options.programs is not None:
         return many(options.programs, seed, options.sanitize, options.jobs)
+    if options.names is not None:
+        words, tried = check_names(options.names, seed)
+        print(f"{options.names} programs, {tried} of {words} names; seed {seed}")
+        return 0
     counts, start = Counts(), time.perf_counter()
     found = run(options.examples, seed, counts, options.repro)
     print(counts)
