@@ -214,11 +214,17 @@ def _around(
 
 
 def _placed(epilogue: Expr, anchor: Node, value: Expr) -> Expr:
-    """The epilogue with the anchor's element in place."""
+    """The epilogue with the anchor's element in place; 0 where it reads none (triu)."""
     name = buffer_name(anchor)
-    return expr.transform(
-        epilogue, lambda n: value if isinstance(n, Load) and n.buffer == name else n
-    )
+
+    def place(node: Expr) -> Expr:
+        if not isinstance(node, Load) or node.buffer != name:
+            return node
+        if node.guard is None:
+            return value
+        return expr.where(node.guard, value, expr.const(0, value.dtype))
+
+    return expr.transform(epilogue, place)
 
 
 def _buffers(inner: _Lowering, outer: dict[str, Buffer]) -> tuple[Buffer, ...]:
