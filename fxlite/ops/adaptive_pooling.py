@@ -23,6 +23,7 @@ from fxlite.ops.spatial import (
     checked_type,
     reduce_over,
     require_layout,
+    requires_elements,
     shortest,
 )
 from fxlite.samples import Bad, S, special
@@ -180,6 +181,7 @@ def _attach(record: Op, rank: int, kind: str) -> None:
 
     record.infer(infer)
     record.body(body)
+    requires_elements(record)
     canonical_forms(record, {"output_size": lambda value: shortest(output_sizes(value, rank))})
 
 

@@ -31,6 +31,7 @@ from fxlite.ops.spatial import (
     per_axis,
     reduce_over,
     require_layout,
+    requires_windows,
     rewrite,
     shortest,
     window_count,
@@ -370,6 +371,7 @@ def _attach_rules(record: Op, rank: int) -> None:
         infer, body = in_layouts(infer, body)
     record.infer(infer)
     record.body(body)
+    requires_windows(record)
     _attach_canonical(record, rank)
 
 

@@ -30,6 +30,7 @@ from fxlite.ops.spatial import (
     per_axis,
     reduce_over,
     require_layout,
+    requires_windows,
     rewrite,
     window_count,
 )
@@ -339,6 +340,7 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
             infer, body = in_layouts(infer, body)
         record.infer(infer)
         record.body(body)
+        requires_windows(record)
         _attach_canonical(record, rank)
 
 

@@ -24,7 +24,7 @@ from fxlite.ops.contraction import linear, matmul
 from fxlite.ops.convolution import Ints, conv2d
 from fxlite.ops.layout import is_channels_last
 from fxlite.ops.quantized import integer_range
-from fxlite.ops.spatial import checked_type, rewrite
+from fxlite.ops.spatial import checked_type, requires_windows, rewrite
 from fxlite.samples import Bad, S, uniform
 from fxlite.types import TensorType
 
@@ -271,6 +271,9 @@ def int_conv2d(
     if bias is not None and not is_channels_last(layout):
         bias = np.asarray(bias)[:, None, None]
     return _as_sums(total, bias)
+
+
+requires_windows(int_conv2d)
 
 
 @int_conv2d.infer

@@ -25,7 +25,14 @@ from fxlite.errors import ArgumentError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index, Value
 from fxlite.op import Tensor, op, require_float
-from fxlite.ops.spatial import LAYOUTS, checked_type, require_layout, rewrite, shortest
+from fxlite.ops.spatial import (
+    LAYOUTS,
+    checked_type,
+    require_layout,
+    requires_elements,
+    rewrite,
+    shortest,
+)
 from fxlite.samples import Bad, S
 from fxlite.types import TensorType
 
@@ -263,6 +270,9 @@ def _(x: Any, size: Any = None, scale_factor: Any = None, **rest: Any) -> Any:
                 stored = tuple(float(v) for v in stored)
                 new[name] = shortest(stored)
     return rewrite(interpolate, bound, new)
+
+
+requires_elements(interpolate)
 
 
 @interpolate.infer

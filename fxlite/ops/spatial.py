@@ -102,7 +102,8 @@ def window_count(
 
     Raises ShapeError if a size that is a number has no window."""
     room = size + low + high - span
-    if type(room) is int and room < 0:
+    missing = stride - 1 if ceil_mode else 0  # elements that the last window may go without
+    if type(room) is int and (room + missing < 0 or (ceil_mode and size == 0)):
         raise ShapeError(
             f"a window that spans {span} does not fit along {axis}: the size is {size}, with "
             f"padding {size + low + high}; pad more, or use a smaller kernel or dilation"
@@ -112,6 +113,22 @@ def window_count(
     rounded_up = shapes.normalize(shapes.floordiv(room + stride - 1, stride) + 1)
     starts_inside = shapes.normalize(shapes.floordiv(size + low - 1, stride) + 1)
     return shapes.minimum(rounded_up, starts_inside)
+
+
+def requires_windows(record: Op) -> None:
+    """Calls of the op must have a window along each spatial axis; a pool's window an element."""
+    is_pool = "ceil_mode" in record.signature.parameters
+
+    @record.elements
+    def sizes(x: Any, **others: Any) -> list[Any]:
+        types = [record.inferred({"x": x, **others}), *([x] if is_pool else [])]
+        axes = slice(1, -1) if others.get("layout") == "NHWC" else slice(2, None)
+        return [size for type in types for size in type.shape[axes]]
+
+
+def requires_elements(record: Op) -> None:
+    """Calls of the op must have an element along each spatial axis."""
+    record.elements(lambda x, **others: x.shape[2:])
 
 
 def not_negative(index: Index) -> Expr:

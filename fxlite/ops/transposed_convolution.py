@@ -34,6 +34,7 @@ from fxlite.ops.spatial import (
     not_negative,
     per_axis,
     reduce_over,
+    requires_windows,
 )
 from fxlite.samples import Bad, S
 from fxlite.types import TensorType
@@ -226,6 +227,7 @@ def _attach_rules(record: Op, rank: int) -> None:
 
     record.infer(infer)
     record.body(body)
+    requires_windows(record)
     forms = {name: ints(rank, name) for name in ("stride", "dilation")}
     pads = {name: ints(rank, name, least=0) for name in ("padding", "output_padding")}
     canonical_forms(record, forms | pads)

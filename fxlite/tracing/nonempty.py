@@ -14,23 +14,29 @@ In: a call of an op as the program made it. Out: guards for the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxlite import shapes
 from fxlite.errors import ShapeError
-from fxlite.guards import Guard
+from fxlite.guards import Guard, decide
 from fxlite.location import Location
 from fxlite.op import Op
 from fxlite.ops.slicing import slice_bounds
+from fxlite.shapes import Dim
 from fxlite.types import TensorType
 
 #: A size of the other named dims.
 _SOME = 4
+#: Sizes up to which a bound is looked for.
+_MOST = 1 << 20
 
 
-def element_guards(op: Op, types: Mapping[str, Any], place: Location | None) -> list[Guard]:
-    """``N >= 1`` for the axes that a call of ``op`` reduces, where it has no value for none. Raises
+def element_guards(
+    op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard] = ()
+) -> list[Guard]:
+    """``N >= 1`` for the axes that a call of ``op`` reduces, where it has no value for none, and
+    ``H >= 3`` where a window of 3 must fit; nothing where ``known`` guards say as much. Raises
     ShapeError for an axis without elements."""
     if any(not isinstance(t, (TensorType, int, float)) for t in op.tensors(types)):
         return []
@@ -41,7 +47,35 @@ def element_guards(op: Op, types: Mapping[str, Any], place: Location | None) -> 
             f"{op.name}({shown}): there is no {op.name} of an axis without elements; make the axis "
             f"longer, or join one with what an empty one is to give"
         )
-    return [Guard(s, ">=", 1, place) for s in needed if not shapes.at_least(s, 1)]
+    found: list[Guard] = []
+    for size in needed:
+        dim, least = _least(size)
+        if decide(dim, ">=", least, (*known, *found)) is not True:
+            found.append(Guard(dim, ">=", least, place))
+    return found
+
+
+def _least(size: Dim) -> tuple[Dim, int]:
+    """``size >= 1`` as a bound of its only named dim, if it is one and ``size`` grows with it."""
+    free = sorted(shapes.names(size))
+    if len(free) != 1 or str(size) == free[0]:
+        return size, 1
+
+    def holds(value: int) -> bool:
+        return bool(shapes.substitute(size, {free[0]: value}) >= 1)
+
+    high = 1
+    while not holds(high):
+        high *= 2
+        if high > _MOST:
+            return size, 1
+    low = high // 2  # does not hold, or is 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    least = 0 if high == 1 and holds(0) else high
+    grows = all(holds(n) == (n >= least) for n in (0, least // 2, least + 1, 2 * least + 1, _MOST))
+    return (next(iter(size.free_symbols)), least) if grows else (size, 1)
 
 
 def nonempty_guards(arguments: Mapping[str, Any], place: Location | None) -> list[Guard]:

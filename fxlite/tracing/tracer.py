@@ -262,9 +262,9 @@ class Tracer:
             x = bound["x"]
             found = nonempty_guards({**bound, "x": getattr(x, "node", x)}, place)
         else:
-            types = op.map_tensors(lambda v: v.node.type if isinstance(v, Proxy) else v, bound)
+            types = op.map_tensors(_type_of_operand, bound)
             try:
-                found = element_guards(op, types, place)
+                found = element_guards(op, types, place, self.graph.guards)
             except FxliteError as error:
                 raise with_place(error, place) from None
         if found:
@@ -468,3 +468,10 @@ class Tracer:
         made = GraphModule(self.root, self.graph, name)
         made.training = self.root.training
         return made
+
+
+def _type_of_operand(value: Any) -> Any:
+    """The type of a value that is traced, or of a constant."""
+    if isinstance(value, Proxy):
+        return value.node.type
+    return type_of(value) if isinstance(value, np.ndarray) else value
