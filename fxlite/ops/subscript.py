@@ -6,7 +6,8 @@ slice, ``select`` for an int, ``unsqueeze`` for None, then ``take`` (one index a
 (several) and, where NumPy moves the indexed axes to the front, ``permute``. A full slice makes no
 node.
 
-Refused: boolean masks (their result has no shape before the program runs) and slices whose bounds
+A constant boolean mask is the positions that it selects. Refused: masks that are computed (their
+result has no shape before the program runs) and slices whose bounds
 are run-time values; the errors name the way out.
 """
 
@@ -57,6 +58,8 @@ def subscript(x: Any, index: Any) -> Any:
         if not items:
             return fresh(x, number=True)
         return fresh(x) if is_number(x) else x
+    if any(_is_constant_mask(item) for item in items):
+        items = _with_positions(x, items, found)
     part = basic_part(x, items, found)
     if part.arrays and not any(_rank(a) for a in part.arrays):
         x = part.x  # traced numbers: each drops its axis, as an int does
@@ -167,6 +170,27 @@ def _is_mask(item: Any) -> bool:
     return isinstance(item, (bool, np.bool_)) or (
         isinstance(item, np.ndarray) and item.dtype == np.bool_
     )
+
+
+def _is_constant_mask(item: Any) -> bool:
+    return not isinstance(item, Proxy) and _is_mask(item) and _rank(item) > 0
+
+
+def _with_positions(x: Any, items: list[Any], proxy: Proxy) -> list[Any]:
+    """A subscript with the index arrays of what constant masks select, as NumPy has it."""
+    axis, made = 0, list[Any]()
+    for entry in _entries(x, items, proxy, masks=True):
+        if entry.kind != "mask" or isinstance(entry.value, Proxy):
+            made.append(entry.value)
+            axis += entry.kind != "new"
+            continue
+        covered = _type(x).shape[axis : axis + _rank(entry.value)]
+        if not shapes.shapes_equal(np.shape(entry.value), covered):
+            sizes, given = (", ".join(map(str, s)) for s in (covered, np.shape(entry.value)))
+            raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), proxy)
+        made += np.nonzero(entry.value)
+        axis += len(covered)
+    return made
 
 
 def _entry(item: Any, proxy: Proxy) -> _Entry:

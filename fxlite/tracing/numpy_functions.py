@@ -87,8 +87,13 @@ def flatten(x: Any, order: str = "C") -> Any:
 
 
 def squeeze(x: Any, axis: Any = None) -> Any:
+    """np.squeeze; without an axis a named size is required not to be 1, where its axis would go."""
     if axis is None:
-        axis = tuple(a for a, d in enumerate(value_type(x).shape) if type(d) is int and d == 1)
+        sizes = value_type(x).shape
+        axis = tuple(a for a, d in enumerate(sizes) if type(d) is int and d == 1)
+        for size in sizes:
+            if type(size) is not int:
+                x.tracer.require(size, "!=", 1)
     for a in sorted(normalize_axes(axis, value_type(x).rank), reverse=True):
         x = lookup("squeeze")(x, axis=a)
     return x
