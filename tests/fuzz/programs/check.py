@@ -37,7 +37,7 @@ from tests.fuzz.results import Reference, leaves, structure
 ULPS = {"f16": 2e-3, "bf16": 2e-2, "f32": 1e-6, "f64": 2e-15}
 #: Flags of the C compiler: fast to build, and with sanitizers.
 FLAGS = ("-O1",)
-SANITIZED = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 #: Of so many programs one runs in NumPy's kernels, one in CUDA on the shim.
 KERNELS, CUDA = 8, 24
 
@@ -198,7 +198,11 @@ def _is_guard(error: Exception) -> bool:
 def _must_refuse(
     case: Case, runs: dict[str, Run], arrays: list[Array], sizes: Sizes, error: Exception
 ) -> None:
-    """Where NumPy raises, compiled code must, too, unless no result depends on what is wrong."""
+    """Where NumPy raises, compiled code must, too, unless no result depends on what is wrong. An
+    index is checked where an element is read: of elements that nobody reads C says nothing, and
+    sanitizers watch that it reads no others."""
+    if isinstance(error, IndexError):
+        return
     try:
         fx.Interpreter(case.optimized).run(*arrays)
         return
@@ -213,6 +217,8 @@ def _must_refuse(
         except Exception:
             continue
         shapes = [a.shape for a in leaves(result)]
+        if any(0 in shape for shape in shapes):
+            continue  # nothing was computed that could be wrong
         text = f"NumPy raises {type(error).__name__}: {error}; this gives arrays of {shapes}"
         raise Failed("failed", f"{name} does not raise", text, sizes)
 
@@ -226,7 +232,13 @@ def _runner(name: str, case: Case, library: Library) -> Run:
     if name == "kernel":
         planned = plan(optimize(module)[0], claims)
         kernels = scheduled(planned)
-        return lambda *arrays: case.rebuild(tuple(run_program(planned, arrays, kernels)))
+        single = case.emitted.entry.single_output
+
+        def run_kernels(*arrays: Array) -> Any:
+            results = run_program(planned, arrays, kernels)
+            return case.rebuild(results[0] if single else tuple(results))
+
+        return run_kernels
     if name == "cuda":
         made = cuda.emit(optimize(module)[0], case.name)
         runner = CudaRunner(made, ShimModule(made.source, flags=["-O1"]))

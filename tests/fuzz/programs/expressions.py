@@ -77,7 +77,7 @@ def longer(w: Writer) -> str | None:
     y, n = operand(w, x), w.choose(SCALARS)
     return w.choose((
         f"({x} - {x}.mean()) / ({x}.std() + 1e-5)", f"{x} * {n} + {y}", f"1 / (1 + np.exp(-{x}))",
-        f"np.exp({x} - {x}.max(-1, keepdims=True))", f"np.sqrt({x} * {x} + 1e-6) - {y}",
+        f"np.exp({x} - {x}.max(keepdims=True))", f"np.sqrt({x} * {x} + 1e-6) - {y}",
         f"np.tanh({x} * {n}) * {y}", f"({x} > {n}) * {y}", f"abs({x} - {y}).mean()",
         f"np.where({x} > 0, {x}, {n} * {x})", f"({x} + {y}) * ({x} - {y})",
         f"np.log(np.maximum({x}, 1e-3)) / {y}", f"-({x} ** 2) + {n}",

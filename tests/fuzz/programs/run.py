@@ -26,7 +26,7 @@ from tests.fuzz.programs.statements import write
 from tests.fuzz.programs.templates import write_template
 
 #: Programs in one source: much of a build is the same for few and for many.
-BATCH, SANITIZED_BATCH = 60, 40
+BATCH, SANITIZED_BATCH = 60, 60
 #: Seconds without a line after which a worker counts as hung; builds are part of it.
 HANG = 240
 #: One program of so many tries what templates claim.
@@ -98,6 +98,9 @@ def run(
             outcomes, left = found.finish()
             for outcome in outcomes:
                 tally.add(outcome, found.sanitized)
+                if outcome.kind == "failed":
+                    seed_text = "{}.{}".format(*outcome.program.seed)
+                    say(f"FAILED {seed_text}: {outcome.stage}: {reason(outcome.text)}")
             if left:
                 running.append(Worker(left, found.sanitized))
             spent = time.perf_counter() - start

@@ -1,7 +1,8 @@
 """Makes a failing program small: fewer statements, smaller sizes, less returned, simpler text.
 
 In: the outcome of a program that failed. Out: that of a smaller one that fails in the same way, at
-the same stage. Each attempt runs in a process of its own; what NumPy refuses is no attempt.
+the same stage. Where the first one ended its process, each attempt has one of its own; what NumPy
+refuses is no attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.fuzz.programs.check import Outcome
+from tests.fuzz.programs.check import Outcome, check
 from tests.fuzz.programs.program import Program
 from tests.fuzz.programs.run import again
 
@@ -44,7 +45,7 @@ def attempt(program: Program, like: Outcome) -> Outcome | None:
     """How a candidate fails, if NumPy accepts it and it fails as ``like`` did."""
     if like.stage.endswith("does not raise") is accepted(program):
         return None
-    found = again(program)
+    found = again(program) if like.stage == "crash" else check([program])[0]
     same = (found.kind, found.stage) == (like.kind, like.stage)
     return found if same and first_word(found) == first_word(like) else None
 
@@ -75,9 +76,16 @@ def candidates(program: Program) -> Iterator[Program]:
             left = statements[: max(0, first - size)] + statements[first:]
             if len(left) < len(statements):
                 yield replace(program, statements=left)
-    names = re.findall(r"\b[a-z]\b", program.result)
+    for number, text in enumerate(statements):  # a second name for a value
+        old, _, new = text.partition(" = ")
+        if old.isidentifier() and new.isidentifier():
+            texts = [re.sub(rf"\b{old}\b", new, t) for t in (*statements, program.result)]
+            left = (*statements[:number], *texts[number + 1 : -1])
+            yield replace(program, statements=left, result=texts[-1])
+    names = [*re.findall(r"\b[a-z]\b", program.result), *(n for n, _ in program.inputs)]
     for name in names:
-        if program.result != name:
+        own = name not in dict(program.inputs)
+        if len(program.result) > 1 or (not own and program.result not in dict(program.inputs)):
             yield replace(program, result=name)
     for number, text in enumerate(statements):
         for inner in set(re.findall(r"\b[a-z]\b", text.partition(" = ")[2])):

@@ -1,0 +1,119 @@
+"""Programs as people write them: with which the fuzzer found something, and a short run of it.
+
+``python -m tests.fuzz --programs 20000`` is the long one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite.errors import ShapeError
+from fxlite.types import parse_type
+from tests.fuzz.programs.check import check
+from tests.fuzz.programs.program import Program, from_json
+from tests.fuzz.programs.run import Worker, program_of
+from tests.fuzz.programs.shrink import shrunk
+
+
+def found(result: str, *statements: str, sizes=({},), **inputs: str) -> Program:
+    """A program of one finding."""
+    return Program((0, 0), tuple(inputs.items()), (), statements, result, tuple(sizes))
+
+
+SIZES = ({"B": 5}, {"B": 2}, {"B": 33})
+FINDINGS = {
+    "a constant mask": found(
+        "x[:, np.array([True, False, True])], x[1:, [True, True, False], None]", x="f32[B,3]",
+        sizes=SIZES,
+    ),
+    "a mask of two axes": found("x[np.eye(3, dtype=bool)] + 1", x="f32[3,3,B]", sizes=SIZES),
+    "the smallest of three sizes": found("x[5:, -100:2, 5:], x[:, -100:2]", x="f64[4,B,4]",
+                                         sizes=SIZES),
+    "joined flat": found("np.concatenate([x, y], axis=None)", x="f32[B,3]", y="i32[2]",
+                         sizes=SIZES),
+    "a triangle of a product": found(
+        "np.triu(x @ x.T, 1), np.tril(F.linear(x, y) + 1), np.tril(F.softmax(x @ x.T, -1) @ x, -1)",
+        x="f32[B,3]", y="f32[5,3]", sizes=SIZES,
+    ),
+    "a triangle of a product of integers": found(
+        "np.triu(fx.ops.int_matmul(x, x.T)), np.tril(fx.ops.int_matmul(x, x.T) * 2, -1)",
+        x="i8[B,3]", sizes=SIZES,
+    ),
+    "a triangle of a convolution": found(
+        "np.tril(F.conv2d(x, np.ones((2, 3, 3, 3), np.float32), padding=1) - 1)",
+        x="f32[B,3,6,7]", sizes=SIZES,
+    ),
+    "the dtype of a variance": found("x.var(0, dtype=np.float64), np.std(x, dtype='f8')",
+                                     x="f32[B,3]", sizes=SIZES),
+}  # fmt: skip
+
+
+def test_findings_stay_mended() -> None:
+    names = {program: name for name, program in FINDINGS.items()}
+    outcomes = check(list(names), rungs=("graph", "python", "kernel", "c", "cuda"))
+    wrong = [f"{names[o.program]}: {o.stage}: {o.text}" for o in outcomes if o.kind != "ok"]
+    assert len(outcomes) == len(FINDINGS) and not wrong, "\n".join(wrong)
+
+
+def test_a_short_run_finds_nothing() -> None:
+    programs = [program_of((1, number)) for number in range(40, 72)]
+    assert len({p.source for p in programs}) == 32
+    assert from_json(programs[0].to_json()).source == programs[0].source
+    outcomes = check(programs, rungs=("graph", "python", "c"))
+    failed = [f"{o.stage}: {o.text}\n{o.program.source}" for o in outcomes if o.kind == "failed"]
+    assert not failed, "\n\n".join(failed)
+    assert sum(o.kind == "ok" for o in outcomes) > 24 and sum(o.cases for o in outcomes) > 100
+
+
+def test_a_crash_is_a_finding_of_its_program_alone() -> None:
+    crashing = found("x", "isinstance(x, np.ndarray) or __import__('os').abort()", x="f32[2]")
+    programs = [program_of((1, 40)), crashing, program_of((1, 41))]
+    worker = Worker(programs, sanitized=False)
+    while not worker.is_over():
+        worker.read()
+    outcomes, left = worker.finish()
+    assert [o.program for o in outcomes if o.stage == "crash"] == [crashing]
+    assert {o.program.seed for o in outcomes} | {p.seed for p in left} == {p.seed for p in programs}
+
+
+def test_what_fails_is_made_small() -> None:
+    program = found(
+        "a, b, c", "a = x * 2", "b = a + y", "c = np.zeros(2) if type(b) is np.ndarray else 1 / 0",
+        "b = b - c.sum()", x="f32[B,3]", y="f32[3]", sizes=({"B": 9}, {"B": 4}),
+    )  # fmt: skip
+    (outcome,) = check([program])
+    assert (outcome.kind, outcome.stage) == ("failed", "trace")
+    small = shrunk(outcome).program
+    assert len(small.statements) <= 2 and "1 / 0" in small.source
+    assert "fx.compile(program" in small.script(small.sizes[0])
+
+
+W = np.ones((2, 1, 5), np.float32)
+
+
+@pytest.mark.parametrize(
+    "program, text, least",
+    [
+        (lambda x: F.conv1d(x, W).sum(), "f32[2,1,L]", 5),
+        (lambda x: F.conv1d(F.conv1d(x, W, stride=2)[:, :1], W).sum(), "f32[2,1,L]", 13),
+        (lambda x: F.max_pool1d(x, 3, 2, ceil_mode=True), "f32[2,1,L]", 2),
+        (lambda x: F.avg_pool2d(x, 3, 1, layout="NHWC").sum(), "f32[1,4,L,2]", 3),
+        (lambda x: F.interpolate(x, scale_factor=2), "f32[1,1,L]", 1),
+        (lambda x: F.adaptive_max_pool1d(x, 2), "f32[1,1,L]", 1),
+        (lambda x: np.squeeze(x) + 1, "f32[4,L]", 2),
+    ],
+)  # fmt: skip
+def test_a_size_for_which_there_is_no_window_is_refused(program, text: str, least: int) -> None:
+    """Without a guard, intermediate values have negative sizes, or none that NumPy's have."""
+    module = fx.symbolic_trace(program, x=text)
+    refused = least - 1
+    zeros = np.zeros(parse_type(text).substitute({"L": refused}).shape, np.float32)
+    with pytest.raises(ShapeError, match="is required by"):
+        module(zeros)
+    fits = parse_type(text).substitute({"L": least + 1})
+    assert module(np.zeros(fits.shape, np.float32)).shape is not None
+    # in terms of the input's size
+    assert {str(guard.left) for guard in module.graph.guards} == {"L"}
