@@ -24,11 +24,11 @@ from fxlite.codegen.cuda.gemm_text import (
     RenderedKernel,
     atom,
     batch_blocks,
+    block_position,
     finish,
     in_tiles,
     kernel_text,
     over_batch,
-    tiles,
     times,
 )
 
@@ -130,9 +130,10 @@ def render_gemm_naive(spec: CudaGemmSpec) -> RenderedKernel:
     _check(spec)
     a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
     b = spec.prologue_b("k", "col") if spec.prologue_b else spec.b.at("k", "col")
+    position = block_position(spec, 16)
     body = [
-        "const int64_t row = (int64_t)blockIdx.x * 16 + threadIdx.y;",
-        "const int64_t col = (int64_t)blockIdx.y * 16 + threadIdx.x;",
+        f"const int64_t row = {position.row} * 16 + threadIdx.y;",
+        f"const int64_t col = {position.column} * 16 + threadIdx.x;",
         f"if (row >= {atom(spec.m)} || col >= {atom(spec.n)}) return;",
         *over_batch(
             spec,
@@ -144,7 +145,7 @@ def render_gemm_naive(spec: CudaGemmSpec) -> RenderedKernel:
             ],
         ),
     ]
-    grid = (tiles(spec.m, 16), tiles(spec.n, 16), batch_blocks(spec))
+    grid = (*position.grid, batch_blocks(spec))
     text = kernel_text(spec, 256, body, "One thread for each element.")
     return RenderedKernel(text, grid, (16, 16, 1), 0)
 

@@ -19,7 +19,7 @@ TILE = 64  # rows and columns of C per block
 MICRO = 4  # rows and columns of C per thread
 THREADS = (TILE // MICRO) ** 2
 PITCH = TILE + 4  # of a row of a tile; the padding spreads the stores over the memory banks
-MAX_GRID_Z = 65535
+MAX_GRID_Y = MAX_GRID_Z = 65535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +70,42 @@ def in_tiles(
     per_side = TILE // MICRO
     outer, inner = f"thread / {per_side} * {MICRO}", f"thread % {per_side} * {MICRO}"
     row, column = (inner, outer) if rows_adjacent else (outer, inner)
+    position = block_position(spec, TILE)
     body = [
         *shared,
         "const int thread = threadIdx.x;",
         f"const int thread_row = {row};",
         f"const int thread_col = {column};",
-        f"const int64_t block_row = (int64_t)blockIdx.x * {TILE};",
-        f"const int64_t block_col = (int64_t)blockIdx.y * {TILE};",
+        f"const int64_t block_row = {position.row} * {TILE};",
+        f"const int64_t block_col = {position.column} * {TILE};",
         *over_batch(spec, product),
     ]
-    grid = (tiles(spec.m, TILE), tiles(spec.n, TILE), batch_blocks(spec))
+    grid = (*position.grid, batch_blocks(spec))
     text = kernel_text(spec, THREADS, body, f"One block for each tile of {TILE} x {TILE} elements.")
     return RenderedKernel(text, grid, (THREADS, 1, 1), 0)
+
+
+@dataclass(frozen=True)
+class BlockPosition:
+    """Which tile a block computes: its row and column as C, and the grid's first two sizes."""
+
+    row: str
+    column: str
+    grid: tuple[str, str]
+
+
+def block_position(spec: ProductSpec, tile: int) -> BlockPosition:
+    """Tiles along x and y of the grid, or all along x where those along y may be more than a grid
+    can have; neighbouring blocks have neighbouring rows either way."""
+    rows, columns = tiles(spec.m, tile), tiles(spec.n, tile)
+    if columns.isdecimal() and int(columns) <= MAX_GRID_Y:
+        return BlockPosition("(int64_t)blockIdx.x", "(int64_t)blockIdx.y", (rows, columns))
+    count = f"({rows})" if not rows.isdecimal() else rows
+    whole = f"{count} * ({columns})"
+    if count.isdecimal() and columns.isdecimal():
+        whole = str(int(count) * int(columns))
+    block = "(int64_t)blockIdx.x"
+    return BlockPosition(f"({block} % {count})", f"({block} / {count})", (whole, "1"))
 
 
 def finish(spec: ProductSpec, total: list[str], name: str) -> list[str]:

@@ -33,6 +33,10 @@ class CudaError(RuntimeError):
     """The driver reports a failure: of a launch, a copy, or a kernel that ran earlier."""
 
 
+class CudaMemoryError(CudaError, MemoryError):
+    """The device is out of memory."""
+
+
 @dataclass(eq=False)
 class CudaBuffer:
     """Device memory."""
@@ -144,7 +148,7 @@ class CudaModule:
         """Uninitialized device memory of `nbytes`.
 
         Raises:
-            CudaError: the device is out of memory.
+            CudaMemoryError: the device is out of memory.
         """
         self._enter()
         if nbytes < 0:
@@ -152,7 +156,9 @@ class CudaModule:
         try:  # CUDA refuses 0 bytes
             return CudaBuffer(nbytes, self._device.allocate(max(nbytes, 1), stream=self._stream))
         except Exception as error:
-            raise CudaError(f"cannot allocate {nbytes} bytes on the device: {error}") from error
+            raise CudaMemoryError(
+                f"cannot allocate {nbytes:,} bytes on the device: {error}"
+            ) from error
 
     def upload(self, array: NDArray[Any], into: DeviceBuffer | None = None) -> CudaBuffer:
         """Copy an array (in C order) to a new buffer, or into an existing one of its size.

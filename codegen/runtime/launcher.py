@@ -218,15 +218,21 @@ def _parameter(kernel: str, text: str) -> Parameter:
     return Parameter(match.group(2), kind)
 
 
+MOST_BLOCKS = (0x7FFFFFFF, 0xFFFF, 0xFFFF)
+"""The most blocks of a grid along x, y and z."""
+
+
 def three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
     """`sizes` (one to three integers, none negative) filled up with ones.
 
     Raises:
-        ValueError: anything else.
+        ValueError: anything else, also more than a device takes.
     """
     values = [int(size) for size in sizes]
-    if not 1 <= len(values) <= 3 or any(v < 0 or v > 0x7FFFFFFF for v in values):
-        raise ValueError(f"{what} {tuple(sizes)} is not one to three sizes of 0 to 2^31-1")
+    if not 1 <= len(values) <= 3 or any(not 0 <= v <= n for v, n in zip(values, MOST_BLOCKS)):
+        raise ValueError(
+            f"{what} {tuple(sizes)} is not one to three sizes of {MOST_BLOCKS} at most"
+        )
     values += [1] * (3 - len(values))
     return values[0], values[1], values[2]
 

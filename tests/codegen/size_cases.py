@@ -75,7 +75,7 @@ def program(name: str) -> Any:
     body = PROGRAMS[name]
 
     def run(x: Any, y: Any) -> Any:
-        return body(*(np.sum(t, axis=1).astype(np.float32) for t in (x, y)))
+        return body(*(np.sum(t, axis=1, dtype=np.float32) for t in (x, y)))
 
     return run
 

@@ -3,6 +3,7 @@ is allocated or computed before; calls without elements give what NumPy gives. A
 sizes: ``python -m tests.codegen.size_cases``."""
 
 import itertools
+import math
 import subprocess
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c.emit import emit
+from fxlite.codegen.cuda.emit import emit as cuda_emit
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime import sizes as limits
+from fxlite.codegen.runtime.launcher import three
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
 from tests.codegen.size_cases import LIMIT, SIZES, TYPES, judge, pairs, program, rungs
@@ -77,9 +80,11 @@ def test_values_without_elements_and_long_axes(backend, types):
 
 
 def test_a_negative_size_inside_a_program():
-    run = fx.compile(
+    module = fx.symbolic_trace(
         lambda x: fx.ops.conv1d(x, np.ones((1, 1, 4), F32)).sum(axis=(1, 2)), x="f32[B,1,T]"
     )
+    module.graph.guards = ()  # as a file may come
+    run = fx.compile(module)
     assert run(np.ones((2, 1, 4), F32)).tolist() == [4, 4]
     with pytest.raises(ShapeError, match=r"f32\[B,1,T - 3\] would have the shape \(2, 1, -1\)"):
         run(np.ones((2, 1, 2), F32))
@@ -177,3 +182,19 @@ def test_a_caller_in_c(products, tmp_path):
         fits &= counted <= (limits.STORED_VALUE if exact else limits.HOLLOW)
         assert (largest == exact and workspace >= 0) if fits else largest == workspace == -1
         assert code == (4 if not fits else 0 if rows == 0 else -1), (rows, columns)
+
+
+@pytest.mark.parametrize("types", [
+    {"x": "f32[B,8]", "y": "f32[N,8]"}, {"x": "f32[3,8]", "y": f"f32[{T32},8]"},
+    {"x": "f32[A,B,8]", "y": "f32[A,N,8]"},
+])  # fmt: skip
+def test_products_of_many_columns_fit_into_a_grid(types):
+    """Along y and z a grid has 65535 blocks at most, along x 2^31 - 1."""
+    module = fx.symbolic_trace(lambda x, y: x @ y.swapaxes(-1, -2), **types)
+    program = cuda_emit(optimize(module)[0])
+    for sizes in itertools.product((0, 1, 3, 2**16, 2**22 + 1), (2**22, 2**28), (1, 2**17)):
+        if math.prod(sizes) > 2**40:
+            continue  # more than the memory of any device
+        dims = dict(zip("BNA", sizes))
+        grids = [launch.blocks(dims) for launch in program.launches]
+        assert all(three(grid, "grid") == grid for grid in grids if 0 not in grid)
