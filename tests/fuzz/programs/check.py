@@ -231,6 +231,8 @@ def _runner(name: str, case: Case, library: Library) -> Run:
         return module
     if name == "kernel":
         planned = plan(optimize(module)[0], claims)
+        if any(g.anchor and not g.anchor.target.has_body for g in planned.groups):
+            return case.module  # what has no loops (a recurrence of named length) is C's alone
         kernels = scheduled(planned)
         single = case.emitted.entry.single_output
 
