@@ -10,7 +10,7 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite.errors import ShapeError
+from fxlite.errors import ShapeError, TraceError
 from fxlite.types import parse_type
 from tests.fuzz.programs.check import check
 from tests.fuzz.programs.program import Program, from_json
@@ -104,6 +104,7 @@ W = np.ones((2, 1, 5), np.float32)
         (lambda x: F.interpolate(x, scale_factor=2), "f32[1,1,L]", 1),
         (lambda x: F.adaptive_max_pool1d(x, 2), "f32[1,1,L]", 1),
         (lambda x: np.squeeze(x) + 1, "f32[4,L]", 2),
+        (lambda x: np.split(x, [1, 2], -1)[0], "f32[4,L]", 1),
     ],
 )  # fmt: skip
 def test_a_size_for_which_there_is_no_window_is_refused(program, text: str, least: int) -> None:
@@ -117,3 +118,17 @@ def test_a_size_for_which_there_is_no_window_is_refused(program, text: str, leas
     assert module(np.zeros(fits.shape, np.float32)).shape is not None
     # in terms of the input's size
     assert {str(guard.left) for guard in module.graph.guards} == {"L"}
+
+
+@pytest.mark.parametrize(
+    "program, said",
+    [
+        (lambda x: x.var(dtype=int), "ndarray.var: a variance"),
+        (lambda x: x.reshape(3, order="F"), "ndarray.reshape: order='F'"),
+        (lambda x: x.clip(1, 2, 3, 4, 5), "ndarray.clip: "),
+        (lambda x: np.pad(x, 1, mode="wrap"), "np.pad: "),
+    ],
+)
+def test_what_a_method_refuses_names_the_line(program, said: str) -> None:
+    with pytest.raises(TraceError, match=f"(?s){said}.*test_fuzz_programs.py:"):
+        fx.symbolic_trace(program, x="f32[3,4]")

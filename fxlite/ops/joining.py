@@ -145,13 +145,13 @@ def _(x: TensorType, sizes: Any, axis: int = 0) -> tuple[TensorType, ...]:
         size = x.shape[axis]
         raise ShapeError(f"sizes {sizes} add up to {total}, but axis {axis} has size {size}")
     result: list[TensorType] = []
-    for start, stop in _cuts(parts):
+    for start, stop in cuts_of(parts):
         _, _, length = slice_bounds(x.shape[axis], start, stop)
         result.append(x.with_shape((*x.shape[:axis], length, *x.shape[axis + 1 :])))
     return tuple(result)
 
 
-def _cuts(sizes: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+def cuts_of(sizes: tuple[Any, ...]) -> list[tuple[Any, Any]]:
     """(start, stop) of each part; the last goes to the end."""
     cuts: list[Any] = [0]
     for size in sizes:
@@ -162,7 +162,7 @@ def _cuts(sizes: tuple[Any, ...]) -> list[tuple[Any, Any]]:
 @split.expansion
 def _(x: Any, sizes: Any, axis: int = 0) -> Any:
     parts = as_shape(sizes, "sizes")
-    return tuple(slice_(x, axis, start, stop) for start, stop in _cuts(parts))
+    return tuple(slice_(x, axis, start, stop) for start, stop in cuts_of(parts))
 
 
 @op("composite", samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)])

@@ -22,7 +22,9 @@ from fxlite.errors import ShapeError
 from fxlite.guards import Guard, decide
 from fxlite.location import Location
 from fxlite.op import Op
+from fxlite.ops.joining import cuts_of
 from fxlite.ops.slicing import slice_bounds
+from fxlite.ops.view import as_shape
 from fxlite.shapes import Dim
 from fxlite.types import TensorType
 
@@ -79,18 +81,33 @@ def _least(size: Dim) -> tuple[Dim, int]:
 
 
 def nonempty_guards(arguments: Mapping[str, Any], place: Location | None) -> list[Guard]:
-    """What the sizes of a slice's axis must be for its type to be true: ``T >= 1``, or nothing."""
+    """What the sizes of the axis of a slice or a split must be for its type to be true: ``T >= 1``,
+    or nothing."""
     type = getattr(arguments["x"], "type", None)
-    size = None if type is None else type.shape[arguments["axis"]]
+    size = None if type is None else type.shape[arguments.get("axis", 0)]
+    if size is None or isinstance(size, int):
+        return []
+    if "sizes" in arguments:  # of a split, whose parts are slices
+        cuts = cuts_of(as_shape(arguments["sizes"], "sizes"))
+        parts = ({**arguments, "sizes": None, "start": a, "stop": b} for a, b in cuts)
+        return [guard for part in parts for guard in _guards_of_slice(part, size, place)]
+    return _guards_of_slice(arguments, size, place)
+
+
+def _guards_of_slice(
+    arguments: Mapping[str, Any], size: Any, place: Location | None
+) -> list[Guard]:
     start, stop = arguments.get("start") or 0, arguments.get("stop")
     names = shapes.names(size)
-    if size is None or isinstance(size, int) or not shapes.names((start, stop)) <= names:
+    if not shapes.names((start, stop)) <= names:
         return []
-    first, last, length = slice_bounds(size, start, stop, arguments.get("step", 1))
+    step = arguments.get("step", 1)
+    first, last, length = slice_bounds(size, start, stop, step)
     found = []
     for dim in sorted(size.free_symbols, key=str):
         sizes = {name: 0 if name == dim.name else _SOME for name in names}
         real, begin, end, count = shapes.substitute((size, first, last, length), sizes)
-        if real >= 0 and (begin < 0 or end > real or count < 0) and not shapes.at_least(dim, 1):
+        true = begin >= 0 and end <= real and count == len(range(begin, end, step))
+        if real >= 0 and not true and not shapes.at_least(dim, 1):
             found.append(Guard(dim, ">=", 1, place))
     return found

@@ -198,6 +198,18 @@ def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
             "write it with NumPy functions that have one (fx.ops lists them), or compute it before "
             "tracing if it does not depend on the inputs",
         )
+    return _located(tracer, name, implementation, args, kwargs)
+
+
+def call_method(x: Proxy, name: str, args: Any, kwargs: Any) -> Any:
+    """A method of an ndarray is called on a proxy."""
+    return _located(x.tracer, f"ndarray.{name}", METHODS[name], (x, *args), kwargs)
+
+
+def _located(
+    tracer: Tracer, name: str, implementation: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """The call; what it refuses is an error with the program's line."""
     try:
         return implementation(*args, **kwargs)
     except (TypeError, ValueError) as error:

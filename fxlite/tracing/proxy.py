@@ -167,8 +167,7 @@ class Proxy:
         return _api().call_function(self.tracer, function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        method = _api().METHODS.get(name)
-        if method is None:
+        if name not in _api().METHODS:
             if name.startswith("__"):
                 raise AttributeError(name)
             raise self.tracer.error(
@@ -177,7 +176,7 @@ class Proxy:
                 self.node,
                 AttributeError,
             )
-        return lambda *args, **kwargs: method(self, *args, **kwargs)
+        return lambda *args, **kwargs: _api().call_method(self, name, args, kwargs)
 
     def __repr__(self) -> str:
         return f"Proxy({self._node.name}: {self._node.type})"

@@ -244,6 +244,8 @@ class Tracer:
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
         if isinstance(proxy.node.type, tuple):
             parts = self._parts(proxy)
+            if op.name == "split":
+                self._require_elements(op, bound)
             if op.shares_memory:
                 note_parts(parts, **bound)
             return parts
@@ -258,7 +260,7 @@ class Tracer:
     def _require_elements(self, op: Op, bound: Mapping[str, Any]) -> None:
         """A slice whose type is true for axes that are not empty, or a reduction of some values."""
         place = self._place()[1]
-        if op.name == "slice":
+        if op.name in ("slice", "split"):
             x = bound["x"]
             found = nonempty_guards({**bound, "x": getattr(x, "node", x)}, place)
         else:
