@@ -337,12 +337,20 @@ def converted(x: Any, dtype: dtypes.DType, casting: str) -> Any:
     return astype(x, dtype, copy=False)
 
 
+def _axis_of(x: Any, axis: Any) -> Any:
+    """NumPy takes a value of rank 0 to have an axis 0 in sum, max, argmax and cumsum."""
+    if axis in (0, -1) and getattr(x, "is_typed", True) and value_type(x).rank == 0:
+        return None
+    return axis
+
+
 def reduction(name: str) -> Callable[..., Any]:
     """np.sum, np.mean, np.prod, with ``dtype=``."""
 
     def call(
         x: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
     ) -> Any:
+        axis = axis if name == "mean" else _axis_of(x, axis)
         if dtype is None:
             return lookup(name)(x, axis=axis, keepdims=keepdims)
         target = dtypes.dtype(dtype)
@@ -368,13 +376,13 @@ def extreme(name: str) -> Callable[..., Any]:
     """np.max, np.argmax, np.any and their like, without ``dtype=``."""
 
     def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        return lookup(name)(x, axis=axis, keepdims=keepdims)
+        return lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
 
     return call
 
 
 def cumsum(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    if axis is None:
+    if _axis_of(x, axis) is None:
         x, axis = ravel(x), 0
     if dtype is None:
         return lookup("cumsum")(x, axis=axis)

@@ -9,6 +9,9 @@ functions, and compares all back ends with eager NumPy; the first ones are built
 and undefined-behaviour sanitizers. ``--program SEED.NUMBER`` runs one of them again.
 
 ``--names 100`` gives that many programs of the zoo hostile names.
+
+``--table`` compares every function x dtype x shape x hard value with NumPy, ``--numpy-tests`` the
+calls that NumPy's own tests make.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from tests.fuzz.example import Counts, check
 from tests.fuzz.names import check_names
 from tests.fuzz.programs.command import many, one
 from tests.fuzz.quantized import QuantizedCounts, check_quantized
+from tests.table.command import against_numpy
 
 
 def main() -> int:
@@ -42,7 +46,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes for --programs (1)")
     parser.add_argument("--program", metavar="SEED.NUMBER", help="one of the --programs again")
     parser.add_argument("--names", type=int, metavar="PROGRAMS", help="try hostile names instead")
+    parser.add_argument("--table", action="store_true", help="every op x dtype x shape x value")
+    parser.add_argument("--numpy-tests", action="store_true", help="what NumPy's own tests call")
+    parser.add_argument("--full", action="store_true", help="compile all of these, not a sample")
+    parser.add_argument("--rows", default="", metavar="PATTERN", help="of --table, these alone")
     options = parser.parse_args()
+    if options.table or options.numpy_tests:
+        return against_numpy(options.numpy_tests, options.full, options.rows)
     if options.program is not None:
         return one(options.program, bool(options.sanitize))
     seed = options.seed if options.seed is not None else random.randrange(10**6)

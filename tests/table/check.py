@@ -116,12 +116,16 @@ def _attempt(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
 
 def check(rows: Iterable[Row], rungs: Sequence[str], counts: Counts) -> None:
     """Compare rows on ``rungs`` (of graph, python, kernel, c, cuda), adding to ``counts``."""
+    check_cases((prepare(row) for row in rows), rungs, counts)
+
+
+def check_cases(cases: Iterable[Case], rungs: Sequence[str], counts: Counts) -> None:
+    """:func:`check` for rows that NumPy has run already."""
     ready: dict[tuple[int, ...], list[Case]] = defaultdict(list)
-    for row in rows:
+    for case in cases:
         counts.rows += 1
-        case = prepare(row)
         if _check_alone(case, rungs, counts):
-            ready[row.sizes].append(case)
+            ready[case.row.sizes].append(case)
     for rung in [r for r in rungs if r in ("c", "cuda")]:
         for group in ready.values():
             for start in range(0, len(group), TOGETHER):
@@ -187,9 +191,11 @@ def _compile(module: Any, rung: str) -> Any:
 def _check_together(cases: Sequence[Case], rung: str, counts: Counts) -> None:
     """Compare rows as one compiled program; by halves, where that does not build."""
     kinds: dict[tuple[str, str], str] = {}
+    arrays: dict[tuple[str, str], list[values.Array]] = {}  # for each size
     for case in cases:
-        for key in zip(case.row.roles, case.row.types):
+        for position, key in enumerate(zip(case.row.roles, case.row.types)):
             kinds.setdefault(key, f"x{len(kinds)}")
+            arrays.setdefault(key, [given[position] for given in case.inputs])
     programs = [
         (case.program, [kinds[key] for key in zip(case.row.roles, case.row.types)])
         for case in cases
@@ -214,8 +220,8 @@ def _check_together(cases: Sequence[Case], rung: str, counts: Counts) -> None:
         _check_together(cases[:half], rung, counts)
         _check_together(cases[half:], rung, counts)
         return
-    for number, size in enumerate(cases[0].row.sizes):
-        given = [values.make(role, text, {"N": size}) for role, text in kinds]
+    for number in range(len(cases[0].row.sizes)):
+        given = [arrays[key][number] for key in kinds]
         results = _attempt(compiled, given)
         for position, case in enumerate(cases):
             actual = results if isinstance(results, Exception) else results[position]

@@ -111,7 +111,7 @@ def beside_numbers() -> Iterator[Row]:
 #: Functions that keep, drop or take an axis: calls for every dtype on some shapes.
 REDUCTIONS = "sum mean prod any all max min argmax argmin var std cumsum".split()
 _OPTIONS = {
-    "[]": ("", "axis=None", "keepdims=True", "axis=()"),
+    "[]": ("", "axis=None", "axis=0", "axis=-1", "keepdims=True", "axis=()"),
     "[0]": ("", "axis=0", "axis=-1", "keepdims=True"),
     "[N]": ("", "axis=0"),
     "[1]": ("", "axis=0, keepdims=True"),
