@@ -19,6 +19,7 @@ from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program
 from fxlite.codegen.runtime.load import CompiledFunction, default_threads
+from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.compiler import KernelInfo, register_backend
 from fxlite.errors import ArgumentError, CodegenError
 from fxlite.graph_module import GraphModule
@@ -195,7 +196,10 @@ class CFunction:
         return list(ask()[: len(self.program.calls) + 1])
 
     def workspace_bytes(self, dims: Mapping[str, int]) -> int:
-        """Bytes of memory a call needs beside inputs, outputs and weights."""
+        """Bytes of memory a call needs beside inputs, outputs and weights. Raises MemoryLimitError
+        or ShapeError at sizes that are impossible."""
+        entry = self.function.entry
+        count_values(entry.values, dims, STORED_VALUE, f"{entry.name}()")
         shared = ctypes.CDLL(str(self.function.library.path))
         ask = shared[f"{self.function.entry.name}_workspace_bytes"]
         sizes = [dims[name] for name in self.function.entry.dims]

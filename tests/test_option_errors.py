@@ -6,6 +6,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
+from fxlite.codegen.runtime.build import BuildError
+from fxlite.codegen.runtime.cuda_shim import ShimError
 from fxlite.codegen.runtime.load import MOST_THREADS, default_threads
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler, usable_cpus
 from fxlite.errors import ArgumentError, OptionError
@@ -39,6 +41,28 @@ def test_a_command_of_a_compiler_that_is_none(monkeypatch, command):
     monkeypatch.setenv("CC", command)
     with pytest.raises(CompilerNotFound, match="set CC to the command of a compiler"):
         find_compiler()
+
+
+@pytest.mark.parametrize("command", ["g++ 'x", "/no/such/g++", "true", "false"])
+def test_a_command_of_a_compiler_for_the_shim_that_is_none(monkeypatch, tmp_path, command):
+    monkeypatch.setenv("CXX", command)
+    monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
+    with pytest.raises(ShimError, match=r"is no command line|does not run|cannot compile"):
+        fx.compile(lambda x: x + 1, x="f32[2]", backend="cuda", device="shim")
+
+
+def test_a_compiler_that_makes_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "true")
+    monkeypatch.setenv("FXLITE_CACHE", str(tmp_path))
+    with pytest.raises((BuildError, CompilerNotFound), match="compiler"):
+        fx.compile(lambda x: x + 1, x="f32[2]")
+
+
+def test_a_name_of_a_cache_folder_that_is_too_long(monkeypatch, tmp_path):
+    monkeypatch.setenv("FXLITE_CACHE", str(tmp_path / ("name" * 100)))
+    with pytest.warns(UserWarning, match="cannot write to the cache folder"):
+        run = fx.compile(lambda x: x + 1, x="f32[2]")
+    assert run(np.ones(2, np.float32)).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5])

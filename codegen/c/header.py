@@ -84,7 +84,7 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
     rows += [
         ("weights", f"{name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),
         ("workspace", "memory to compute in, 64-byte aligned; may be NULL if no bytes are needed"),
-        ("n_threads", "how many OpenMP threads to use at most, 1 or more"),
+        ("n_threads", "how many OpenMP threads to use at most, 1 to 4096"),
         ("error", "filled in: what went wrong"),
     ]
     width = min(24, max(len(label) for label, _ in rows))

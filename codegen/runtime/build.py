@@ -305,7 +305,7 @@ def _compile(job: _Job, work: Path, failed: Path) -> None:
         else:
             raise _failure(name, run, work, failed)
     run = _run([*start, *objects, *job.link_flags, "-o", job.name], work)
-    if run.returncode != 0:
+    if run.returncode != 0 or not (work / job.name).exists():  # `true` makes nothing
         raise _failure(job.name, run, work, failed)
 
 

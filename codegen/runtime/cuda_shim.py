@@ -12,6 +12,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -245,23 +246,30 @@ def _entry_points(kernels: Any) -> str:
 
 
 @functools.cache
-def _compiler() -> tuple[str, str]:
-    """The C++ compiler and its version.
+def _compiler(named: str) -> tuple[tuple[str, ...], str]:
+    """The command of the C++ compiler, `named` or g++, and its version.
 
     Raises:
         ShimError: there is none.
     """
-    for candidate in (os.environ.get("CXX"), "g++"):
-        path = shutil.which(candidate) if candidate else None
-        if path:
-            version = subprocess.run([path, "--version"], capture_output=True, text=True)
-            return path, version.stdout.partition("\n")[0]
-    raise ShimError("running CUDA kernels on the CPU needs g++ (install it, or set CXX)")
+    try:
+        command = shlex.split(named) or ["g++"]
+    except ValueError as error:  # a quotation that is not closed
+        raise ShimError(f"CXX={named!r} is no command line: {error}") from None
+    path = shutil.which(command[0])
+    if path is None:
+        reason = f"; CXX={named!r} does not run" if named.strip() else ""
+        raise ShimError(
+            f"running CUDA kernels on the CPU needs g++ (install it, or set CXX){reason}"
+        )
+    version = subprocess.run([path, *command[1:], "--version"], capture_output=True, text=True)
+    return (path, *command[1:]), version.stdout.partition("\n")[0]
 
 
 def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     """Compile the text to a shared object, or find it in the cache."""
-    compiler, version = _compiler()
+    command, version = _compiler(os.environ.get("CXX", ""))
+    compiler = shlex.join(command)
     options = [
         *("-x", "c++", "-std=gnu++17", "-O2", march_flag(), "-fPIC", "-shared", "-pthread"),
         *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-attributes"),
@@ -282,9 +290,9 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
         source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
         source.write_text(text)
         run = subprocess.run(
-            [compiler, *options, str(source), "-o", str(built)], capture_output=True, text=True
+            [*command, *options, str(source), "-o", str(built)], capture_output=True, text=True
         )
-        if run.returncode != 0:
+        if run.returncode != 0 or not built.exists():
             raise ShimError(f"{compiler} cannot compile the kernels:\n{run.stderr.strip()}")
         os.replace(built, target)
     return target

@@ -59,9 +59,9 @@ def digest_sources(sources: Mapping[str, str]) -> str:
 def find_program(key: str) -> KeptProgram | None:
     """The program of that key, if it is there and whole."""
     folder = cache_folder() / PROGRAMS / key
-    if not folder.exists():
-        return None
     try:
+        if not folder.exists():
+            return None
         facts = json.loads((folder / _FACTS).read_text())
         entry = _entry(facts["entry"])
         library = find_library(facts["build"], entry, facts["openmp"])

@@ -30,7 +30,7 @@ ANY_VALUE = 1 << 56
 """The most bytes of a value, stored or not, with empty axes counted as one element."""
 STORED_VALUE = 1 << 47
 """The most bytes of a stored value: the addresses of a process on x86-64."""
-HOLLOW = 1 << 31
+HOLLOW = 1 << 32
 """Bytes from which a value without elements is *hollow*: kernels would loop over its other axes."""
 CONSTANT = 1 << 30
 """Bytes from which a value is counted although its sizes are numbers."""

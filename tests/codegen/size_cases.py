@@ -61,6 +61,19 @@ PROGRAMS: dict[str, Any] = {
     "slices": lambda v, w: (v[:, None] * w)[::2, ::3].reshape(-1),
     "argmax": lambda v, w: (np.argmax(np.pad(v[:, None] * w, 1), 1) * 0).astype(np.float32),
     "transposed": lambda v, w: (v[:, None] * w).T.reshape(-1),
+    "halves": lambda v, w: np.split((v[:, None] * w).reshape(-1), [2**31, 2**33])[1],
+    "rolled": lambda v, w: np.roll(v[:, None] * w, 2**31, axis=1),
+    "picked": lambda v, w: (v[:, None] * w)[:, ::-1][:2, :3],
+    "taken": lambda v, w: np.take(np.pad(v[:, None] * w, 1), np.zeros(T32 // 2**30, np.int64), 0),
+    "centred": lambda v, w: (
+        v[:, None] * w - np.mean(np.pad(v[:, None] * w, 1), 1, keepdims=True)[1:-1]
+    ),
+    "triangle": lambda v, w: np.triu(v[:, None] * w),
+    "wide": lambda v, w: (v[:, None] * w).astype(np.float64).reshape(-1) * 2,
+    "bytes": lambda v, w: (v[:, None] > w).reshape(-1).astype(np.float32) * 0,
+    "batched": lambda v, w: (
+        (v[:, None, None] + np.zeros((4, 8), np.float32)) @ np.zeros((8, 4), np.float32)
+    ),
     "linear": lambda v, w: (
         (v[:, None] * np.zeros(8, np.float32)) @ np.zeros((8, 16), np.float32) + 0
     ).reshape(-1),

@@ -136,6 +136,14 @@ def test_memory_limits(monkeypatch):
         fx.compile(lambda x: x + 1, x="f32[B]", backend="python", memory_limit=1)
 
 
+def test_the_workspace_of_impossible_sizes(products):
+    assert products.workspace_bytes({"B": 8, "K": 4, "M": 2}) > 0
+    with pytest.raises(MemoryLimitError, match="73,786,976,294,838,206,464 bytes"):
+        products.workspace_bytes({"B": T32, "K": 0, "M": T32})
+    with pytest.raises(ShapeError, match="would have the shape"):
+        products.workspace_bytes({"B": -1, "K": 4, "M": 2})
+
+
 def test_a_program_of_numbers_has_no_check():
     module, _ = optimize(fx.symbolic_trace(product, x="f32[8,4]", y="f32[3,4]"))
     program = emit(module)
