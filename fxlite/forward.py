@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import math
 import re
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from fxlite import shapes
 from fxlite.graph import Graph
 from fxlite.text.pretty import executable_code, forward_code
 
@@ -23,14 +21,11 @@ _numbers = itertools.count()
 
 def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
     """The graph's code as a function of the module and the inputs; ``name`` is for tracebacks."""
-    from fxlite import ops
+    from fxlite.text import words
 
     # not "<...>" from end to end: linecache asks nobody for the lines of such files
     filename = f"<fxlite>/{re.sub(r'[^ -~]', '_', name)}_{next(_numbers)}.py"
-    namespace: dict[str, Any] = {
-        "ops": ops, "Min": shapes.minimum, "Max": shapes.maximum, "Mod": lambda a, b: a % b,
-        "inf": math.inf, "nan": math.nan,
-    }  # fmt: skip
+    namespace: dict[str, Any] = {word: getattr(words, word) for word in words.USUAL._fields}
     exec(compile(executable_code(graph), filename, "exec"), namespace)
     reference = weakref.ref(graph)
 

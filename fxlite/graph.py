@@ -9,6 +9,7 @@ whole transactions. All walks are loops, never recursion on graph depth.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,20 @@ if TYPE_CHECKING:
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
 
 OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
+
+
+def _check_target(op: str, target: Any) -> None:
+    """Raise GraphError for a target that no text of the graph can hold."""
+    if op == "placeholder":
+        if not is_name(target):
+            advice = re.sub(r"\W", "_", target, flags=re.ASCII) if isinstance(target, str) else ""
+            example = f", for example {advice!r}" if is_name(advice) else ""
+            raise GraphError(
+                f"an input is called by a Python identifier that is no keyword{example}, "
+                f"not {target!r}"
+            )
+    elif not isinstance(target, str):
+        raise GraphError(f"the target of {op} is a str, not {target!r}")
 
 
 class Graph(DimConditions):
@@ -143,6 +158,7 @@ class Graph(DimConditions):
         """Make, type and insert a node whose arguments are in stored form."""
         if op != "call_function":
             args = stored_args(args)
+            _check_target(op, target)
         elif kwargs and self.declared_dims:
             kwargs = self._with_own_dims(kwargs)
         if op == "placeholder" and isinstance(type, TensorType):
@@ -163,7 +179,8 @@ class Graph(DimConditions):
         return node
 
     def placeholder(self, name: str, type: TensorType | None = None, default: Any = ...) -> Node:
-        """An input of the graph."""
+        """An input of the graph, which a call may give by that name. Raises GraphError for what
+        Python cannot use as the name of a parameter."""
         args = () if default is ... else (default,)
         return self.create_node("placeholder", name, args, {}, name, type)
 
@@ -309,9 +326,11 @@ class Graph(DimConditions):
         with self._all_or_nothing():
             if field == "op" and value not in OPCODES:
                 raise GraphError(f"op must be one of {', '.join(OPCODES)}, not {value!r}")
-            if field == "target" and node.op == "call_function":
-                self._retarget(node, value)
-                return
+            if field == "target":
+                if node.op == "call_function":
+                    self._retarget(node, value)
+                    return
+                _check_target(node.op, value)
             self._set_field(node, field, value)
             if field == "type":
                 retype(self, node, node.users)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite import guards, pytree
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
 from fxlite.plain_array import require_plain
@@ -228,6 +228,10 @@ class GraphModule(Module):
         self.__dict__["_code"] = None
         self.__dict__["_forward"] = self._first_call
         placeholders = self.graph.placeholders
+        called = [p.target for p in placeholders]
+        if len(called) != len({*called}):
+            twice = next(name for name in called if called.count(name) > 1)
+            raise GraphError(f"two inputs are called {twice!r}; set node.target of one of them")
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         interface = self.graph.interface
         if interface is not None and not interface.covers(p.target for p in placeholders):

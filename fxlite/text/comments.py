@@ -19,6 +19,7 @@ _SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
 _PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
 _CHECK = re.compile(r"([^,]+?):(\d+)(?:: (.*))?")
 _SELF_PATH = re.compile(r"""self(?:\.\w+|\[\d+\]|\["[^"]*"\]|\['[^']*'\])+""")
+_CALLED = re.compile(r"\s*# input: (\w+) is (self)$")
 _STEP = re.compile(r"\w+")
 
 
@@ -39,6 +40,11 @@ def listed_weights(lines: Iterable[str]) -> dict[str, TensorType | None]:
             last = number
     found = _WEIGHT.findall(" ".join(parts))
     return {path: None if text == "None" else parse_type(text) for path, text in found}
+
+
+def called_inputs(lines: Iterable[str]) -> dict[str, str]:
+    """What inputs are called whose parameters have other names: ``# input: _self is self``."""
+    return {found[1]: found[2] for line in lines if (found := _CALLED.match(line))}
 
 
 def weights_in(text: str) -> set[str]:

@@ -28,6 +28,7 @@ from fxlite.location import Location, Scope
 from fxlite.op import REGISTRY, Op, lookup
 from fxlite.paused_gc import paused_gc
 from fxlite.text.comments import (
+    called_inputs,
     check_of,
     listed_weights,
     origin_of,
@@ -35,6 +36,7 @@ from fxlite.text.comments import (
     weights_in,
 )
 from fxlite.text.errors import cut, error_at, error_at_column
+from fxlite.text.words import with_usual_words
 from fxlite.types import TensorType, parse_type
 
 _SYMBOLS: dict[type, str] = {
@@ -79,6 +81,7 @@ class _Parser:
             number, column = error.lineno or 1, (error.offset or 1) - 1
             message = f"not Python text: {error.msg}"
             raise error_at_column(self.lines, number, column, 1, message) from None
+        tree = with_usual_words(tree)
         body = [s for s in tree.body if not isinstance(s, ast.ImportFrom)]
         if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
             raise self.error(1, "expected one function: def forward(self, x: f32[B,3]):")
@@ -121,13 +124,15 @@ class _Parser:
             if isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
             if isinstance(s.targets[0], ast.Name)
         }
+        called = called_inputs(self.lines)
         for parameter, default in zip(parameters, [*defaults, *arguments.defaults], strict=True):
             found = self._type(parameter.annotation) if parameter.annotation else None
             if isinstance(found, TensorType):
                 self.dims |= shapes.names(found.shape)
             args = () if default is None else (self._literal(default),)
             name = renamed.get(parameter.arg, parameter.arg)
-            self._new(parameter, "placeholder", parameter.arg, args, {}, name, found)
+            target = called.get(parameter.arg, parameter.arg)
+            self._new(parameter, "placeholder", target, args, {}, name, found)
 
     # -- conditions on named dims ---------------------------------------------------------------
     def _conditions(self, statement: ast.Assert, loc: Location | None = None) -> list[Guard]:

@@ -19,6 +19,7 @@ from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node, nodes_in
 from fxlite.guards import facts_text
 from fxlite.text.line_breaking import wrap_code
+from fxlite.text.words import USUAL, Words, words_of
 from fxlite.types import TensorType
 
 if TYPE_CHECKING:
@@ -49,38 +50,55 @@ def _part_text(part: str) -> str:
     )
 
 
-def value_text(value: Any) -> str:
+def value_text(value: Any, words: Words = USUAL) -> str:
     """An argument as Python text; nodes by name, weights as ``self.…``."""
     kind = value.__class__
     if kind is Node:
         return attribute_text(value.target) if value.op == "get_attr" else value.name
     if kind in _PLAIN:
-        return repr(value)
+        return repr(value) if kind is not float or words is USUAL else _float_text(value, words)
     if isinstance(value, DType):
         return repr(value.name)
     if isinstance(value, sympy.Expr):
-        return shapes.to_text(value)
+        return dim_text(value, words)
     if isinstance(value, tuple):
-        inner = ", ".join(map(value_text, value))
+        inner = ", ".join([value_text(v, words) for v in value])
         return f"({inner},)" if len(value) == 1 or hasattr(value, "_fields") else f"({inner})"
     if isinstance(value, list):
-        return f"[{', '.join(map(value_text, value))}]"
+        return f"[{', '.join([value_text(v, words) for v in value])}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k!r}: {value_text(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{k!r}: {value_text(v, words)}" for k, v in value.items()) + "}"
     if isinstance(value, slice):
-        return f"slice({value.start!r}, {value.stop!r}, {value.step!r})"
+        parts = (value.start, value.stop, value.step)
+        return f"{words.slice}({', '.join([value_text(v, words) for v in parts])})"
     return repr(value)
+
+
+def _float_text(value: float, words: Words) -> str:
+    return re.sub("inf|nan", lambda found: str(getattr(words, found[0])), repr(value))
+
+
+def dim_text(dim: Any, words: Words) -> str:
+    """A dim as Python text."""
+    return _in_words(shapes.to_text(dim), words)
+
+
+def _in_words(text: str, words: Words) -> str:
+    """Text of dims, in which functions are called by ``words``."""
+    if words is USUAL:
+        return text
+    return re.sub(r"\b(Min|Max|Mod)(?=\()", lambda found: str(getattr(words, found[0])), text)
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
-def call_text(node: Node) -> str:
+def call_text(node: Node, words: Words = USUAL) -> str:
     """The right-hand side of a node's line."""
     target, kwargs = node.target, node.kwargs
     if node.op == "get_attr":
         return attribute_text(target)
-    parts = list(map(value_text, node.args))
+    parts = [value_text(a, words) for a in node.args]
     if node.op != "call_function":
         head = attribute_text(target)
     elif target.symbol and not kwargs and len(parts) == 2:
@@ -91,9 +109,9 @@ def call_text(node: Node) -> str:
     elif target.symbol and not kwargs and len(parts) == 1:
         return f"{target.symbol}{parts[0]}"
     else:
-        head = f"ops.{target.name}"
+        head = f"{words.ops}.{target.name}"
     if kwargs:
-        parts += [f"{k}={value_text(v)}" for k, v in kwargs.items()]
+        parts += [f"{k}={value_text(v, words)}" for k, v in kwargs.items()]
     if node.op == "call_function" and target.is_random and "training" not in kwargs:
         parts.append("training=self.training")  # follows gm.train() and gm.eval()
     return f"{head}({', '.join(parts)})"
@@ -131,58 +149,58 @@ def _annotation(type: Any) -> str:
 
 
 # -- lines -----------------------------------------------------------------------------------------
-def node_line(node: Node) -> str:
+def node_line(node: Node, words: Words = USUAL) -> str:
     """``relu: f32[B,10] = ops.relu(linear)``"""
     if node.op == "output":
-        return f"return {value_text(node.args[0])}"
+        return f"return {value_text(node.args[0], words)}"
     if node.op == "placeholder":
         return node.name + _annotation(node.type)
-    return f"{node.name}{_annotation(node.type)} = {call_text(node)}"
+    return f"{node.name}{_annotation(node.type)} = {call_text(node, words)}"
 
 
-def _signature(graph: Graph) -> str:
+def _signature(graph: Graph, words: Words) -> str:
     parts = ["self"]
     for node in graph.placeholders:
         # the parameter keeps the program's name; the value's own name may differ
-        default = f" = {value_text(node.args[0])}" if node.args else ""
+        default = f" = {value_text(node.args[0], words)}" if node.args else ""
         parts.append(f"{_parameter(node)}{_annotation(node.type)}{default}")
     return ", ".join(parts)
 
 
 def _parameter(node: Node) -> str:
-    """Name of an input's parameter: the program's, but for those that the text itself uses."""
-    return node.name if node.target in ("self", "ops") else str(node.target)
+    """Name of an input's parameter: the program's, but for ``self``, which is the module."""
+    return node.name if node.target == "self" else str(node.target)
 
 
-def _head_lines(graph: Graph) -> Iterator[str]:
+def _head_lines(graph: Graph, words: Words) -> Iterator[str]:
     """What stands in the body before the nodes: other names for inputs, and named dims."""
     for node in graph.placeholders:
         if node.name != _parameter(node):
             yield f"{node.name} = {node.target}"
-    yield from _dim_lines(graph)
+    yield from _dim_lines(graph, words)
 
 
-def condition_lines(graph: Graph) -> Iterator[tuple[str, str]]:
+def condition_lines(graph: Graph, words: Words = USUAL) -> Iterator[tuple[str, str]]:
     """(code, comment) of what a call's named dims must fulfil: ``assert T <= 512`` and where that
     is said, ``declared`` for the facts of a named dim."""
     for dim in graph.declared_dims.values():
-        yield f"assert {facts_text(dim)}", "declared"
+        yield f"assert {_in_words(facts_text(dim), words)}", "declared"
     for guard in graph.guards:
         place, said = guard.loc, ""
         if place is not None:
             said = (
                 outside_text.comment(f"{place.short}: {place.expression}").strip().removesuffix(":")
             )
-        yield f"assert {guard}", said
+        yield f"assert {_in_words(str(guard), words)}", said
     if graph.specialized:
         said = ", ".join(f"{n} = {v}" for n, v in graph.specialized.items())
         yield "", f"specialized: {said}"
 
 
-def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
+def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
     """(code, comment) for each line of the body."""
-    yield from ((line, "") for line in _head_lines(graph))
-    yield from condition_lines(graph)
+    yield from ((line, "") for line in _head_lines(graph, words))
+    yield from condition_lines(graph, words)
     annotation = _remembering(_annotation)
     scope_text = _remembering(lambda scope: str(scope) if scope is not None and scope.path else "")
     place_text = _remembering(lambda loc: loc.short if loc is not None else "")
@@ -192,9 +210,9 @@ def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
         if op == "placeholder" or op == "get_attr":
             continue
         if op == "output":
-            yield node_line(node), ""
+            yield node_line(node, words), ""
             continue
-        line = f"{node.name}{annotation(node.type)} = {call_text(node)}"
+        line = f"{node.name}{annotation(node.type)} = {call_text(node, words)}"
         origin = scope_text(node.scope), place_text(node.loc)
         if origin == shown:
             yield line, ""
@@ -203,7 +221,7 @@ def _lines(graph: Graph) -> Iterator[tuple[str, str]]:
         yield line, outside_text.comment(", ".join(p for p in origin if p)).strip()
 
 
-def _dim_lines(graph: Graph) -> Iterator[str]:
+def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
     """``B = x.shape[0]`` for every named dim that an attribute or a condition uses."""
     placeholders = [n for n in graph.placeholders if isinstance(n.type, TensorType)]
     if all(n.type.is_concrete for n in placeholders):
@@ -231,7 +249,7 @@ def _dim_lines(graph: Graph) -> Iterator[str]:
                 a, b = polynomial.all_coeffs()
                 bound.add(unknown[0].name)
                 if unknown[0].name in needed:
-                    first, factor = shapes.to_text(b), shapes.to_text(a)
+                    first, factor = dim_text(b, words), dim_text(a, words)
                     yield f"{unknown[0].name} = ({text} - ({first}))//({factor})"
 
 
@@ -254,9 +272,20 @@ def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
 # -- whole texts -----------------------------------------------------------------------------------
 def graph_text(graph: Graph) -> str:
     """Readable code, a type on every line, where it comes from on the right."""
-    lines = [f"def forward({_signature(graph)}):", *_weights_comment(graph)]
-    lines += (f"    {_with_comment(code, comment)}" for code, comment in _lines(graph))
+    words = words_of(graph)
+    lines = [*_head(graph, words), *_weights_comment(graph)]
+    lines += (f"    {_with_comment(code, comment)}" for code, comment in _lines(graph, words))
     return "\n".join(lines)
+
+
+def _head(graph: Graph, words: Words, width: int = 0) -> list[str]:
+    """The function's head, which is broken at ``width`` columns, and what stands before the body's
+    lines: imports of words, and what the parameter ``_self`` is called."""
+    lines = [words.import_line] if words.import_line else []
+    head = f"def forward({_signature(graph, words)}):"
+    lines += wrap_code(head, width) if width else [head]
+    called = (f"    # input: {n.name} is {n.target}" for n in graph.placeholders)
+    return [*lines, *(c for n, c in zip(graph.placeholders, called) if n.target == "self")]
 
 
 def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None) -> str:
@@ -267,8 +296,9 @@ def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None)
         weights = sum(node.op == "get_attr" for node in graph.nodes)
         left_out = weights - sum(line.count("[") for line in listed[:weight_lines])
         listed = [*listed[:weight_lines], f"    #    and {left_out} more"]
-    lines = [*wrap_code(f"def forward({_signature(graph)}):", width), *listed]
-    for code, comment in _lines(graph):
+    words = words_of(graph)
+    lines = [*_head(graph, words, width), *listed]
+    for code, comment in _lines(graph, words):
         whole = f"    {_with_comment(code, comment)}"
         if len(whole) <= width:
             lines.append(whole)
@@ -297,9 +327,10 @@ def executable_code(graph: Graph) -> str:
 
     Every expression has the line and column it has in :func:`forward_code`, so that tracebacks can
     show the readable text."""
-    lines = [f"def forward({_signature(graph)}):", *_weights_comment(graph)]
-    lines += [f"    {line}" for line in _head_lines(graph)]
-    lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph)]
+    words = words_of(graph)
+    lines = [*_head(graph, words), *_weights_comment(graph)]
+    lines += [f"    {line}" for line in _head_lines(graph, words)]
+    lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph, words)]
     annotation_width = _remembering(lambda type: " " * len(_annotation(type)))
     deletions = _deletions(graph)
     for node in graph.nodes:
@@ -307,9 +338,9 @@ def executable_code(graph: Graph) -> str:
         if op == "placeholder" or op == "get_attr":
             continue
         if op == "output":
-            lines.append(f"    {node_line(node)}")
+            lines.append(f"    {node_line(node, words)}")
             continue
-        line = f"    {node.name}{annotation_width(node.type)} = {call_text(node)}"
+        line = f"    {node.name}{annotation_width(node.type)} = {call_text(node, words)}"
         dead = deletions.get(node)
         lines.append(f"{line}; del {dead}" if dead else line)
     return _IMPORT + "\n".join(lines) + "\n"
