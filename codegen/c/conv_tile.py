@@ -44,10 +44,11 @@ __attribute__((unused)) static void pad_plane_T(
 }
 
 /* tile[i][j] = sum over channels c and taps t of x[c][i * pixel_step + tap[t]] * b[c][t][j] for
- * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
+ * `pixels` pixels and `vectors` vectors of output channels, or added to what is there; see
+ * multiply_rows_T. */
 static inline __attribute__((always_inline)) void sum_pixels_T(
     const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
+    const int64_t *tap, int64_t pixel_step, const T *b, int adds, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2], b_t[2];
     #pragma GCC unroll 16
@@ -70,6 +71,14 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
             }
         }
     }
+    if (adds) {
+        #pragma GCC unroll 16
+        for (int i = 0; i < pixels; i++) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+        }
+    }
     #pragma GCC unroll 16
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
@@ -79,9 +88,9 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
 }
 
 /* tile[pixels][PANEL]: 1 <= pixels <= TILE_ROWS pixels of one output row, `columns` channels. */
-TILE_FUNCTION static void sum_tile_T(
+TILE_FUNCTION static void sum_block_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
+    const int64_t *tap, int64_t pixel_step, const T *b, int adds, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
@@ -96,14 +105,43 @@ CASES_1
     }
 }
 
+/* The same for any number of channels: blocks of at most SUM_STEPS products, or of one channel, are
+ * added, more than SUM_BLOCKS of them so that nothing is lost. */
+TILE_FUNCTION static void sum_long_tile_T(
+    int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
+{
+    T totals[TILE_ROWS * PANEL] = {0}, left[TILE_ROWS * PANEL] = {0};
+    const int most = taps < SUM_STEPS ? SUM_STEPS / taps : 1, blocks = (channels + most - 1) / most;
+    for (int block = 0; block < blocks; block++) {
+        const int c = (int64_t)block * channels / blocks;
+        const int end = (int64_t)(block + 1) * channels / blocks;
+        sum_block_T(pixels, columns, end - c, taps, x + c * channel_step, channel_step, tap,
+                    pixel_step, b + (int64_t)c * taps * PANEL, block % SUM_BLOCKS != 0, tile);
+        if (blocks > SUM_BLOCKS && (block % SUM_BLOCKS == SUM_BLOCKS - 1 || block + 1 == blocks))
+            add_tile_T(pixels, columns, block + 1 == blocks, tile, totals, left);
+    }
+}
+
+__attribute__((unused)) static inline void sum_tile_T(
+    int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
+{
+    if ((int64_t)channels * taps <= SUM_STEPS)
+        sum_block_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, 0, tile);
+    else
+        sum_long_tile_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, tile);
+}
+
 /* sums[o][p][lane] = sum over channels c and taps t of
  *     x[c][p * place_step + lane + tap[t]] * weight[o][c][t]
- * for `outputs` output channels and one vector of pixels at each of 4 places (rows, mostly). */
+ * for `outputs` output channels and one vector of pixels at each of 4 places (rows, mostly), or
+ * added to what is there. Weights of an output channel are `weight_step` apart. */
 static inline __attribute__((always_inline)) void sum_places_T(
     const int outputs, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
+    const int64_t *tap, int64_t place_step, const T *weight, int64_t weight_step, int adds,
+    T *restrict sums, int sums_step)
 {
-    const int64_t weight_step = (int64_t)channels * taps;
     T_vec sum[4][4], x_t[4];
     #pragma GCC unroll 4
     for (int o = 0; o < outputs; o++) {
@@ -124,6 +162,14 @@ static inline __attribute__((always_inline)) void sum_places_T(
             }
         }
     }
+    if (adds) {
+        #pragma GCC unroll 4
+        for (int o = 0; o < outputs; o++) {
+            #pragma GCC unroll 4
+            for (int p = 0; p < 4; p++)
+                sum[o][p] += *(T_vec *)(sums + (o * 4 + p) * sums_step);
+        }
+    }
     #pragma GCC unroll 4
     for (int o = 0; o < outputs; o++) {
         #pragma GCC unroll 4
@@ -134,23 +180,40 @@ static inline __attribute__((always_inline)) void sum_places_T(
 
 /* sums[outputs][4][sums_step]: `pixels` pixels (whole vectors) at each of 4 places, for 1, 2 or 4
  * output channels. */
-TILE_FUNCTION static void sum_segment_T(
+TILE_FUNCTION static void sum_channels_T(
     int outputs, int pixels, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
+    const int64_t *tap, int64_t place_step, const T *weight, int64_t weight_step, int adds,
+    T *restrict sums, int sums_step)
 {
     for (int i = 0; i < pixels; i += T_lanes, x += T_lanes, sums += T_lanes) {
         if (outputs == 1 && channels == 1 && taps == 9) /* depthwise 3x3, unrolled */
-            sum_places_T(1, 1, 9, x, 0, tap, place_step, weight, sums, sums_step);
+            sum_places_T(1, 1, 9, x, 0, tap, place_step, weight, 0, adds, sums, sums_step);
         else if (outputs == 1)
-            sum_places_T(1, channels, taps, x, channel_step, tap, place_step, weight, sums,
-                         sums_step);
+            sum_places_T(1, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
+                         adds, sums, sums_step);
         else if (outputs == 2)
-            sum_places_T(2, channels, taps, x, channel_step, tap, place_step, weight, sums,
-                         sums_step);
+            sum_places_T(2, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
+                         adds, sums, sums_step);
         else
-            sum_places_T(4, channels, taps, x, channel_step, tap, place_step, weight, sums,
-                         sums_step);
+            sum_places_T(4, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
+                         adds, sums, sums_step);
     }
+}
+
+/* The same in blocks of at most SUM_STEPS products, or of one channel, which are added. */
+__attribute__((unused)) static inline void sum_segment_T(
+    int outputs, int pixels, int channels, int taps, const T *x, int64_t channel_step,
+    const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
+{
+    const int64_t weight_step = (int64_t)channels * taps;
+    const int most = weight_step <= SUM_STEPS ? channels : taps < SUM_STEPS ? SUM_STEPS / taps : 1;
+    int c = 0;
+    do {
+        const int count = channels - c < most ? channels - c : most;
+        sum_channels_T(outputs, pixels, count, taps, x + c * channel_step, channel_step, tap,
+                       place_step, weight + (int64_t)c * taps, weight_step, c > 0, sums, sums_step);
+        c += count;
+    } while (c < channels);
 }
 """
 
@@ -158,8 +221,9 @@ SEGMENT = 64
 """Pixels of an output row that are finished together, in an array on the stack."""
 
 
-def pixel_cases(function: str, vectors: int) -> str:
-    """The switch over the number of pixels; more than six need 32 vector registers."""
+def pixel_cases(function: str, vectors: int, adds: str = "") -> str:
+    """The switch over the number of pixels; more than six need 32 vector registers. ``adds``: an
+    argument more."""
     lines = []
     for pixels in range(1, 12):
         if pixels == 7:
@@ -168,13 +232,13 @@ def pixel_cases(function: str, vectors: int) -> str:
             f"            case {pixels}: {function}({pixels}, {vectors}, channels, taps, x,"
             " channel_step, tap,"
         )
-        lines.append("                                   pixel_step, b, tile); break;")
+        lines.append(f"                                   pixel_step, b, {adds}tile); break;")
     return "\n".join([*lines, "#endif"])
 
 
 def _preamble(ctype: str, panel: int) -> str:
-    text = _TYPE.replace("CASES_1", pixel_cases("sum_pixels_T", 1))
-    text = text.replace("CASES_2", pixel_cases("sum_pixels_T", 2))
+    text = _TYPE.replace("CASES_1", pixel_cases("sum_pixels_T", 1, "adds, "))
+    text = text.replace("CASES_2", pixel_cases("sum_pixels_T", 2, "adds, "))
     text = text.replace("PANEL", str(panel)).replace("SEGMENT", str(SEGMENT))
     return re.sub(r"\bT\b|(?<=_)T\b|\bT(?=_)", ctype, text)
 

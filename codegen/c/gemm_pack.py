@@ -92,6 +92,10 @@ enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
  * and awaited in 1 us where they are awake, in several where they are not. */
 enum { PARALLEL_PRODUCTS = WORTH };
 
+/* Products that are added one after the other in a register, and blocks of so many that are added
+ * to one sum: docs/numerics.md. Longer sums are added without loss. */
+enum { SUM_STEPS = 384, SUM_BLOCKS = 16 };
+
 #ifdef _OPENMP
 int omp_get_thread_num(void);
 #endif
@@ -262,13 +266,21 @@ static inline __attribute__((always_inline)) void sum_rows_T(
     }
 }
 
-/* The same into memory: tile[i][j]. */
+/* The same into memory: tile[i][j], or added to what is there. */
 static inline __attribute__((always_inline)) void multiply_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
-    const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
+    const T *a, int64_t a_row, const T *b, int64_t b_row, int adds, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2];
     sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, sum);
+    if (adds) {
+        #pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+        }
+    }
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         #pragma GCC unroll 2
@@ -280,7 +292,7 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
 /* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. Functions of their own:
  * so that fewer variables live around the inner loops. */
 TILE_FUNCTION static void multiply_pair_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, int adds, T *restrict tile)
 {
     switch (rows) {
 CASES_2
@@ -288,7 +300,7 @@ CASES_2
 }
 
 TILE_FUNCTION static void multiply_single_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, int adds, T *restrict tile)
 {
     switch (rows) {
 CASES_1
@@ -296,30 +308,92 @@ CASES_1
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
- * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
- * hold what the panel makes of them. */
-__attribute__((unused)) static inline void multiply_tile_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+ * rows PANEL apart), added to what is there if `adds`; 1 <= rows <= TILE_ROWS. Computes whole
+ * vectors: the columns beyond `columns` hold what the panel makes of them. */
+__attribute__((unused)) static inline void multiply_block_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int adds,
+    T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes) {
         if (columns - j > T_lanes)
-            multiply_pair_T(rows, depth, a, a_row, b + j, tile + j);
+            multiply_pair_T(rows, depth, a, a_row, b + j, adds, tile + j);
         else
-            multiply_single_T(rows, depth, a, a_row, b + j, tile + j);
+            multiply_single_T(rows, depth, a, a_row, b + j, adds, tile + j);
     }
 }
 
 /* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
-TILE_FUNCTION static void multiply_low_tile_T(
+TILE_FUNCTION static void multiply_low_block_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
-    T *restrict tile)
+    int adds, T *restrict tile)
 {
     for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
         if (rows == 1)
-            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, tile);
+            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, adds, tile);
         else
-            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, tile);
+            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, adds, tile);
     }
+}
+
+/* totals += tile, where `left` holds what rounding left out of the totals (Knuth's TwoSum); at last
+ * the tile is what they hold. Beside an infinity what was left out is NaN, and of no account. */
+__attribute__((unused)) static void add_tile_T(
+    int rows, int columns, int is_last, T *restrict tile, T *restrict totals, T *restrict left)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) {
+            const int e = i * T_panel + j;
+            const T sum = totals[e] + tile[e], kept = sum - totals[e];
+            left[e] += (totals[e] - (sum - kept)) + (tile[e] - kept);
+            totals[e] = sum;
+            if (is_last)
+                tile[e] = left[e] == left[e] ? sum + left[e] : sum;
+        }
+    }
+}
+"""
+
+_SUMS = """
+/* multiply_LOWblock_T for a sum of up to SUM_BLOCKS blocks: they are added one after the other. */
+__attribute__((unused)) static inline void multiply_LOWsum_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
+    T *restrict tile)
+{
+    if (depth <= SUM_STEPS) {
+        multiply_LOWblock_T(rows, columns, depth, a, a_row, b,STEP 0, tile);
+        return;
+    }
+    const int64_t blocks = (depth + SUM_STEPS - 1) / SUM_STEPS;
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t k = block * depth / blocks, end = (block + 1) * depth / blocks;
+        multiply_LOWblock_T(rows, columns, end - k, a + k, a_row, b + k * NEXT,STEP block > 0,
+                            tile);
+    }
+}
+
+/* The same for a sum of any length, beyond that of several of them that lose nothing. */
+TILE_FUNCTION static void multiply_LOWlong_sum_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
+    T *restrict tile)
+{
+    T totals[TILE_ROWS * PANEL] = {0}, left[TILE_ROWS * PANEL] = {0};
+    const int64_t most = SUM_BLOCKS * SUM_STEPS;
+    for (int64_t k = 0; k < depth; k += most) {
+        const int64_t count = depth - k < most ? depth - k : most;
+        multiply_LOWsum_T(rows, columns, count, a + k, a_row, b + k * NEXT,STEP tile);
+        add_tile_T(rows, columns, k + count == depth, tile, totals, left);
+    }
+}
+
+/* The product of a tile: multiply_LOWblock_T for any depth. */
+__attribute__((unused)) static inline void multiply_LOWtile_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
+    T *restrict tile)
+{
+    if (depth <= SUM_BLOCKS * SUM_STEPS)
+        multiply_LOWsum_T(rows, columns, depth, a, a_row, b,STEP tile);
+    else
+        multiply_LOWlong_sum_T(rows, columns, depth, a, a_row, b,STEP tile);
 }
 """
 
@@ -331,15 +405,24 @@ def _cases(ctype: str, vectors: int) -> str:
         split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, tile)"
-        lines.append(f"    case {rows}: {call}; break;")
+        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, adds,"
+        lines.append(f"    case {rows}: {call} tile); break;")
     lines.append("#endif")
     return "\n".join(lines)
 
 
+def _sums(low: str, with_step: str, step: str, following: str) -> str:
+    """The functions of sums of any length. ``step``: an argument more; ``following``: the distance
+    of B's rows."""
+    text = _SUMS.replace("WITH_STEP", with_step).replace("STEP ", f"{step} ")
+    return text.replace("LOW", low).replace("NEXT", following)
+
+
 def _preamble(ctype: str, index_type: str) -> str:
     panel = panel_columns(ctype)
-    text = _TYPE.replace("CASES_1", _cases(ctype, 1)).replace("CASES_2", _cases(ctype, 2))
+    text = _TYPE + _sums("", "", "", "PANEL")
+    text += _sums("low_", " int64_t b_row,", " b_row,", "b_row")
+    text = text.replace("CASES_1", _cases(ctype, 1)).replace("CASES_2", _cases(ctype, 2))
     text += weaves(ctype, ITEM_BYTES[ctype]) + COPY
     text = text.replace("PANEL", str(panel)).replace("INDEX", index_type)
     words = {"T": ctype, **{f"T_{s}": f"{ctype}_{s}" for s in ("vec", "index", "lanes", "panel")}}
@@ -354,8 +437,12 @@ def _preamble(ctype: str, index_type: str) -> str:
         "multiply_rows",
         "multiply_pair",
         "multiply_single",
-        "multiply_tile",
-        "multiply_low_tile",
+        *(
+            f"multiply_{low}{part}"
+            for low in ("", "low_")
+            for part in ("block", "sum", "long_sum", "tile")
+        ),
+        "add_tile",
         "copy_transposed",
         "pack_panel",
         "pack_rows",

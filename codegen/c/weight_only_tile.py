@@ -13,6 +13,7 @@ group is multiplied by its scale, so a weight costs no product of its own.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,10 @@ static inline __attribute__((always_inline)) void sum_scaled_intBITS(
     const int rows, const int vectors, const int split, int64_t depth, int64_t group_size,
     const float *a, int64_t a_row, const int32_t *b, const float *scale, float *restrict tile)
 {
-    for (int64_t k_0 = 0; k_0 < depth; k_0 += group_size, scale += float_panel) {
+    int64_t end = group_size, next;
+    for (int64_t k_0 = 0; k_0 < depth; k_0 = next) {
+        next = end < depth ? end : depth;
+        next = next - k_0 > SUM_STEPS ? k_0 + SUM_STEPS : next;
         float_vec sum[TILE_ROWS][2];
         #pragma GCC unroll 16
         for (int i = 0; i < rows * split; i++) {
@@ -112,7 +116,7 @@ static inline __attribute__((always_inline)) void sum_scaled_intBITS(
                 sum[i][v] = (float_vec){0};
         }
         const float *a_6 = opaque_pointer(a + 6 * a_row);
-        int64_t left = depth - k_0 < group_size ? depth - k_0 : group_size;
+        int64_t left = next - k_0;
         for (; left >= STEP; left -= STEP, a += STEP, a_6 += STEP, b += float_panel) {
             __builtin_prefetch(b + AHEAD);
             #pragma GCC unroll 8
@@ -133,6 +137,8 @@ static inline __attribute__((always_inline)) void sum_scaled_intBITS(
                 *total = before + sum[i * split][v] * *(const float_vec *)(scale + v * float_lanes);
             }
         }
+        if (next == end)
+            end += group_size, scale += float_panel;
     }
 }
 
@@ -260,7 +266,7 @@ def _cases(bits: int, vectors: int) -> str:
 
 def _tile(bits: int) -> str:
     text = _TILE.replace("CASES_1", _cases(bits, 1)).replace("CASES_2", _cases(bits, 2))
-    text = text.replace("STEP", "4" if bits == 8 else "8")
+    text = re.sub(r"\bSTEP\b", "4" if bits == 8 else "8", text)
     return text.replace("AHEAD", "512").replace("BITS", str(bits))
 
 

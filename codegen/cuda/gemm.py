@@ -79,6 +79,25 @@ class CudaGemmSpec(ProductSpec):
     share_b: tuple[str, ...] = ()
 
 
+BLOCK = 24 * SLICE
+"""Products that a thread adds in a row, and then to the sum of such blocks before them."""
+
+_TOTALS = f"T totals[{MICRO}][{MICRO}] = {{}};"
+
+_ADD_BLOCK = f"""\
+    if (k_begin % {BLOCK} == {BLOCK - SLICE}) {{  // a block of the sums
+#pragma unroll
+        for (int i = 0; i < {MICRO}; ++i) {{
+#pragma unroll
+            for (int j = 0; j < {MICRO}; ++j) {{
+                totals[i][j] += sums[i][j];
+                sums[i][j] = 0;
+            }}
+        }}
+    }}
+"""
+
+
 def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
     """The tiled kernel.
 
@@ -91,8 +110,11 @@ def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
     a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
     b = spec.prologue_b("k", "col") if spec.prologue_b else spec.b.at("k", "col")
     fill_b = _load("b_tile", "col", n, k, b, along_k=spec.b.col_stride != "1")
+    is_long = not k.isdecimal() or int(k) > BLOCK
+    total = [f"const {t} sum = totals[i][j] + sums[i][j];"] if is_long else []
     product = [
         f"{t} sums[{MICRO}][{MICRO}] = {{}};",
+        *(_TOTALS.replace("T ", f"{t} ").splitlines() if is_long else ()),
         f"for (int64_t k_begin = 0; k_begin < {k}; k_begin += {SLICE}) {{",
         *_load("a_tile", "row", m, k, a, along_k=spec.a.row_stride != "1"),
         *(spec.fill_b or fill_b),
@@ -111,8 +133,9 @@ def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
         f"            for (int j = 0; j < {MICRO}; ++j) sums[i][j] += a_part[i] * b_part[j];",
         "    }",
         "    __syncthreads();  // the tiles are overwritten next",
+        *(_ADD_BLOCK.replace("T ", f"{t} ").splitlines() if is_long else ()),
         "}",
-        *finish(spec, [], "sums[i][j]"),
+        *finish(spec, total, "sum" if is_long else "sums[i][j]"),
     ]
     shared = [
         f"__shared__ __align__(16) {t} a_tile[{SLICE}][{PITCH}];  // [k][row]",

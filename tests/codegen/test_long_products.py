@@ -1,0 +1,68 @@
+"""The error of products and convolutions does not grow with the length of their sums: at most 402
+roundings (docs/numerics.md), and on all data but the worst no more than sums are allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite import dtypes
+from tests.codegen.test_sums import adversarial, bound, exact
+from tests.oracle import RUNGS
+
+MOST = 402
+"""384 products in a register, 16 blocks of them, what joins these, and the rounding of a product
+where multiply-adds are not fused."""
+
+
+def check(result: Any, rows: dict[str, Any]) -> None:
+    """``result[row, ...]`` is the sum of a row, however often."""
+    for (name, row), sums in zip(rows.items(), result, strict=False):
+        u, scale = (
+            float(np.finfo(row.dtype).eps) / 2,
+            float(np.abs(row.astype(np.longdouble)).sum()),
+        )
+        error = np.abs(np.asarray(sums, np.longdouble) - exact(row)).max() / (u * scale)
+        assert error <= (MOST if name == "one and crumbs" else bound(len(row))), (name, len(row))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_products(dtype: str) -> None:
+    """Few rows and many, a right operand that is packed for the product and one that is not."""
+    function = fx.compile(lambda x, y: x @ y, f"{dtype}[M,K]", f"{dtype}[K,N]")
+    for k in (384, 385, 1000, 7000, 70001):
+        rows = adversarial(k, dtypes.dtype(dtype).numpy)
+        x = np.array(list(rows.values()))
+        ones = np.ones((k, 33), x.dtype)
+        check(function(x, ones), rows)
+        check(function(np.tile(x, (3, 1)), ones), rows)
+        check([function(row[None], ones) for row in x], rows)
+
+
+def test_weights() -> None:
+    """Products with packed weights, with integer ones, and on a GPU."""
+    rows = adversarial(3001, np.float32)
+    x = np.array(list(rows.values()))
+    weight, integers = np.ones((7, 3001), np.float32), np.ones((7, 3001), np.int8)
+    scale = np.ones(7, np.float32)
+
+    def program(x: Any) -> Any:
+        return F.linear(x, weight), fx.ops.linear_weight_only(x, integers, scale)
+
+    module = fx.symbolic_trace(program, "f32[B,3001]")
+    for rung in ("c", "cuda"):
+        for result in RUNGS[rung](module, (x,)):
+            check(result, rows)
+
+
+@pytest.mark.parametrize("outputs", [2, 40])
+def test_convolutions(outputs: int) -> None:
+    """Sums over channels and taps, for few output channels and many."""
+    rows = adversarial(900 * 9, np.float32)
+    weight = np.ones((outputs, 900, 3, 3), np.float32)
+    function = fx.compile(lambda x: F.conv2d(x, weight), "f32[6,900,3,3]")
+    check(function(np.array(list(rows.values())).reshape(6, 900, 3, 3)), rows)
