@@ -132,3 +132,10 @@ def test_a_size_for_which_there_is_no_window_is_refused(program, text: str, leas
 def test_what_a_method_refuses_names_the_line(program, said: str) -> None:
     with pytest.raises(TraceError, match=f"(?s){said}.*test_fuzz_programs.py:"):
         fx.symbolic_trace(program, x="f32[3,4]")
+
+
+def test_what_takes_too_long_is_a_finding(monkeypatch) -> None:
+    monkeypatch.setattr("tests.fuzz.programs.check.PATIENCE", 0.05)
+    text = "while type(x) is not np.ndarray:\n    pass"
+    (outcome,) = check([found("x", text, x="f32[2]")])
+    assert (outcome.kind, outcome.stage) == ("failed", "hang")

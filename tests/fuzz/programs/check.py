@@ -9,8 +9,10 @@ arithmetic (:class:`tests.fuzz.results.Reference`); everything else must be equa
 from __future__ import annotations
 
 import re
+import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +42,8 @@ FLAGS = ("-O1",)
 SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 #: Of so many programs one runs in NumPy's kernels, one in CUDA on the shim.
 KERNELS, CUDA = 8, 24
+#: Seconds of processor time that a program may take, in tracing or in all its comparisons.
+PATIENCE = 20.0
 
 Run = Callable[..., Any]
 
@@ -58,7 +62,7 @@ class Outcome:
     ops: tuple[str, ...] = ()
 
 
-class Failed(Exception):
+class Failed(BaseException):
     """A program went wrong at a stage, at some sizes."""
 
     def __init__(self, kind: str, stage: str, error: object, sizes: Sizes | None = None) -> None:
@@ -113,7 +117,8 @@ def check(
         for number, program in enumerate(programs):
             before(program)
             try:
-                cases.append(Case(program, number))
+                with limited():
+                    cases.append(Case(program, number))
             except Failed as found:
                 note(Outcome(program, found.kind, found.stage, str(found)))
         for case, library in zip(cases, compiled(cases, flags), strict=True):
@@ -121,12 +126,29 @@ def check(
             try:
                 if isinstance(library, Exception):
                     raise Failed("failed", "gcc", library)
-                count = compare(case, library, rungs or _share(case.program))
+                with limited():
+                    count = compare(case, library, rungs or _share(case.program))
                 note(Outcome(case.program, "ok", cases=count, ops=case.ops()))
             except Failed as found:
                 given = found.kind, found.stage, str(found), found.sizes
                 note(Outcome(case.program, *given, ops=case.ops()))
     return outcomes
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Raises Failed in what takes longer than PATIENCE, of this process's own time."""
+
+    def stop(*arguments: object) -> None:
+        raise Failed("failed", "hang", f"it takes more than {PATIENCE} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _share(program: Program) -> tuple[str, ...]:

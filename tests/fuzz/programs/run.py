@@ -27,8 +27,9 @@ from tests.fuzz.programs.templates import write_template
 
 #: Programs in one source: much of a build is the same for few and for many.
 BATCH, SANITIZED_BATCH = 60, 60
-#: Seconds without a line after which a worker counts as hung; builds are part of it.
-HANG = 240
+#: Seconds without a line after which a worker counts as hung: builds are part of it, on machines
+#: that do much else. Python that takes too long ends by itself.
+HANG = 900
 #: One program of so many tries what templates claim.
 TEMPLATES = 5
 
