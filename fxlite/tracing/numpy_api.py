@@ -144,7 +144,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.var: functions.var,
     np.std: functions.std,
     np.reshape: functions.reshape,
-    np.transpose: functions.transpose,
+    np.transpose: functions.transpose_function,
     np.swapaxes: functions.swapaxes,
     np.moveaxis: functions.moveaxis,
     np.ravel: functions.ravel,

@@ -45,6 +45,11 @@ def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     return lookup("reshape")(x, tuple(shape))
 
 
+def transpose_function(x: Any, axes: Any = None) -> Any:
+    """np.transpose, which may name its axes."""
+    return transpose(x, axes)
+
+
 def transpose(x: Any, *axes: Any) -> Any:
     if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
         axes = tuple(axes[0]) if axes[0] is not None else ()
@@ -102,7 +107,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 def expand_dims(x: Any, axis: Any) -> Any:
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     rank = value_type(x).rank + len(axes)
-    for a in sorted(normalize_axis(a, rank) for a in axes):
+    for a in normalize_axes(tuple(axes), rank):
         x = lookup("unsqueeze")(x, axis=a)
     return x
 
@@ -261,8 +266,10 @@ def join(name: str) -> Callable[..., Any]:
 def stacked(axis: int, rank: int) -> Callable[..., Any]:
     """np.vstack and np.hstack."""
 
-    def call(arrays: Sequence[Any]) -> Any:
+    def call(arrays: Sequence[Any], dtype: Any = None, casting: str = "same_kind") -> Any:
         parts = list(arrays)
+        if dtype is not None:
+            parts = [converted(p, dtypes.dtype(dtype), casting) for p in parts]
         while value_type(parts[0]).rank < rank:
             axis_new = 0 if axis == 0 else -1
             parts = [lookup("unsqueeze")(p, axis_new) for p in parts]

@@ -52,6 +52,9 @@ class Counts:
     compared: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     documented: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     findings: list[Finding] = field(default_factory=list)
+    #: Whether a refusal with an error of fxlite's own is a finding, or only counted.
+    refusals_count: bool = True
+    unsupported: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def note(self, row: Row, rung: str, problem: str | None) -> None:
         """Count one comparison; ``problem`` is what differs."""
@@ -59,7 +62,9 @@ class Counts:
         if problem is None:
             return
         known = differences.reason_of(row.label, f"{rung}: {problem}")
-        if known is None:
+        if known is None and not self.refusals_count and problem.startswith("refused"):
+            self.unsupported[row.function] += 1
+        elif known is None:
             self.findings.append(Finding(row, rung, problem))
         else:
             self.documented[known.reason] += 1
@@ -68,6 +73,9 @@ class Counts:
         shown = ", ".join(f"{rung} {n:,}" for rung, n in self.compared.items())
         lines = [f"{self.rows:,} rows ({self.refused:,} that NumPy refuses); compared: {shown}"]
         lines += [f"documented {n:,}: {reason}" for reason, n in self.documented.items()]
+        if self.unsupported:
+            shown = ", ".join(f"{name} {n:,}" for name, n in sorted(self.unsupported.items()))
+            lines.append(f"refused by name: {shown}")
         return "\n".join([*lines, f"{len(self.findings):,} differ"])
 
 
