@@ -38,7 +38,7 @@ def value_sizes(program: Program) -> tuple[ValueSize, ...]:
     numbers = [v for v in values if all(isinstance(d, int) for d in v.shape)]
     count_values(numbers, {}, STORED_VALUE, title)
     kept: dict[int, tuple[ValueSize, Counter[str]]] = {}
-    for value in sorted((v for v in values if _is_open(v)), key=_known_bytes, reverse=True):
+    for value in sorted(filter(_is_open, values), key=_weight, reverse=True):
         named = Counter(str(d) for d in value.shape if not isinstance(d, int))
         if not any(_covers(*other, value, named) for other in kept.values()):
             kept[id(value)] = value, named
@@ -74,6 +74,11 @@ def _is_open(value: ValueSize) -> bool:
         return True
     counted = _known_bytes(value)
     return counted > (HOLLOW if 0 in value.shape else CONSTANT if value.stored else counted)
+
+
+def _weight(value: ValueSize) -> tuple[int, bool]:
+    """What covers others comes first: many known bytes, and of as many, a stored value."""
+    return _known_bytes(value), value.stored
 
 
 def _known_bytes(value: ValueSize) -> int:

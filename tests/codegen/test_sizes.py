@@ -144,6 +144,16 @@ def test_the_workspace_of_impossible_sizes(products):
         products.workspace_bytes({"B": -1, "K": 4, "M": 2})
 
 
+def test_values_that_are_never_larger_than_others_are_not_counted():
+    def block(x):
+        y = np.tanh(x @ np.ones((8, 64), F32) + 1)
+        return y @ np.ones((64, 8), F32) + x, x.mean(1), x[:, 0, :1] * np.arange(5.0)
+
+    module, _ = optimize(fx.symbolic_trace(block, x="f32[B,T,8]"))
+    found = {(v.dtype, *map(str, v.shape), v.stored) for v in emit(module).entry.values}
+    assert found == {("f32", "B", "T", "64", True), ("f64", "B", "5", True)}
+
+
 def test_a_program_of_numbers_has_no_check():
     module, _ = optimize(fx.symbolic_trace(product, x="f32[8,4]", y="f32[3,4]"))
     program = emit(module)
