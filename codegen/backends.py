@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxlite.codegen.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program_key import program_key
@@ -21,7 +21,7 @@ from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_progra
 from fxlite.codegen.runtime.load import CompiledFunction, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.compiler import KernelInfo, register_backend
-from fxlite.errors import ArgumentError, CodegenError
+from fxlite.errors import ArgumentError, CodegenError, PicklingError
 from fxlite.graph_module import GraphModule
 from fxlite.paused_gc import paused_gc
 
@@ -146,6 +146,13 @@ class CFunction:
         if self.tuning is None:
             note_decisions(optimized, program.calls)
         return program
+
+    def __reduce__(self) -> NoReturn:
+        raise PicklingError(
+            f"{self.graph_module.name}: code compiled for this process cannot be pickled; pickle "
+            "function.graph_module and compile it there (the cache has it), or write a folder: "
+            "function.save(folder)"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self._is_flat:  # known since it was made: to ask the module takes longer than a call

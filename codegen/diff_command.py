@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from rich.console import Console
 
 from fxlite.comparison.graph_diff import GraphDiff, diff
 from fxlite.errors import FxliteError
+from fxlite.files.whole import write_whole
 from fxlite.graph_module import GraphModule
 from fxlite.passes import PassManager
 from fxlite.passes.pass_names import find_passes
@@ -37,7 +37,7 @@ def diff_command(options: argparse.Namespace, console: Console) -> int:
         return int(bool(found))
     if options.json:
         text = json.dumps(found.to_json(), indent=1, ensure_ascii=False)
-        Path(options.json).write_text(f"{text}\n", encoding="utf-8")
+        write_whole(options.json, f"{text}\n")
     _print(found, console)
     for path in (options.html, options.json):
         if path:

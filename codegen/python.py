@@ -68,6 +68,8 @@ def save_python(
     target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}.safetensors")
     if target.exists() and not force and _MARK not in target.read_text(errors="replace"):
         raise FolderError(f"{target} exists and was not written by fxlite; choose another name")
+    if target.parent.is_file():
+        raise FolderError(f"{target.parent} is a file; choose a folder")
     drafts = [p.with_name(f".{p.name}.{os.getpid()}") for p in (weights, target)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

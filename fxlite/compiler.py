@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.errors import ArgumentError
+import numpy as np
+
+from fxlite.errors import ArgumentError, expect
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -92,6 +94,9 @@ def compile(
             f"matmul_precision must be 'highest', 'high' or 'medium', not {matmul_precision!r}"
         )
     check_backend(backend)
+    for option, value in (("profile", profile), ("optimize", optimize), ("autotune", autotune)):
+        expect(value, (bool, np.bool_), f"{option}=")
+    expect(tune_sizes or {}, Mapping, "tune_sizes=", 'give sizes by dim: {"B": 64}')
     if threads is not None:
         from fxlite.codegen.runtime.load import checked_threads
 
@@ -133,7 +138,7 @@ def check_backend(name: str) -> None:
     """Raise ArgumentError, with the names there are, for a back end that does not exist."""
     from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
 
-    if name not in _BACKENDS:
+    if not isinstance(name, str) or name not in _BACKENDS:
         known = ", ".join(sorted(_BACKENDS))
         raise ArgumentError(f"there is no back end {name!r}; choose one of {known}")
 

@@ -8,7 +8,7 @@ NumPy user would expect, so ``except ValueError`` keeps working.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fxlite.location import Location
@@ -81,5 +81,25 @@ class CodegenError(FxliteError, RuntimeError):
     """A graph cannot be turned into source for the chosen target."""
 
 
+class PicklingError(FxliteError, TypeError):
+    """Something belongs to this process, and cannot be copied or sent to another one."""
+
+
 class FileFormatError(FxliteError, ValueError):
     """A file is not a saved graph, is damaged, or was written by a newer version."""
+
+
+def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
+    """Raise ArgumentError unless ``value`` is of a class, or of one in a tuple of classes: ``what``
+    it stands for, what it must be, what it is, and what to give ``instead``."""
+    if isinstance(value, kinds):
+        return
+    names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
+    known = {
+        "Mapping": "dict", "Iterable": "list", "Callable": "function", "int": "whole number",
+        "integer": "whole number",
+    }  # fmt: skip
+    wanted = " or ".join(dict.fromkeys(known.get(name, name) for name in names))
+    shown = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
+    hint = f"; {instead}" if instead else ""
+    raise ArgumentError(f"{what} must be a {wanted}, not {shown[:60]}{hint}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite import shapes
 from fxlite.dim_conditions import DimConditions
-from fxlite.errors import GraphError, ShapeError
+from fxlite.errors import GraphError, ShapeError, expect
 from fxlite.immutable_collections import immutable_dict
 from fxlite.location import Location, Scope, here
 from fxlite.node import (
@@ -111,6 +111,7 @@ class Graph(DimConditions):
         in :mod:`fxlite.query`. ``sizes`` are values of named dims. Raises QueryError."""
         from fxlite.query.search import find
 
+        expect(query, str, "a query", 'write e.g. graph.find("conv2d > relu")')
         return find(self, query, sizes)
 
     # -- building ----------------------------------------------------------------------------
@@ -127,6 +128,10 @@ class Graph(DimConditions):
 
         A call_function is bound to its op's signature, brought to canonical form and typed.
         Raises ArgumentError, ShapeError or DTypeError where the call does not fit the op."""
+        if args is not None:
+            expect(args, (tuple, list), "args", "a single argument is (x,)")
+        if kwargs is not None:
+            expect(kwargs, Mapping, "kwargs", "give arguments by name")
         args = tuple(args or ())
         if op == "call_function":
             target = as_op(target)
@@ -181,11 +186,13 @@ class Graph(DimConditions):
     def placeholder(self, name: str, type: TensorType | None = None, default: Any = ...) -> Node:
         """An input of the graph, which a call may give by that name. Raises GraphError for what
         Python cannot use as the name of a parameter."""
+        expect(name, str, "the name of a placeholder")
         args = () if default is ... else (default,)
         return self.create_node("placeholder", name, args, {}, name, type)
 
     def get_attr(self, qualified_name: str, type: TensorType | None = None) -> Node:
         """A parameter, buffer or constant of the owning module."""
+        expect(qualified_name, str, "the path of an attribute")
         return self.create_node("get_attr", qualified_name, (), {}, None, type)
 
     def call_function(
@@ -200,6 +207,7 @@ class Graph(DimConditions):
         type: Any = None,
     ) -> Node:  # fmt: skip
         """A call of a leaf module by its path."""
+        expect(target, str, "the path of a leaf module")
         return self.create_node("call_module", target, args, kwargs, None, type)
 
     def output(self, result: Any) -> Node:
@@ -208,10 +216,14 @@ class Graph(DimConditions):
 
     def inserting_before(self, node: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
+        if node is not None:
+            expect(node, Node, "the place of insertion")
         return _InsertionPoint(self, self._root._next if node is None else node)
 
     def inserting_after(self, node: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
+        if node is not None:
+            expect(node, Node, "the place of insertion")
         return _InsertionPoint(self, self._root if node is None else node._next)
 
     def with_origin(self, node: Node) -> _Origin:
@@ -221,6 +233,7 @@ class Graph(DimConditions):
     # -- editing -----------------------------------------------------------------------------
     def erase_node(self, node: Node) -> None:
         """Remove a node nobody reads. Raises GraphError naming the users otherwise."""
+        expect(node, Node, "what is erased")
         if node.graph is not self or node._erased:
             where = "was erased already" if node.graph is self else "belongs to another graph"
             raise GraphError(f"cannot erase {node.name}: it {where}")
@@ -231,6 +244,8 @@ class Graph(DimConditions):
 
     def rename_node(self, node: Node, wish: str) -> str:
         """Give a node another name (made unique); returns it."""
+        expect(node, Node, "what is renamed")
+        expect(wish, str, "the name of a node")
         self._namer.taken.discard(node.name)
         name = self._namer.unique(wish)
         self._set_field(node, "name", name)
@@ -239,6 +254,7 @@ class Graph(DimConditions):
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
         """Copy of a node (maybe of another graph) with its arguments mapped; scope, loc, type and
         meta are kept."""
+        expect(node, Node, "what is copied")
         args = map_nodes(node._args, arg_transform)
         kwargs = node._kwargs
         if node.op != "call_function":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite import guards, pytree
-from fxlite.errors import ArgumentError, DTypeError, GraphError, ShapeError
+from fxlite.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
 from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
 from fxlite.plain_array import require_plain
@@ -58,6 +58,7 @@ class GraphModule(Module):
         module. For a graph from :meth:`Tracer.trace` it is what was traced, module or function;
         constants that the trace found are taken from the graph's owner."""
         super().__init__()
+        expect(graph, Graph, "the graph of a GraphModule")
         self.name = name
         if not isinstance(root, dict):
             owner = graph.owning_module

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fxlite import shapes
+from fxlite.errors import expect
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule, check_inputs
 from fxlite.op import Op
@@ -21,6 +22,7 @@ class Interpreter:
     ``call_module`` or ``output``; ``self.env`` maps nodes to values, freed after their last use."""
 
     def __init__(self, module: GraphModule, garbage_collect_values: bool = True) -> None:
+        expect(module, GraphModule, "what is interpreted", "trace it first: fx.symbolic_trace(...)")
         self.module = module
         self.graph = module.graph
         self.garbage_collect_values = garbage_collect_values
@@ -52,7 +54,10 @@ class Interpreter:
     ) -> None:
         """Take the inputs in, so that ``run_node`` can be called on the nodes in their order, each
         result going into ``env``. Raises what the module raises for wrong arguments."""
+        expect(initial_env or {}, Mapping, "initial_env", "give values by node")
         self.env = dict(initial_env or {})
+        for node in self.env:
+            expect(node, Node, "a key of initial_env")
         known = {n.target: v for n, v in self.env.items() if n.op == "placeholder"}
         if known and not args and not kwargs:
             self.inputs = known

@@ -16,7 +16,7 @@ import sympy
 from fxlite import dtypes, shapes
 from fxlite.bounded import bounded, syntax_tree
 from fxlite.dtypes import DType
-from fxlite.errors import DTypeError, ParseError, ShapeError
+from fxlite.errors import DTypeError, ParseError, ShapeError, expect
 from fxlite.plain_array import plain_array
 from fxlite.shapes import Dim, Shape
 from fxlite.symbols import FactSymbol
@@ -103,6 +103,7 @@ def parse_type(text: str) -> TensorType:
     """``"f32[B,3,224,224]"`` -> TensorType. ``f32`` and ``f32[]`` are scalars.
 
     Raises ParseError for text that is not a type, an unknown dtype or a negative size."""
+    expect(text, str, "the text of a type", "write e.g. 'f32[B,3,224,224]'")
     shown = text if len(text) <= 200 else f"{text[:200]}..."
     match = _TYPE.match(text) if len(text) <= _LONGEST else None
     if match is None:

@@ -183,6 +183,8 @@ def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise PassError(f"there is no pass {item!r}{hint}; known: {', '.join(sorted(PASSES))}")
         return found
+    if not callable(item):
+        raise PassError(f"a pass is a name or a function of a GraphModule, not {item!r}")
     return Pass(item, getattr(item, "__name__", type(item).__name__), "allclose")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fxlite import shapes
 from fxlite.cost import Cost, node_cost, node_flops, sum_of_costs
-from fxlite.errors import GraphError
+from fxlite.errors import GraphError, expect
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.costing.report import CostReport, Costs, check_dims
@@ -46,6 +46,7 @@ def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
     not give. Every node counts as run by itself, as NumPy does: it reads its operands and writes
     its result; compiled code moves less where it fuses nodes. What is unknown (leaf modules, nodes
     without types) is None. Raises ArgumentError for a dim that the graph does not have."""
+    expect(gm, GraphModule, "what is counted", "trace it first: fx.symbolic_trace(...)")
     given = dict(sizes or {})
     check_dims(gm.graph, given)
     weights = weights_by_node(gm)

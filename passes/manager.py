@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fxlite.errors import FxliteError, GraphError
+from fxlite.errors import FxliteError, GraphError, expect
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
@@ -140,6 +140,7 @@ class PassManager:
         passes: Iterable[Pass | str | Callable[..., Any]] = (),
         check: bool | Literal["lint"] = True,
     ) -> None:
+        expect(passes, Iterable, "the passes of a PassManager", "give names or functions")
         self.passes: list[Pass] = [as_pass(p) for p in passes]
         self.check = check
         self.report = Report([])

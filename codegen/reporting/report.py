@@ -11,7 +11,6 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fxlite import compiler
@@ -22,6 +21,7 @@ from fxlite.codegen.reporting.history import History, history
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
 from fxlite.comparison.graph_diff import GraphDiff, diff
 from fxlite.errors import ArgumentError, CodegenError, GraphError
+from fxlite.files.whole import write_whole
 from fxlite.graph_module import GraphModule, check_inputs
 from fxlite.passes.cost import cost
 from fxlite.passes.costing.report import CostReport
@@ -94,7 +94,7 @@ class ModelReport:
 
         text = page_text(self)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_whole(path, text)
         return text
 
     def __str__(self) -> str:

@@ -20,6 +20,7 @@ from fxlite.comparison.compare import graph_of
 from fxlite.comparison.pairing import pair_nodes
 from fxlite.comparison.weights import WeightChange, changed_weights
 from fxlite.cost import Cost, total, total_cost
+from fxlite.files.whole import write_whole
 from fxlite.graph import Graph
 from fxlite.graph_module import GraphModule
 from fxlite.paused_gc import paused_gc
@@ -87,7 +88,7 @@ class GraphDiff:
 
         text = page(self)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_whole(path, text)
         return text
 
 

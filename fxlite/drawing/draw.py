@@ -14,6 +14,7 @@ from fxlite.drawing.dot import dot_text, rendered
 from fxlite.drawing.page import page_text
 from fxlite.drawing.picture import Options, picture
 from fxlite.drawing.svg import svg_text
+from fxlite.files.whole import write_whole
 from fxlite.graph import Graph
 
 #: Endings of the files that can be written.
@@ -43,13 +44,13 @@ def draw(graph: Graph, path: str | Path, **options: Unpack[Options]) -> None:
         known = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         raise DrawError(f"{path.name}: pictures are written as {known}, not {ending!r}")
     if ending == ".svg":
-        path.write_text(to_svg(graph, **options), encoding="utf-8")
+        write_whole(path, to_svg(graph, **options))
     elif ending == ".html":
-        path.write_text(to_html(graph, title=path.stem, **options), encoding="utf-8")
+        write_whole(path, to_html(graph, title=path.stem, **options))
     elif ending == ".dot":
-        path.write_text(to_dot(graph, **options), encoding="utf-8")
+        write_whole(path, to_dot(graph, **options))
     else:
-        path.write_bytes(rendered(to_dot(graph, **options), ending[1:], path.name))
+        write_whole(path, rendered(to_dot(graph, **options), ending[1:], path.name))
 
 
 def to_svg(graph: Graph, **options: Unpack[Options]) -> str:

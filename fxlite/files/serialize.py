@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ import ml_dtypes
 import numpy as np
 
 from fxlite import outside_text
-from fxlite.errors import FileFormatError, FxliteError
+from fxlite.errors import FileFormatError, FxliteError, expect
 from fxlite.files.archive import pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
 from fxlite.files.mapped import map_safetensors
 from fxlite.files.version_1 import from_version_1
+from fxlite.files.whole import write_whole
 from fxlite.graph_module import GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.paused_gc import paused_gc
@@ -94,7 +96,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.PathLike[str]) -> None:
     """Write name -> array, as ``model.state_dict()`` gives it."""
-    Path(path).write_bytes(_weights_bytes(arrays))
+    expect(arrays, Mapping, "what is saved", "give arrays by name: model.state_dict()")
+    write_whole(path, _weights_bytes(arrays))
 
 
 def _weights_bytes(arrays: dict[str, Any]) -> bytes:
@@ -111,7 +114,8 @@ def save(gm: GraphModule, path: str | os.PathLike[str]) -> None:
 
     Raises FileFormatError for a graph that calls leaf modules, whose code cannot be stored as data.
     Entries of ``node.meta`` that JSON cannot hold are left out, with a warning that names them."""
-    Path(path).write_bytes(to_bytes(gm))
+    expect(gm, GraphModule, "what is saved", "trace it first: fx.symbolic_trace(...)")
+    write_whole(path, to_bytes(gm))
 
 
 def load(path: str | os.PathLike[str]) -> GraphModule:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fxlite.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn.module import Module
@@ -14,8 +16,8 @@ class _Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ArgumentError(f"the dropout probability must be between 0 and 1, not {p}")
+        if not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
+            raise ArgumentError(f"the dropout probability must be between 0 and 1, not {p!r}")
         self.p, self.inplace = p, inplace
 
     def extra_repr(self) -> str:

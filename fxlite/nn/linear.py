@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 
 from fxlite import dtypes
+from fxlite.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.module import Module, Parameter
 
 
 def empty_parameter(*shape: int, dtype: Any = None) -> Parameter:
-    """A parameter of zeros, float32 unless ``dtype`` says otherwise."""
+    """A parameter of zeros, float32 unless ``dtype`` says otherwise. Raises ArgumentError for
+    sizes that are no whole numbers from 0."""
+    for size in shape:
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise ArgumentError(
+                f"a layer's sizes are whole numbers, 0 or more; a parameter cannot have the shape "
+                f"[{', '.join(map(repr, shape))}]"
+            )
     return Parameter(np.zeros(shape, dtypes.dtype("f32" if dtype is None else dtype).numpy))
 
 

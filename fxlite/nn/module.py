@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import FxliteError
+from fxlite.errors import FxliteError, expect
 from fxlite.plain_array import plain_array
 from fxlite.state import active_tracer
 
@@ -165,7 +165,9 @@ class Module:
         self._enter(self._parameters, name, value)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """A child under ``name``."""
+        """A child under ``name``. Raises ArgumentError for what is no module."""
+        if module is not None:
+            expect(module, Module, f"the child {name!r} of a {type(self).__name__}")
         self._enter(self._modules, name, module)
 
     register_module = add_module
@@ -335,6 +337,7 @@ class Module:
 
         Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes,
         and for an unexpected key the nearest missing one."""
+        expect(state_dict, Mapping, "a state dict", "give arrays by name, as state_dict() does")
         own = self.state_dict()
         missing = [k for k in own if k not in state_dict]
         unexpected = [k for k in state_dict if k not in own]

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from fxlite import ops
-from fxlite.errors import ArgumentError, ShapeError
+from fxlite.errors import ArgumentError, ShapeError, expect
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.linear import empty_parameter
@@ -35,6 +37,8 @@ class _Recurrent(Module):
         dropout: float, bidirectional: bool, proj_size: int, dtype: Any,
     ) -> None:  # fmt: skip
         super().__init__()
+        for name, size in (("input", input_size), ("hidden", hidden_size), ("proj", proj_size)):
+            expect(size, (int, np.integer), f"{name}_size")
         if proj_size < 0 or proj_size >= hidden_size:
             raise ArgumentError(
                 f"proj_size {proj_size} must be less than hidden_size {hidden_size}"

@@ -21,7 +21,7 @@ from typing import Any
 from fxlite import guards, shapes
 from fxlite.bounded import bounded, syntax_tree
 from fxlite.comparison.compare import types_equal
-from fxlite.errors import FxliteError, ParseError
+from fxlite.errors import FxliteError, ParseError, expect
 from fxlite.graph import Graph, Node
 from fxlite.guards import Guard
 from fxlite.location import Location, Scope
@@ -52,6 +52,7 @@ _NUMBERS = {"inf": math.inf, "nan": math.nan}
 @bounded(ParseError, "the text")
 def parse(text: str) -> Graph:
     """The graph that prints as ``text``. Raises ParseError with line and column."""
+    expect(text, str, "the text of a graph")
     with paused_gc():
         return _Parser(textwrap.dedent(text)).run()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import pytree
-from fxlite.errors import ArgumentError
+from fxlite.errors import ArgumentError, expect
 from fxlite.pytree import PH, Interface, Structure
 from fxlite.symbols import FactSymbol, ordered_facts
 from fxlite.types import type_of
@@ -55,6 +55,13 @@ def declare(
 ) -> dict[str, Any]:
     """Types by parameter name: those given by position, with ``*args`` as a tuple and ``**kwargs``
     as a dict. Raises ArgumentError for too many, unknown or doubled ones."""
+    if not callable(function):
+        shown = repr(function) if isinstance(function, (int, float, str)) else type(function)
+        raise ArgumentError(
+            f"a program is a function, an nn.Module, a GraphModule or the path of a .fxl file, "
+            f"not {getattr(shown, '__name__', shown)}"
+        )
+    expect(baked, Mapping, "concrete_args", "give values by parameter name")
     signature = inspect.signature(function)
     declared: dict[str, Any] = {}
     rest = list(types)
@@ -144,6 +151,11 @@ def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
     places: dict[str, str] = {}
 
     def leaf(value: Any, path: str, keys: tuple[Any, ...]) -> Structure:
+        if isinstance(value, type):
+            raise ArgumentError(
+                f"input {path}: {value.__name__} is a class; give a type with its shape, such as "
+                "'f32[B,4]', or an example array"
+            )
         for dim in ordered_facts(getattr(value, "shape", ())):
             known = found.setdefault(dim.name, dim)
             first = places.setdefault(dim.name, path)

@@ -6,7 +6,7 @@ import types as python_types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxlite.errors import ArgumentError, FxliteError
+from fxlite.errors import ArgumentError, FxliteError, expect
 from fxlite.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.inputs import declare
@@ -46,6 +46,8 @@ def symbolic_trace(
         raise ArgumentError(f"input {', '.join(map(repr, sorted(both)))} is given twice")
     if leaf and tracer is not None:
         raise ArgumentError("give leaf= to the tracer: tracer=MyTracer(leaf=...)")
+    if tracer is not None:
+        expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf) if tracer is None else tracer

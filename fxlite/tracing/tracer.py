@@ -19,6 +19,7 @@ from fxlite.errors import (
     FxliteError,
     TraceAttributeError,
     TraceError,
+    expect,
 )
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
@@ -50,6 +51,7 @@ class Tracer:
     """
 
     def __init__(self, leaf: Iterable[Any] = ()) -> None:
+        expect(leaf, (Iterable, type, Module), "leaf=", "give modules, classes, paths or globs")
         self.leaves = (leaf,) if isinstance(leaf, (str, type, Module)) else tuple(leaf)
         self.graph = Graph()
         self.root: Module = Module()

@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from fxlite.errors import GraphError
+from fxlite.errors import GraphError, expect
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -33,6 +33,7 @@ def split_module(program: Any, split_callback: Callable[[Node], Hashable | None]
     submodule takes gm's named sizes from its arguments, if need be from an additional one.
 
     Raises GraphError naming the values by which partitions depend on each other in a circle."""
+    expect(split_callback, Callable, "split_callback")
     gm = as_module(program)
     assignment: dict[Node, Hashable] = {}
     for node in gm.graph.nodes:

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from fxlite import shapes
-from fxlite.errors import ArgumentError, GraphError
+from fxlite.errors import ArgumentError, GraphError, expect
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.types import TensorType
@@ -136,6 +136,7 @@ def _resolve(graph: Graph, nodes: Iterable[Node | str]) -> list[Node]:
                 hint = f"; did you mean {' or '.join(near)}?" if near else ""
                 raise ArgumentError(f"the graph has no node {node!r}{hint}")
             node = names[node]
+        expect(node, Node, "what is extracted", "give nodes or their names")
         if node.graph is not graph:
             raise ArgumentError(f"{node.name} belongs to another graph")
         found.append(node)

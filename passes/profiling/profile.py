@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import compiler
-from fxlite.errors import ArgumentError
+from fxlite.errors import ArgumentError, expect
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule, check_inputs
 from fxlite.interpreter import Interpreter
@@ -157,6 +157,7 @@ def input_values(
 ) -> dict[str, Any]:
     """The inputs by placeholder's target: those given, else random ones. Raises ArgumentError for
     sizes beside inputs, and where none can be drawn."""
+    expect(gm, GraphModule, "what is run", "trace it first: fx.symbolic_trace(...)")
     if args or inputs or not gm.graph.placeholders:
         if sizes:
             raise ArgumentError("sizes= is for random inputs; the inputs given have sizes")

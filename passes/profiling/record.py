@@ -11,10 +11,10 @@ import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fxlite.errors import ArgumentError
+from fxlite.files.whole import write_whole
 from fxlite.graph import Node
 from fxlite.location import Location
 from fxlite.roofs import Limits, Roofs
@@ -266,7 +266,7 @@ class Profile:
 
         text = flame_svg(self)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_whole(path, text)
         return text
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.profiling.tables import seconds_text
@@ -104,6 +106,9 @@ class _Budget:
 
     def check(self, metric: Metric | None) -> None:
         """Raise QConfigError for a budget that means nothing."""
+        for name, limit in vars(self).items():
+            if limit is not None and not isinstance(limit, (int, float, np.number)):
+                raise QConfigError(f"the budget of {name} is a number, not {limit!r}")
         if self.drop is not None and metric is None:
             raise QConfigError("max_accuracy_drop needs metric=, a function of the module")
         if all(limit is None for limit in vars(self).values()):

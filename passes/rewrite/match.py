@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxlite.errors import ArgumentError
+from fxlite.errors import ArgumentError, expect
 from fxlite.graph import Node, nodes_in
 from fxlite.graph_module import GraphModule
 from fxlite.passes.rewrite.matcher import Slots, Steps, Surroundings
@@ -135,6 +135,7 @@ def replace_pattern(
 
     Raises ArgumentError for parameters that do not fit. If the replacement does not fit a place
     (its types do not agree), the graph is left as it was and the error names the place."""
+    expect(gm, GraphModule, "what replace_pattern edits", "trace it first: fx.symbolic_trace(...)")
     compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
     new = Replacement(replacement, compiled, "replace_pattern")
     matches: list[Match] = []

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import ArgumentError, TraceError
+from fxlite.errors import ArgumentError, TraceError, expect
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.location import here
@@ -148,6 +148,7 @@ def parameters_of(program: Program) -> Parameters:
     function = program.forward if isinstance(program, Module) else program
     operands, optional, attributes = [], [], []
     rest: str | None = None
+    expect(function, Callable, "a pattern", "write one: lambda x: np.maximum(x, 0)")
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is _KINDS.VAR_POSITIONAL:
             rest = parameter.name
