@@ -9,6 +9,7 @@ or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the a
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     from rich.console import Console
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is a `?`
+            stream.reconfigure(errors="replace")
     parser = _parser()
     options = parser.parse_args(arguments)
     console = Console(highlight=False)
@@ -85,6 +89,8 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error}; give smaller sizes"
     from fxlite.program_file import describe
 
     return f"{describe(error)}\n  --debug shows the traceback"
