@@ -269,10 +269,12 @@ def _write(
     options: argparse.Namespace, function: Any, module: GraphModule, cases: list[examples.Case]
 ) -> None:
     def write(work: Path) -> None:
-        (work / "graph.txt").write_text(f"{module.graph}\n")
+        (work / "graph.txt").write_text(f"{module.graph}\n", encoding="utf-8")
         if options.backend == "c":
             write_bundle(function, work, cases)
-            (work / "graph_optimized.txt").write_text(f"{function.optimized.graph}\n")
+            (work / "graph_optimized.txt").write_text(
+                f"{function.optimized.graph}\n", encoding="utf-8"
+            )
         elif options.backend != "python":
             function.save(work / options.backend)
         save_python(module, work / "python")

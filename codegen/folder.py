@@ -68,7 +68,7 @@ def write_folder(
         write(work)
         names = sorted(p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file())
         manifest = {"made by": "fxlite", **(facts or {}), "files": [*names, MANIFEST]}
-        (work / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        (work / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _publish(work, target, [*names, MANIFEST])
     except FolderError:
         raise
@@ -98,7 +98,7 @@ def _publish(work: Path, target: Path, names: list[str]) -> None:
 def _own_files(target: Path) -> list[str] | None:
     """Files an earlier run wrote; None where there was none."""
     try:
-        manifest = json.loads((target / MANIFEST).read_text())
+        manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
         names = manifest["files"]
         own = manifest["made by"] == "fxlite"
     except (OSError, ValueError, KeyError, TypeError):

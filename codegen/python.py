@@ -66,7 +66,11 @@ def save_python(
     gm = flattened(gm)
     source = python_source(gm, name)
     target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}.safetensors")
-    if target.exists() and not force and _MARK not in target.read_text(errors="replace"):
+    if (
+        target.exists()
+        and not force
+        and _MARK not in target.read_text(errors="replace", encoding="utf-8")
+    ):
         raise FolderError(f"{target} exists and was not written by fxlite; choose another name")
     if target.parent.is_file():
         raise FolderError(f"{target.parent} is a file; choose a folder")
@@ -74,7 +78,7 @@ def save_python(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         save_safetensors(weight_arrays(gm), drafts[0])
-        drafts[1].write_text(source)
+        drafts[1].write_text(source, encoding="utf-8")
         for draft, final in zip(drafts, (weights, target)):
             os.replace(draft, final)
     except OSError as error:

@@ -434,3 +434,15 @@ def test_as_a_module_and_piped(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "fxlite", "--version"], env=environment,
                           capture_output=True, text=True)  # fmt: skip
     assert done.stdout.strip() == f"fxlite {fx.__version__}"
+
+
+@pytest.mark.parametrize("command", ["cost", "profile", "trace"])
+def test_the_locale_lacks_what_is_printed(command: str, folder: Path) -> None:
+    """Tables have lines and µs; a terminal of ASCII shows question marks."""
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii:strict"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "20", **ascii_only}
+    done = subprocess.run(
+        [sys.executable, "-m", "fxlite", command, "net.py:Net", "-i", X],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.isascii() and not done.stderr, done.stderr

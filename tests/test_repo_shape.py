@@ -181,3 +181,22 @@ def test_no_file_names_a_registry_or_a_machine() -> None:
 def test_what_elsewhere_finds() -> None:
     assert ELSEWHERE.search("pip install --index" + "-url x")
     assert not ELSEWHERE.search("pip install -e . && python -m pytest")
+
+
+def test_files_are_read_and_written_as_utf_8() -> None:
+    """The encoding of the machine's locale may lack what a program's names and comments hold."""
+    found = []
+    for path in PACKAGE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            named = {keyword.arg for keyword in node.keywords}
+            mode = node.args[1] if called == "open" and len(node.args) > 1 else None
+            binary = isinstance(mode, ast.Constant) and "b" in str(mode.value)
+            text = called in ("read_text", "write_text") or (
+                called == "open" and isinstance(node.func, ast.Name) and not binary
+            )
+            if text and "encoding" not in named:
+                found.append(f"{relative(path)}:{node.lineno}")
+    assert not found, "\n".join(found)

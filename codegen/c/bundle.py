@@ -61,16 +61,16 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> No
     program = function.program
     name = program.name
     for file, text in program.sources.items():
-        (folder / file).write_text(text)
+        (folder / file).write_text(text, encoding="utf-8")
     (folder / f"{name}_weights.bin").write_bytes(program.weights.data)
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)
-    (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases))
+    (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases), encoding="utf-8")
     (folder / "Makefile").write_text(
-        _MAKEFILE.replace("NAME", name).replace("ARCHITECTURE", march_flag())
+        _MAKEFILE.replace("NAME", name).replace("ARCHITECTURE", march_flag()), encoding="utf-8"
     )
-    (folder / "README.txt").write_text(readme(function, cases))
+    (folder / "README.txt").write_text(readme(function, cases), encoding="utf-8")
 
 
 def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:

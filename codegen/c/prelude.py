@@ -50,7 +50,9 @@ def prelude(functions: str) -> str:
 
 def math_header() -> dict[str, str]:
     """The header that every source includes, by its name."""
-    return {"fx_math.h": files("fxlite.codegen.c").joinpath("fx_math.h").read_text()}
+    return {
+        "fx_math.h": files("fxlite.codegen.c").joinpath("fx_math.h").read_text(encoding="utf-8")
+    }
 
 
 #: What may define macros in a source.

@@ -128,7 +128,7 @@ def _named(launch: Launch, names: Scope) -> Launch:
 
 def _header(name: str) -> str:
     folder = "fxlite.codegen.c" if name.endswith(".h") else "fxlite.codegen.cuda"
-    return files(folder).joinpath(name).read_text()
+    return files(folder).joinpath(name).read_text(encoding="utf-8")
 
 
 _MACROS = "\n".join(map(_header, ("prelude.cuh", "fx_math.h")))

@@ -117,11 +117,11 @@ class CudaFunction:
 
         def write(into: Path) -> None:
             for name, text in self.sources.items():
-                (into / name).write_text(text)
+                (into / name).write_text(text, encoding="utf-8")
             if self.program.weights:
                 (into / f"{self.program.name}_weights.bin").write_bytes(weights_blob(self.program))
             for arch, cubin in self.cubins.items():
                 (into / f"{self.program.name}.{arch}.cubin").write_bytes(cubin.code)
-            (into / "README.md").write_text(readme(self.program))
+            (into / "README.md").write_text(readme(self.program), encoding="utf-8")
 
         write_folder(folder, write, force=force)

@@ -232,7 +232,7 @@ def _find_or_build(job: _Job, root: Path) -> Path:
     work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
     try:
         for name, text in job.files.items():
-            (work / name).write_text(text)
+            (work / name).write_text(text, encoding="utf-8")
         _compile(job, work, root / "failed" / job.key())
         product = work / job.name
         stem, suffix = os.path.splitext(job.name)
@@ -333,7 +333,7 @@ def _failure(what: str, run: _Run, work: Path, failed: Path) -> BuildError:
     command = shlex.join(run.args)
     try:
         shutil.copytree(work, failed, dirs_exist_ok=True)
-        (failed / "log.txt").write_text(f"{command}\n\n{run.stdout}{run.stderr}")
+        (failed / "log.txt").write_text(f"{command}\n\n{run.stdout}{run.stderr}", encoding="utf-8")
         kept = f"the sources and the whole log are in {failed}"
     except (OSError, shutil.Error) as error:
         kept = f"the sources could not be kept: {error}"

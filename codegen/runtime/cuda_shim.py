@@ -279,7 +279,9 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
         *flags,
     ]
     digest = hashlib.sha256()
-    headers = [h.read_text() for h in (CUDA_SOURCES / "shim.h", *included_headers(text))]
+    headers = [
+        h.read_text(encoding="utf-8") for h in (CUDA_SOURCES / "shim.h", *included_headers(text))
+    ]
     for part in (text, *headers, compiler, version, *options, cpu_identity()):
         digest.update(part.encode() + b"\0")
     target = cache_folder() / "cuda_shim" / f"{digest.hexdigest()[:32]}.so"
@@ -288,7 +290,7 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         run = subprocess.run(
             [*command, *options, str(source), "-o", str(built)], capture_output=True, text=True
         )

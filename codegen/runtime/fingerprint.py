@@ -43,7 +43,7 @@ def _key() -> Array:
 
 @cache
 def _function() -> Any:
-    source = files("fxlite.codegen.runtime").joinpath("fingerprint.c").read_text()
+    source = files("fxlite.codegen.runtime").joinpath("fingerprint.c").read_text(encoding="utf-8")
     library = build_shared({"fingerprint.c": source}, "fingerprint.so")
     function = ctypes.CDLL(str(library)).fingerprint
     pointer = ctypes.c_void_p

@@ -62,7 +62,7 @@ def find_program(key: str) -> KeptProgram | None:
     try:
         if not folder.exists():
             return None
-        facts = json.loads((folder / _FACTS).read_text())
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         entry = _entry(facts["entry"])
         library = find_library(facts["build"], entry, facts["openmp"])
         if library is not None and _is_intact(folder / _WEIGHTS, facts["weights"]):
@@ -98,7 +98,7 @@ def keep_program(
             "weights": _facts_of(work / _WEIGHTS),
             "sources": digest_sources(sources),
         }
-        (work / _FACTS).write_text(json.dumps(facts))
+        (work / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
         os.rename(work, root / PROGRAMS / key)
     except (OSError, FxliteError):  # another process was quicker, the disk is full, no digest
         shutil.rmtree(work, ignore_errors=True)

@@ -113,7 +113,7 @@ def compile_cubin(
         raise ValueError(
             f"architecture {arch!r} is unknown to NVRTC {version}, which has {', '.join(known)}"
         )
-    headers = [header.read_text() for header in included_headers(source)]
+    headers = [header.read_text(encoding="utf-8") for header in included_headers(source)]
     digest = hashlib.sha256()
     for part in ("1", source, *headers, arch, name, str(contract), version):
         digest.update(part.encode() + b"\0")
@@ -121,7 +121,7 @@ def compile_cubin(
     path = cache_folder() / "nvrtc" / f"{digest.hexdigest()[:32]}.cubin"
     log_path = path.with_suffix(".log")
     if cache and path.exists():
-        log = log_path.read_text()
+        log = log_path.read_text(encoding="utf-8")
         return Cubin(name, arch, path.read_bytes(), log, _parse_resources(log))
     code, log = _compile(source, arch, name, contract)
     if cache:

@@ -54,14 +54,16 @@ def machine_roofs(refresh: bool = False) -> Roofs:
     path = cache_folder() / "roofs" / f"{_key()}.json"
     known: Roofs | None = None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = _from_json(path.read_text())  # else not measured yet, or a damaged file
+        known = _from_json(
+            path.read_text(encoding="utf-8")
+        )  # else not measured yet, or a damaged file
     if known is not None and not refresh:
         return known
     found = _better(measure(), known)
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(asdict(found)))
+        draft.write_text(json.dumps(asdict(found)), encoding="utf-8")
         os.replace(draft, path)
     return found
 
@@ -134,7 +136,7 @@ def _run(program: Path, what: str, threads: int, seconds: float, size: int) -> f
 
 
 def _source() -> str:
-    return files("fxlite.codegen.runtime").joinpath("roofs.c").read_text()
+    return files("fxlite.codegen.runtime").joinpath("roofs.c").read_text(encoding="utf-8")
 
 
 def _key() -> str:

@@ -128,7 +128,7 @@ def _memory_of_machine() -> int:
         pass  # a system that does not say
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
-            found.append(int((_CGROUP / name).read_text()))
+            found.append(int((_CGROUP / name).read_text(encoding="utf-8")))
         except (OSError, ValueError):  # no such control group, or "max"
             continue
     return min(n for n in found if n > 0)
@@ -136,7 +136,7 @@ def _memory_of_machine() -> int:
 
 def _swap() -> int:
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("SwapTotal:"):
                 return int(line.split()[1]) << 10
     except (OSError, ValueError, IndexError):

@@ -63,9 +63,12 @@ def cache_sizes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> di
     sizes: dict[int, int] = {}
     for folder in caches.glob("index*"):
         try:
-            if (folder / "type").read_text().strip() == "Instruction":
+            if (folder / "type").read_text(encoding="utf-8").strip() == "Instruction":
                 continue
-            level, text = (int((folder / "level").read_text()), (folder / "size").read_text())
+            level, text = (
+                int((folder / "level").read_text(encoding="utf-8")),
+                (folder / "size").read_text(encoding="utf-8"),
+            )
             factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text.strip()[-1:], 1)
             sizes[level] = int(text.strip().rstrip("KMG")) * factor
         except (OSError, ValueError):
@@ -116,7 +119,7 @@ def _machine() -> str:
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
     lines = [platform.machine(), platform.system()]
     try:
-        with open("/proc/cpuinfo") as stream:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
             for line in stream:
                 if not line.strip():
                     break  # the first CPU is enough, and the rest is slow to read

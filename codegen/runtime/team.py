@@ -21,7 +21,7 @@ def team_source(compiler: Compiler, texts: Iterable[str]) -> str | None:
     """The text of `team.c`, if a shared object of these sources can do without libgomp."""
     if not (compiler.is_gcc and all(map(_is_known, texts))):
         return None
-    return files("fxlite.codegen.runtime").joinpath("team.c").read_text()
+    return files("fxlite.codegen.runtime").joinpath("team.c").read_text(encoding="utf-8")
 
 
 def _is_known(text: str) -> bool:

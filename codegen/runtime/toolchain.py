@@ -133,7 +133,7 @@ def _examine(command: Sequence[str], search_path: str, folder: str) -> Compiler 
     note = Path(folder, "compilers", f"{identity}.json")
     full_command = (path, *command[1:])
     try:
-        known = json.loads(note.read_text())
+        known = json.loads(note.read_text(encoding="utf-8"))
         return Compiler(full_command, known["version"], known["openmp"], identity)
     except (OSError, ValueError, KeyError, TypeError):
         pass  # not asked yet, or a damaged note
@@ -144,7 +144,9 @@ def _examine(command: Sequence[str], search_path: str, folder: str) -> Compiler 
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
         draft = note.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"version": version, "openmp": compiler.openmp}))
+        draft.write_text(
+            json.dumps({"version": version, "openmp": compiler.openmp}), encoding="utf-8"
+        )
         os.replace(draft, note)
     except OSError:
         pass  # a cache that cannot be written costs time, not correctness
@@ -163,7 +165,7 @@ def _openmp_works(command: Sequence[str]) -> bool:
     """Whether a program with a parallel loop compiles, links and runs."""
     try:
         with tempfile.TemporaryDirectory(prefix="fxlite-probe-") as folder:
-            Path(folder, "probe.c").write_text(_OPENMP_PROBE)
+            Path(folder, "probe.c").write_text(_OPENMP_PROBE, encoding="utf-8")
             build = [*command, OPENMP_FLAG, "probe.c", "-o", "probe"]
             if subprocess.run(build, cwd=folder, capture_output=True).returncode != 0:
                 return False

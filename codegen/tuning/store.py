@@ -47,7 +47,7 @@ class Entry:
 def load(key: Sequence[Any]) -> Entry | None:
     """What was kept under a key; None if nothing, or nothing that can be read."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        data = json.loads(_path(key).read_text())
+        data = json.loads(_path(key).read_text(encoding="utf-8"))
         found = tuple(Measured(**candidate) for candidate in data["candidates"])
         if 0 <= data["winner"] < len(found):
             return Entry(found, data["winner"])
@@ -68,7 +68,7 @@ def keep(key: Sequence[Any], kernel: str, sizes: str, threads: int, entry: Entry
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({**about, **asdict(entry)}, indent=2) + "\n")
+        draft.write_text(json.dumps({**about, **asdict(entry)}, indent=2) + "\n", encoding="utf-8")
         os.replace(draft, path)
 
 

@@ -76,7 +76,9 @@ def write_repro(
         head.append(f"ARRAYS = fx.load_safetensors(Path(__file__).with_name({beside.name!r}))")
     call = f"run_repro(before, after, INPUTS, {_promise_text(promise)})"
     main = ["", 'if __name__ == "__main__":', f"    raise SystemExit({call})", ""]
-    path.write_text("\n".join([*head, "INPUTS = {", *listed, "}", *graphs, *made, *main]))
+    path.write_text(
+        "\n".join([*head, "INPUTS = {", *listed, "}", *graphs, *made, *main]), encoding="utf-8"
+    )
     return path
 
 
