@@ -36,6 +36,7 @@ from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.python import module_name, python_program, save_python
 from fxlite.codegen.runtime import target, toolchain
+from fxlite.codegen.runtime.cache import cache_folder, named_folder
 from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
 from fxlite.compiler import check_autotune, check_backend
 from fxlite.compiler import compile as compile_program
@@ -320,7 +321,7 @@ def info_table() -> Table:
         table.add_row("CPU", cpu)
     except FxliteError as error:
         table.add_row("CPU", Text(str(error)))
-    folder = toolchain.cache_folder()
+    folder = cache_folder()
     table.add_row("cache", f"{folder}: {_cache_content(folder)} ({_limit_text()})")
     for name, value in _cuda().items():
         table.add_row(name, Text(value) if isinstance(value, str) else value)
@@ -375,15 +376,19 @@ def _limit_text() -> str:
     return "no limit" if math.isinf(limit) else f"at most {report.quantity(int(limit), 'B')}"
 
 
+_FOLDERS = ("failed", "compilers", "roofs", "tuning", "nvrtc", "cuda_shim")
+
+
 def clear_cache() -> str:
     """Remove what fxlite put into its cache folder, and nothing else; says how much that was."""
-    folder = toolchain.cache_folder()
+    folder = named_folder()
     content = _cache_content(folder)
     if folder.is_dir():
         for path in folder.iterdir():
             if (
                 is_entry(path.name)
-                or path.name in (PROGRAMS, "failed", "compilers", "roofs", "tuning")
+                or path.name
+                in (PROGRAMS, "failed", "compilers", "roofs", "tuning", "nvrtc", "cuda_shim")
                 or path.name.startswith("work-")
             ):
                 shutil.rmtree(path, ignore_errors=True)

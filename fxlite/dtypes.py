@@ -84,6 +84,7 @@ FLOATS = (float16, bfloat16, float32, float64)
 INTEGERS = (uint8, int8, int16, int32, int64)
 
 _BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
+_LONGEST = 100  # characters of the name of a dtype
 _BY_NUMPY = {d.numpy: d for d in ALL}
 
 
@@ -97,10 +98,13 @@ def dtype(value: Any) -> DType:
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     try:
-        return _BY_NUMPY[np.dtype(value).newbyteorder("=")]
-    except (TypeError, KeyError):
-        known = " ".join(d.name for d in ALL)
-        raise DTypeError(f"{value!r} is not a dtype fxlite knows; use one of: {known}") from None
+        if not isinstance(value, str) or len(value) <= _LONGEST:
+            return _BY_NUMPY[np.dtype(value).newbyteorder("=")]
+    except (TypeError, KeyError, ValueError, SyntaxError):
+        pass
+    known = " ".join(d.name for d in ALL)
+    shown = repr(value)[:200]
+    raise DTypeError(f"{shown} is not a dtype fxlite knows; use one of: {known}") from None
 
 
 _PROMOTED: dict[tuple[Any, ...], DType] = {}

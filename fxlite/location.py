@@ -105,7 +105,8 @@ class Location:
     @property
     def short(self) -> str:
         """``model.py:31``"""
-        return f"{os.path.basename(self.file)}:{self.line}"
+        name = self.file.replace("\\", "/").rpartition("/")[2]
+        return f"{name}:{self.line}"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

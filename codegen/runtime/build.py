@@ -9,7 +9,6 @@ temporary folder inside the cache, and one rename publishes the result.
 
 from __future__ import annotations
 
-import atexit
 import errno
 import hashlib
 import json
@@ -30,7 +29,9 @@ from pathlib import Path
 from fxlite.errors import FxliteError
 
 from .abi import Entry
-from .cache_limit import mark_used, trim_cache
+from .cache import cache_folder, intact_file, make_folder, name_with_digest
+from .cache import spare_folder as _spare_folder
+from .cache_limit import is_entry, mark_used, trim_cache
 from .extension import extension_source
 from .target import compile_flags, cpu_identity
 from .team import team_source
@@ -39,7 +40,6 @@ from .toolchain import (
     SHARED_FLAGS,
     TEAM_LIBRARIES,
     Compiler,
-    cache_folder,
     find_compiler,
 )
 
@@ -161,8 +161,10 @@ def build_executable(
 
 def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:
     """The library of that entry in a folder of the cache, by the folder's name, if it is whole."""
+    if not is_entry(folder):
+        return None
     root = cache_folder() / folder
-    found = _intact_file(root, f"{entry.name}.so")
+    found = intact_file(root, f"{entry.name}.so")
     if found is None:
         return None
     mark_used(root)
@@ -208,26 +210,13 @@ def _cached(job: _Job) -> Path:
         ) from None
 
 
-@cache
-def _spare_folder() -> Path:
-    folder = tempfile.mkdtemp(prefix="fxlite-")
-    owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # not in a forked child
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return Path(folder)
-
-
 def _find_or_build(job: _Job, root: Path) -> Path:
     """Raises `OSError` when the folder cannot be used, `BuildError` when the code cannot."""
     folder = root / job.key()
-    if found := _intact_file(folder, job.name):
+    if found := intact_file(folder, job.name):
         mark_used(folder)
         return found
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     _remove_abandoned(root)
     work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
     try:
@@ -235,9 +224,8 @@ def _find_or_build(job: _Job, root: Path) -> Path:
             (work / name).write_text(text, encoding="utf-8")
         _compile(job, work, root / "failed" / job.key())
         product = work / job.name
-        stem, suffix = os.path.splitext(job.name)
-        target = folder / f"{stem}.{_digest(product)}{suffix}"
-        folder.mkdir(exist_ok=True)
+        target = folder / name_with_digest(job.name, product)
+        make_folder(folder)
         for name in job.files:  # kept beside the result, for debuggers and readers
             os.replace(work / name, folder / name)
         os.replace(product, target)
@@ -245,31 +233,6 @@ def _find_or_build(job: _Job, root: Path) -> Path:
         return target
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _intact_file(folder: Path, name: str) -> Path | None:
-    """The finished file of this name in a cache folder; files that are damaged are removed."""
-    stem, suffix = os.path.splitext(name)
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return None
-    for found in names:
-        digest = found[len(stem) + 1 : len(found) - len(suffix)]
-        if len(digest) != 16 or found != f"{stem}.{digest}{suffix}":
-            continue
-        path = folder / found
-        try:
-            if _digest(path) == digest:
-                return path
-            path.unlink()
-        except OSError:
-            continue  # another process was quicker, or the folder is read-only
-    return None
 
 
 def _remove_abandoned(root: Path) -> None:

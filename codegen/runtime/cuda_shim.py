@@ -25,6 +25,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fxlite.codegen.runtime.cache import (
+    cache_folder,
+    intact_file,
+    make_folder,
+    name_with_digest,
+)
 from fxlite.codegen.runtime.launcher import (
     CUDA_SOURCES,
     INCLUDE_FOLDERS,
@@ -36,7 +42,6 @@ from fxlite.codegen.runtime.launcher import (
     three,
 )
 from fxlite.codegen.runtime.target import cpu_identity, march_flag
-from fxlite.codegen.runtime.toolchain import cache_folder
 
 __all__ = ["Order", "ShimBuffer", "ShimError", "ShimModule"]
 
@@ -284,11 +289,11 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     ]
     for part in (text, *headers, compiler, version, *options, cpu_identity()):
         digest.update(part.encode() + b"\0")
-    target = cache_folder() / "cuda_shim" / f"{digest.hexdigest()[:32]}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    shared, name = cache_folder() / "cuda_shim", f"{digest.hexdigest()[:32]}.so"
+    if (known := intact_file(shared, name)) is not None:
+        return known
+    make_folder(shared)
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
         source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
         source.write_text(text, encoding="utf-8")
         run = subprocess.run(
@@ -296,5 +301,6 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
         )
         if run.returncode != 0 or not built.exists():
             raise ShimError(f"{compiler} cannot compile the kernels:\n{run.stderr.strip()}")
+        target = shared / name_with_digest(name, built)
         os.replace(built, target)
     return target

@@ -30,11 +30,12 @@ from fxlite.errors import FxliteError
 
 from .abi import ArgSpec, Array, Condition, Dim, DimText, Entry
 from .build import Library, find_library
+from .cache import cache_folder, make_folder, sealed, unsealed
 from .cache_limit import PROGRAMS, mark_used
 from .fingerprint import fingerprint
 from .load import aligned_empty
 from .sizes import ValueSize
-from .toolchain import cache_folder, usable_cpus
+from .toolchain import usable_cpus
 
 _FACTS, _WEIGHTS = "program.json", "weights.bin"
 _SAMPLES, _SAMPLE_BYTES, _PIECE = 256, 4096, 1 << 22
@@ -60,15 +61,15 @@ def find_program(key: str) -> KeptProgram | None:
     """The program of that key, if it is there and whole."""
     folder = cache_folder() / PROGRAMS / key
     try:
-        if not folder.exists():
+        if not folder.exists() or folder.is_symlink():
             return None
-        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        facts = unsealed((folder / _FACTS).read_text(encoding="utf-8"))
         entry = _entry(facts["entry"])
         library = find_library(facts["build"], entry, facts["openmp"])
         if library is not None and _is_intact(folder / _WEIGHTS, facts["weights"]):
             mark_used(folder)
             return KeptProgram(entry, library, _mapped(folder / _WEIGHTS), facts["sources"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, FxliteError):
         pass  # damaged
     shutil.rmtree(folder, ignore_errors=True)
     return None
@@ -84,7 +85,7 @@ def keep_program(
     try:
         if shutil.disk_usage(root).free < 2 * weights.nbytes:
             return
-        (root / PROGRAMS).mkdir(exist_ok=True)
+        make_folder(root / PROGRAMS)
         work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
     except OSError:
         return
@@ -98,7 +99,7 @@ def keep_program(
             "weights": _facts_of(work / _WEIGHTS),
             "sources": digest_sources(sources),
         }
-        (work / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        (work / _FACTS).write_text(sealed(facts), encoding="utf-8")
         os.rename(work, root / PROGRAMS / key)
     except (OSError, FxliteError):  # another process was quicker, the disk is full, no digest
         shutil.rmtree(work, ignore_errors=True)

@@ -18,12 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxlite.codegen.runtime.cache import cache_folder, intact_file, publish
 from fxlite.codegen.runtime.launcher import (
     INCLUDE_FOLDERS,
     included_headers,
-    write_atomically,
 )
-from fxlite.codegen.runtime.toolchain import cache_folder
 
 __all__ = [
     "Cubin",
@@ -118,15 +117,17 @@ def compile_cubin(
     for part in ("1", source, *headers, arch, name, str(contract), version):
         digest.update(part.encode() + b"\0")
     # The log is written first: where the cubin is, the log is there too.
-    path = cache_folder() / "nvrtc" / f"{digest.hexdigest()[:32]}.cubin"
-    log_path = path.with_suffix(".log")
-    if cache and path.exists():
-        log = log_path.read_text(encoding="utf-8")
-        return Cubin(name, arch, path.read_bytes(), log, _parse_resources(log))
+    folder, key = cache_folder() / "nvrtc", digest.hexdigest()[:32]
+    if cache:
+        path = intact_file(folder, f"{key}-code.cubin")
+        log_path = intact_file(folder, f"{key}-log.log")
+        if path is not None and log_path is not None:
+            log = log_path.read_text(encoding="utf-8")
+            return Cubin(name, arch, path.read_bytes(), log, _parse_resources(log))
     code, log = _compile(source, arch, name, contract)
     if cache:
-        write_atomically(log_path, log.encode())
-        write_atomically(path, code)
+        publish(log.encode(), folder, f"{key}-log.log")
+        publish(code, folder, f"{key}-code.cubin")
     return Cubin(name, arch, code, log, _parse_resources(log))
 
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import json
-import os
 import subprocess
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from fxlite.roofs import Roof, Roofs
 
 from .build import build_executable
+from .cache import cache_folder, find_note, keep_note
 from .target import cache_sizes, cpu_identity, instruction_sets, processor_name
-from .toolchain import cache_folder, find_compiler, usable_cpus
+from .toolchain import find_compiler, usable_cpus
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25
@@ -51,20 +51,14 @@ def machine_roofs(refresh: bool = False) -> Roofs:
     better of each rate.
 
     Raises `CompilerNotFound` and `BuildError`."""
-    path = cache_folder() / "roofs" / f"{_key()}.json"
+    folder, key = cache_folder() / "roofs", _key()
     known: Roofs | None = None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = _from_json(
-            path.read_text(encoding="utf-8")
-        )  # else not measured yet, or a damaged file
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        known = _from_data(find_note(folder, key) or {})  # else not measured yet
     if known is not None and not refresh:
         return known
     found = _better(measure(), known)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time only
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(asdict(found)), encoding="utf-8")
-        os.replace(draft, path)
+    keep_note(folder, key, asdict(found))
     return found
 
 
@@ -144,8 +138,7 @@ def _key() -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
-def _from_json(text: str) -> Roofs:
-    data = json.loads(text)
+def _from_data(data: dict[str, Any]) -> Roofs:
     data["roofs"] = {name: Roof(**roof) for name, roof in data["roofs"].items()}
     data["left_out"] = tuple(data["left_out"])
     return Roofs(**data)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import shlex
 import shutil
@@ -23,6 +22,8 @@ from functools import cache
 from pathlib import Path
 
 from fxlite.errors import FxliteError
+
+from .cache import cache_folder, find_note, keep_note
 
 # What compiles every file; `target.compile_flags` adds those that name the processor. Never
 # -ffast-math: NaN, infinity and -0.0 must come out right.
@@ -82,14 +83,6 @@ class Compiler:
         return sys.platform == "linux" and "Free Software Foundation" in self.version
 
 
-def cache_folder() -> Path:
-    """`$FXLITE_CACHE`, else `$XDG_CACHE_HOME/fxlite`, else `~/.cache/fxlite`; may not exist yet."""
-    if named := os.environ.get("FXLITE_CACHE"):
-        return Path(named).absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "fxlite").absolute()
-
-
 def find_compiler() -> Compiler:
     """`$CC`, which may hold arguments, else the first of gcc, clang, cc, zig that runs.
 
@@ -130,26 +123,15 @@ def _examine(command: Sequence[str], search_path: str, folder: str) -> Compiler 
     programs = filter(None, (shutil.which(word, path=search_path) for word in command))
     facts = [(os.path.realpath(p), os.stat(p).st_mtime_ns, os.stat(p).st_size) for p in programs]
     identity = hashlib.sha256(repr((*command[1:], facts)).encode()).hexdigest()
-    note = Path(folder, "compilers", f"{identity}.json")
-    full_command = (path, *command[1:])
-    try:
-        known = json.loads(note.read_text(encoding="utf-8"))
-        return Compiler(full_command, known["version"], known["openmp"], identity)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # not asked yet, or a damaged note
+    notes, full_command = Path(folder, "compilers"), (path, *command[1:])
+    match find_note(notes, identity):
+        case {"version": str(known), "openmp": bool(openmp)} if known.strip():
+            return Compiler(full_command, known, openmp, identity)
     version = _version(full_command)
     if version is None:
         return None
     compiler = Compiler(full_command, version, _openmp_works(full_command), identity)
-    try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        draft = note.with_suffix(f".{os.getpid()}")
-        draft.write_text(
-            json.dumps({"version": version, "openmp": compiler.openmp}), encoding="utf-8"
-        )
-        os.replace(draft, note)
-    except OSError:
-        pass  # a cache that cannot be written costs time, not correctness
+    keep_note(notes, identity, {"version": version, "openmp": compiler.openmp})
     return compiler
 
 

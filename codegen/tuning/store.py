@@ -10,16 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
+from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
 from fxlite.codegen.runtime.target import cpu_identity, processor_name
-from fxlite.codegen.runtime.toolchain import cache_folder, find_compiler
+from fxlite.codegen.runtime.toolchain import find_compiler
 
 #: Its folder in the cache folder.
 FOLDER = "tuning"
@@ -46,8 +44,8 @@ class Entry:
 
 def load(key: Sequence[Any]) -> Entry | None:
     """What was kept under a key; None if nothing, or nothing that can be read."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        data = json.loads(_path(key).read_text(encoding="utf-8"))
+    with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
+        data = find_note(cache_folder() / FOLDER, _name(key)) or {}
         found = tuple(Measured(**candidate) for candidate in data["candidates"])
         if 0 <= data["winner"] < len(found):
             return Entry(found, data["winner"])
@@ -64,17 +62,12 @@ def keep(key: Sequence[Any], kernel: str, sizes: str, threads: int, entry: Entry
         "threads": threads,
         "compiler": find_compiler().version.splitlines()[0],
     }
-    path = _path(key)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({**about, **asdict(entry)}, indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, path)
+    keep_note(cache_folder() / FOLDER, _name(key), {**about, **asdict(entry)})
 
 
-def _path(key: Sequence[Any]) -> Path:
+def _name(key: Sequence[Any]) -> str:
     facts = (*key, cpu_identity(), find_compiler().identity, _templates())
-    return cache_folder() / FOLDER / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
 @functools.cache

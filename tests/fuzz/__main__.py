@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.example import Counts, check
+from tests.fuzz.files import FileCounts, check_files
 from tests.fuzz.names import check_names
 from tests.fuzz.programs.command import many, one
 from tests.fuzz.quantized import QuantizedCounts, check_quantized
@@ -50,12 +51,15 @@ def main() -> int:
     parser.add_argument("--numpy-tests", action="store_true", help="what NumPy's own tests call")
     parser.add_argument("--full", action="store_true", help="compile all of these, not a sample")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="of --table, these alone")
+    parser.add_argument("--files", type=int, metavar="N", help="fuzz what is read from outside")
     options = parser.parse_args()
     if options.table or options.numpy_tests:
         return against_numpy(options.numpy_tests, options.full, options.rows)
     if options.program is not None:
         return one(options.program, bool(options.sanitize))
     seed = options.seed if options.seed is not None else random.randrange(10**6)
+    if options.files is not None:
+        return _files(options.files, seed)
     if options.quantized is not None:
         return _quantized(options.quantized, seed, options.flags.split())
     if options.programs is not None:
@@ -76,6 +80,17 @@ def main() -> int:
     print(f"\nThe whole run again: python -m tests.fuzz {again}")
     print("This example alone: python -m tests.fuzz --repro BLOB, with the BLOB above")
     return 1
+
+
+def _files(count: int, seed: int) -> int:
+    """The fuzzer of files; returns the exit status."""
+    counts, start = FileCounts(), time.perf_counter()
+    check_files(count, seed, counts)
+    print(counts)
+    print(f"seed {seed}, {time.perf_counter() - start:.0f} s")
+    for number, what in counts.failures:
+        print(f"FAILED: --files 1 --seed {number}: {what}")
+    return 1 if counts.failures else 0
 
 
 def _quantized(programs: int, seed: int, flags: list[str]) -> int:

@@ -1,0 +1,218 @@
+"""The cache folder: which one it is, whether it can be trusted, and files in it that are checked.
+
+In: the environment, and what is to be kept. Out: a folder that only this user (or root) can write
+to, and files whose names hold a digest of their content, so that one which is damaged is noticed
+before it is used. Code in the cache runs in the user's process: a folder that belongs to somebody
+else, or that others can write to, is not used; what is compiled then goes to a private one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+_DIGITS = 16  # of a digest in a file's name
+_DIGEST = "digest"  # the entry of a note that holds its own
+
+
+# -- the folder ------------------------------------------------------------------------------------
+def named_folder() -> Path:
+    """`$FXLITE_CACHE`, else `$XDG_CACHE_HOME/fxlite`, else `~/.cache/fxlite`; may not exist yet."""
+    if named := os.environ.get("FXLITE_CACHE"):
+        return Path(named).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "fxlite").absolute()
+
+
+def cache_folder() -> Path:
+    """The folder that is named, if it can be trusted; else one of this process alone, of which a
+    warning tells once. It may not exist yet: :func:`make_folder` makes it."""
+    folder = named_folder()
+    problem = distrust(folder)
+    return folder if problem is None else _instead_of(folder, problem)
+
+
+def distrust(folder: Path) -> str | None:
+    """Why nothing may be loaded from a folder; None where it can be trusted, or does not exist."""
+    if not hasattr(os, "getuid"):
+        return None  # Windows: folders of a user are private
+    try:
+        link, found = os.lstat(folder), os.stat(folder)
+        above = os.stat(folder.parent)
+    except OSError:
+        return None  # it is made when it is needed, or cannot be used
+    for owner in (link.st_uid, found.st_uid):
+        if owner not in (0, os.getuid()):
+            return f"it belongs to another user ({owner})"
+    if _others_write(found):
+        return f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+    if _others_write(above) and not above.st_mode & stat.S_ISVTX:
+        return f"others can replace it (mode {stat.S_IMODE(above.st_mode):o} of {folder.parent})"
+    return None
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Whether somebody else can; the group of this user alone is nobody else."""
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(found.st_gid)
+
+
+@functools.cache
+def _is_own_group(group: int) -> bool:
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (
+        group == user.pw_gid
+        and found.gr_name == user.pw_name
+        and set(found.gr_mem) <= {user.pw_name}
+    )
+
+
+@functools.cache
+def _instead_of(folder: Path, problem: str) -> Path:
+    spare = spare_folder()
+    warnings.warn(
+        f"the cache folder {folder} is not used: {problem}, and what lies there would run as your "
+        f"code. Compiling in {spare} instead, for this process only. Remove the folder, or make it "
+        f"yours alone (chmod 700), or set FXLITE_CACHE to another one.",
+        stacklevel=4,
+    )
+    return spare
+
+
+@functools.cache
+def spare_folder() -> Path:
+    """A private folder that is removed when this process ends. Raises OSError."""
+    folder = tempfile.mkdtemp(prefix="fxlite-")
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a forked child
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return Path(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, for this user alone, whatever the umask. Raises OSError."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for made in reversed(missing):
+        try:
+            made.mkdir(0o700)
+            made.chmod(0o700)
+        except FileExistsError:
+            continue  # another process was quicker
+
+
+# -- files with their digest -----------------------------------------------------------------------
+def file_digest(path: Path) -> str:
+    """The digest of a file, as names of files hold it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
+
+
+def name_with_digest(name: str, path: Path) -> str:
+    """``net.so`` -> ``net.0123456789abcdef.so``, for the content of the file at ``path``."""
+    stem, suffix = os.path.splitext(name)
+    return f"{stem}.{file_digest(path)}{suffix}"
+
+
+def intact_file(folder: Path, name: str) -> Path | None:
+    """The finished file of this name in a folder of the cache; files that are damaged are removed,
+    and links are no files."""
+    stem, suffix = os.path.splitext(name)
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    for found in names:
+        digest = found[len(stem) + 1 : len(found) - len(suffix)]
+        if len(digest) != _DIGITS or found != f"{stem}.{digest}{suffix}":
+            continue
+        path = folder / found
+        try:
+            if not path.is_symlink() and file_digest(path) == digest:
+                return path
+            path.unlink()
+        except OSError:
+            continue  # another process was quicker, or the folder is read-only
+    return None
+
+
+def publish(data: bytes, folder: Path, name: str) -> Path:
+    """Write a file under its name with its digest, so that other processes see all of it or
+    nothing; others of that name go. Raises OSError."""
+    make_folder(folder)
+    handle, draft = tempfile.mkstemp(dir=folder, prefix="draft-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        target = folder / name_with_digest(name, Path(draft))
+        stem, suffix = os.path.splitext(name)
+        for old in os.listdir(folder):
+            is_same = old.startswith(f"{stem}.") and old.endswith(suffix)
+            if is_same and len(old) == len(target.name) and old != target.name:
+                (folder / old).unlink(missing_ok=True)
+        os.replace(draft, target)
+        return target
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+# -- notes -----------------------------------------------------------------------------------------
+def keep_note(folder: Path, name: str, data: dict[str, Any]) -> None:
+    """Keep facts as the JSON file ``NAME.<digest>.json``. A cache that cannot be written costs
+    time, not correctness."""
+    try:
+        publish((json.dumps(data, indent=1) + "\n").encode(), folder, f"{name}.json")
+    except OSError:
+        return
+
+
+def find_note(folder: Path, name: str) -> dict[str, Any] | None:
+    """The facts that were kept; None if there are none, or they are damaged."""
+    found = intact_file(folder, f"{name}.json")
+    try:
+        data = None if found is None else json.loads(found.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def sealed(data: dict[str, Any]) -> str:
+    """Facts as JSON with a digest among them, for a file whose name is fixed."""
+    return json.dumps(data | {_DIGEST: _digest_of(data)})
+
+
+def unsealed(text: str) -> dict[str, Any]:
+    """The facts of :func:`sealed`. Raises ValueError if they are damaged."""
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("the file is damaged") from None
+    if not isinstance(data, dict) or data.pop(_DIGEST, None) != _digest_of(data):
+        raise ValueError("the file is damaged")
+    return data
+
+
+def _digest_of(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
