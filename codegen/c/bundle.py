@@ -16,7 +16,7 @@ import numpy as np
 import fxlite
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.header import result_paths
-from fxlite.codegen.c.selftest import selftest_source
+from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.examples import Case, make_cases
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.runtime.target import march_flag
@@ -78,14 +78,14 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
     module, program = function.graph_module, function.program
     for name, node in zip(program.inputs, program.program.inputs):
         data = np.ascontiguousarray(case.inputs[node.target]).tobytes()
-        (folder / f"{number}_in_{name}.bin").write_bytes(data)
+        (folder / f"{number}_{name}.bin").write_bytes(data)
     result = case.expected
     if result is None:
         with np.errstate(all="ignore"):
             result = module.run_flat(case.inputs)
-    for name, array in zip(program.outputs, flat_results(result), strict=True):
+    for name, array in zip(output_files(program), flat_results(result), strict=True):
         data = np.ascontiguousarray(array).tobytes()
-        (folder / f"{number}_out_{name}.bin").write_bytes(data)
+        (folder / f"{number}_{name}.bin").write_bytes(data)
 
 
 def flat_results(result: Any) -> list[Array]:

@@ -190,6 +190,7 @@ def _test(program: CProgram) -> str:
     """The function that runs one case."""
     name, dims = program.name, tuple(map(dim_name, program.entry.dims))
     inputs, outputs = _inputs(program), _outputs(program)
+    files = dict(zip(program.outputs, output_files(program)))
     lines = [
         "/* Run case `number`. Returns 1 if it failed. */",
         *signature("test", ["int number", *(f"int64_t {d}" for d in dims), "const void *weights",
@@ -202,13 +203,13 @@ def _test(program: CProgram) -> str:
     for variable, label, node in inputs:
         ctype = storage_type(node.type.dtype)
         lines += [
-            f'    snprintf(path, sizeof path, "selftest/%d_in_{label}.bin", number);',
+            f'    snprintf(path, sizeof path, "selftest/%d_{label}.bin", number);',
             f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
         ]
     for variable, label, node in outputs:
         ctype, size = storage_type(node.type.dtype), dim_c(node.type.nbytes)
         lines += [
-            f'    snprintf(path, sizeof path, "selftest/%d_out_{label}.bin", number);',
+            f'    snprintf(path, sizeof path, "selftest/%d_{files[label]}.bin", number);',
             f"    {ctype} *const {_expected(label)} = read_file(path, {size});",
             f"    {ctype} *const {variable} = allocate({size});",
         ]
@@ -260,6 +261,17 @@ def _test(program: CProgram) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def output_files(program: CProgram) -> list[str]:
+    """What the files of the results are called, beside those of inputs, which have their names."""
+    files: list[str] = []
+    for output in program.outputs:
+        file = f"out_{output}"
+        while file in program.inputs or file in files:
+            file += "_"
+        files.append(file)
+    return files
 
 
 def _expected(label: str) -> str:

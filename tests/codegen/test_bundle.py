@@ -231,3 +231,19 @@ def test_random_positions_exist() -> None:
     assert case.inputs["x"].dtype == np.int32 and 30 < case.inputs["x"].max() < 50
     assert set(np.unique(case.inputs["mask"])) == {0, 1}
     assert case.inputs["flag"].dtype == np.bool_
+
+
+@needs_tools
+def test_self_test_under_hostile_names(tmp_path: Path) -> None:
+    """Names of files and variables of the self-test, and of the model's macros and header."""
+
+    def stdin(out_relu: Any, path: Any, weights: Any) -> Any:
+        return np.maximum(out_relu * path[0] + weights, 0)
+
+    types = ("f32[number,STDIN_WEIGHTS_BYTES]", "f32[int,1]", "f32[STDIN_WEIGHTS_BYTES]")
+    module = fx.symbolic_trace(stdin, *types)
+    module.graph.output_node().args[0].name = "relu"
+    fx.compile(module).save(tmp_path / "out")
+    done = make(tmp_path / "out", "test")
+    assert done.returncode == 0, done.stderr
+    assert {"1_out_relu.bin", "1_out_relu_.bin"} <= set(os.listdir(tmp_path / "out" / "selftest"))
