@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fxlite import dtypes, expr
 from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.names import value_name
+from fxlite.codegen.names import value_name, weight_name
 from fxlite.errors import CodegenError
 from fxlite.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.graph import Node
@@ -23,7 +23,7 @@ from fxlite.passes.inverse_index import invert
 def buffer_name(node: Node) -> str:
     """Name of a node's value in emitted source, marked (:mod:`fxlite.codegen.names`). Weights are
     named by their path."""
-    return value_name(node.target if node.op == "get_attr" else node.name)
+    return weight_name(node.target) if node.op == "get_attr" else value_name(node.name)
 
 
 def buffer_of(node: Node, is_output: bool = False) -> Buffer:

@@ -6,10 +6,11 @@ templates, a name of the program goes into text *marked*: its first letter is on
 alphabet (``𝐛atch``), which makes it a word that nobody writes by hand and that takes as many
 columns.
 
-In: names (:func:`value_name`, :func:`dim_name`, :func:`own_name`, :func:`derived`), and text that
-holds them. Out: once the text of a scope is complete, :class:`Scope` spells each marked name as it
-was, or if that is taken there by a word that is not marked, a keyword, a macro or another name, in
-the nearest way that is free: ``batch_``, ``batch_2``.
+In: names (:func:`value_name`, :func:`weight_name`, :func:`dim_name`, :func:`own_name`,
+:func:`derived`), and text that holds them. Out: once the text of a scope is complete,
+:class:`Scope` spells each marked name as it was, or if that is taken there by a word that is not
+marked, a keyword, a macro or another name, in the nearest way that is free: ``batch_``,
+``batch_2``.
 """
 
 from __future__ import annotations
@@ -27,15 +28,14 @@ LONGEST = 63
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 # Where the letters of Unicode's mathematical alphabets begin: A to Z, then a to z.
-_VALUES, _DIMS, _OWN = 0x1D400, 0x1D5A0, 0x1D670
-_PLAIN = {start + i: c for start in (_VALUES, _DIMS, _OWN) for i, c in enumerate(_LETTERS)}
+_VALUES, _WEIGHTS, _DIMS, _OWN = 0x1D400, 0x1D5D4, 0x1D5A0, 0x1D670
+_ALPHABETS = (_VALUES, _WEIGHTS, _DIMS, _OWN)
+_PLAIN = {start + i: c for start in _ALPHABETS for i, c in enumerate(_LETTERS)}
 _JOINT = "\u02cd"  # a letter like a low line, for a dot or for what joins a name and its suffix
 _ESCAPE = "\u02d0"  # a letter like a colon, around the code of a character that C has not in names
 _PLAIN[ord(_JOINT)] = "_"
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]+){_ESCAPE}")
-_MARKED = re.compile(
-    "[" + "".join(f"{chr(s)}-{chr(s + 51)}" for s in (_VALUES, _DIMS, _OWN)) + r"]\w*"
-)
+_MARKED = re.compile("[" + "".join(f"{chr(s)}-{chr(s + 51)}" for s in _ALPHABETS) + r"]\w*")
 _OF_HEADERS = "_WEIGHTS_BYTES"  # how macros end that headers of models define
 _WORD = re.compile(r"(?<!\.)(?<!->)\b\w+")  # but no member of a struct
 _NO_CODE = re.compile(
@@ -60,8 +60,14 @@ def _mark(name: str, alphabet: int) -> str:
 
 
 def value_name(name: str) -> str:
-    """A value or weight of the program, marked. Different names stay so: ``a.b`` and ``a_b``."""
+    """A value of the program, marked. Different names stay different."""
     return _mark(name, _VALUES)
+
+
+def weight_name(path: str) -> str:
+    """A weight of the program by its path, marked: ``a.b`` and ``a_b``, and a value called so, too,
+    are three."""
+    return _mark(path, _WEIGHTS)
 
 
 def dim_name(name: str) -> str:

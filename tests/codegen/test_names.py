@@ -18,10 +18,19 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite import nn
 from fxlite.codegen.c.emit import c_name
 from fxlite.codegen.c.prelude import math_header
 from fxlite.codegen.c_words import MACROS
-from fxlite.codegen.names import LONGEST, Scope, derived, dim_name, resolved, value_name
+from fxlite.codegen.names import (
+    LONGEST,
+    Scope,
+    derived,
+    dim_name,
+    resolved,
+    value_name,
+    weight_name,
+)
 from fxlite.codegen.runtime.toolchain import find_compiler
 from tests.fuzz.names import ODD, Renamed, c_sources, cuda_sources, words_of
 from tests.oracle import compare
@@ -37,7 +46,7 @@ x, batch = value_name("x"), dim_name("batch")
         (f"for (batch = 0;;) {x}[batch] = {batch};", "for (batch = 0;;) x[batch] = batch_;"),
         (f"{x} + x_ + x", "x_2 + x_ + x"),
         (f"p->x + p.x + {x} /* x */ // x", "p->x + p.x + x /* x */ // x"),
-        (f"{value_name('a.b')} {value_name('a_b')}", "a_b a_b_"),
+        (f"{weight_name('a.b')} {weight_name('a_b')} {value_name('a_b')}", "a_b a_b_ a_b_2"),
         (f"{derived(x, 'packed')} {value_name('x_packed')}", "x_packed x_packed_"),
         (f"{value_name('int')} {value_name('new')} {dim_name('I')}", "int_ new_ I_"),
         (f"{value_name('__x')} {value_name('3')} {value_name('fx_exp')}", "v___x v_3 v_fx_exp"),
@@ -131,3 +140,22 @@ def test_dims_that_templates_name_their_loops_after(backend: str) -> None:
     arrays = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in shapes]
     actual = fx.compile(module, backend=backend, **options)(*arrays)
     compare(backend, actual, program(*arrays))
+
+
+def test_a_weight_may_be_called_as_an_input_or_another_weight() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+            for number, name in enumerate(("x", "fc_weight", "fc_weight_packed", "N")):
+                value = np.full(4, number + 2, np.float32)
+                setattr(self, name, nn.Parameter(value))
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(x * self.x) * self.fc_weight + self.fc_weight_packed - self.N
+
+    model = Model().eval()
+    inputs = np.ones((3, 4), np.float32)
+    for options in ({"backend": "c"}, {"backend": "cuda", "device": "shim"}):
+        actual = fx.compile(model, "f32[N,4]", **options)(inputs)
+        compare(str(options), actual, model(inputs), rtol=1e-5)
