@@ -29,6 +29,7 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.index import Index
 from fxlite.passes.group import Group
+from fxlite.passes.ledger import add_refusals, refusal
 
 Array = np.ndarray[Any, Any]
 
@@ -99,7 +100,7 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     width = len(str(len(program.groups)))
     for number, found in enumerate(program.groups):
         kernel = f"{prefix}_k{number:0{width}d}_{title_of(found)}"
-        for text, launch in _kernels(found, kernel, locations):
+        for text, launch in _kernels(module, found, kernel, locations):
             texts.append(text)
             launches.append(launch)
     entry = entry_of(prefix, program, locations, values)
@@ -140,13 +141,16 @@ def _about(name: str, program: Program) -> str:
     return f"{name}: ({inputs}) -> ({outputs})\nMade by fxlite from {program.module.name}."
 
 
-def _kernels(found: Group, name: str, locations: list[str]) -> list[tuple[str, Launch]]:
-    """Texts and launches of a group: its template, or loops where it has none or does not fit."""
+def _kernels(
+    module: GraphModule, found: Group, name: str, locations: list[str]
+) -> list[tuple[str, Launch]]:
+    """Texts and launches of a group: its template, or loops where it has none or does not fit,
+    which the module's ledger says."""
     if found.anchor is not None:
         try:
             made = render(found, name, locations)
-        except CodegenError:
-            pass
+        except CodegenError as error:
+            add_refusals(module, [refusal("template", found.anchor, str(error))])
         else:
             block, value = made.rendered.block, buffer_name(found.root)
             launch = Launch(name, made.rendered.grid, block, made.arguments, value)

@@ -16,6 +16,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
 from fxlite.codegen.c import templates
+from fxlite.codegen.cuda import emit as cuda
+from fxlite.codegen.optimize import optimize
 from fxlite.errors import CodegenError
 from fxlite.types import parse_type
 from tests.fuzz.programs.check import Case, Failed, compare, compiled
@@ -69,10 +71,22 @@ def test_generated_claims_build_and_agree() -> None:
     assert len(cases) > 40 and len(anchors) > 6, anchors
 
 
-def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:
-    def declines(*arguments: Any, **options: Any) -> Any:
-        raise CodegenError("an operand is odd")
+def declines(*arguments: Any, **options: Any) -> Any:
+    """A template that takes nothing."""
+    raise CodegenError("an operand is odd")
 
+
+def test_cuda_computes_what_a_template_declines_by_loops(monkeypatch) -> None:
+    monkeypatch.setattr("fxlite.codegen.cuda.emit.render", declines)
+    module = optimize(fx.symbolic_trace(lambda x: np.tanh(x @ x.T), "f32[B,3]"))[0]
+    emitted = cuda.emit(module)
+    assert "tile" not in emitted.source
+    assert [e.reason for e in passes.ledger(module) if e.pass_name == "template"] == [
+        "an operand is odd"
+    ]
+
+
+def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:
     def program(q: Any, k: Any, v: Any) -> Any:
         made = F.scaled_dot_product_attention(np.tanh(q), k, v) @ v.swapaxes(-1, -2) + 1
         weight, start = np.ones((28, 7), np.float32), np.zeros((5, 7), np.float32)
