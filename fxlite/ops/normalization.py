@@ -196,8 +196,7 @@ def _batch_norm(
     if training:
         return _affine(_standardize(x, (0, *range(2, x.ndim)), eps), weight, bias)
     mean, var = _per_channel(running_mean, x.ndim), _per_channel(running_var, x.ndim)
-    scale = ops.rsqrt(var + eps)
-    return _affine(x - mean, scale if weight is None else scale * weight, bias)
+    return _affine((x - mean) * ops.rsqrt(var + eps), weight, bias)
 
 
 _POSITIVE = uniform("f32[4]", 0.2, 3)
