@@ -570,7 +570,7 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tenso
     return np.clip(x, min, max)
 
 
-def _clip_bounds(x: Any, min: Any, max: Any) -> tuple[Any, Any]:
+def clip_bounds(x: Any, min: Any, max: Any) -> tuple[Any, Any]:
     """The bounds, without those that all integers of the dtype keep, as np.clip leaves them out."""
     if not isinstance(x, DType) or not x.is_integer:
         return min, max
@@ -581,7 +581,7 @@ def _clip_bounds(x: Any, min: Any, max: Any) -> tuple[Any, Any]:
 
 @clip.canonical
 def _(x: Any, min: Any = None, max: Any = None) -> Any:
-    low, high = _clip_bounds(getattr(getattr(x, "type", None), "dtype", None), min, max)
+    low, high = clip_bounds(getattr(getattr(x, "type", None), "dtype", None), min, max)
     if high is None and _is_plain_zero(low, x):
         return relu, {"x": x}
     return None if (low, high) == (min, max) else (clip, {"x": x, "min": low, "max": high})
@@ -589,7 +589,7 @@ def _(x: Any, min: Any = None, max: Any = None) -> Any:
 
 @clip.infer
 def _(x: Any, min: Any = None, max: Any = None) -> TensorType:
-    low, high = _clip_bounds(weak_dtype(x), min, max)
+    low, high = clip_bounds(weak_dtype(x), min, max)
     computed = _clipped(weak_dtype(x), low, high)
     require_literals(computed, [b for b in (low, high) if b is not None])
     return TensorType(shape_of(x), computed)
@@ -604,7 +604,7 @@ def _clipped(x: Any, low: Any, high: Any) -> DType:
 
 @clip.body
 def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
-    low, high = _clip_bounds(x.dtype, min, max)
+    low, high = clip_bounds(x.dtype, min, max)
     computed = _clipped(x.dtype, low, high)
     value = expr.cast(x[i], computed)
     if low is not None:

@@ -120,7 +120,9 @@ def prepared(
     if isinstance(value, shapes.NamedDim):
         return tracer.size_as_tensor(value, target)
     if isinstance(value, (np.generic, np.ndarray)):
+        scalar = isinstance(value, np.generic)
         value = plain_array(value, f"the values of {what}")
+        value = value.item() if scalar else value  # NumPy refuses a scalar that does not fit, too
     if isinstance(value, (bool, int, float)):
         if casting != "unsafe" and not _fits(np.result_type(value), target):
             raise _not_cast(tracer, type(value).__name__, destination, what, instead)

@@ -182,6 +182,10 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     low, high = (a_min if min is None else min), (a_max if max is None else max)
     if {type(low), type(high)} <= {bool, int, float, type(None)}:
         return lookup("clip")(x, low, high)
+    if getattr(x, "is_typed", True):
+        from fxlite.ops.elementwise import clip_bounds
+
+        low, high = clip_bounds(value_type(x).dtype, low, high)
     x = _as_clipped(x, [b for b in (low, high) if b is not None])
     if low is not None:
         x = lookup("maximum")(x, low)

@@ -58,8 +58,8 @@ KNOWN: tuple[Difference, ...] = (
     ),
     Difference(
         r"np.linalg.norm\(",
-        r"^trace: refused.*is traced without ord",
-        "norms of matrices other than Frobenius' need singular values or two reductions",
+        r"^trace: refused.*(is traced without ord|there is no max)",
+        "norms of matrices but Frobenius' are not traced, nor the largest number of none",
         _row("norm", "np.linalg.norm(a, 1)", "f32[2,5]"),
     ),
     Difference(
@@ -85,6 +85,24 @@ KNOWN: tuple[Difference, ...] = (
         r"values differ",
         "sums of 16-bit floats are float32, rounded once; NumPy rounds more often",
         _row("sum", "np.sum(a)", "bf16[1000]", roles="mild"),
+    ),
+    Difference(
+        r"np.u?int8\(\d+\)",
+        r"^trace: refused.*(writing into a part|copyto).*does not fit",
+        "a NumPy number that does not fit is refused by every write; some of NumPy's wrap it",
+        _row("copyto", "y = a.copy()\nnp.copyto(y, np.uint8(200))\ny", "i8[N]"),
+    ),
+    Difference(
+        r"(norm|round)\(.*bf16",
+        r"dtype (bfloat16|float32), NumPy has (float64|bfloat16)",
+        "NumPy's norm and round do not take bfloat16 for a float",
+        _row("norm", "np.linalg.norm(a)", "bf16[7]", roles="mild"),
+    ),
+    Difference(
+        r"dot\(.*bf16",
+        r"dtype float32, NumPy has bfloat16",
+        "products of bfloat16 are float32, as NumPy's matmul has them; its dot rounds them",
+        _row("dot", "np.dot(a, a)", "bf16[7]", roles="mild"),
     ),
     Difference(
         r"einsum\(.*bf16",
