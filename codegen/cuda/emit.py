@@ -128,11 +128,11 @@ def _named(launch: Launch, names: Scope) -> Launch:
 
 
 def _header(name: str) -> str:
-    folder = "fxlite.codegen.c" if name.endswith(".h") else "fxlite.codegen.cuda"
+    folder = "fxlite.codegen.c" if name == "fx_math.h" else "fxlite.codegen.cuda"
     return files(folder).joinpath(name).read_text(encoding="utf-8")
 
 
-_MACROS = "\n".join(map(_header, ("prelude.cuh", "fx_math.h")))
+_MACROS = "\n".join(map(_header, ("prelude.cuh", "fx_math.h", "shim.h")))
 
 
 def _about(name: str, program: Program) -> str:

@@ -134,7 +134,7 @@ def test_dims_that_templates_name_their_loops_after(backend: str) -> None:
         return x.transpose(1, 0, 2) @ weight + double, error @ weight
 
     options = {"device": "shim"} if backend == "cuda" else {}
-    types = ("f32[batch,int,64]", "f32[int,1,32]", "f32[batch,min,batch_0,row,64]")
+    types = ("f32[batch,int,64]", "f32[int,1,32]", "f32[batch,min,batch_0,gridDim,64]")
     module = fx.symbolic_trace(program, *types)
     shapes = ((5, 7, 64), (7, 1, 32), (5, 3, 2, 4, 64))
     arrays = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in shapes]
