@@ -95,17 +95,17 @@ class BlockPosition:
 
 
 def block_position(spec: ProductSpec, tile: int) -> BlockPosition:
-    """Tiles along x and y of the grid, or all along x where those along y may be more than a grid
-    can have; neighbouring blocks have neighbouring rows either way."""
+    """Tiles along x and y of the grid, or all along x where those along y are more than a grid can
+    have; neighbouring blocks have neighbouring rows either way."""
     rows, columns = tiles(spec.m, tile), tiles(spec.n, tile)
-    if columns.isdecimal() and int(columns) <= MAX_GRID_Y:
+    if not columns.isdecimal() or int(columns) <= MAX_GRID_Y:  # named: dividing costs registers
         return BlockPosition("(int64_t)blockIdx.x", "(int64_t)blockIdx.y", (rows, columns))
     count = f"({rows})" if not rows.isdecimal() else rows
     whole = f"{count} * ({columns})"
     if count.isdecimal() and columns.isdecimal():
         whole = str(int(count) * int(columns))
-    block = "(int64_t)blockIdx.x"
-    return BlockPosition(f"({block} % {count})", f"({block} / {count})", (whole, "1"))
+    row, column = (f"(int64_t)(blockIdx.x {sign} (unsigned){count})" for sign in "%/")
+    return BlockPosition(row, column, (whole, "1"))
 
 
 def finish(spec: ProductSpec, total: list[str], name: str) -> list[str]:
