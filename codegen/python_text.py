@@ -23,6 +23,7 @@ from fxlite.graph import Graph, Node
 from fxlite.index import Index, to_text
 from fxlite.op import Op
 from fxlite.outside_text import python_string
+from fxlite.text.pretty import has_operator
 from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import TensorType
 
@@ -95,7 +96,7 @@ class Text:
 
     def _operator(self, node: Node) -> str | None:
         target: Op = node.target
-        if not target.symbol or node.kwargs or not any(isinstance(a, Node) for a in node.args):
+        if not has_operator(node) or not any(isinstance(a, Node) for a in node.args):
             return None
         if len(node.args) == 1:
             return f"{target.symbol}{self.value(node.args[0])}"

@@ -127,6 +127,8 @@ def symbol(name: str, facts: Facts = NO_FACTS) -> Any:
     """The named dim ``name``: a sympy symbol, integer and non-negative. Raises ParseError."""
     if not is_name(name):
         raise ParseError(f"a named dim must be an identifier, not {name!r}")
+    if name == "self":
+        raise ParseError("a named dim cannot be called self, which is the module in its code")
     if facts != NO_FACTS:
         return FactSymbol(name, facts)
     return sympy.Symbol(name, integer=True, nonnegative=True)

@@ -46,6 +46,12 @@ FINDINGS = {
         "np.tril(F.conv2d(x, np.ones((2, 3, 3, 3), np.float32), padding=1) - 1)",
         x="f32[B,3,6,7]", sizes=SIZES,
     ),
+    "powers of bools": found(
+        "x**2, np.power(x, 2), x**1, x**x, 2**x, x**True", x="bool[B]", sizes=SIZES,
+    ),
+    "a narrow einsum": found(
+        "np.einsum('ab->a', x), np.einsum('ab,cb->ac', x, x)", x="u8[B,3]", sizes=SIZES
+    ),
     "the dtype of a variance": found("x.var(0, dtype=np.float64), np.std(x, dtype='f8')",
                                      x="f32[B,3]", sizes=SIZES),
 }  # fmt: skip

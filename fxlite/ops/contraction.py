@@ -300,8 +300,8 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
              S(["f32[1,3]", "f32[2,3]"], "bi,bi->b"), S(["f32[2,3,4]", "f32[2,5]"], "bij,bk->bik"),
              S(["f64[2,3]", "f64[3]"], "ij,j->i"), S(["f16[3,4]", "f16[4,2]"], "ij,jk->ik"),
              S(["bf16[3,4]", "bf16[4,2]"], "ij,jk->ki"), S(["i32[3,4]", "i32[4,2]"], "ij,jk->ik"),
-             S(["i8[3,4]"], "ij->i"), S(["f32[0,3]", "f32[3,4]"], "bi,ij->bj"),
-             S(["f32[2,3]", "f32[]"], "ij,->ji")],
+             S(["i8[3,4]"], "ij->i"), S(["u8[3,4]"], "ij->i"), S(["f32[2,3]", "f32[]"], "ij,->ji"),
+             S(["f32[0,3]", "f32[3,4]"], "bi,ij->bj")],
     bad=[Bad(["f32[3,3]"], "ii->i", match="diagonals are not supported"),
          Bad(["f32[3,4]", "f32[5,6]"], "ij,jk->ik", match="axis 'j' is 4 in one operand and 5"),
          Bad(["f32[3,4]"], "ij,jk->ik", match="has 2 operands, but 1 are given"),
@@ -378,6 +378,8 @@ def _sum_out(value: Any, labels: Labels, kept: Any) -> tuple[Any, Labels]:
     if not axes:
         return value, labels
     dtype = dtypes.dtype(value.dtype)
+    if dtype is dtypes.uint8:  # `sum` has no dtype for its totals
+        value = lookup("cast")(value, dtypes.int64)
     value = lookup("sum")(value, axis=axes)
     if not dtype.is_float and dtype is not dtypes.int64:  # einsum does not widen integers
         value = lookup("cast")(value, dtype)

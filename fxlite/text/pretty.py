@@ -93,6 +93,16 @@ def _in_words(text: str, words: Words) -> str:
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
+def has_operator(node: Node) -> bool:
+    """Whether a call is written with an operator. NumPy's ``**`` squares bools in another dtype
+    than np.power, so that a power of bools is written as a call."""
+    if not node.target.symbol or node.kwargs:
+        return False
+    base = node.args[0]
+    type = getattr(base, "type", None)
+    return not (node.target.symbol == "**" and type is not None and type.dtype.is_bool)
+
+
 def call_text(node: Node, words: Words = USUAL) -> str:
     """The right-hand side of a node's line."""
     target, kwargs = node.target, node.kwargs
@@ -101,12 +111,12 @@ def call_text(node: Node, words: Words = USUAL) -> str:
     parts = [value_text(a, words) for a in node.args]
     if node.op != "call_function":
         head = attribute_text(target)
-    elif target.symbol and not kwargs and len(parts) == 2:
+    elif has_operator(node) and len(parts) == 2:
         left, right = parts
         if target.symbol == "**" and left.startswith("-"):
             left = f"({left})"  # -2 ** x is -(2 ** x)
         return f"{left} {target.symbol} {right}"
-    elif target.symbol and not kwargs and len(parts) == 1:
+    elif has_operator(node) and len(parts) == 1:
         return f"{target.symbol}{parts[0]}"
     else:
         head = f"{words.ops}.{target.name}"

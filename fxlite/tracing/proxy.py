@@ -204,6 +204,15 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _power(self: Any, other: Any) -> Any:
+    """``self ** other``. As NumPy's operator, and other than np.power, it squares for the number 2,
+    which shows in the dtype of bools."""
+    kind = self._node.type
+    if type(other) is int and other == 2 and isinstance(kind, TensorType) and kind.dtype.is_bool:
+        return _api().ops_by_name("square")(self)
+    return _operator("pow")(self, other)
+
+
 def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         from fxlite.tracing.in_place import in_place_operator
@@ -223,6 +232,7 @@ for _name, (_symbol, _target) in _BINARY.items():
     setattr(Proxy, f"__{_name}__", _operator(_target))
     setattr(Proxy, f"__r{_name}__", _operator(_target, reflected=True))
     setattr(Proxy, f"__i{_name}__", _in_place_operator(_symbol, _target))
+setattr(Proxy, "__pow__", _power)  # noqa: B010 - mypy knows none of these methods
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
