@@ -393,7 +393,16 @@ def _read_meta(content: dict[str, Any], nodes: list[Node]) -> None:
         return by_name[name]
 
     for name, entries in content.items():
-        by_name[name].meta = {k: decode(v, read) for k, v in entries.items()}
+        meta = {k: decode(v, read) for k, v in entries.items()}
+        if not _is_chain(meta.get("from", ())):
+            raise FileFormatError(f"meta['from'] of {name} is no list of pairs of names")
+        by_name[name].meta = meta
+
+
+def _is_chain(value: Any) -> bool:
+    """Whether a value says by which rewrites a node was made, as passes read it."""
+    pairs = isinstance(value, tuple) and all(isinstance(v, tuple) and len(v) == 2 for v in value)
+    return pairs and all(isinstance(text, str) for pair in value for text in pair)
 
 
 def _type(entry: Any, own: Mapping[str, FactSymbol]) -> Any:

@@ -273,7 +273,9 @@ def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> Gra
         if not weight.persistent:
             parent, _, name = path.rpartition(".")
             gm.get_submodule(parent)._non_persistent.add(name)
-    gm.training = bool(content["training"])
+    if not isinstance(content["training"], bool):
+        raise FileFormatError(f"'training' must be true or false, not {content['training']!r}")
+    gm.training = content["training"]
     _check_weight_types(gm)
     return gm
 

@@ -374,6 +374,8 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "output first": (_at("calls.3.0", "output"), "the output must be the last|do not fit|output"),
     "outputs": (_at("calls.5.2", [{"input": 0}, 1]), "do not fit a output"),
     "meta": (_at("meta", {"exp": {"of": {"node": "nobody"}}}), "damaged"),
+    "chain of rewrites": (_at("meta", {"exp": {"from": 5}}), "list of pairs of names"),
+    "training": (lambda c: c.update(training="yes"), "must be true or false"),
 }
 
 
