@@ -50,3 +50,15 @@ def test_an_empty_axis_is_refused_with_the_line() -> None:
         assert function(np.ones((2, 3, 4), np.float32)).shape == (2, 1, 4)
         with pytest.raises(ValueError, match=rule):
             function(np.zeros((2, 0, 4), np.float32))
+
+
+def test_a_graph_that_was_edited_needs_elements_in_compiled_code_too() -> None:
+    gm = fx.symbolic_trace(lambda x: x + 1, x="f32[N]")
+    (add,) = gm.graph.find_nodes(op="call_function")
+    with gm.graph.inserting_after(add):
+        largest = gm.graph.call_function(fx.ops.max, (add,))
+    add.replace_all_uses_with(largest, lambda user: user is not largest)
+    compiled = fx.compile(gm)
+    assert compiled(np.arange(3, dtype=np.float32)) == 3
+    with pytest.raises(ValueError, match="N >= 1 is required by test_nonempty"):
+        compiled(np.zeros(0, np.float32))
