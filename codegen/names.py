@@ -41,8 +41,8 @@ _WORD = re.compile(r"(?<!\.)(?<!->)\b\w+")  # but no member of a struct
 _NO_CODE = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#\s*include[^\n]*""", re.DOTALL
 )
-_DEFINITION = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(\w+)((?:[^\\\n]|\\.)*)", re.MULTILINE | re.DOTALL
+_DEFINITION = re.compile(  # name, parameters, body
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?((?:[^\\\n]|\\.)*)", re.MULTILINE | re.DOTALL
 )
 
 
@@ -152,7 +152,10 @@ def _words(text: str) -> Iterator[str]:
 @lru_cache(8)
 def _macros(library: str) -> dict[str, frozenset[str]]:
     """The macros that a text defines, and the words that each brings with it."""
-    return {found[1]: frozenset(_words(found[2])) for found in _DEFINITION.finditer(library)}
+    return {
+        found[1]: frozenset(_words(found[3])) - frozenset(_words(found[2] or ""))
+        for found in _DEFINITION.finditer(library)
+    }
 
 
 def _of_macros(library: str, used: frozenset[str]) -> set[str]:

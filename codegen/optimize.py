@@ -12,7 +12,7 @@ from fxlite.passes.base import Pass
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.decompose import Keep
 from fxlite.passes.manager import PassManager
-from fxlite.tracing.nonempty import element_guards
+from fxlite.tracing.nonempty import require_elements
 
 
 def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest") -> list[Pass]:
@@ -36,18 +36,6 @@ def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest")
     ]
 
 
-def _require_elements(gm: GraphModule) -> None:
-    """Guards for the calls that need elements, as the largest value does. Tracing adds them, but a
-    graph that was edited or read from a file may lack some, and loops of compiled code would give
-    what they start from."""
-    graph = gm.graph
-    for node in graph.find_nodes(op="call_function"):
-        if node.target.needs_elements:
-            types = node.target.map_tensors(lambda x: getattr(x, "type", x), node.arguments)
-            found = element_guards(node.target, types, node.loc, graph.guards)
-            graph.guards = (*graph.guards, *found)
-
-
 def _with_options(item: Pass, **options: Any) -> Pass:
     """The pass with its options set."""
 
@@ -69,6 +57,6 @@ def optimize(
     if needed_only:
         chosen = [_with_options(passes.decompose, keep=keep)]
     # these passes are tested; checks of each use would double the time
-    first = Pass(_require_elements, "require_elements", "exact")
+    first = Pass(lambda gm: require_elements(gm.graph), "require_elements", "exact")
     manager = PassManager([first, *chosen], check="lint")
     return manager(flattened(module)), manager

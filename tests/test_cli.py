@@ -123,10 +123,10 @@ def test_trace_tree(
     assert status == 0 and max(map(len, lines)) <= int(columns)
     assert [line.split() for line in lines[:8]] == [
         ["module", "result", "parameters", "FLOPs"],
-        ["Net", "63", "6178*B", "+", "12"],
+        ["Net", "63", "6434*B", "+", "8"],
         ["├─", "x", "f32[B,1,8,8]"],
         ["├─", "conv", "Conv2d", "f32[B,4,8,8]", "40", "4864*B"],
-        ["├─", "bn", "BatchNorm2d", "f32[B,4,8,8]", "8", "768*B", "+", "12"],
+        ["├─", "bn", "BatchNorm2d", "f32[B,4,8,8]", "8", "1024*B", "+", "8"],
         ["├─", "relu,", "mean", "f32[B,4]", "516*B"],
         ["├─", "fc", "Linear", "f32[B,3]", "15", "27*B"],
         ["└─", "mul", "f32[B,3]", "3*B"],

@@ -94,7 +94,7 @@ enum { PARALLEL_PRODUCTS = WORTH };
 
 /* Products that are added one after the other in a register, and blocks of so many that are added
  * to one sum: docs/numerics.md. Longer sums are added without loss. */
-enum { SUM_STEPS = 384, SUM_BLOCKS = 16 };
+enum { SUM_STEPS = 512, SUM_BLOCKS = 16 };
 
 #ifdef _OPENMP
 int omp_get_thread_num(void);
@@ -354,16 +354,18 @@ __attribute__((unused)) static void add_tile_T(
 """
 
 _SUMS = """
-/* multiply_LOWblock_T for a sum of up to SUM_BLOCKS blocks: they are added one after the other. */
+/* multiply_LOWblock_T for a sum of up to SUM_BLOCKS blocks: they are added one after the other. Few
+ * rows are added in several registers each, which share a longer block. */
 __attribute__((unused)) static inline void multiply_LOWsum_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
     T *restrict tile)
 {
-    if (depth <= SUM_STEPS) {
+    const int64_t most = rows == 1 ? 4 * SUM_STEPS : rows <= 3 ? 2 * SUM_STEPS : SUM_STEPS;
+    if (depth <= most) {
         multiply_LOWblock_T(rows, columns, depth, a, a_row, b,STEP 0, tile);
         return;
     }
-    const int64_t blocks = (depth + SUM_STEPS - 1) / SUM_STEPS;
+    const int64_t blocks = (depth + most - 1) / most;
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k = block * depth / blocks, end = (block + 1) * depth / blocks;
         multiply_LOWblock_T(rows, columns, end - k, a + k, a_row, b + k * NEXT,STEP block > 0,

@@ -7,6 +7,7 @@ the same text as a Python function, and ``executable_code`` is that function str
 from __future__ import annotations
 
 import functools
+import itertools
 import keyword
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -291,8 +292,8 @@ def graph_text(graph: Graph) -> str:
 def _head(graph: Graph, words: Words, width: int = 0) -> list[str]:
     """The function's head, which is broken at ``width`` columns, and what stands before the body's
     lines: imports of words, and what the parameter ``_self`` is called."""
-    lines = [words.import_line] if words.import_line else []
     head = f"def forward({_signature(graph, words)}):"
+    lines = words.import_lines(itertools.chain([head], (c for c, _ in _lines(graph, words))))
     lines += wrap_code(head, width) if width else [head]
     called = (f"    # input: {n.name} is {n.target}" for n in graph.placeholders)
     return [*lines, *(c for n, c in zip(graph.placeholders, called) if n.target == "self")]

@@ -8,6 +8,8 @@ its text then begins with ``from fxlite.text.words import inf as inf_``, which P
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterable
 from math import inf as inf
 from math import nan as nan
 from typing import NamedTuple
@@ -37,11 +39,14 @@ class Words(NamedTuple):
     Max: str = "Max"
     Mod: str = "Mod"
 
-    @property
-    def import_line(self) -> str:
-        """What a text with other spellings begins with; empty for the usual ones."""
-        others = [f"{n} as {w}" for n, w in zip(self._fields, self) if n != w]
-        return f"from fxlite.text.words import {', '.join(others)}" if others else ""
+    def import_lines(self, code: Iterable[str]) -> list[str]:
+        """What a text begins with that writes words of its code in other spellings: one line, or
+        none."""
+        if self is USUAL:
+            return []
+        found = set(re.findall(r"\w+", "\n".join(code)))
+        others = [f"{n} as {w}" for n, w in zip(self._fields, self) if n != w and w in found]
+        return [f"from fxlite.text.words import {', '.join(others)}"] if others else []
 
 
 USUAL = Words()
@@ -91,7 +96,7 @@ class _Usual(ast.NodeTransformer):
 
 
 def with_usual_words(tree: ast.Module) -> ast.Module:
-    """A text's tree without what :attr:`Words.import_line` introduces."""
+    """A text's tree without what :meth:`Words.import_lines` introduces."""
     usual: dict[str, str] = {}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.module == __name__:

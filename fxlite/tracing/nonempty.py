@@ -9,7 +9,7 @@ The largest of no values does not exist, nor does its position: NumPy raises an 
 would give the value they start from. An axis of size 0 is refused while tracing, a named one is a
 guard.
 
-In: a call of an op as the program made it. Out: guards for the graph.
+In: a call of an op as the program made it, or a whole graph. Out: guards for the graph.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from fxlite import shapes
 from fxlite.errors import ShapeError
+from fxlite.graph import Graph
 from fxlite.guards import Guard, decide
 from fxlite.location import Location
 from fxlite.op import Op
@@ -55,6 +56,22 @@ def element_guards(
         if decide(dim, ">=", least, (*known, *found)) is not True:
             found.append(Guard(dim, ">=", least, place))
     return found
+
+
+def require_elements(graph: Graph) -> None:
+    """Add the guards of all calls that need elements. A traced program has them; a graph that was
+    edited, decomposed or read from a file may lack some, and loops of compiled code would then give
+    what they start from, or read what is not there. Raises ShapeError as :func:`element_guards`."""
+    for node in graph.find_nodes(op="call_function"):
+        op, arguments = node.target, node.arguments
+        if op.name in ("slice", "split"):
+            found = nonempty_guards(arguments, node.loc)
+        elif op.needs_elements:
+            types = op.map_tensors(lambda value: getattr(value, "type", value), arguments)
+            found = element_guards(op, types, node.loc, graph.guards)
+        else:
+            continue
+        graph.guards = (*graph.guards, *found)
 
 
 def _least(size: Dim) -> tuple[Dim, int]:

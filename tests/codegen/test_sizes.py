@@ -14,6 +14,7 @@ from fxlite.codegen.cuda.emit import emit as cuda_emit
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime import sizes as limits
 from fxlite.codegen.runtime.launcher import three
+from fxlite.codegen.runtime.target import march_flag
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
 from tests.codegen.size_cases import LIMIT, SIZES, TYPES, judge, pairs, program, rungs
@@ -187,7 +188,7 @@ def test_a_caller_in_c(products, tmp_path):
         (tmp_path / name).write_text(text)
     sizes = [-1, *SIZES]
     (tmp_path / "caller.c").write_text(_CALLER % ", ".join(f"{s}LL" for s in sizes))
-    build = [*find_compiler().command, "-std=gnu11", "-O1", "-fwrapv", "-march=native", "caller.c",
+    build = [*find_compiler().command, "-std=gnu11", "-O1", "-fwrapv", march_flag(), "caller.c",
              "product.c", "-lm", "-o", "caller"]  # fmt: skip
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     lines = subprocess.run(["./caller"], cwd=tmp_path, check=True, capture_output=True, text=True)

@@ -19,6 +19,7 @@ from fxlite.codegen.c import conv
 from fxlite.codegen.c.conv_plan import packed_conv_size
 from fxlite.codegen.c.gemm_pack import pack_b
 from fxlite.codegen.c.weights import Blob, Packed, PackedWeight, make_blob, module_arrays
+from fxlite.codegen.names import weight_name
 from tests.oracle import compare
 
 Array = np.ndarray[Any, Any]
@@ -51,10 +52,11 @@ def test_each_array_lies_in_the_blob_once() -> None:
 
     arrays = module_arrays(fx.symbolic_trace(Dense(array(2, 3)), x="f32[4,2]"))
     packed: Packed = {"a_packed": PackedWeight(("a",), np.dtype(np.float32), 3, fill)}
-    blob = make_blob(["x", "weight", "a_packed", "weight", "error"], packed, arrays)
-    assert list(blob.places) == ["weight", "a_packed"]
+    weight = weight_name("weight")
+    blob = make_blob(["x", weight, "a_packed", weight, "error"], packed, arrays)
+    assert list(blob.places) == [weight, "a_packed"]
     assert blob.data.size == 128 and blob.data.ctypes.data % 64 == 0
-    assert content(blob, "weight", 16) == [*array(2, 3).ravel().tolist(), *[0] * 10]
+    assert content(blob, weight, 16) == [*array(2, 3).ravel().tolist(), *[0] * 10]
     assert content(blob, "a_packed", 16) == [7, 8, 9, *[0] * 13]
 
 

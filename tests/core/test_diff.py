@@ -427,7 +427,7 @@ def test_json_follows_its_description() -> None:
     assert node["after"] is None and node["before"]["op"] == "call_function"
     assert node["before"]["scope"] == "bn" and node["before"]["class"] == "BatchNorm2d"
     assert node["before"]["file"] == __file__ and isinstance(node["before"]["line"], int)
-    assert node["flops"]["after"] == 0 and node["flops"]["before"] == "49152*B + 48"
+    assert node["flops"]["after"] == 0 and node["flops"]["before"] == "65536*B + 32"
     assert {w["path_before"] for w in data["weights"] if w["change"] == "removed"} == {
         "bn.weight",
         "bn.bias",

@@ -150,8 +150,6 @@ def test_index_out_of_range_is_an_index_error_when_run() -> None:
     ("program", "error", "match"),
     [
         (lambda x: x[x > 0], TraceError, "np.where"),
-        (lambda x: x[np.array([True, False, True])], TraceError, "np.where"),
-        (lambda x: x[[True, False, True]], TraceError, "np.where"),
         (lambda x: x[True], TraceError, "np.where"),
         (lambda x: x[3], ShapeError, "index 3 is out of range for axis 0 of size 3"),
         (lambda x: x[0, -5], ShapeError, "out of range for axis 0 of size 4"),
