@@ -44,11 +44,10 @@ __attribute__((unused)) static void pad_plane_T(
 }
 
 /* tile[i][j] = sum over channels c and taps t of x[c][i * pixel_step + tap[t]] * b[c][t][j] for
- * `pixels` pixels and `vectors` vectors of output channels, or added to what is there; see
- * multiply_rows_T. */
+ * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
 static inline __attribute__((always_inline)) void sum_pixels_T(
     const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t pixel_step, const T *b, int adds, T *restrict tile)
+    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2], b_t[2];
     #pragma GCC unroll 16
@@ -71,14 +70,6 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
             }
         }
     }
-    if (adds) {
-        #pragma GCC unroll 16
-        for (int i = 0; i < pixels; i++) {
-            #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++)
-                sum[i][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
-        }
-    }
     #pragma GCC unroll 16
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
@@ -90,7 +81,7 @@ static inline __attribute__((always_inline)) void sum_pixels_T(
 /* tile[pixels][PANEL]: 1 <= pixels <= TILE_ROWS pixels of one output row, `columns` channels. */
 TILE_FUNCTION static void sum_block_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
-    const int64_t *tap, int64_t pixel_step, const T *b, int adds, T *restrict tile)
+    const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
@@ -111,13 +102,16 @@ TILE_FUNCTION static void sum_long_tile_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
-    T totals[TILE_ROWS * PANEL] = {0}, left[TILE_ROWS * PANEL] = {0};
+    T part[TILE_ROWS * PANEL], totals[TILE_ROWS * PANEL] = {0}, left[TILE_ROWS * PANEL] = {0};
     const int most = taps < SUM_STEPS ? SUM_STEPS / taps : 1, blocks = (channels + most - 1) / most;
     for (int block = 0; block < blocks; block++) {
         const int c = (int64_t)block * channels / blocks;
         const int end = (int64_t)(block + 1) * channels / blocks;
+        T *const sums = block % SUM_BLOCKS == 0 ? tile : part;
         sum_block_T(pixels, columns, end - c, taps, x + c * channel_step, channel_step, tap,
-                    pixel_step, b + (int64_t)c * taps * PANEL, block % SUM_BLOCKS != 0, tile);
+                    pixel_step, b + (int64_t)c * taps * PANEL, sums);
+        if (sums == part)
+            add_block_T(pixels, columns, part, tile);
         if (blocks > SUM_BLOCKS && (block % SUM_BLOCKS == SUM_BLOCKS - 1 || block + 1 == blocks))
             add_tile_T(pixels, columns, block + 1 == blocks, tile, totals, left);
     }
@@ -128,7 +122,7 @@ __attribute__((unused)) static inline void sum_tile_T(
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
     if ((int64_t)channels * taps <= SUM_STEPS)
-        sum_block_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, 0, tile);
+        sum_block_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, tile);
     else
         sum_long_tile_T(pixels, columns, channels, taps, x, channel_step, tap, pixel_step, b, tile);
 }
@@ -221,9 +215,8 @@ SEGMENT = 64
 """Pixels of an output row that are finished together, in an array on the stack."""
 
 
-def pixel_cases(function: str, vectors: int, adds: str = "") -> str:
-    """The switch over the number of pixels; more than six need 32 vector registers. ``adds``: an
-    argument more."""
+def pixel_cases(function: str, vectors: int) -> str:
+    """The switch over the number of pixels; more than six need 32 vector registers."""
     lines = []
     for pixels in range(1, 12):
         if pixels == 7:
@@ -232,13 +225,13 @@ def pixel_cases(function: str, vectors: int, adds: str = "") -> str:
             f"            case {pixels}: {function}({pixels}, {vectors}, channels, taps, x,"
             " channel_step, tap,"
         )
-        lines.append(f"                                   pixel_step, b, {adds}tile); break;")
+        lines.append("                                   pixel_step, b, tile); break;")
     return "\n".join([*lines, "#endif"])
 
 
 def _preamble(ctype: str, panel: int) -> str:
-    text = _TYPE.replace("CASES_1", pixel_cases("sum_pixels_T", 1, "adds, "))
-    text = text.replace("CASES_2", pixel_cases("sum_pixels_T", 2, "adds, "))
+    text = _TYPE.replace("CASES_1", pixel_cases("sum_pixels_T", 1))
+    text = text.replace("CASES_2", pixel_cases("sum_pixels_T", 2))
     text = text.replace("PANEL", str(panel)).replace("SEGMENT", str(SEGMENT))
     return re.sub(r"\bT\b|(?<=_)T\b|\bT(?=_)", ctype, text)
 

@@ -266,21 +266,13 @@ static inline __attribute__((always_inline)) void sum_rows_T(
     }
 }
 
-/* The same into memory: tile[i][j], or added to what is there. */
+/* The same into memory: tile[i][j]. */
 static inline __attribute__((always_inline)) void multiply_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
-    const T *a, int64_t a_row, const T *b, int64_t b_row, int adds, T *restrict tile)
+    const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2];
     sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, sum);
-    if (adds) {
-        #pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++)
-                sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
-        }
-    }
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         #pragma GCC unroll 2
@@ -292,7 +284,7 @@ static inline __attribute__((always_inline)) void multiply_rows_T(
 /* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. Functions of their own:
  * so that fewer variables live around the inner loops. */
 TILE_FUNCTION static void multiply_pair_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, int adds, T *restrict tile)
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
     switch (rows) {
 CASES_2
@@ -300,7 +292,7 @@ CASES_2
 }
 
 TILE_FUNCTION static void multiply_single_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, int adds, T *restrict tile)
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
     switch (rows) {
 CASES_1
@@ -308,30 +300,39 @@ CASES_1
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
- * rows PANEL apart), added to what is there if `adds`; 1 <= rows <= TILE_ROWS. Computes whole
- * vectors: the columns beyond `columns` hold what the panel makes of them. */
+ * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
+ * hold what the panel makes of them. */
 __attribute__((unused)) static inline void multiply_block_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int adds,
-    T *restrict tile)
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes) {
         if (columns - j > T_lanes)
-            multiply_pair_T(rows, depth, a, a_row, b + j, adds, tile + j);
+            multiply_pair_T(rows, depth, a, a_row, b + j, tile + j);
         else
-            multiply_single_T(rows, depth, a, a_row, b + j, adds, tile + j);
+            multiply_single_T(rows, depth, a, a_row, b + j, tile + j);
     }
 }
 
 /* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
 TILE_FUNCTION static void multiply_low_block_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
-    int adds, T *restrict tile)
+    T *restrict tile)
 {
     for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
         if (rows == 1)
-            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, adds, tile);
+            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, tile);
         else
-            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, adds, tile);
+            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, tile);
+    }
+}
+
+/* tile += part: a sum in blocks. */
+__attribute__((unused)) static inline void add_block_T(
+    int rows, int columns, const T *restrict part, T *restrict tile)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++)
+            tile[i * T_panel + j] += part[i * T_panel + j];
     }
 }
 
@@ -354,48 +355,42 @@ __attribute__((unused)) static void add_tile_T(
 """
 
 _SUMS = """
-/* multiply_LOWblock_T for a sum of up to SUM_BLOCKS blocks: they are added one after the other. Few
- * rows are added in several registers each, which share a longer block. */
-__attribute__((unused)) static inline void multiply_LOWsum_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
-    T *restrict tile)
+/* multiply_LOWblock_T in blocks of at most `most` steps: up to SUM_BLOCKS of them are added one
+ * after the other, and sums of so many so that nothing is lost. */
+TILE_FUNCTION static void multiply_LOWblocks_T(
+    int rows, int columns, int64_t depth, int64_t most, const T *a, int64_t a_row,
+    const T *b,WITH_STEP T *restrict tile)
 {
-    const int64_t most = rows == 1 ? 4 * SUM_STEPS : rows <= 3 ? 2 * SUM_STEPS : SUM_STEPS;
-    if (depth <= most) {
-        multiply_LOWblock_T(rows, columns, depth, a, a_row, b,STEP 0, tile);
-        return;
-    }
+    T part[TILE_ROWS * PANEL], totals[TILE_ROWS * PANEL], left[TILE_ROWS * PANEL];
     const int64_t blocks = (depth + most - 1) / most;
+    const int is_long = blocks > SUM_BLOCKS;
+    if (is_long) {
+        memset(totals, 0, sizeof totals);
+        memset(left, 0, sizeof left);
+    }
     for (int64_t block = 0; block < blocks; block++) {
-        const int64_t k = block * depth / blocks, end = (block + 1) * depth / blocks;
-        multiply_LOWblock_T(rows, columns, end - k, a + k, a_row, b + k * NEXT,STEP block > 0,
-                            tile);
+        const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
+        const int is_first = block % SUM_BLOCKS == 0, is_last = block + 1 == blocks;
+        T *const sums = is_first ? tile : part;
+        multiply_LOWblock_T(rows, columns, steps, a + k, a_row, b + k * NEXT,STEP sums);
+        if (!is_first)
+            add_block_T(rows, columns, part, tile);
+        if (is_long && (is_last || block % SUM_BLOCKS == SUM_BLOCKS - 1))
+            add_tile_T(rows, columns, is_last, tile, totals, left);
     }
 }
 
-/* The same for a sum of any length, beyond that of several of them that lose nothing. */
-TILE_FUNCTION static void multiply_LOWlong_sum_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
-    T *restrict tile)
-{
-    T totals[TILE_ROWS * PANEL] = {0}, left[TILE_ROWS * PANEL] = {0};
-    const int64_t most = SUM_BLOCKS * SUM_STEPS;
-    for (int64_t k = 0; k < depth; k += most) {
-        const int64_t count = depth - k < most ? depth - k : most;
-        multiply_LOWsum_T(rows, columns, count, a + k, a_row, b + k * NEXT,STEP tile);
-        add_tile_T(rows, columns, k + count == depth, tile, totals, left);
-    }
-}
-
-/* The product of a tile: multiply_LOWblock_T for any depth. */
+/* The product of a tile: multiply_LOWblock_T for any depth. Few rows are added in several registers
+ * each, which share a longer block. */
 __attribute__((unused)) static inline void multiply_LOWtile_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
     T *restrict tile)
 {
-    if (depth <= SUM_BLOCKS * SUM_STEPS)
-        multiply_LOWsum_T(rows, columns, depth, a, a_row, b,STEP tile);
+    const int64_t most = rows == 1 ? 4 * SUM_STEPS : rows <= 3 ? 2 * SUM_STEPS : SUM_STEPS;
+    if (depth <= most)
+        multiply_LOWblock_T(rows, columns, depth, a, a_row, b,STEP tile);
     else
-        multiply_LOWlong_sum_T(rows, columns, depth, a, a_row, b,STEP tile);
+        multiply_LOWblocks_T(rows, columns, depth, most, a, a_row, b,STEP tile);
 }
 """
 
@@ -407,8 +402,8 @@ def _cases(ctype: str, vectors: int) -> str:
         split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, adds,"
-        lines.append(f"    case {rows}: {call} tile); break;")
+        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, tile)"
+        lines.append(f"    case {rows}: {call}; break;")
     lines.append("#endif")
     return "\n".join(lines)
 
@@ -442,8 +437,9 @@ def _preamble(ctype: str, index_type: str) -> str:
         *(
             f"multiply_{low}{part}"
             for low in ("", "low_")
-            for part in ("block", "sum", "long_sum", "tile")
+            for part in ("block", "blocks", "tile")
         ),
+        "add_block",
         "add_tile",
         "copy_transposed",
         "pack_panel",
