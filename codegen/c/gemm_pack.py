@@ -266,13 +266,19 @@ static inline __attribute__((always_inline)) void sum_rows_T(
     }
 }
 
-/* The same into memory: tile[i][j]. */
+/* The same into memory: tile[i][j], or added to what is there. */
 static inline __attribute__((always_inline)) void multiply_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
-    const T *a, int64_t a_row, const T *b, int64_t b_row, T *restrict tile)
+    const T *a, int64_t a_row, const T *b, int64_t b_row, const int adds, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2];
     sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, sum);
+    #pragma GCC unroll 16
+    for (int i = 0; adds && i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+    }
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         #pragma GCC unroll 2
@@ -313,19 +319,6 @@ __attribute__((unused)) static inline void multiply_block_T(
     }
 }
 
-/* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
-TILE_FUNCTION static void multiply_low_block_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
-    T *restrict tile)
-{
-    for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
-        if (rows == 1)
-            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, tile);
-        else
-            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, tile);
-    }
-}
-
 /* tile += part: a sum in blocks. */
 __attribute__((unused)) static inline void add_block_T(
     int rows, int columns, const T *restrict part, T *restrict tile)
@@ -334,6 +327,45 @@ __attribute__((unused)) static inline void add_block_T(
         for (int j = 0; j < columns; j++)
             tile[i * T_panel + j] += part[i * T_panel + j];
     }
+}
+
+/* multiply_block_T, added to what is there. */
+TILE_FUNCTION static void multiply_add_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    T part[TILE_ROWS * PANEL];
+    for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
+        if (columns - j > T_lanes) {
+            switch (rows) {
+CASES_ADD
+            }
+        } else {
+            multiply_single_T(rows, depth, a, a_row, b, part);
+            add_block_T(rows, columns - j, part, tile);
+        }
+    }
+}
+
+/* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
+TILE_FUNCTION static void multiply_low_block_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
+        if (rows == 1)
+            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, 0, tile);
+        else
+            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, 0, tile);
+    }
+}
+
+__attribute__((unused)) static inline void multiply_low_add_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    T part[2 * PANEL];
+    multiply_low_block_T(rows, columns, depth, a, a_row, b, b_row, part);
+    add_block_T(rows, columns, part, tile);
 }
 
 /* totals += tile, where `left` holds what rounding left out of the totals (Knuth's TwoSum); at last
@@ -361,7 +393,7 @@ TILE_FUNCTION static void multiply_LOWblocks_T(
     int rows, int columns, int64_t depth, int64_t most, const T *a, int64_t a_row,
     const T *b,WITH_STEP T *restrict tile)
 {
-    T part[TILE_ROWS * PANEL], totals[TILE_ROWS * PANEL], left[TILE_ROWS * PANEL];
+    T totals[TILE_ROWS * PANEL], left[TILE_ROWS * PANEL];
     const int64_t blocks = (depth + most - 1) / most;
     const int is_long = blocks > SUM_BLOCKS;
     if (is_long) {
@@ -370,13 +402,12 @@ TILE_FUNCTION static void multiply_LOWblocks_T(
     }
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
-        const int is_first = block % SUM_BLOCKS == 0, is_last = block + 1 == blocks;
-        T *const sums = is_first ? tile : part;
-        multiply_LOWblock_T(rows, columns, steps, a + k, a_row, b + k * NEXT,STEP sums);
-        if (!is_first)
-            add_block_T(rows, columns, part, tile);
-        if (is_long && (is_last || block % SUM_BLOCKS == SUM_BLOCKS - 1))
-            add_tile_T(rows, columns, is_last, tile, totals, left);
+        if (block % SUM_BLOCKS == 0)
+            multiply_LOWblock_T(rows, columns, steps, a + k, a_row, b + k * NEXT,STEP tile);
+        else
+            multiply_LOWadd_T(rows, columns, steps, a + k, a_row, b + k * NEXT,STEP tile);
+        if (is_long && (block + 1 == blocks || block % SUM_BLOCKS == SUM_BLOCKS - 1))
+            add_tile_T(rows, columns, block + 1 == blocks, tile, totals, left);
     }
 }
 
@@ -395,15 +426,16 @@ __attribute__((unused)) static inline void multiply_LOWtile_T(
 """
 
 
-def _cases(ctype: str, vectors: int) -> str:
-    """The switch over the number of rows; more than six need 32 vector registers."""
+def _cases(ctype: str, vectors: int, adds: int = 0, indent: str = "") -> str:
+    """The switch over the number of rows; more than six need 32 vector registers. ``adds``: results
+    are added to what is there."""
     lines = []
     for rows in range(1, 12):
         split = {1: 4, 2: 2, 3: 2}.get(rows, 1)
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        call = f"multiply_rows_{ctype}({rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, tile)"
-        lines.append(f"    case {rows}: {call}; break;")
+        given = f"{rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, {adds}, tile"
+        lines.append(f"{indent}    case {rows}: multiply_rows_{ctype}({given}); break;")
     lines.append("#endif")
     return "\n".join(lines)
 
@@ -420,6 +452,7 @@ def _preamble(ctype: str, index_type: str) -> str:
     text = _TYPE + _sums("", "", "", "PANEL")
     text += _sums("low_", " int64_t b_row,", " b_row,", "b_row")
     text = text.replace("CASES_1", _cases(ctype, 1)).replace("CASES_2", _cases(ctype, 2))
+    text = text.replace("CASES_ADD", _cases(ctype, 2, adds=1, indent=" " * 8))
     text += weaves(ctype, ITEM_BYTES[ctype]) + COPY
     text = text.replace("PANEL", str(panel)).replace("INDEX", index_type)
     words = {"T": ctype, **{f"T_{s}": f"{ctype}_{s}" for s in ("vec", "index", "lanes", "panel")}}
@@ -437,7 +470,7 @@ def _preamble(ctype: str, index_type: str) -> str:
         *(
             f"multiply_{low}{part}"
             for low in ("", "low_")
-            for part in ("block", "blocks", "tile")
+            for part in ("block", "add", "blocks", "tile")
         ),
         "add_block",
         "add_tile",
