@@ -23,6 +23,7 @@ from fxlite.errors import CodegenError
 from fxlite.expr import Expr, Load, Local, MultiIndex
 from fxlite.graph import Node
 from fxlite.index import DimVar, Index, Var, flatten
+from fxlite.passes.group import Group
 
 
 def is_matrix_product(node: Node) -> bool:
@@ -32,6 +33,14 @@ def is_matrix_product(node: Node) -> bool:
     if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
         return False
     return all(isinstance(a, Node) and a.type.rank >= 2 for a in node.args[:2])
+
+
+def require_some(group: Group) -> None:
+    """Raise CodegenError for a group whose anchor has operands without elements, or whose result
+    has none: such loops are simple, and templates divide by numbers of tiles."""
+    assert group.anchor is not None
+    if any(node.type.size == 0 for node in (group.root, *group.anchor.all_input_nodes)):
+        raise CodegenError("an operand or the result has no elements")
 
 
 @dataclass(frozen=True)

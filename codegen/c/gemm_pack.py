@@ -396,10 +396,8 @@ TILE_FUNCTION static void multiply_LOWblocks_T(
     T totals[TILE_ROWS * PANEL], left[TILE_ROWS * PANEL];
     const int64_t blocks = (depth + most - 1) / most;
     const int is_long = blocks > SUM_BLOCKS;
-    if (is_long) {
-        memset(totals, 0, sizeof totals);
-        memset(left, 0, sizeof left);
-    }
+    for (int e = 0; is_long && e < TILE_ROWS * PANEL; e++)
+        totals[e] = left[e] = 0;
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
         if (block % SUM_BLOCKS == 0)

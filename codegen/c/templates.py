@@ -24,7 +24,7 @@ from fxlite.codegen.c.recurrence_template import (
     render_recurrence_node,
 )
 from fxlite.codegen.c.template_parts import TemplateFunction
-from fxlite.codegen.contraction import is_matrix_product
+from fxlite.codegen.contraction import is_matrix_product, require_some
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph import Node
 from fxlite.passes.group import Group
@@ -70,6 +70,7 @@ def render(
     """The group's C function; ``choice`` decides in place of the model. Raises CodegenError where
     the group fits no template after all."""
     assert group.anchor is not None
+    require_some(group)
     template = TEMPLATES[group.anchor.target.name]
     other = template.render_medium if matmul_precision == "medium" else None
     if matmul_precision == "high" and has_bf16_tiles():

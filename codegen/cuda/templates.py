@@ -13,6 +13,7 @@ from fxlite.codegen.contraction import (
     Epilogue,
     is_matrix_product,
     matrix_product,
+    require_some,
     strides,
 )
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, Operand, render_gemm
@@ -48,6 +49,7 @@ def claims(node: Node) -> bool:
 def render(group: Group, name: str, locations: list[str]) -> CudaTemplate:
     """The group's kernel. Raises CodegenError where the group fits no template after all."""
     assert group.anchor is not None
+    require_some(group)
     if is_integer_product(group.anchor):
         rendered, parameters = render_integer_product(group, name, locations)
         return CudaTemplate(rendered, tuple(argument for _, argument in parameters))

@@ -107,3 +107,15 @@ def test_what_a_template_declines_is_computed_without_it(monkeypatch) -> None:
     arrays = [rng.standard_normal(parse_type(t).shape).astype("f4") for t in Q]
     for given, wanted in zip(function(*arrays), program(*arrays), strict=True):
         np.testing.assert_allclose(given, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_products_without_elements_are_loops() -> None:
+    """Sizes that are the number 0, by which templates would divide."""
+
+    def program(x: Any, y: Any, u: Any, v: Any) -> Any:
+        return x @ y + 1, np.tanh(y.T @ x.T), fx.ops.int_matmul(u, v, x_zero_point=3)
+
+    for rows, columns, depth in [(0, 3, 3), (3, 0, 3), (3, 3, 0), (0, 0, 3), (0, 0, 0)]:
+        x, y = np.ones((rows, depth), np.float32), np.ones((depth, columns), np.float32)
+        u, v = np.ones((2, rows, depth), np.uint8), np.ones((2, depth, columns), np.int8)
+        agree(program, x, y, u, v, rungs=("c", "cuda"))
