@@ -12,7 +12,7 @@ from fxlite.passes.base import Pass
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.decompose import Keep
 from fxlite.passes.manager import PassManager
-from fxlite.tracing.nonempty import require_elements
+from fxlite.tracing.nonempty import missing_guards
 
 
 def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest") -> list[Pass]:
@@ -57,6 +57,10 @@ def optimize(
     if needed_only:
         chosen = [_with_options(passes.decompose, keep=keep)]
     # these passes are tested; checks of each use would double the time
-    first = Pass(lambda gm: require_elements(gm.graph), "require_elements", "exact")
-    manager = PassManager([first, *chosen], check="lint")
-    return manager(flattened(module)), manager
+    manager = PassManager(chosen, check="lint")
+    whole = flattened(module)
+    guards = missing_guards(whole.graph)
+    made = manager(whole)
+    if guards:
+        made.graph.guards = (*made.graph.guards, *guards)
+    return made, manager

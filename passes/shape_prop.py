@@ -23,7 +23,7 @@ from fxlite.passes.base import as_module
 from fxlite.retype import infer_types
 from fxlite.shapes import Dim
 from fxlite.tracing.inputs import declare
-from fxlite.tracing.nonempty import require_elements
+from fxlite.tracing.nonempty import missing_guards
 from fxlite.tracing.retrace import kept_facts
 from fxlite.types import TensorType, type_of
 
@@ -56,7 +56,7 @@ def shape_prop(
     }
     infer_types(graph, new, dims)
     graph.guards = remaining(conditions, {**graph.declared_dims, **dims}, made.name)
-    require_elements(graph)
+    graph.guards = (*graph.guards, *missing_guards(graph))
     return made
 
 

@@ -409,8 +409,8 @@ TILE_FUNCTION static void multiply_LOWblocks_T(
     }
 }
 
-/* The product of a tile: multiply_LOWblock_T for any depth. Few rows are added in several registers
- * each, which share a longer block. */
+/* The product of a tile: multiply_LOWblock_T for any depth. Few rows are added in several
+ * registers each, which share a longer block. */
 __attribute__((unused)) static inline void multiply_LOWtile_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,WITH_STEP
     T *restrict tile)

@@ -58,20 +58,23 @@ def element_guards(
     return found
 
 
-def require_elements(graph: Graph) -> None:
-    """Add the guards of all calls that need elements. A traced program has them; a graph that was
-    edited, decomposed or read from a file may lack some, and loops of compiled code would then give
-    what they start from, or read what is not there. Raises ShapeError as :func:`element_guards`."""
+def missing_guards(graph: Graph) -> list[Guard]:
+    """The guards of all calls that need elements, where the graph lacks them. A traced program has
+    them; one that was edited, decomposed or read from a file may not, and loops of compiled code
+    would then give what they start from, or read what is not there. Raises ShapeError as
+    :func:`element_guards`."""
+    guards = list(graph.guards)
     for node in graph.find_nodes(op="call_function"):
         op, arguments = node.target, node.arguments
         if op.name in ("slice", "split"):
             found = nonempty_guards(arguments, node.loc)
         elif op.needs_elements:
             types = op.map_tensors(lambda value: getattr(value, "type", value), arguments)
-            found = element_guards(op, types, node.loc, graph.guards)
+            found = element_guards(op, types, node.loc, guards)
         else:
             continue
-        graph.guards = (*graph.guards, *found)
+        guards += (guard for guard in found if guard not in guards)
+    return guards[len(graph.guards) :]
 
 
 def _least(size: Dim) -> tuple[Dim, int]:

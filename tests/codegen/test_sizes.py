@@ -86,8 +86,12 @@ def test_a_negative_size_inside_a_program():
     module.graph.guards = ()  # as a file may come
     run = fx.compile(module)
     assert run(np.ones((2, 1, 4), F32)).tolist() == [4, 4]
-    with pytest.raises(ShapeError, match=r"f32\[B,1,T - 3\] would have the shape \(2, 1, -1\)"):
+    with pytest.raises(ValueError, match="T >= 4 is required"):
         run(np.ones((2, 1, 2), F32))
+    run = fx.compile(lambda x: fx.ops.zeros((x.shape[0] - 3,), F32).sum() + x.sum(), x="f32[T]")
+    assert run(np.ones(5, F32)) == 5
+    with pytest.raises(ShapeError, match=r"f32\[T - 3\] would have the shape \(-1,\)"):
+        run(np.ones(2, F32))
 
 
 def test_results_and_workspace_together():
