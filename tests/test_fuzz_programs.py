@@ -46,6 +46,10 @@ FINDINGS = {
         "np.tril(F.conv2d(x, np.ones((2, 3, 3, 3), np.float32), padding=1) - 1)",
         x="f32[B,3,6,7]", sizes=SIZES,
     ),
+    "a variance of too few": found(
+        "np.std(x, -1, ddof=1), x.var(0, ddof=3), y.var(1, ddof=2)", x="f32[3,B]", y="f32[B,1]",
+        sizes=({"B": 0}, {"B": 1}, {"B": 5}),
+    ),
     "powers of bools": found(
         "x**2, np.power(x, 2), x**1, x**x, 2**x, x**True", x="bool[B]", sizes=SIZES,
     ),

@@ -235,9 +235,7 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
     if correction == 0:
         return ops.mean(square, axis=axis, keepdims=keepdims)
     count = shapes.product(shapes.normalize(x.shape[a]) for a in normalize_axes(axis, x.ndim))
-    count = shapes.normalize(count - correction)
-    if type(count) is int:
-        count = max(count, 0)
+    count = shapes.maximum(shapes.normalize(count - correction), 0)  # as NumPy counts
     return ops.sum(square, axis=axis, keepdims=keepdims) / number(count, x.dtype)
 
 
