@@ -33,6 +33,8 @@ from fxlite.passes import quantize as q
 from tests.zoo import ZOO
 
 NEEDED = ("-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fwrapv")
+#: Seconds that a tool may take for a program: the paths that -fanalyzer follows can be too many.
+LIMIT = 300
 WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-pedantic", "-fopenmp")
 
 
@@ -119,13 +121,17 @@ def save(given: tuple[str, fx.GraphModule, dict[str, Any]], root: Path) -> tuple
     return root / name, function.program.name
 
 
-def examine(tool: str, folder: Path, name: str) -> tuple[list[tuple[str, str]], str]:
-    """(kind, text) of what a tool found in a program, and its output where it failed without."""
+def examine(tool: str, folder: Path, name: str) -> tuple[list[tuple[str, str]] | None, str]:
+    """(kind, text) of what a tool found in a program, None where it did not come to an end; and its
+    output where it failed without a finding."""
     made = TOOLS[tool]
-    done = subprocess.run(
-        made.command(name), cwd=folder, capture_output=True, text=True, errors="replace",
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            made.command(name), cwd=folder, capture_output=True, text=True, errors="replace",
+            env={**os.environ, "OMP_NUM_THREADS": "2"}, timeout=LIMIT,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, ""
     text = done.stdout + done.stderr
     found = [
         (kind or "other", f"{whole}\n    {_line(folder, whole)}")
@@ -170,14 +176,17 @@ def main() -> int:
         print(f"{len(folders)} programs", flush=True)
         for tool in tools:
             kinds: collections.Counter[str] = collections.Counter()
-            known = 0
+            known = unfinished = 0
             seen: set[str] = set()
             results = pool.map(lambda each, tool=tool: examine(tool, *each), folders)
             for (folder, _), (found, broken) in zip(folders, results):
                 if broken:
                     failed += 1
                     print(f"{tool}: {folder.name} failed:\n{broken[-2000:]}")
-                for kind, text in found:
+                if found is None:
+                    unfinished += 1
+                    print(f"{tool}: {folder.name}: not finished in {LIMIT} s", flush=True)
+                for kind, text in found or ():
                     if is_known(tool, text):
                         known += 1
                         continue
@@ -187,7 +196,8 @@ def main() -> int:
                         print(f"{tool}: {folder.name}: {text}")
                     seen.add(shape)
             counts = ", ".join(f"{kind} {n}" for kind, n in kinds.most_common()) or "nothing found"
-            print(f"{tool:15} {counts}; {known} known false alarms", flush=True)
+            end = f"{known} known false alarms, {unfinished} programs not finished"
+            print(f"{tool:15} {counts}; {end}", flush=True)
             failed += 0 if TOOLS[tool].counts_only else sum(kinds.values())
     return int(failed > 0)
 

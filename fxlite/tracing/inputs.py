@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fxlite import pytree
 from fxlite.errors import ArgumentError, expect
 from fxlite.pytree import PH, Interface, Structure
@@ -62,7 +64,7 @@ def declare(
             f"not {getattr(shown, '__name__', shown)}"
         )
     expect(baked, Mapping, "concrete_args", "give values by parameter name")
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     declared: dict[str, Any] = {}
     rest = list(types)
     for parameter in signature.parameters.values():
@@ -97,7 +99,28 @@ def declare(
 
 def title(function: Any) -> str:
     """``Net.forward(x, mask)``, for messages."""
-    return f"{getattr(function, '__qualname__', function)}{inspect.signature(function)}"
+    return f"{_name(function)}{signature_of(function)}"
+
+
+def signature_of(function: Any) -> inspect.Signature:
+    """The parameters of a program. A ufunc takes arrays by position (``x``, or ``x1`` and ``x2``).
+    Raises ArgumentError for a function in C that does not tell what it takes."""
+    if isinstance(function, np.ufunc):
+        names = ("x",) if function.nin == 1 else (f"x{i + 1}" for i in range(function.nin))
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        return inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        name = _name(function)
+        raise ArgumentError(
+            f"{name} is not written in Python and does not tell what it takes; give a function "
+            f"that calls it, such as lambda x: {name}(x)"
+        ) from None
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__qualname__", getattr(function, "__name__", function)))
 
 
 def make_inputs(
@@ -105,7 +128,7 @@ def make_inputs(
 ) -> Inputs:
     """Call ``placeholder`` for every input, in order of the signature. Raises ArgumentError for an
     input without a type among typed ones, and for names the program does not have."""
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     for name in (*declared, *concrete):
         if name not in signature.parameters:
             raise ArgumentError(f"{title(function)} has no parameter {name!r}")

@@ -35,6 +35,20 @@ _SOME = 4
 _MOST = 1 << 20
 
 
+def guards_of_call(
+    op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard]
+) -> list[Guard]:
+    """What a call of ``op`` needs beside the ``known`` guards; ``types`` has its bound arguments
+    with types in place of tensors. Raises ShapeError as :func:`element_guards`."""
+    if op.name in ("slice", "split"):
+        found = nonempty_guards(types, place)
+    elif op.needs_elements:
+        found = element_guards(op, types, place, known)
+    else:
+        return []
+    return [guard for guard in found if guard not in known]
+
+
 def element_guards(
     op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard] = ()
 ) -> list[Guard]:
@@ -65,15 +79,10 @@ def missing_guards(graph: Graph) -> list[Guard]:
     :func:`element_guards`."""
     guards = list(graph.guards)
     for node in graph.find_nodes(op="call_function"):
-        op, arguments = node.target, node.arguments
-        if op.name in ("slice", "split"):
-            found = nonempty_guards(arguments, node.loc)
-        elif op.needs_elements:
-            types = op.map_tensors(lambda value: getattr(value, "type", value), arguments)
-            found = element_guards(op, types, node.loc, guards)
-        else:
-            continue
-        guards += (guard for guard in found if guard not in guards)
+        op = node.target
+        if op.name in ("slice", "split") or op.needs_elements:
+            types = op.map_tensors(lambda value: getattr(value, "type", value), node.arguments)
+            guards += guards_of_call(op, types, node.loc, guards)
     return guards[len(graph.guards) :]
 
 
@@ -103,8 +112,9 @@ def _least(size: Dim) -> tuple[Dim, int]:
 def nonempty_guards(arguments: Mapping[str, Any], place: Location | None) -> list[Guard]:
     """What the sizes of the axis of a slice or a split must be for its type to be true: ``T >= 1``,
     or nothing."""
-    type = getattr(arguments["x"], "type", None)
-    size = None if type is None else type.shape[arguments.get("axis", 0)]
+    if not isinstance(type := arguments["x"], TensorType):
+        return []
+    size = type.shape[arguments.get("axis", 0)]
     if size is None or isinstance(size, int):
         return []
     if "sizes" in arguments:  # of a split, whose parts are slices

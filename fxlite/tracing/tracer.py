@@ -34,7 +34,7 @@ from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
 from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
 from fxlite.tracing.leaf import leaf_paths, leaf_result_type
 from fxlite.tracing.memory import Writes, note_leaf_call, note_parts, note_view
-from fxlite.tracing.nonempty import element_guards, nonempty_guards
+from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
 from fxlite.tracing.program_checks import running_check
 from fxlite.tracing.proxy import Proxy
@@ -262,15 +262,11 @@ class Tracer:
     def _require_elements(self, op: Op, bound: Mapping[str, Any]) -> None:
         """A slice whose type is true for axes that are not empty, or a reduction of some values."""
         place = self._place()[1]
-        if op.name in ("slice", "split"):
-            x = bound["x"]
-            found = nonempty_guards({**bound, "x": getattr(x, "node", x)}, place)
-        else:
-            types = op.map_tensors(_type_of_operand, bound)
-            try:
-                found = element_guards(op, types, place, self.graph.guards)
-            except FxliteError as error:
-                raise with_place(error, place) from None
+        types = op.map_tensors(_type_of_operand, bound)
+        try:
+            found = guards_of_call(op, types, place, self.graph.guards)
+        except FxliteError as error:
+            raise with_place(error, place) from None
         if found:
             self.graph.guards = (*self.graph.guards, *found)
 
@@ -476,6 +472,7 @@ class Tracer:
 
 def _type_of_operand(value: Any) -> Any:
     """The type of a value that is traced, or of a constant."""
-    if isinstance(value, Proxy):
-        return value.node.type
+    value = getattr(value, "node", value)
+    if isinstance(value, Node):
+        return value.type
     return type_of(value) if isinstance(value, np.ndarray) else value

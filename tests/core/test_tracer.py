@@ -340,3 +340,13 @@ def test_rounds_of_a_loop_share_a_location() -> None:
     assert len({id(n.loc) for n in nodes}) == 1
     assert nodes[0].loc is not None
     assert nodes[0].loc.expression == "x * 2"
+
+
+def test_a_ufunc_is_a_program() -> None:
+    """A ufunc has no signature that ``inspect`` can read; its arrays are its inputs."""
+    a, b = np.array([1.0, 2.0, 4.0], np.float32), np.array([2.0, 2.0, 2.0], np.float32)
+    for function, arrays in ((np.reciprocal, (a,)), (np.maximum, (a, b))):
+        module = fx.symbolic_trace(function, *("f32[3]" for _ in arrays))
+        assert np.array_equal(module(*arrays), function(*arrays))
+    with pytest.raises(fx.errors.ArgumentError, match=r"max is not written.*lambda x: max"):
+        fx.symbolic_trace(max)
