@@ -17,7 +17,7 @@ from fxlite.codegen.kernel_ir import Buffer, Stmt, Store
 from fxlite.codegen.lower import ACCUMULATOR, Contraction, address
 from fxlite.codegen.names import dim_name, own_name
 from fxlite.codegen.nest import Nest
-from fxlite.codegen.printer import CPrinter, storage_type
+from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.rename import rename
 from fxlite.errors import CodegenError
 from fxlite.expr import Expr, Load, Local, MultiIndex
@@ -175,8 +175,8 @@ class Epilogue:
         pairs: list[tuple[str, str]] = []
         for name in dict.fromkeys((*inputs, *weights, *extra)):
             dtype = known[name].dtype if name in known else self.c.anchor.type.dtype
-            pairs.append((f"const {storage_type(dtype)} *{restrict} {name}", name))
-        pairs.append((f"{storage_type(out.dtype)} *{restrict} {out.name}", out.name))
+            pairs.append((f"const {dtype.c_stored} *{restrict} {name}", name))
+        pairs.append((f"{out.dtype.c_stored} *{restrict} {out.name}", out.name))
         pairs += [(f"int64_t {dim_name(d)}", dim_name(d)) for d in self.dims]
         if self.printer.uses_error:
             pairs.append(("fx_error *error", "error"))

@@ -40,10 +40,6 @@ PARALLEL_DEFINITION = f"""\
 enum {{ PARALLEL_OPERATIONS = {PARALLEL_OPERATIONS} }};
 """
 
-_COMPUTE = {"f32": "float", "f64": "double", "f16": "float", "bf16": "float", "bool": "bool",
-            "u8": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t",
-            "i64": "int64_t"}  # fmt: skip
-_STORAGE = {**_COMPUTE, "f16": "uint16_t", "bf16": "uint16_t", "bool": "unsigned char"}
 # precedence: higher binds tighter
 _CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
 _INFIX = {
@@ -54,20 +50,10 @@ _INFIX = {
 _ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
 
 
-def compute_type(dtype: DType) -> str:
-    """C type of a value in a register."""
-    return _COMPUTE[dtype.name]
-
-
-def storage_type(dtype: DType) -> str:
-    """C type of a value in memory."""
-    return _STORAGE[dtype.name]
-
-
 def narrowed(value: Expr, dtype: DType) -> Expr:
     """What is stored as ``dtype``: of a number in float32 that is rounded to a half type, the
     number, since storing it rounds it."""
-    if not isinstance(value, Cast) or value.dtype is not dtype or dtype.name not in ("f16", "bf16"):
+    if not isinstance(value, Cast) or value.dtype is not dtype or not dtype.is_half:
         return value
     return value.operand if value.operand.dtype in (dtype, dtypes.float32) else value
 
@@ -120,25 +106,20 @@ class CPrinter:
 
     def constant(self, e: Const) -> str:
         """A literal in the type it is computed in."""
-        name, value = e.dtype.compute.name, e.value
-        if e.dtype.is_bool:
+        dtype, value = e.dtype, e.value
+        if dtype.is_bool:
             return "true" if value else "false"
-        if not e.dtype.is_float:
-            if name == "i64":
-                low = -(2**63)
-                return (
-                    "INT64_MIN"
-                    if value == low
-                    else f"{value}"
-                    if abs(value) < 2**31
-                    else f"{value}LL"
-                )
-            return "INT32_MIN" if name == "i32" and value == -(2**31) else str(value)
+        if dtype.is_integer:
+            bits = 8 * dtype.itemsize
+            if bits >= 32 and value == -(2 ** (bits - 1)):
+                return f"INT{bits}_MIN"
+            fits_int = not dtype.is_unsigned and abs(value) < 2**31
+            return str(value) if fits_int else f"{value}{dtype.c_suffix}"
         if math.isnan(value):
             return "NAN"
         if math.isinf(value):
             return "INFINITY" if value > 0 else "-INFINITY"
-        if name == "f32":
+        if dtype.compute is dtypes.float32:
             rounded = np.float32(value)
             if np.isinf(rounded):
                 return "INFINITY" if value > 0 else "-INFINITY"
@@ -159,16 +140,16 @@ class CPrinter:
 
     def widen(self, text: str, dtype: DType) -> str:
         """From memory to register."""
-        return f"fx_f32_from_{dtype.name}({text})" if dtype.name in ("f16", "bf16") else text
+        return f"fx_f32_from_{dtype.name}({text})" if dtype.is_half else text
 
     def narrow(self, text: str, dtype: DType) -> str:
         """From register to memory."""
-        return f"fx_{dtype.name}_from_f32({text})" if dtype.name in ("f16", "bf16") else text
+        return f"fx_{dtype.name}_from_f32({text})" if dtype.is_half else text
 
     def _cast(self, e: Cast) -> tuple[str, int]:
         source, target = e.operand.dtype, e.dtype
         inner = self.value(e.operand)
-        if target.name in ("f16", "bf16"):
+        if target.is_half:
             return (
                 f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))",
                 _ATOM,
@@ -179,7 +160,7 @@ class CPrinter:
             return f"fx_cast_{source.compute.name}_{target.name}({inner})", _ATOM
         if target.is_bool:
             return f"{self.value(e.operand, _EQUAL + 1)} != 0", _EQUAL
-        return f"({compute_type(target)}){self.value(e.operand, _UNARY)}", _UNARY
+        return f"({target.c_name}){self.value(e.operand, _UNARY)}", _UNARY
 
     def checked_index(self, e: CheckedIndex) -> str:
         """Bounds check of a run-time index."""
@@ -197,7 +178,7 @@ class CPrinter:
             return self._choice(*e.args), _CHOICE
         if name in ("neg", "invert"):
             text = f"{'-' if name == 'neg' else '~'}{self.value(e.args[0], _UNARY + 1)}"
-            return (f"({compute_type(dtype)})({text})" if _is_small(dtype) else text), _UNARY
+            return (f"({dtype.c_name})({text})" if _is_small(dtype) else text), _UNARY
         if name == "logical_not":
             return f"!{self.value(e.args[0], _UNARY)}", _UNARY
         symbol, precedence = _INFIX.get(name, ("", 0))
@@ -228,7 +209,7 @@ class CPrinter:
             right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
         text = f"{left} {symbol} {right}"
         if _is_small(dtype) and name in ("add", "sub", "mul"):
-            return f"({compute_type(dtype)})({text})", _UNARY
+            return f"({dtype.c_name})({text})", _UNARY
         return text, precedence
 
     def _choice(self, condition: Expr, chosen: Expr, other: Expr) -> str:
@@ -254,10 +235,7 @@ class CPrinter:
         pad = "    " * depth
         if isinstance(s, Let):
             return [
-                (
-                    f"{pad}const {compute_type(s.value.dtype)} {s.name} = "
-                    f"{self.value(s.value, _CHOICE)};"
-                )
+                (f"{pad}const {s.value.dtype.c_name} {s.name} = {self.value(s.value, _CHOICE)};")
             ]
         if isinstance(s, Alloc):
             return self._alloc(s, pad)
@@ -267,7 +245,7 @@ class CPrinter:
             stored = narrowed(s.value, self.dtypes[s.buffer])
             value = self.narrow(self.value(stored, _CHOICE), self.dtypes[s.buffer])
             target = self.address(s.buffer, s.index)
-            if s.accumulate and self.dtypes[s.buffer].name in ("f16", "bf16"):
+            if s.accumulate and self.dtypes[s.buffer].is_half:
                 total = f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}"
                 value = self.narrow(total, self.dtypes[s.buffer])
                 return [f"{pad}{target} = {value};"]
@@ -280,7 +258,7 @@ class CPrinter:
         return self.loop(s, depth)
 
     def _alloc(self, s: Alloc, pad: str) -> list[str]:
-        ctype, start = compute_type(s.dtype), self.value(s.init)
+        ctype, start = s.dtype.c_name, self.value(s.init)
         if not s.size:
             return [f"{pad}{ctype} {s.name} = {start};"]
         if isinstance(s.init, Const) and s.init.value == 0:
@@ -334,7 +312,7 @@ class CPrinter:
     def parameters(self, kernel: Kernel) -> list[str]:
         """C parameters of a kernel: inputs, outputs, dims."""
         parts = [
-            f"{'' if b.is_output else 'const '}{storage_type(b.dtype)} *{self.restrict} {b.name}"
+            f"{'' if b.is_output else 'const '}{b.dtype.c_stored} *{self.restrict} {b.name}"
             for b in kernel.buffers
         ]
         return [*parts, *(f"int64_t {dim_name(d)}" for d in kernel.dims)]
@@ -355,7 +333,7 @@ class CPrinter:
 
 def _wide(dtype: DType) -> str:
     """The float a value of another dtype is narrowed to 16 bits from."""
-    return "f64" if dtype.name in ("f64", "i32", "i64") else "f32"
+    return "f64" if dtype.itemsize >= (4 if dtype.is_integer else 8) else "f32"
 
 
 def _perfect_depth(s: For) -> int:
@@ -378,7 +356,7 @@ def _same(e: Expr, name: str) -> bool:
 
 def _is_small(dtype: DType) -> bool:
     """Integers C would compute in int."""
-    return dtype.name in ("i8", "i16", "u8")
+    return dtype.is_integer and dtype.itemsize < 4
 
 
 def _is_long(value: float) -> bool:

@@ -11,18 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fxlite import dtypes, nn, ops
-from fxlite.dtypes import (
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-)
+from fxlite.dtypes import *
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter, Transformer
@@ -69,11 +58,9 @@ _LAZY = {
 
 __all__ = [
     "PH", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer",
-    "Transformer",
-    "bfloat16", "bool_", "dims", "dtypes", "float16", "float32", "float64", "int8", "int16",
-    "int32",
-    "int64", "nn", "ops", "parse_type", "symbolic_trace", "uint8", "wrap", *_LAZY,
+    "Transformer", "dims", "dtypes", "nn", "ops", "parse_type", "symbolic_trace", "wrap", *_LAZY,
 ]  # fmt: skip
+__all__ += dtypes.__all__
 
 
 def __getattr__(name: str) -> Any:

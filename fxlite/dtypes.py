@@ -1,15 +1,17 @@
-"""Data types: the ten dtypes a value may have, their text names and NumPy's promotion rules.
+"""Data types: one record for each dtype a value may have, and NumPy's promotion rules.
 
 In: names (``"f32"``), NumPy dtypes, Python scalars. Out: :class:`DType` constants such as
 :data:`float32`, and :func:`result_type`, which answers what NumPy answers (NEP 50: a Python scalar
-is weak and takes the dtype of the array beside it).
+is weak and takes the dtype of the array beside it). What files, pictures, text and emitted C know
+about a dtype stands in its record; a new dtype is a new record here, and the scalar functions of
+its C type in ``codegen/c/fx_math.h``.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -19,16 +21,43 @@ from fxlite.errors import DTypeError, LiteralError
 if TYPE_CHECKING:
     from fxlite.types import TensorType
 
+__all__ = [
+    "bfloat16", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
+    "uint8",
+]  # fmt: skip
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class DType:
-    """One data type. ``name`` is what prints in types (``f32``); ``numpy`` is the NumPy dtype;
-    ``c_name`` is how C and CUDA spell the *storage* type."""
+    """One data type. There is one object of each, so that they are compared by identity.
+
+    - ``name``: what prints in types (``f32``); in capitals it is the name in safetensors files.
+    - ``long_name``: what NumPy calls it.
+    - ``numpy``: the NumPy dtype.
+    - ``buffer``: the characters that NumPy's buffers give for what is stored. The size of an item
+      tells ``int`` from ``long``.
+    - ``c_name``: how C and CUDA spell the type of a value in a register.
+    - ``colours``: fill and border in pictures. The usual float32 is pale, what is rare in a model
+      of floats is not.
+    - ``c_stored``: how C and CUDA spell the type of a value in memory, where that is another.
+    - ``c_note``: what C has in memory, in words, where the type does not say it.
+    - ``c_suffix``: what ends a literal in C. Those of signed types need it only from 2**31 on.
+    """
 
     name: str
     long_name: str
     numpy: np.dtype[Any]
+    kind: Literal["bool", "signed", "unsigned", "float"]
+    buffer: str
     c_name: str
+    colours: tuple[str, str]
+    c_stored: str = ""
+    c_note: str = ""
+    c_suffix: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "c_stored", self.c_stored or self.c_name)
+        object.__setattr__(self, "c_note", self.c_note or self.c_stored)
 
     @property
     def itemsize(self) -> int:
@@ -37,22 +66,37 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        return self.name in ("f16", "bf16", "f32", "f64")
+        return self.kind == "float"
+
+    @property
+    def is_half(self) -> bool:
+        """True for floats of 16 bits, which are stored as their bits and computed in float32."""
+        return self.kind == "float" and self.numpy.itemsize == 2
 
     @property
     def is_integer(self) -> bool:
         """True for the signed and unsigned integers; bool is not an integer."""
-        return self.name in ("u8", "i8", "i16", "i32", "i64")
+        return self.kind == "signed" or self.kind == "unsigned"
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind == "unsigned"
 
     @property
     def is_bool(self) -> bool:
-        return self.name == "bool"
+        return self.kind == "bool"
 
     @property
     def compute(self) -> DType:
         """The dtype arithmetic is done in: half types are computed in float32, and every op of a
         program rounds its result, as NumPy does."""
-        return float32 if self.name in ("f16", "bf16") else self
+        return float32 if self.is_half else self
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The NumPy dtype under which an array crosses into compiled code: NumPy's buffers know no
+        dtypes of other libraries, so those go as their bits."""
+        return np.dtype(f"u{self.itemsize}") if self.numpy.kind == "V" else self.numpy
 
     def __getitem__(self, shape: Any) -> TensorType:
         """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the dims' facts. Raises
@@ -68,22 +112,38 @@ class DType:
         return (dtype, (self.name,))
 
 
-bool_ = DType("bool", "bool", np.dtype(np.bool_), "unsigned char")
-uint8 = DType("u8", "uint8", np.dtype(np.uint8), "uint8_t")
-int8 = DType("i8", "int8", np.dtype(np.int8), "int8_t")
-int16 = DType("i16", "int16", np.dtype(np.int16), "int16_t")
-int32 = DType("i32", "int32", np.dtype(np.int32), "int32_t")
-int64 = DType("i64", "int64", np.dtype(np.int64), "int64_t")
-float16 = DType("f16", "float16", np.dtype(np.float16), "uint16_t")
-bfloat16 = DType("bf16", "bfloat16", np.dtype(ml_dtypes.bfloat16), "uint16_t")
-float32 = DType("f32", "float32", np.dtype(np.float32), "float")
-float64 = DType("f64", "float64", np.dtype(np.float64), "double")
+bool_ = DType(
+    "bool", "bool", np.dtype(np.bool_), "bool", "?", "bool", ("#f3dbe3", "#bb6f8a"),
+    c_stored="unsigned char", c_note="one byte, 0 or 1",
+)  # fmt: skip
+uint8 = DType("u8", "uint8", np.dtype(np.uint8), "unsigned", "B", "uint8_t", ("#ffd08a", "#c47a00"))
+int8 = DType("i8", "int8", np.dtype(np.int8), "signed", "b", "int8_t", ("#ffb454", "#b85f00"))
+int16 = DType("i16", "int16", np.dtype(np.int16), "signed", "h", "int16_t", ("#f6e39a", "#b39a1e"))
+int32 = DType("i32", "int32", np.dtype(np.int32), "signed", "il", "int32_t", ("#e9e6d4", "#a09a6b"))
+int64 = DType(
+    "i64", "int64", np.dtype(np.int64), "signed", "lq", "int64_t", ("#eeece2", "#aaa58a"),
+    c_suffix="LL",
+)  # fmt: skip
+float16 = DType(
+    "f16", "float16", np.dtype(np.float16), "float", "e", "float", ("#c9ebe4", "#2f9a86"),
+    c_stored="uint16_t", c_note="IEEE half, in uint16_t",
+)  # fmt: skip
+bfloat16 = DType(
+    "bf16", "bfloat16", np.dtype(ml_dtypes.bfloat16), "float", "H", "float", ("#bfe3f2", "#2b8db3"),
+    c_stored="uint16_t", c_note="the upper half of a float, in uint16_t",
+)  # fmt: skip
+float32 = DType(
+    "f32", "float32", np.dtype(np.float32), "float", "f", "float", ("#e8eef4", "#8aa0b5")
+)
+float64 = DType(
+    "f64", "float64", np.dtype(np.float64), "float", "d", "double", ("#d9c8ee", "#7d55b3")
+)
 
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
-FLOATS = (float16, bfloat16, float32, float64)
-INTEGERS = (uint8, int8, int16, int32, int64)
+ALL = tuple(d for d in globals().values() if isinstance(d, DType))
+FLOATS = tuple(d for d in ALL if d.is_float)
+INTEGERS = tuple(d for d in ALL if d.is_integer)
 
-_BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
+BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
 _LONGEST = 100  # characters of the name of a dtype
 _BY_NUMPY = {d.numpy: d for d in ALL}
 
@@ -95,8 +155,8 @@ def dtype(value: Any) -> DType:
     Raises DTypeError for anything else, unsigned 16-64 bit integers and complex included."""
     if isinstance(value, DType):
         return value
-    if isinstance(value, str) and value in _BY_NAME:
-        return _BY_NAME[value]
+    if isinstance(value, str) and value in BY_NAME:
+        return BY_NAME[value]
     try:
         if not isinstance(value, str) or len(value) <= _LONGEST:
             return _BY_NUMPY[np.dtype(value).newbyteorder("=")]

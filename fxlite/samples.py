@@ -34,7 +34,7 @@ class Random:
         if dtype.is_bool:
             return np.asarray(rng.integers(0, 2, shape).astype(np.bool_))
         if dtype.is_integer:
-            low = self.low if self.low is not None else (0 if dtype.name == "u8" else -5)
+            low = self.low if self.low is not None else (0 if dtype.is_unsigned else -5)
             high = self.high if self.high is not None else 6
             return np.asarray(rng.integers(int(low), int(high), shape)).astype(dtype.numpy)
         if self.low is not None or self.high is not None:

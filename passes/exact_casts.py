@@ -1,17 +1,14 @@
-"""Which chains of casts are one cast: a table about dtypes, used by simplify.
+"""Which chains of casts are one cast, used by simplify.
 
 In: dtypes. Out: whether a conversion keeps every value, and whether an intermediate one can go.
 """
 
 from __future__ import annotations
 
-from fxlite.dtypes import DType
+import ml_dtypes
+import numpy as np
 
-#: Bits of the significand (the leading one included) and largest exponent of a float dtype.
-_FLOATS = {"f16": (11, 15), "bf16": (8, 127), "f32": (24, 127), "f64": (53, 1023)}
-#: Bits of magnitude and whether negative values exist.
-_INTEGERS = {"bool": (1, False), "u8": (8, False), "i8": (7, True), "i16": (15, True),
-             "i32": (31, True), "i64": (63, True)}  # fmt: skip
+from fxlite.dtypes import DType
 
 
 def keeps_every_value(source: DType, target: DType) -> bool:
@@ -20,17 +17,24 @@ def keeps_every_value(source: DType, target: DType) -> bool:
         return True
     if target.is_bool:
         return False
+    bits, room = _bits(source), _bits(target)
     if source.is_float:
-        if not target.is_float:
-            return False
-        (bits, exponent), (room, reach) = _FLOATS[source.name], _FLOATS[target.name]
-        return bits <= room and exponent <= reach
-    magnitude, signed = _INTEGERS[source.name]
+        return target.is_float and bits <= room and _reach(source) <= _reach(target)
     if target.is_float:
-        room, reach = _FLOATS[target.name]
-        return magnitude <= room and magnitude <= reach
-    room, target_signed = _INTEGERS[target.name]
-    return magnitude <= room and (target_signed or not signed)
+        return bits <= min(room, _reach(target))
+    return bits <= room and not (source.kind == "signed" and target.is_unsigned)
+
+
+def _bits(dtype: DType) -> int:
+    """Bits of magnitude of an integer, or of a float's significand with the leading one."""
+    if dtype.is_float:
+        return int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
+    return int(np.iinfo(dtype.numpy).max).bit_length() if dtype.is_integer else 1
+
+
+def _reach(dtype: DType) -> int:
+    """The largest exponent of a float dtype."""
+    return int(ml_dtypes.finfo(dtype.numpy).maxexp) - 1
 
 
 def cast_of_cast(source: DType, between: DType, target: DType) -> bool:

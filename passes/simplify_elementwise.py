@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite import dtypes, ops
+from fxlite import ops
 from fxlite.graph import Node
 from fxlite.passes.exact_casts import cast_of_cast
 from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
@@ -143,7 +143,8 @@ def sign_is_lost(node: Node) -> Answer:
     (x,) = node.args
     if not is_call(x, "neg", "abs"):
         return None
-    if node.target.name == "abs" and dtype(x) in (None, dtypes.uint8):
+    kind = dtype(x)
+    if node.target.name == "abs" and (kind is None or kind.is_unsigned):
         return None  # of unsigned numbers, abs is no more than the identity: -1 is 255
     return Call(node.target.name, x.args[0])
 

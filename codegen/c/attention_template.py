@@ -21,7 +21,6 @@ from fxlite.codegen.c.template_parts import (
 )
 from fxlite.codegen.contraction import Epilogue, named
 from fxlite.codegen.lower import buffer_of, lower_attention
-from fxlite.codegen.printer import compute_type
 from fxlite.graph import Node
 from fxlite.index import Var
 from fxlite.passes.group import Group
@@ -54,7 +53,7 @@ def render_attention_node(
     )
     parameters = emitter.parameters([o.buffer for o in c.operands], [])
     attributes = c.anchor.arguments
-    ctype = compute_type(c.anchor.type.dtype)
+    ctype = c.anchor.type.dtype.c_name
     spec = AttentionSpec(
         name=name, ctype=ctype,
         parameters=", ".join(t for t, _ in parameters),

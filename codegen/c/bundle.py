@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fxlite
+from fxlite import dtypes
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.header import result_paths
 from fxlite.codegen.c.selftest import output_files, selftest_source
@@ -227,13 +228,8 @@ def _arguments(program: CProgram) -> list[str]:
         for row in rows
     ]
     used = {spec.dtype for spec in (*entry.inputs, *entry.outputs)}
-    notes = {
-        "f32": "f32 is float", "f64": "f64 is double", "f16": "f16 is IEEE half, in uint16_t",
-        "bf16": "bf16 is the upper half of a float, in uint16_t",
-        "bool": "bool is one byte, 0 or 1", "u8": "u8 is uint8_t", "i8": "i8 is int8_t",
-        "i16": "i16 is int16_t", "i32": "i32 is int32_t", "i64": "i64 is int64_t",
-    }  # fmt: skip
-    return [*lines, "", "; ".join(text for key, text in notes.items() if key in used) + "."]
+    notes = [f"{d.name} is {d.c_note}" for d in dtypes.ALL if d.name in used]
+    return [*lines, "", "; ".join(notes) + "."]
 
 
 def _memory(function: CFunction, cases: Sequence[Case]) -> list[str]:

@@ -43,7 +43,6 @@ from fxlite.codegen.contraction import named
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.names import derived
-from fxlite.codegen.printer import compute_type
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph import Node
 from fxlite.index import Index, Var, flatten
@@ -98,7 +97,7 @@ def render_conv_node(
     def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
         return emitter.print(total, place(n, k, oh, ow))
 
-    ctype = compute_type(c.anchor.type.dtype)
+    ctype = c.anchor.type.dtype.c_name
     spec = ConvSpec(
         name=name, ctype=ctype, parameters="",
         n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],

@@ -27,7 +27,6 @@ from fxlite.codegen.c.workspace import (
 from fxlite.codegen.c_words import HEADERS
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.names import LONGEST, Scope, dim_name, own_name, plain
-from fxlite.codegen.printer import storage_type
 from fxlite.codegen.program import Program
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
@@ -174,11 +173,9 @@ class _Source:
 
     # -- header --------------------------------------------------------------------------------
     def _parameters(self) -> list[str]:
-        parts = [
-            f"const {storage_type(n.type.dtype)} *{buffer_name(n)}" for n in self.program.inputs
-        ]
+        parts = [f"const {n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.inputs]
         parts += [
-            f"{storage_type(n.type.dtype)} *{o}" for n, o in zip(self.program.results, self.outputs)
+            f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.program.results, self.outputs)
         ]
         parts += [f"int64_t {dim_name(d)}" for d in self.program.dims]
         return [
@@ -233,10 +230,10 @@ class _Source:
             place = f"(const {ctype} *)((const char *)weights + {position})"
             lines += wrap(f"    const {ctype} *const {name} = {place};")
         for node, place in self.workspace.places.items():
-            ctype = storage_type(node.type.dtype)
+            ctype = node.type.dtype.c_stored
             lines += wrap(f"    {ctype} *const {buffer_name(node)} = ({ctype} *)({place});")
         for node, source in program.stored.items():
-            name, ctype = buffer_name(node), storage_type(node.type.dtype)
+            name, ctype = buffer_name(node), node.type.dtype.c_stored
             lines += wrap(f"    const {ctype} *const {name} = {buffer_name(source)};")
         if self.profile:
             lines.append("    fx_ticks[0] = fx_nanoseconds();")

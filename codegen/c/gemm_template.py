@@ -37,7 +37,6 @@ from fxlite.codegen.contraction import matrix_product, strides
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.names import derived
-from fxlite.codegen.printer import compute_type
 from fxlite.errors import CodegenError
 from fxlite.expr import Load
 from fxlite.graph import Node
@@ -63,7 +62,7 @@ def render_gemm_node(
     rows = p.batch_index
     packed: Packed = {}
     weight = next((w for w in weights if buffer_name(w) == p.b.buffer), None)
-    ctype = compute_type(c.anchor.type.dtype)
+    ctype = c.anchor.type.dtype.c_name
     bf16 = ""
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
         key = derived(buffer_name(weight), "packed")

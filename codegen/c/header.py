@@ -88,8 +88,8 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
         ("error", "filled in: what went wrong"),
     ]
     width = min(24, max(len(label) for label, _ in rows))
-    names = {n.type.dtype.name for n in (*program.inputs, *program.results)}
-    half = ", f16 and bf16 as their bits" if names & {"f16", "bf16"} else ""
+    has_half = any(n.type.dtype.is_half for n in (*program.inputs, *program.results))
+    half = ", f16 and bf16 as their bits" if has_half else ""
     return "\n".join([
         "Run the model.", "", *(f"  {label:<{width}}  {text}" for label, text in rows), "",
         f"Arrays are dense and row-major{half}; outputs may overlap nothing else.",

@@ -26,7 +26,7 @@ from fxlite.codegen.c.template_parts import (
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.names import derived
-from fxlite.codegen.printer import CPrinter, compute_type
+from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.schedule import document
 from fxlite.graph import Node
 from fxlite.index import Index
@@ -59,7 +59,7 @@ def render_recurrence_node(
     if node.target.name == "int_recurrence":
         integers = IntegerState(operands.get("state_scale"), operands.get("state_zero_point"))
     spec = RecurrenceSpec(
-        name, compute_type(node.type.dtype), operands.get("mode", "lstm"), **sizes,
+        name, node.type.dtype.c_name, operands.get("mode", "lstm"), **sizes,
         has_bias=operands.get("bias_hh") is not None, is_packed=weight in weights,
         reverse=operands.get("reverse", False), comment=document(group), integers=integers,
     )  # fmt: skip

@@ -12,9 +12,9 @@ from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.examples import Case
 from fxlite.codegen.names import dim_name, own_name, resolved
-from fxlite.codegen.printer import storage_type
 from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.codegen.text import signature
+from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node
 from fxlite.types import TensorType
 
@@ -159,21 +159,20 @@ static int compare_integers(const char *name, const void *got, const void *expec
 }
 """
 
-_VALUE = {
-    "f32": "((const float *)data)[i]",
-    "f64": "((const double *)data)[i]",
-    "f16": "(double)fx_f32_from_f16(((const uint16_t *)data)[i])",
-    "bf16": "(double)fx_f32_from_bf16(((const uint16_t *)data)[i])",
-}
+
+def _value(dtype: DType) -> str:
+    """A float in memory as C reads it."""
+    text = f"((const {dtype.c_stored} *)data)[i]"
+    return f"(double)fx_f32_from_{dtype.name}({text})" if dtype.is_half else text
 
 
 def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
     """The text of ``NAME_selftest.c``."""
     results = program.program.results
-    kinds = dict.fromkeys(n.type.dtype.name for n in results)
-    floats = [k for k in _VALUE if k in kinds]
+    kinds = dict.fromkeys(n.type.dtype for n in results)
+    floats = [k for k in kinds if k.is_float]
     parts = [
-        f"static double value_{k}(const void *data, int64_t i) {{ return {_VALUE[k]}; }}"
+        f"static double value_{k.name}(const void *data, int64_t i) {{ return {_value(k)}; }}"
         for k in floats
     ]
     parts = ["\n".join(parts) + "\n"] if parts else []
@@ -201,13 +200,13 @@ def _test(program: CProgram) -> str:
     values = "".join(f", {d}" for d in dims)
     lines.append(f'    printf("case %d: {shown}\\n", number{values});')
     for variable, label, node in inputs:
-        ctype = storage_type(node.type.dtype)
+        ctype = node.type.dtype.c_stored
         lines += [
             f'    snprintf(path, sizeof path, "selftest/%d_{label}.bin", number);',
             f"    {ctype} *const {variable} = read_file(path, {dim_c(node.type.nbytes)});",
         ]
     for variable, label, node in outputs:
-        ctype, size = storage_type(node.type.dtype), dim_c(node.type.nbytes)
+        ctype, size = node.type.dtype.c_stored, dim_c(node.type.nbytes)
         lines += [
             f'    snprintf(path, sizeof path, "selftest/%d_{files[label]}.bin", number);',
             f"    {ctype} *const {_expected(label)} = read_file(path, {size});",
@@ -238,7 +237,7 @@ def _test(program: CProgram) -> str:
     for variable, label, node in outputs:
         dtype = node.type.dtype
         count = dim_c(node.type.size)
-        if dtype.name in _VALUE:
+        if dtype.is_float:
             call = (
                 f'compare_floats("{label}", value_{dtype.name}, {variable}, {_expected(label)}, '
                 f"{count}, {tolerance(dtype.name, program.matmul_precision, rounds):g})"

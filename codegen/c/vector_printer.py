@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from fxlite import expr
 from fxlite.codegen.kernel_ir import Buffer, Let, Stmt, Store
 from fxlite.codegen.names import derived
-from fxlite.codegen.printer import CPrinter, compute_type, narrowed
+from fxlite.codegen.printer import CPrinter, narrowed
 from fxlite.dtypes import DType
 from fxlite.expr import (
     Apply,
@@ -107,13 +107,13 @@ class _VectorPrinter(CPrinter):
                 return self._apply(e)
             if e.function in _FUNCTIONS:
                 arguments = ", ".join(map(self.vector, e.args))
-                return f"{e.function}_{compute_type(e.dtype)}({arguments})", 9
+                return f"{e.function}_{e.dtype.c_name}({arguments})", 9
         raise _NoVectorForm
 
     def vector(self, e: Expr) -> str:
         """An expression as a vector."""
         text = self.value(e)
-        return text if self.varies(e) else f"all_{compute_type(e.dtype)}({text})"
+        return text if self.varies(e) else f"all_{e.dtype.c_name}({text})"
 
     def checked_index(self, e: CheckedIndex) -> str:
         raise _NoVectorForm
@@ -125,7 +125,7 @@ class _VectorPrinter(CPrinter):
             return "bf16"
         if dtype.name not in ("f32", "f64"):
             raise _NoVectorForm
-        return compute_type(dtype)
+        return dtype.c_name
 
     def place(self, buffer: str, index: MultiIndex) -> str:
         """The first element, if the others follow it."""
@@ -136,7 +136,7 @@ class _VectorPrinter(CPrinter):
 
     def vector_type(self, dtype: DType) -> str:
         """Of values that vary."""
-        return f"{compute_type(dtype)}_vec"
+        return f"{dtype.c_name}_vec"
 
     def statement(self, s: Stmt, depth: int) -> list[str]:
         if isinstance(s, Let) and self.varies(s.value):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.printer import storage_type
 from fxlite.codegen.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import usable_cpus
@@ -78,7 +77,7 @@ def make_blob(
             write = _packing(weight)
         elif name in by_name:
             node, array = by_name[name]
-            size, ctype = array.nbytes, storage_type(node.type.dtype)
+            size, ctype = array.nbytes, node.type.dtype.c_stored
             write = _copying(array)
         else:
             continue

@@ -195,6 +195,5 @@ def _weights(
     for node in module.graph.find_nodes(op="get_attr"):
         if name_of(node) in used:
             array = np.ascontiguousarray(module.get_attribute(node.target))
-            bits = node.type.dtype.name == "bf16"
-            result[name_of(node)] = array.view(np.uint16) if bits else array
+            result[name_of(node)] = array.view(node.type.dtype.stored)
     return result

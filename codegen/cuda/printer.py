@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
 from fxlite.codegen.kernel_ir import For, Stmt
 from fxlite.codegen.names import dim_name
-from fxlite.codegen.printer import CPrinter, storage_type
+from fxlite.codegen.printer import CPrinter
 from fxlite.codegen.text import signature
 from fxlite.index import Index, unflatten
 from fxlite.outside_text import comment
@@ -85,7 +85,7 @@ class CudaPrinter(CPrinter):
         body = self.block(kernel.body, 1)
         words = set(re.findall(r"\w+", "\n".join(body)))
         parameters = [
-            (f"{'' if b.is_output else 'const '}{storage_type(b.dtype)} *{self.restrict} {b.name}",
+            (f"{'' if b.is_output else 'const '}{b.dtype.c_stored} *{self.restrict} {b.name}",
              b.name)
             for b in kernel.buffers
         ]  # fmt: skip

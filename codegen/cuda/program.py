@@ -16,7 +16,7 @@ import numpy as np
 
 from fxlite.codegen.cuda.emit import CudaProgram
 from fxlite.codegen.names import dim_name
-from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments, storage_dtype
+from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
 from fxlite.codegen.runtime.sizes import checked_limit
@@ -106,8 +106,8 @@ class CudaRunner:
             )
 
     def _result(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> Array:
-        array = self.launcher.download(buffer, shape, storage_dtype(spec.dtype))
-        return array.view(dtype(spec.dtype).numpy) if spec.dtype == "bf16" else array
+        kind = dtype(spec.dtype)
+        return self.launcher.download(buffer, shape, kind.stored).view(kind.numpy)
 
 
 def readme(program: CudaProgram) -> str:

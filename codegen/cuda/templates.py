@@ -24,7 +24,6 @@ from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.cuda.weight_only import IntegerWeight
 from fxlite.codegen.kernel_ir import Buffer
 from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
-from fxlite.codegen.printer import compute_type
 from fxlite.codegen.schedule import document
 from fxlite.expr import Load
 from fxlite.graph import Node
@@ -81,7 +80,7 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
     a = operand(p.a, m, k)
     spec = CudaGemmSpec(
         name=name,
-        ctype=compute_type(c.anchor.type.dtype),
+        ctype=c.anchor.type.dtype.c_name,
         parameters=", ".join(text for text, _ in parameters),
         batch=tuple((p.batch_names[v], printer.index(v.extent)) for v in p.batch),
         m=printer.index(Index.of(1) if m is None else m.extent),

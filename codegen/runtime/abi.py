@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.bounded import syntax_tree
-from fxlite.dtypes import dtype
+from fxlite.dtypes import BY_NAME, dtype
 from fxlite.errors import MemoryLimitError, ParseError
 from fxlite.plain_array import require_plain
 
@@ -29,20 +29,6 @@ from .sizes import ValueSize, count_values, memory_limit
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# The names of the dtypes, with the format characters that NumPy's buffers give for them; the item
-# size tells `int` from `long`. bf16 has no buffer format: it travels as uint16.
-BUFFER_FORMATS = {
-    "bool": "?",
-    "u8": "B",
-    "i8": "b",
-    "i16": "h",
-    "i32": "il",
-    "i64": "lq",
-    "f16": "e",
-    "bf16": "H",
-    "f32": "f",
-    "f64": "d",
-}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 # What an evaluated expression calls them: a dim may be called min.
 _FUNCTIONS = {"min()": min, "max()": max}
@@ -57,11 +43,6 @@ static inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_d
 static inline int64_t fx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t fx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 """
-
-
-def storage_dtype(name: str) -> np.dtype[Any]:
-    """The dtype under which an array crosses into compiled code: bf16 goes as uint16."""
-    return np.dtype(np.uint16) if name == "bf16" else dtype(name).numpy
 
 
 @dataclass(frozen=True)
@@ -234,7 +215,7 @@ class ArgSpec:
     shape: tuple[Dim, ...]
 
     def __post_init__(self) -> None:
-        if self.dtype not in BUFFER_FORMATS:
+        if self.dtype not in BY_NAME:
             raise ValueError(f"argument {self.name!r}: no dtype {self.dtype!r}")
 
     def __str__(self) -> str:
@@ -480,7 +461,8 @@ def _ready(entry: Entry, spec: ArgSpec, array: Array, most: int) -> Array:
                 "or FXLITE_MEMORY_LIMIT=GIGABYTES)"
             )
         array = np.array(array, order="C")
-    return array.view(np.uint16) if spec.dtype == "bf16" else array
+    kind = dtype(spec.dtype)
+    return array if kind.stored is kind.numpy else array.view(kind.stored)
 
 
 def _axis_message(entry: Entry, spec: ArgSpec, axis: int, expected: str, size: int) -> str:

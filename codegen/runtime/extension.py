@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from fxlite.dtypes import dtype
 from fxlite.outside_text import comment
 
 from .abi import (
-    BUFFER_FORMATS,
     C_HELPERS,
     ArgSpec,
     Binding,
@@ -24,7 +24,6 @@ from .abi import (
     DimText,
     Entry,
     c_variable,
-    storage_dtype,
 )
 
 MODULE_NAME = "fxlite_entry"
@@ -60,10 +59,9 @@ def _join(lines: Iterable[str]) -> str:
 
 
 def _input_row(spec: ArgSpec) -> str:
-    size = storage_dtype(spec.dtype).itemsize
-    return (
-        f'{{"{BUFFER_FORMATS[spec.dtype]}", {size}, {len(spec.shape)}}}, /* {comment(str(spec))} */'
-    )
+    kind = dtype(spec.dtype)
+    rank = len(spec.shape)
+    return f'{{"{kind.buffer}", {kind.itemsize}, {rank}}}, /* {comment(str(spec))} */'
 
 
 def _checks(entry: Entry) -> Iterator[str]:

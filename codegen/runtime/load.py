@@ -23,7 +23,7 @@ import numpy as np
 from fxlite.dtypes import dtype
 from fxlite.errors import ArgumentError, MemoryLimitError, OptionError
 
-from .abi import Array, Entry, bind_arguments, storage_dtype
+from .abi import Array, Entry, bind_arguments
 from .build import BuildError, Library
 from .extension import MODULE_NAME
 from .sizes import checked_limit
@@ -168,13 +168,14 @@ def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> 
     raise RuntimeError(f"{entry.name}(): compiled code failed with the unknown code {code}")
 
 
-def _has_bf16(entry: Entry) -> bool:
-    return any(spec.dtype == "bf16" for spec in (*entry.inputs, *entry.outputs))
+def _crosses_as_bits(entry: Entry) -> bool:
+    found = (dtype(spec.dtype) for spec in (*entry.inputs, *entry.outputs))
+    return any(d.stored is not d.numpy for d in found)
 
 
 def _restored(entry: Entry, result: Any) -> Any:
     """bf16 outputs come back as uint16; give them their dtype."""
-    if not _has_bf16(entry):
+    if not _crosses_as_bits(entry):
         return result
     outputs = (result,) if entry.single_output else result
     restored = tuple(
@@ -196,9 +197,9 @@ def _connect_extension(
     call, run = module.connect(
         *(weights, n_threads, limit, _PROCESS, np.ndarray, np.empty),
         *(partial(raise_error, entry), partial(_retry, entry, limit)),
-        tuple(storage_dtype(output.dtype) for output in entry.outputs),
+        tuple(dtype(output.dtype).stored for output in entry.outputs),
     )
-    if not _has_bf16(entry):
+    if not _crosses_as_bits(entry):
         return call
     # In the extension's eyes bf16 is uint16, which a user's array must not be.
     return lambda *args, **kwargs: _retry(entry, limit, run, args, kwargs)
@@ -269,7 +270,7 @@ def _connect_ctypes(
         most = int(limit[0])
         arrays, dims = bind_arguments(entry, args, kwargs, most)
         outputs = tuple(
-            np.empty(entry.output_shape(spec, dims), storage_dtype(spec.dtype))
+            np.empty(entry.output_shape(spec, dims), dtype(spec.dtype).stored)
             for spec in entry.outputs
         )
         threads = min(int(n_threads[0]), int(_PROCESS[0]))

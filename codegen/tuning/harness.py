@@ -23,7 +23,6 @@ from fxlite.codegen.c.prelude import MACROS, prelude
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.names import dim_name, resolved
-from fxlite.codegen.printer import storage_type
 from fxlite.codegen.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.target import cache_sizes
@@ -198,12 +197,12 @@ def source(
     sizes = [f"    const int64_t {dim_name(dim)} = size[{i}];" for i, dim in enumerate(dims)]
     lines = [_HELPERS, *(call.text for c in candidates for call in c.calls)]
     nodes = values_of(candidates)
-    stored = {buffer_name(node): storage_type(node.type.dtype) for node in weights}
+    stored = {buffer_name(node): node.type.dtype.c_stored for node in weights}
     for number, candidate in enumerate(candidates):
         lines += signature(f"candidate_{number}", _PARAMETERS)
         lines += sizes
         for position, node in enumerate(nodes):
-            lines.append(f"    {storage_type(node.type.dtype)} *const {buffer_name(node)} = "
+            lines.append(f"    {node.type.dtype.c_stored} *const {buffer_name(node)} = "
                          f"array[{position}];")  # fmt: skip
         packed = {name: c_type(weight.dtype) for name, weight in candidate.packed.items()}
         types = {**stored, **packed}

@@ -23,9 +23,10 @@ from fxlite.cli.passes import add_bisect, add_new_pass
 from fxlite.cli.profile import add_blame, add_profile, add_report
 from fxlite.cli.quantize import add_quantize
 from fxlite.cli.trace import add_trace
+from fxlite.dtypes import ALL
 from fxlite.errors import FxliteError
 
-_EXAMPLES = """\
+_EXAMPLES = f"""\
 examples:
   fxlite trace model.py:Net --input "x=f32[B,3,224,224]"
   fxlite compile model.py:Net --input "x=f32[B,3,224,224]" --weights net.safetensors -o out/
@@ -40,7 +41,7 @@ examples:
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
-runs. dtypes: bool u8 i8 i16 i32 i64 f16 bf16 f32 f64. A program is FILE.py:NAME (a Module class,
+runs. dtypes: {" ".join(d.name for d in ALL)}. A program is FILE.py:NAME (a Module class,
 an instance, a function, or a function without arguments that makes a model), or a FILE.fxl.
 """
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite import dtypes
 from fxlite.drawing.outline import Outline, Part
 from fxlite.errors import FxliteError
 from fxlite.graph import Graph, Node
@@ -40,19 +41,7 @@ KINDS: dict[str, Colour] = {
     "random": ("#fbe0e0", "#d06a6a"),
     "module": ("#fbe0e0", "#d06a6a"),
 }
-#: dtype -> colour: the usual float32 is pale, what is rare in a float model is not.
-DTYPES: dict[str, Colour] = {
-    "f32": ("#e8eef4", "#8aa0b5"),
-    "f64": ("#d9c8ee", "#7d55b3"),
-    "f16": ("#c9ebe4", "#2f9a86"),
-    "bf16": ("#bfe3f2", "#2b8db3"),
-    "i8": ("#ffb454", "#b85f00"),
-    "u8": ("#ffd08a", "#c47a00"),
-    "i16": ("#f6e39a", "#b39a1e"),
-    "i32": ("#e9e6d4", "#a09a6b"),
-    "i64": ("#eeece2", "#aaa58a"),
-    "bool": ("#f3dbe3", "#bb6f8a"),
-}
+DTYPES: dict[str, Colour] = {d.name: d.colours for d in dtypes.ALL}
 CHANGES: dict[str, Colour] = {
     "added": ("#c8f0cf", "#1f8a3b"),
     "removed": ("#fbd5d5", "#b3202a"),
@@ -123,10 +112,10 @@ def _by_op(outline: Outline, data: None) -> Colours:
 
 def _by_dtype(outline: Outline, data: None) -> Colours:
     """A closed box has the colour of the dtype that most of its nodes have."""
-    dtypes = [repr(n.type.dtype) if isinstance(n.type, TensorType) else "" for n in outline.nodes]
+    names = [repr(n.type.dtype) if isinstance(n.type, TensorType) else "" for n in outline.nodes]
 
     def dtype(part: Part) -> str:
-        counts = Counter(filter(None, dtypes[part.start : part.stop]))
+        counts = Counter(filter(None, names[part.start : part.stop]))
         return counts.most_common(1)[0][0] if counts else ""
 
     drawn = [dtype(p) for p in outline.visible() if p.is_drawn_whole]

@@ -26,7 +26,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxlite import outside_text
+from fxlite import dtypes, outside_text
 from fxlite.errors import FileFormatError, FxliteError, expect
 from fxlite.files.archive import pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
@@ -84,13 +84,9 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     return arrays
 
 
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_), "BF16": np.dtype(ml_dtypes.bfloat16), "F16": np.dtype(np.float16),
-    "F32": np.dtype(np.float32), "F64": np.dtype(np.float64), "U8": np.dtype(np.uint8),
+_DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL} | {
     "U16": np.dtype(np.uint16), "U32": np.dtype(np.uint32), "U64": np.dtype(np.uint64),
-    "I8": np.dtype(np.int8), "I16": np.dtype(np.int16), "I32": np.dtype(np.int32),
-    "I64": np.dtype(np.int64), "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn), "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
 }  # fmt: skip
 
 

@@ -27,7 +27,6 @@ from fxlite.types import TensorType
 #: Attributes that are read off the type of a node's result.
 VALUE_WORDS = ("dtype", "rank", "shape", "size", "bytes")
 
-_DTYPES = {name: dtype for dtype in dtypes.ALL for name in (dtype.name, dtype.long_name)}
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
              "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}  # fmt: skip
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\d\d?)?)\s*([kKMGT]?i?)(B|FLOPs?)?\s*")
@@ -115,7 +114,7 @@ def parse_value(attribute: str, sign: str, text: str) -> Any:
 
 
 def _dtype(text: str) -> DType:
-    found = _DTYPES.get(text)
+    found = dtypes.BY_NAME.get(text)
     if found is None:
         raise QueryError(f"{text!r} is not a dtype; use one of: {' '.join(map(repr, dtypes.ALL))}")
     return found

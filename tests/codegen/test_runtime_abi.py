@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fxlite as fx
 from fxlite.codegen.runtime.abi import (
     C_HELPERS,
     ArgSpec,
@@ -14,7 +15,6 @@ from fxlite.codegen.runtime.abi import (
     DimText,
     Entry,
     bind_arguments,
-    storage_dtype,
 )
 from fxlite.codegen.runtime.build import build_executable
 
@@ -247,7 +247,7 @@ def test_integers_compare_by_kind_and_size():
 def test_bf16_goes_as_uint16():
     half = entry(spec("x", "bf16", 2))
     (array,), _ = bind_arguments(half, (np.array([1, -2], ml_dtypes.bfloat16),), {})
-    assert array.dtype == storage_dtype("bf16") == np.uint16
+    assert array.dtype == fx.bfloat16.stored == np.uint16
     assert array.tolist() == [0x3F80, 0xC000]
     for wrong in (np.uint16, np.float16):
         with pytest.raises(TypeError, match=re.escape("pass x.astype(ml_dtypes.bfloat16)")):
