@@ -1,0 +1,125 @@
+/* x_nhwc: f32[B,8,8,1] = reshape
+ * program.py:1 */
+static void k0_x_nhwc(const float *restrict x, float *restrict x_nhwc, int64_t B, int n_threads) {
+    #pragma omp parallel for simd num_threads(n_threads) if (B*64 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < B*64; ++i) {
+        x_nhwc[i] = x[i];
+    }
+}
+
+/* relu: f32[B,8,8,16] = conv2d -> relu
+ * program.py:1
+ * 3x3, 1 -> 16 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels. */
+static void k1_relu(const float *restrict x_nhwc, const float *restrict weight_packed,
+                    float *restrict relu, int64_t B, void *restrict workspace, int n_threads)
+{
+    /* Where each weight's pixel is, from that of the kernel's first. */
+    const int64_t tap[9] = {0, 1, 2, 10, 11, 12, 20, 21, 22};
+    const int64_t row_blocks = count_row_blocks(8, 40, B, n_threads);
+    float *const padded = workspace;
+    /* The images with zeros around them. */
+    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B * 9216 > PARALLEL_PRODUCTS)
+    for (int64_t n = 0; n < B; n++) {
+        for (int64_t i = 0; i < 10; i++) {
+            pad_row_float(i >= 1 && i < 9 ? 8 : 0, 1, x_nhwc + (n * 8 + i - 1) * 8, 1, 10, 1,
+                padded + (n * 10 + i) * 10);
+        }
+    }
+    /* The convolution. */
+    #pragma omp parallel for collapse(3) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B * 9216 > PARALLEL_PRODUCTS)
+    for (int64_t n = 0; n < B; n++) {
+        for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
+            for (int64_t panel = 0; panel < 1; panel++) {
+                const int columns = 16;
+                const float *const weights = weight_packed;
+                const float *const image = padded + n * 100;
+                float tile[TILE_ROWS * 32];
+                for (int64_t oh = row_block * 8 / row_blocks;
+                     oh < (row_block + 1) * 8 / row_blocks; oh++) {
+                    const int64_t tiles = (8 + TILE_ROWS - 1) / TILE_ROWS;
+                    for (int64_t tile_index = 0; tile_index < tiles; tile_index++) {
+                        const int64_t ow_0 = tile_index * 8 / tiles;
+                        const int pixels = (tile_index + 1) * 8 / tiles - ow_0;
+                        sum_tile_float(pixels, columns, 1, 9, image + oh * 10 + ow_0, 1, tap, 1,
+                            weights, tile);
+                        for (int64_t i = 0; i < pixels; i++) {
+                            const int64_t ow = ow_0 + i;
+                            #pragma omp simd
+                            for (int64_t j = 0; j < columns; j++) {
+                                const int64_t k = j;
+                                relu[((n*8 + oh)*8 + ow)*16 + k] =
+                                    fx_maximum_f32(tile[i * 32 + j], 0.0f);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* max_pool2d_nchw: f32[B,16,4,4] = max_pool2d -> permute
+ * program.py:1 */
+static void k2_max_pool2d_nchw(const float *restrict relu, float *restrict max_pool2d_nchw,
+    int64_t B, int n_threads) {
+    #pragma omp parallel for collapse(4) num_threads(n_threads) if (B*256 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < B; ++i) {
+        for (int64_t j = 0; j < 16; ++j) {
+            for (int64_t k = 0; k < 4; ++k) {
+                for (int64_t l = 0; l < 4; ++l) {
+                    float total = -INFINITY;
+                    for (int64_t r = 0; r < 2; ++r) {
+                        for (int64_t s = 0; s < 2; ++s) {
+                            total = fx_maximum_f32(total,
+                                relu[((((i*4 + k)*2 + r)*4 + l)*2 + s)*16 + j]);
+                        }
+                    }
+                    max_pool2d_nchw[((i*16 + j)*4 + k)*4 + l] = total;
+                }
+            }
+        }
+    }
+}
+
+int64_t first_layer_largest_bytes(int64_t B) {
+    double fx_largest = 0;
+    if (!fx_count(&fx_largest, true, 4, 4, (const double[]){B, 8, 8, 16})) return -1;
+    return (int64_t)fx_largest;
+}
+
+/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+static void layout(int64_t B, int64_t offset[4]) {
+    offset[0] = 0;
+    offset[1] = offset[0] + B*256;  // x_nhwc
+    offset[2] = offset[1] + B*4096;  // relu
+    int64_t scratch = B * 400;
+    offset[3] = offset[2] + (scratch + 63) / 64 * 64;  // scratch of the kernels
+}
+
+int64_t first_layer_workspace_bytes(int64_t B, int n_threads) {
+    (void)n_threads;  // not needed by this model
+    if (first_layer_largest_bytes(B) < 0) return -1;
+    int64_t offset[4];
+    layout(B, offset);
+    return offset[3];
+}
+
+int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const void *weights,
+    void *workspace, int n_threads, fx_error *error) {
+    error->code = 0;
+    if (!processor_fits()) return error->code = 3;
+    if (first_layer_largest_bytes(B) < 0) return error->code = 4;
+    int64_t offset[4];
+    layout(B, offset);
+    unsigned char *const arena = workspace;
+    void *const scratch = arena + offset[2];
+    const float *const weight_packed = (const float *)((const char *)weights + 0);
+    float *const x_nhwc = (float *)(arena + offset[0]);
+    float *const relu = (float *)(arena + offset[1]);
+    k0_x_nhwc(x, x_nhwc, B, n_threads);  // x_nhwc: f32[B,8,8,1]
+    k1_relu(x_nhwc, weight_packed, relu, B, scratch, n_threads);  // relu: f32[B,8,8,16]
+    k2_max_pool2d_nchw(relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
+    return 0;
+}

@@ -1,0 +1,114 @@
+/* linear: f32[B,32] = linear
+ * program.py:1
+ * m = B, n = 32, k = 16; tiles of TILE_ROWS x 32.
+ * The weight is packed, in panels of 32 columns. */
+static void k0_linear(const float *restrict x, const float *restrict weight_packed,
+                      float *restrict linear, int64_t B, int n_threads)
+{
+    const int64_t row_tiles = (B + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 64, 1, n_threads);
+    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && (B + 2) * 512 > PARALLEL_PRODUCTS)
+    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
+        for (int64_t panel = 0; panel < 1; panel++) {
+            const int64_t column_0 = panel * 32;
+            const int columns = 32;
+            const float *const b_panel = weight_packed + panel * 512;
+            for (int64_t tile_index = row_block * row_tiles / row_blocks;
+                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
+                const int64_t row_0 = tile_index * B / row_tiles;
+                const int rows = (tile_index + 1) * B / row_tiles - row_0;
+                float tile[TILE_ROWS * 32];
+                multiply_tile_float(rows, columns, 16, x + row_0 * 16, 16, b_panel, tile);
+                for (int64_t i = 0; i < rows; i++) {
+                    const int64_t row = row_0 + i;
+                    #pragma omp simd
+                    for (int64_t j = 0; j < columns; j++) {
+                        const int64_t column = column_0 + j;
+                        linear[row*32 + column] = tile[i * 32 + j];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* gelu: f32[B,32] = mean -> sub -> square -> mean -> add -> rsqrt -> mul -> mul -> add -> mul ->
+ *   mul -> erf -> add -> mul
+ * program.py:1 */
+static void k1_gelu(const float *restrict linear, const float *restrict gain,
+    const float *restrict bias, float *restrict gelu, int64_t B, int n_threads) {
+    #pragma omp parallel for num_threads(n_threads) if (B*1504 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < B; ++i) {
+        float lanes[16] = {0};
+        for (int64_t block = 0; block < 32; block += 16) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                lanes[lane] += linear[i*32 + block + lane];
+            }
+        }
+        float total = 0.0f;
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            total += lanes[lane];
+        }
+        const float layer_norm_mean = total / 32.0f;
+        float lanes1[16] = {0};
+        for (int64_t block = 0; block < 32; block += 16) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float layer_norm_sub = linear[i*32 + block + lane] - layer_norm_mean;
+                lanes1[lane] += layer_norm_sub * layer_norm_sub;
+            }
+        }
+        float total1 = 0.0f;
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            total1 += lanes1[lane];
+        }
+        const float layer_norm_mean_1 = total1 / 32.0f;
+        const float layer_norm_add = layer_norm_mean_1 + 1e-05f;
+        const float layer_norm_rsqrt = fx_rsqrt_f32(layer_norm_add);
+        #pragma omp simd
+        for (int64_t j = 0; j < 32; ++j) {
+            const float layer_norm = (linear[i*32 + j] - layer_norm_mean) * layer_norm_rsqrt
+                * gain[j] + bias[j];
+            gelu[i*32 + j] = layer_norm * 0.5f * (fx_erf_f32(layer_norm * 0.70710677f) + 1.0f);
+        }
+    }
+}
+
+int64_t linear_norm_gelu_largest_bytes(int64_t B) {
+    double fx_largest = 0;
+    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){B, 32})) return -1;
+    return (int64_t)fx_largest;
+}
+
+/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+static void layout(int64_t B, int64_t offset[2]) {
+    offset[0] = 0;
+    offset[1] = offset[0] + B*128;  // linear
+}
+
+int64_t linear_norm_gelu_workspace_bytes(int64_t B, int n_threads) {
+    (void)n_threads;  // not needed by this model
+    if (linear_norm_gelu_largest_bytes(B) < 0) return -1;
+    int64_t offset[2];
+    layout(B, offset);
+    return offset[1];
+}
+
+int linear_norm_gelu_run(const float *x, float *gelu, int64_t B, const void *weights,
+    void *workspace, int n_threads, fx_error *error) {
+    error->code = 0;
+    if (!processor_fits()) return error->code = 3;
+    if (linear_norm_gelu_largest_bytes(B) < 0) return error->code = 4;
+    int64_t offset[2];
+    layout(B, offset);
+    unsigned char *const arena = workspace;
+    const float *const weight_packed = (const float *)((const char *)weights + 0);
+    const float *const gain = (const float *)((const char *)weights + 2048);
+    const float *const bias = (const float *)((const char *)weights + 2176);
+    float *const linear = (float *)(arena + offset[0]);
+    k0_linear(x, weight_packed, linear, B, n_threads);  // linear: f32[B,32]
+    k1_gelu(linear, gain, bias, gelu, B, n_threads);  // gelu: f32[B,32]
+    return 0;
+}

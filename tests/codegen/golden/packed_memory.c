@@ -1,0 +1,103 @@
+/* matmul: f32[6,6] = matmul
+ * program.py:1
+ * m = 6, n = 6, k = 40; tiles of TILE_ROWS x 32.
+ * Threads pack the right operand, a panel of 32 columns at a time. */
+static void k0_matmul(const float *restrict x, const float *restrict y, float *restrict matmul,
+                      void *restrict workspace)
+{
+    const int64_t row_tiles = (6 + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 160, 1, 1);
+    float *const b_panels = workspace;
+    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
+        for (int64_t panel = 0; panel < 1; panel++) {
+            const int64_t column_0 = panel * 32;
+            const int columns = 6;
+            float *const b_panel = b_panels;
+            pack_panel_float(40, columns, y + column_0, 6, 1, b_panel);
+            for (int64_t tile_index = row_block * row_tiles / row_blocks;
+                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
+                const int64_t row_0 = tile_index * 6 / row_tiles;
+                const int rows = (tile_index + 1) * 6 / row_tiles - row_0;
+                float tile[TILE_ROWS * 32];
+                multiply_tile_float(rows, columns, 40, x + row_0 * 40, 40, b_panel, tile);
+                for (int64_t i = 0; i < rows; i++) {
+                    const int64_t row = row_0 + i;
+                    #pragma omp simd
+                    for (int64_t j = 0; j < columns; j++) {
+                        const int64_t column = column_0 + j;
+                        matmul[row*6 + column] = tile[i * 32 + j];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* cumsum: f32[6,6] = cumsum
+ * program.py:1 */
+static void k1_cumsum(const float *restrict matmul, float *restrict cumsum) {
+    for (int64_t i = 0; i < 6; ++i) {
+        float total = 0.0f;
+        for (int64_t r = 0; r < 6; ++r) {
+            total += matmul[r*6 + i];
+            cumsum[r*6 + i] = total;
+        }
+    }
+}
+
+/* cumsum_1: f32[36] = cumsum
+ * program.py:2 */
+static void k2_cumsum_1(const float *restrict reshape, float *restrict cumsum_1) {
+    float total = 0.0f;
+    for (int64_t r = 0; r < 36; ++r) {
+        total += reshape[r];
+        cumsum_1[r] = total;
+    }
+}
+
+/* sum: f32 = sum
+ * program.py:2 */
+static void k3_sum(const float *restrict cumsum, float *restrict sum) {
+    float total = 0.0f;
+    for (int64_t r = 0; r < 6; ++r) {
+        for (int64_t s = 0; s < 6; ++s) {
+            total += cumsum[r*6 + s];
+        }
+    }
+    sum[0] = total;
+}
+
+/* div: f32[36] = div
+ * program.py:2 */
+static void k4_div(const float *restrict cumsum_1, const float *restrict sum, float *restrict div) {
+    #pragma omp simd
+    for (int64_t i = 0; i < 36; ++i) {
+        div[i] = cumsum_1[i] / sum[0];
+    }
+}
+
+int64_t packed_memory_workspace_bytes(int n_threads) {
+    (void)n_threads;  // not needed by this model
+    int64_t bytes = 448;  // of values, which take turns
+    bytes = fx_max(bytes, 384 + 5248);
+    return (bytes + 63) / 64 * 64;
+}
+
+int packed_memory_run(const float *x, const float *y, float *div, const void *weights,
+    void *workspace, int n_threads, fx_error *error) {
+    (void)n_threads, (void)weights;  // not needed by this model
+    error->code = 0;
+    if (!processor_fits()) return error->code = 3;
+    unsigned char *const arena = workspace;
+    float *const matmul = (float *)(arena + 192);
+    float *const cumsum = (float *)(arena + 0);
+    float *const cumsum_1 = (float *)(arena + 192);
+    float *const sum = (float *)(arena + 384);
+    const float *const reshape = cumsum;
+    k0_matmul(x, y, matmul, arena + 384);  // matmul: f32[6,6]
+    k1_cumsum(matmul, cumsum);  // cumsum: f32[6,6]
+    k2_cumsum_1(reshape, cumsum_1);  // cumsum_1: f32[36]
+    k3_sum(cumsum, sum);  // sum: f32
+    k4_div(cumsum_1, sum, div);  // div: f32[36]
+    return 0;
+}

@@ -1,0 +1,73 @@
+/* relu: f32[B,32] = linear -> relu
+ * program.py:1
+ * m = B, n = 32, k = 32; tiles of TILE_ROWS x 32.
+ * The weight is packed, in panels of 32 columns.
+ * Also computes relu_1. */
+static void k0_relu(const float *restrict x, const float *restrict w1_packed,
+                    const float *restrict b1, float *restrict relu, int64_t B, int n_threads)
+{
+    const int64_t row_tiles = (B + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 128, 1, n_threads);
+    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && (B + 2) * 1024 > PARALLEL_PRODUCTS)
+    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
+        for (int64_t panel = 0; panel < 1; panel++) {
+            const int64_t column_0 = panel * 32;
+            const int columns = 32;
+            const float *const b_panel = w1_packed + panel * 1024;
+            for (int64_t tile_index = row_block * row_tiles / row_blocks;
+                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
+                const int64_t row_0 = tile_index * B / row_tiles;
+                const int rows = (tile_index + 1) * B / row_tiles - row_0;
+                float tile[TILE_ROWS * 32];
+                multiply_tile_float(rows, columns, 32, x + row_0 * 32, 32, b_panel, tile);
+                for (int64_t i = 0; i < rows; i++) {
+                    const int64_t row = row_0 + i;
+                    #pragma omp simd
+                    for (int64_t j = 0; j < columns; j++) {
+                        const int64_t column = column_0 + j;
+                        relu[row*32 + column] = fx_maximum_f32(tile[i * 32 + j] + b1[column], 0.0f);
+                    }
+                }
+            }
+        }
+    }
+}
+
+int64_t two_layers_largest_bytes(int64_t B) {
+    double fx_largest = 0;
+    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){B, 32})) return -1;
+    return (int64_t)fx_largest;
+}
+
+/* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
+static void layout(int64_t B, int64_t offset[2]) {
+    offset[0] = 0;
+    offset[1] = offset[0] + B*128;  // relu
+}
+
+int64_t two_layers_workspace_bytes(int64_t B, int n_threads) {
+    (void)n_threads;  // not needed by this model
+    if (two_layers_largest_bytes(B) < 0) return -1;
+    int64_t offset[2];
+    layout(B, offset);
+    return offset[1];
+}
+
+int two_layers_run(const float *x, float *relu_1, int64_t B, const void *weights, void *workspace,
+    int n_threads, fx_error *error) {
+    error->code = 0;
+    if (!processor_fits()) return error->code = 3;
+    if (two_layers_largest_bytes(B) < 0) return error->code = 4;
+    int64_t offset[2];
+    layout(B, offset);
+    unsigned char *const arena = workspace;
+    const float *const w1_packed = (const float *)((const char *)weights + 0);
+    const float *const b1 = (const float *)((const char *)weights + 4096);
+    const float *const w2_packed = (const float *)((const char *)weights + 4224);
+    const float *const b2 = (const float *)((const char *)weights + 8320);
+    float *const relu = (float *)(arena + offset[0]);
+    k0_relu(x, w1_packed, b1, relu, B, n_threads);  // relu: f32[B,32]
+    k0_relu(relu, w2_packed, b2, relu_1, B, n_threads);  // relu_1: f32[B,32]
+    return 0;
+}
