@@ -160,6 +160,11 @@ def mean_of_pixels(x):
     return x.mean((1, 2))
 
 
+@case("f32[A,N,64]", "f32[A,N,5]", targets=BOTH)
+def sums_of_axes_apart(x, y):
+    return x.sum((0, 2)), y.sum((0, 2))
+
+
 @case("i32[B,N]", targets=BOTH)
 def any_and_largest(x):
     return (x > 3).any(1), x.max(1)
@@ -348,6 +353,11 @@ def conv_plane(x, weight="f32[8,1,3,3]"):
     return F.conv2d(x, weight, padding=1)
 
 
+@case("f32[N,4,9,9]")
+def conv_groups(x, weight="f32[8,2,3,3]"):
+    return F.conv2d(x, weight, padding=1, groups=2)
+
+
 @case("f32[1,16,16,16]")
 def conv_channels(x, weight="f32[32,16,3,3]", bias="f32[32]"):
     return F.relu(F.conv2d(x, weight, bias, stride=2, padding=1))
@@ -355,6 +365,11 @@ def conv_channels(x, weight="f32[32,16,3,3]", bias="f32[32]"):
 
 @case("f32[N,16,8,8]", "f32[8]")
 def conv_product(x, y, weight="f32[32,16,1,1]"):
+    return F.conv2d(x, weight) + y
+
+
+@case("f32[N,16,7,7]", "f32[7]")
+def conv_product_declined(x, y, weight="f32[40,16,1,1]"):
     return F.conv2d(x, weight) + y
 
 
@@ -422,6 +437,12 @@ def conv_int8_dynamic(x, weight="i8[32,16,3,3]", scale="f32[32]"):
 def conv_int8_depthwise(x, weight="i8[16,1,3,3]", scale="f32[16]"):
     sums = ops.int_conv2d(x, weight, padding=1, groups=16, x_zero_point=7, layout="NHWC")
     return ops.requantize(sums, scale, ZERO, dtype="u8")
+
+
+@case("i8[N,8,5,W]")
+def conv_int8_depthwise_turned(x, weight="i8[8,1,3,3]", scale="f32[8,1,1]"):
+    sums = ops.int_conv2d(x, weight, padding=1, groups=8)
+    return F.sigmoid(ops.dequantize(sums, scale))
 
 
 @case("f32[N,4,L]", targets=BOTH)

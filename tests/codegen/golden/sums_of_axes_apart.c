@@ -1,0 +1,45 @@
+/* sum: f32[N] = sum
+ * program.py:1 */
+static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int64_t N,
+    int n_threads) {
+    #pragma omp parallel for num_threads(n_threads) if (N*3 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < N; ++i) {
+        double wide[16] = {0};
+        for (int64_t r = 0; r < A; ++r) {
+            float lanes[16] = {0};
+            for (int64_t block = 0; block < 64; block += 16) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    lanes[lane] += x[(r*N + i)*64 + block + lane];
+                }
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                wide[lane] += (double)lanes[lane];
+            }
+        }
+        double wide1 = 0.0;
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            wide1 += wide[lane];
+        }
+        const float total = (float)wide1;
+        sum[i] = total;
+    }
+}
+
+/* sum_1: f32[N] = sum
+ * program.py:1 */
+static void k1_sum_1(const float *restrict y, float *restrict sum_1, int64_t A, int64_t N,
+    int n_threads) {
+    #pragma omp parallel for num_threads(n_threads) if (N >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < N; ++i) {
+        double wide = 0.0;
+        for (int64_t r = 0; r < A; ++r) {
+            for (int64_t s = 0; s < 5; ++s) {
+                wide += (double)y[(r*N + i)*5 + s];
+            }
+        }
+        const float total = (float)wide;
+        sum_1[i] = total;
+    }
+}
