@@ -221,10 +221,15 @@ TILE_FUNCTION static const float *repair_intBITS(
 {
     static const float ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    int found = 0;
+    float_index bits = {0};
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < columns; j++)
-            found |= tile[i * float_panel + j] - tile[i * float_panel + j] != 0;
+        for (int j = 0; j < columns; j += float_lanes) {
+            const float_vec sum = *(const float_vec *)(tile + i * float_panel + j);
+            bits |= (float_index)(sum - sum); /* 0, or those of a NaN */
+        }
+    int found = 0;
+    for (int e = 0; e < float_lanes; e++)
+        found |= bits[e];
     if (!found)
         return scaled ? ones : scale;
     for (int e = 0; e < rows * float_panel; e++) {
