@@ -305,6 +305,15 @@ CASES_1
     }
 }
 
+/* multiply_pair_T, added to what is there. */
+TILE_FUNCTION static void multiply_pair_add_T(
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    switch (rows) {
+CASES_ADD
+    }
+}
+
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
  * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
  * hold what the panel makes of them. */
@@ -330,18 +339,16 @@ __attribute__((unused)) static inline void add_block_T(
 }
 
 /* multiply_block_T, added to what is there. */
-TILE_FUNCTION static void multiply_add_T(
+__attribute__((unused)) static inline void multiply_add_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
 {
     T part[TILE_ROWS * PANEL];
-    for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
+    for (int j = 0; j < columns; j += 2 * T_lanes) {
         if (columns - j > T_lanes) {
-            switch (rows) {
-CASES_ADD
-            }
+            multiply_pair_add_T(rows, depth, a, a_row, b + j, tile + j);
         } else {
-            multiply_single_T(rows, depth, a, a_row, b, part);
-            add_block_T(rows, columns - j, part, tile);
+            multiply_single_T(rows, depth, a, a_row, b + j, part);
+            add_block_T(rows, columns - j, part, tile + j);
         }
     }
 }
@@ -424,7 +431,7 @@ __attribute__((unused)) static inline void multiply_LOWtile_T(
 """
 
 
-def _cases(ctype: str, vectors: int, adds: int = 0, indent: str = "") -> str:
+def _cases(ctype: str, vectors: int, adds: int = 0) -> str:
     """The switch over the number of rows; more than six need 32 vector registers. ``adds``: results
     are added to what is there."""
     lines = []
@@ -433,7 +440,7 @@ def _cases(ctype: str, vectors: int, adds: int = 0, indent: str = "") -> str:
         if rows == 7:
             lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
         given = f"{rows}, {vectors}, {split}, depth, a, a_row, b, PANEL, {adds}, tile"
-        lines.append(f"{indent}    case {rows}: multiply_rows_{ctype}({given}); break;")
+        lines.append(f"    case {rows}: multiply_rows_{ctype}({given}); break;")
     lines.append("#endif")
     return "\n".join(lines)
 
@@ -450,7 +457,7 @@ def _preamble(ctype: str, index_type: str) -> str:
     text = _TYPE + _sums("", "", "", "PANEL")
     text += _sums("low_", " int64_t b_row,", " b_row,", "b_row")
     text = text.replace("CASES_1", _cases(ctype, 1)).replace("CASES_2", _cases(ctype, 2))
-    text = text.replace("CASES_ADD", _cases(ctype, 2, adds=1, indent=" " * 8))
+    text = text.replace("CASES_ADD", _cases(ctype, 2, adds=1))
     text += weaves(ctype, ITEM_BYTES[ctype]) + COPY
     text = text.replace("PANEL", str(panel)).replace("INDEX", index_type)
     words = {"T": ctype, **{f"T_{s}": f"{ctype}_{s}" for s in ("vec", "index", "lanes", "panel")}}
@@ -464,6 +471,7 @@ def _preamble(ctype: str, index_type: str) -> str:
         "sum_rows",
         "multiply_rows",
         "multiply_pair",
+        "multiply_pair_add",
         "multiply_single",
         *(
             f"multiply_{low}{part}"
