@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import fxlite as fx
+from fxlite import nn
+from tests.codegen.compiling import SANITIZED, run_sanitized
 from tests.zoo import ZOO
 
 
@@ -24,3 +26,45 @@ def test_emitted_c_is_clean(entry, tmp_path: Path) -> None:
     done = subprocess.run(make, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout
+
+
+class Handed(nn.Module):
+    """Results that no kernel stores."""
+
+    def forward(self, x):
+        return x, x, x + 1
+
+
+EMPTY = {
+    "lstm": (nn.LSTM(3, 4, batch_first=True), "f32[B,5,3]"),
+    "gru": (nn.GRU(3, 4, num_layers=2, batch_first=True), "f32[B,5,3]"),
+    "handed": (Handed(), "f32[B,3]"),
+    "attention": (nn.TransformerEncoderLayer(8, 2, 16).eval(), "f32[B,6,8]"),
+    "convolution": (nn.Conv2d(3, 4, 3, padding=1), "f32[B,3,6,6]"),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_call_without_elements_may_have_no_memory(name: str, tmp_path: Path) -> None:
+    """A caller in C may give null pointers where all arrays and the workspace have no bytes."""
+    module, declared = EMPTY[name]
+    program = fx.compile(module, declared, backend="c").program
+    for file, text in program.sources.items():
+        (tmp_path / file).write_text(text)
+    arrays = ["NULL"] * (len(program.inputs) + len(program.outputs))
+    given = ", ".join([*arrays, "0", "weights"])
+    (tmp_path / "main.c").write_text(
+        f"""#include "{program.name}.h"
+#include <stddef.h>
+static _Alignas(64) unsigned char weights[{max(len(program.weights), 1)}];
+int main(void)
+{{
+    fx_error error;
+    return {program.name}_run({given}, NULL, 1, &error);
+}}
+"""
+    )
+    built = tmp_path / "main"
+    command = ["gcc", "-std=gnu11", *SANITIZED, "main.c", f"{program.name}.c", "-o", "main", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    run_sanitized(built)

@@ -195,7 +195,7 @@ def beside_of(
 
     return Beside(
         (f"float *restrict {name}", name),
-        f"__builtin_memset({name}, 0, {images} * sizeof *{name});",
+        f"fx_clear({name}, {images} * sizeof *{name});",
         f"finish_scales({images}, {least}, {factor}, {name});",
         tile,
     )

@@ -259,5 +259,7 @@ class _Source:
         lines = []
         for node, name in zip(self.program.results, self.outputs):
             if name != buffer_name(node):
-                lines.append(f"    memcpy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});")
+                lines.append(
+                    f"    fx_copy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});"
+                )
         return lines

@@ -43,6 +43,14 @@ FX_FN float fx_float_from_bits(uint32_t bits) {
     memcpy(&x, &bits, sizeof x);
     return x;
 }
+
+/* memcpy and memset for a number of bytes that may be 0; then the pointers may be null. */
+FX_FN void fx_copy(void *to, const void *from, int64_t bytes) {
+    if (bytes > 0) memcpy(to, from, (size_t)bytes);
+}
+FX_FN void fx_clear(void *to, int64_t bytes) {
+    if (bytes > 0) memset(to, 0, (size_t)bytes);
+}
 #endif
 
 /* ---- Floats: exact functions ----------------------------------------------------------------- */

@@ -283,7 +283,7 @@ def _declare(spec: RecurrenceSpec, out: Lines) -> None:
     out.put(f"{t} *const last_state = states + steps * batch * size;")
     if spec.mode == "lstm":
         out.put(f"{t} *const cells = last_state + batch * size;  /* of the current step */")
-        out.put(f"memcpy(cells, c0, (size_t)(batch * size) * sizeof({t}));")
+        out.put(f"fx_copy(cells, c0, batch * size * sizeof({t}));")
     out.put(f"const {t} *const final_state = steps == 0 ? h0")
     end = "states" if spec.reverse else "last_state - batch * size"
     out.put(f"                                 : {end};")
@@ -357,7 +357,7 @@ def _update(spec: RecurrenceSpec, out: Lines, sums: list[str]) -> None:
 
 
 def _finish(out: Lines) -> None:
-    out.put("memcpy(last_state, final_state, (size_t)(batch * size) * sizeof(*states));")
+    out.put("fx_copy(last_state, final_state, batch * size * sizeof(*states));")
 
 
 def _function(

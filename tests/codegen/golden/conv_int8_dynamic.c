@@ -9,7 +9,7 @@ static void k0_relu(const uint8_t *restrict x, const int32_t *restrict weight_pa
                     int64_t W, float *restrict dynamic_scale, void *restrict workspace,
                     int n_threads)
 {
-    __builtin_memset(dynamic_scale, 0, N * sizeof *dynamic_scale);
+    fx_clear(dynamic_scale, N * sizeof *dynamic_scale);
     const int64_t out_h = H - 2;
     const int64_t out_w = W - 2;
     const int64_t padded_h = (H - 2) + 2;

@@ -74,5 +74,5 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             }
         }
     }
-    memcpy(last_state, final_state, (size_t)(batch * size) * sizeof(*states));
+    fx_copy(last_state, final_state, batch * size * sizeof(*states));
 }

@@ -10,7 +10,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
     const int64_t size = 8;
     float *const last_state = states + steps * batch * size;
     float *const cells = last_state + batch * size;  /* of the current step */
-    memcpy(cells, c0, (size_t)(batch * size) * sizeof(float));
+    fx_copy(cells, c0, batch * size * sizeof(float));
     const float *const final_state = steps == 0 ? h0
                                      : last_state - batch * size;
     const int64_t blocks = (size + 31) / 32;
@@ -70,5 +70,5 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             }
         }
     }
-    memcpy(last_state, final_state, (size_t)(batch * size) * sizeof(*states));
+    fx_copy(last_state, final_state, batch * size * sizeof(*states));
 }

@@ -88,5 +88,5 @@ static void k0_int_recurrence(const float *restrict gates, const int32_t *restri
             release_tiles();
         }
     }
-    memcpy(last_state, final_state, (size_t)(batch * size) * sizeof(*states));
+    fx_copy(last_state, final_state, batch * size * sizeof(*states));
 }

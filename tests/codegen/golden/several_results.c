@@ -31,8 +31,8 @@ int several_results_run(const float *x, float *mul, float *out1, float *out2, fl
     const float *const weight = (const float *)((const char *)weights + 0);
     k0_mul(x, weight, mul);  // mul: f32[2,8]
     k1_reshape(mul, reshape);  // reshape: f32[4,4]
-    memcpy(out1, x, 64);
-    memcpy(out2, weight, 32);
-    memcpy(out4, mul, 64);
+    fx_copy(out1, x, 64);
+    fx_copy(out2, weight, 32);
+    fx_copy(out4, mul, 64);
     return 0;
 }
