@@ -1,5 +1,5 @@
 """What one node costs: arithmetic operations, and bytes moved, as numbers or as expressions in the
-named dims.
+named dims; and how many operations a graph does one after the other.
 
 In: a typed node. Out: FLOPs and bytes. FLOPs are read off the op's body, a multiply-add counting as
 two; a composite costs what its expansion costs. Bytes are what the op reads and writes when it runs
@@ -9,13 +9,16 @@ a dim has a formula of its own.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite import shapes
+from fxlite.agreement import USUAL, Chain
 from fxlite.errors import GraphError
 from fxlite.graph import Graph, Node
 from fxlite.op import Op
@@ -107,7 +110,7 @@ def _known_cost(node: Node) -> Cost:
     if node.type is None:
         raise GraphError(f"{node.describe()} has no type; trace with input types")
     op: Op = node.target
-    types = op.map_tensors(lambda v: _static(v.type if isinstance(v, Node) else v), node.arguments)
+    types = op.map_tensors(_type_of, node.arguments)
     call = op, tuple(types.items()), _static(node.type)
     try:
         return _call_cost(*call)
@@ -122,8 +125,16 @@ def is_view(op: Op) -> bool:
     return op.name in _COMPOSITE_VIEWS or (op.kind == "view" and op.shares_memory)
 
 
+def _type_of(value: Any) -> Any:
+    return _static(value.type if isinstance(value, Node) else value)
+
+
 def _static(type: Any) -> Any:
     return tuple(type) if isinstance(type, list) else type
+
+
+def _costs_its_expansion(op: Op) -> bool:
+    return op.has_expansion and not op.has_body and not op.has_cost
 
 
 @functools.lru_cache(maxsize=4096)
@@ -133,7 +144,7 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
         return _NOTHING
     if op.is_random:  # drawing numbers is no arithmetic
         return Cost(0, *_moved(op, bound, out))
-    if op.has_expansion and not op.has_body and not op.has_cost:
+    if _costs_its_expansion(op):
         inner = _expanded(op, bound)
         flops = shapes.normalize(sum((node_flops(node) for node in inner.nodes), start=0))
         calls = inner.find_nodes(op="call_function")
@@ -143,6 +154,53 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
     if isinstance(out, TensorType) and op.kind not in ("view", "gather"):  # those move values only
         flops = op.flops(bound, out)
     return Cost(flops, *((0, 0) if is_view(op) else _moved(op, bound, out)))
+
+
+def longest_chain(
+    nodes: Iterable[Node], dims: Mapping[str, int] | None = None, precision: str = "highest"
+) -> Chain:
+    """The longest way from an input to one of these nodes, which are in order: what decides how far
+    rounding goes (:func:`fxlite.agreement.bound`). ``dims`` are the sizes of named dims;
+    ``precision`` says how products are computed."""
+    known: dict[Node, Chain] = {}
+    longest = _NO_CHAIN
+    for node in nodes:
+        before = _NO_CHAIN
+        for source in node.all_input_nodes:
+            before = before.at_least(known.get(source, _NO_CHAIN))
+        known[node] = before.then(_link(node, dims or {}))
+        longest = longest.at_least(known[node])
+    return dataclasses.replace(longest, precision=precision)
+
+
+_NO_CHAIN = Chain()
+
+
+def _link(node: Node, dims: Mapping[str, int]) -> Chain:
+    """What one call adds to a chain: its operations for one element of the result."""
+    op: Op = node.target
+    if node.op == "call_module" or (node.op == "call_function" and node.type is None):
+        return USUAL
+    if node.op != "call_function" or op.kind in _ROUNDS_NOTHING or op.name == "getitem":
+        return _NO_CHAIN
+    if _costs_its_expansion(op):
+        inner = _expanded(op, op.map_tensors(_type_of, node.arguments))
+        return longest_chain(inner.nodes, dims)
+    if not isinstance(node.type, TensorType):
+        return USUAL
+    work, size = _number(node_flops(node), dims), _number(node.type.size, dims)
+    is_product = op.kind in ("contraction", "window")
+    return Chain(1, math.ceil(work / max(size, 1)), int(is_product))
+
+
+#: Kinds of ops whose results are numbers that are there.
+_ROUNDS_NOTHING = ("view", "gather", "creation", "random")
+
+
+def _number(value: Dim, dims: Mapping[str, int]) -> float:
+    """A size as a number; dims about which nothing is said are as large as the largest."""
+    others = dict.fromkeys(shapes.names(value), max(dims.values(), default=1))
+    return float(shapes.substitute(value, {**others, **dims}))
 
 
 def _moved(op: Op, bound: dict[str, Any], out: Any) -> tuple[Dim, Dim]:

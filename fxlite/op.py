@@ -92,7 +92,6 @@ class Op:
         #: True if NumPy may return a view of the input: writing into one changes the other.
         self.shares_memory = self.name in _SHARING
         self.symbol: str | None = facts.pop("symbol", None)  # Python operator, for printing
-        self.rtol: float = facts.pop("rtol", 1e-5)
         #: The rule of the derivative, where it is not that of what the op computes.
         self.gradient: str | None = facts.pop("gradient", None)
         assert not facts, f"unknown facts {facts}"

@@ -63,12 +63,11 @@ def special(text: str) -> Random:
 @dataclass(frozen=True)
 class Sample:
     """One call of an op. Type text and :class:`Random` stand for arrays; everything else is passed
-    as it is. ``rtol``: relative tolerance for float32 results (scaled for other dtypes)."""
+    as it is."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     dims: Mapping[str, int] = field(default_factory=dict)
-    rtol: float = 1e-5
 
     def types(self) -> list[TensorType]:
         """Declared types of the arrays, in order of appearance."""
@@ -117,12 +116,10 @@ def _lift(value: Any) -> Any:
     return value
 
 
-def S(
-    *args: Any, dims: Mapping[str, int] | None = None, rtol: float = 1e-5, **kwargs: Any
-) -> Sample:
+def S(*args: Any, dims: Mapping[str, int] | None = None, **kwargs: Any) -> Sample:
     """A sample; strings like ``"f32[3,4]"`` are random arrays of that type."""
     lifted = {k: _lift(v) for k, v in kwargs.items()}
-    return Sample(tuple(_lift(a) for a in args), lifted, dims or {}, rtol)
+    return Sample(tuple(_lift(a) for a in args), lifted, dims or {})
 
 
 def Bad(*args: Any, match: str, **kwargs: Any) -> BadSample:

@@ -2,7 +2,8 @@
 
 ``agree(program, *inputs)`` runs eager NumPy, the traced graph interpreted, the regenerated Python,
 the kernels in NumPy, the compiled C and CUDA text on the CPU shim, and names the first rung that
-differs. It compares count, shape, dtype, finiteness and values.
+differs. fxlite/agreement.py says what a difference is: with numbers as long as the longest chain of
+operations in the graph explains.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite import dtypes
+from fxlite import agreement
+from fxlite.agreement import USUAL, Agreement, Chain
 from fxlite.codegen.c import templates
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.program import plan
 from fxlite.codegen.run import run_program
-
-#: Relative tolerance by result dtype; scaled by max |expected| of the array.
-TOLERANCE = {"f16": 4e-3, "bf16": 3e-2, "f32": 1e-5, "f64": 1e-12}
+from fxlite.cost import longest_chain
 
 
 class Disagreement(AssertionError):
@@ -29,60 +29,22 @@ class Disagreement(AssertionError):
 
 def flatten(result: Any) -> list[np.ndarray[Any, Any]]:
     """Arrays of a nested result, in order."""
-    if isinstance(result, (tuple, list)):
-        return [a for r in result for a in flatten(r)]
-    if isinstance(result, dict):
-        return [a for r in result.values() for a in flatten(r)]
-    return [np.asarray(result)]
+    return agreement.leaves(result)
 
 
-def compare(rung: str, actual: Any, expected: Any, rtol: float | None = None) -> float:
-    """Raise Disagreement where ``actual`` is not ``expected``; returns the largest relative
-    error."""
-    got, want = flatten(actual), flatten(expected)
-    if len(got) != len(want):
-        raise Disagreement(f"{rung}: {len(got)} results, expected {len(want)}")
-    worst = 0.0
-    for number, (a, e) in enumerate(zip(got, want)):
-        where = f"{rung}, result {number}"
-        if a.shape != e.shape:
-            raise Disagreement(f"{where}: shape {a.shape}, expected {e.shape}")
-        if a.dtype != e.dtype:
-            raise Disagreement(f"{where}: dtype {a.dtype}, expected {e.dtype}")
-        dtype = dtypes.dtype(e.dtype)
-        if not dtype.is_float:
-            if not np.array_equal(a, e):
-                raise Disagreement(
-                    f"{where}: {np.sum(a != e)} of {e.size} integers differ\n{a}\n{e}"
-                )
-            continue
-        a, e = a.astype(np.float64), e.astype(np.float64)
-        if not (
-            np.array_equal(np.isnan(a), np.isnan(e)) and np.array_equal(np.isinf(a), np.isinf(e))
-        ):
-            raise Disagreement(f"{where}: NaN or infinity at different places\n{a}\n{e}")
-        finite = np.isfinite(e)
-        if not np.array_equal(a[~finite & ~np.isnan(e)], e[~finite & ~np.isnan(e)]):
-            raise Disagreement(f"{where}: infinities of different sign")
-        if finite.any():
-            scale = max(float(np.abs(e[finite]).max()), 1e-30)
-            error = float(np.abs(a[finite] - e[finite]).max()) / scale
-            worst = max(worst, error)
-            limit = max(
-                TOLERANCE[dtype.name], rtol if rtol is not None and dtype.name == "f32" else 0
-            )
-            if error > limit:
-                raise Disagreement(
-                    f"{where}: largest error {error:.3g} of the largest value, {dtype}"
-                )
-    return worst
+def compare(rung: str, actual: Any, expected: Any, chain: Chain = USUAL) -> Agreement:
+    """Raise Disagreement where the arrays of ``actual`` are not those of ``expected``, as far as
+    rounding in a chain of operations may go; nesting does not count, since kernels know none."""
+    found = agreement.compare(flatten(expected), flatten(actual), chain=chain)
+    if not found.agrees:
+        raise Disagreement(f"{rung}: {found}")
+    return found
 
 
 def agree(
     program: Any,
     *inputs: np.ndarray[Any, Any],
     types: Sequence[Any] | None = None,
-    rtol: float | None = None,
     rungs: Sequence[str] = ("graph", "python", "kernel", "c"),
 ) -> fx.GraphModule:
     """Run all rungs on ``inputs``; ``types`` are the input types to trace with (default: the
@@ -99,9 +61,10 @@ def agree(
                 f"type rule, result {number}: {declared} is {concrete}, eager gives "
                 f"{value.dtype}{value.shape}"
             )
+    chain = longest_chain(module.graph.nodes, env)
     for rung in rungs:
         actual = RUNGS[rung](module, inputs)
-        compare(rung, actual, expected, rtol)
+        compare(rung, actual, expected, chain)
     return module
 
 

@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.agreement import Chain
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.nested import restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
+from fxlite.cost import longest_chain
 from fxlite.op import REGISTRY
 from tests.oracle import Disagreement, compare
 
 BUNDLES = 12
 
 
-def make_case(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, CProgram, float]:
-    """Trace and emit one sample: program, inputs, module, C, tolerance."""
+def make_case(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, CProgram, Chain]:
+    """Trace and emit one sample: program, inputs, module, C, and how long its chains are."""
     op = REGISTRY[name]
     sample = op.samples[number]
     inputs = sample.arrays(seed=number)
@@ -32,7 +34,7 @@ def make_case(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, C
     exec(f"def program({names}): return call({names})", space)
     module = fx.symbolic_trace(space["program"], *sample.types())
     emitted = emit(optimize(module, keep=claims)[0], f"{name}_sample_{number}")
-    return space["program"], inputs, module, emitted, max(sample.rtol, op.rtol)
+    return space["program"], inputs, module, emitted, longest_chain(module.graph.nodes, sample.dims)
 
 
 def apart(emitted: CProgram) -> str:
@@ -49,13 +51,13 @@ def test_samples_agree_in_c(number: int) -> None:
     files = {"samples.c": source, "fx_math.h": cases[0][3].sources["fx_math.h"]}
     library = build(files, cases[0][3].entry, flags=["-O2", "-ftree-vectorize"])
     problems = []
-    for program, inputs, module, emitted, rtol in cases:
+    for program, inputs, module, emitted, chain in cases:
         run = CompiledFunction(emitted.entry, library, emitted.weights, use_extension=False)
         rebuild = restructure(module) or (lambda flat: flat)
         with np.errstate(all="ignore"):
             expected = program(*inputs)
         try:
-            compare("c", rebuild(run(*inputs)), expected, rtol)
+            compare("c", rebuild(run(*inputs)), expected, chain)
         except (Disagreement, RuntimeError, IndexError, ValueError) as error:
             problems.append(f"{emitted.name}: {type(error).__name__}: {error}")
     assert not problems, "\n".join(problems)

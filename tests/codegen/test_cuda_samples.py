@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.agreement import Chain
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
 from fxlite.codegen.nested import restructure
 from fxlite.codegen.optimize import optimize
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
+from fxlite.cost import longest_chain
 from fxlite.op import REGISTRY
 from tests.oracle import Disagreement, compare
 
@@ -32,7 +34,7 @@ class Case:
     inputs: list[np.ndarray[Any, Any]]
     module: fx.GraphModule
     emitted: CudaProgram
-    rtol: float
+    chain: Chain
 
 
 def make_case(name: str, number: int) -> Case:
@@ -45,9 +47,8 @@ def make_case(name: str, number: int) -> Case:
     exec(f"def program({names}): return call({names})", space)
     module = fx.symbolic_trace(space["program"], *sample.types())
     emitted = emit(optimize(module)[0], f"{name}_sample_{number}")
-    return Case(
-        f"{name}[{number}]", space["program"], inputs, module, emitted, max(sample.rtol, op.rtol)
-    )
+    chain = longest_chain(module.graph.nodes, sample.dims)
+    return Case(f"{name}[{number}]", space["program"], inputs, module, emitted, chain)
 
 
 @functools.cache
@@ -71,7 +72,7 @@ def test_samples_agree_on_the_shim(number: int) -> None:
             module.order = order  # type: ignore[assignment]
             try:
                 actual = rebuild(CudaRunner(case.emitted, module)(*case.inputs))
-                compare(f"cuda {order}", actual, expected, case.rtol)
+                compare(f"cuda {order}", actual, expected, case.chain)
             except (Disagreement, RuntimeError, IndexError, ValueError) as error:
                 problems.append(f"{case.label}: {type(error).__name__}: {error}")
     assert not problems, "\n".join(problems)

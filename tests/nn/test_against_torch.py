@@ -135,12 +135,12 @@ def test_layer(case: Case) -> None:
         )
     expected = [t.numpy() for t in _leaves(expected)]
     eager = _drop_none(ours(*inputs, **call))
-    compare("eager against torch", eager, expected, 2e-5)
+    compare("eager against torch", eager, expected)
     assert all(type(a) is np.ndarray for a in flatten(eager))
-    compare("traced against torch", _traced(ours, inputs, call), expected, 2e-5)
+    compare("traced against torch", _traced(ours, inputs, call), expected)
     if case.named != ():
         traced = _traced(ours, inputs, call, case.named)
-        compare("traced with a named axis", traced, expected, 2e-5)
+        compare("traced with a named axis", traced, expected)
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -233,7 +233,7 @@ def test_transformer_encoder() -> None:
             # torch's shortcut of the eval mode answers zeros at padded places
             theirs.train()
             expected = theirs(torch.from_numpy(x), **given).numpy()
-            compare(f"encoder with {list(kwargs)}", ours(x, **kwargs), expected, 2e-5)
+            compare(f"encoder with {list(kwargs)}", ours(x, **kwargs), expected)
     gm = fx.symbolic_trace(
         ours,
         x="f32[B,5,8]",
@@ -241,7 +241,7 @@ def test_transformer_encoder() -> None:
         src_key_padding_mask="bool[B,5]",
         concrete_args={"is_causal": None},
     )
-    compare("traced encoder", gm(x, causal, padding), expected, 2e-5)
+    compare("traced encoder", gm(x, causal, padding), expected)
     attentions = gm.graph.find_nodes(op="call_function", target="scaled_dot_product_attention")
     assert len(attentions) == 3
     paths = {str(n.scope.path) for n in attentions if n.scope}

@@ -54,7 +54,7 @@ def test_split_module_compiles(program: Program) -> None:
     split = in_parts(gm, 3)
     for backend in ("c", "python"):
         compiled = fx.compile(split, backend=backend)
-        compare(backend, compiled(*inputs), eager(*inputs), rtol=2e-5)
+        compare(backend, compiled(*inputs), eager(*inputs))
         assert compiled.sources
 
 
