@@ -11,28 +11,25 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
+from fxlite.agreement import KINDS, USUAL, Exactness, as_exactness, compare, computed, leaves
 from fxlite.codegen.examples import Case, make_cases
 from fxlite.compiler import check_backend
 from fxlite.compiler import compile as compile_program
+from fxlite.cost import longest_chain
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
 from fxlite.passes.base import PassError
-from fxlite.passes.checking.exactness import Exactness, allclose, as_exactness, first_mismatch, sqnr
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.manager import PassManager
 from fxlite.passes.pass_names import find_passes
 from fxlite.program_file import trace_program, unique
-
-#: Results of compiled code are compared with this, unless a pass promises less.
-COMPILED = allclose(rtol=1e-4)
 
 
 def bisect_command(options: argparse.Namespace, console: Console) -> int:
@@ -43,22 +40,22 @@ def bisect_command(options: argparse.Namespace, console: Console) -> int:
         check_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=compiles)
     comparison = None
+    promises = [computed]  # results of compiled code keep one of them
     if compiles:
         sizes = unique(options.size, "--size")
         comparison = Comparison(module, make_cases(module, sizes), options.backend)
-        said = comparison.difference(module, COMPILED)
+        said = comparison.difference(module, promises)
         if said is not None:
             return _wrong(console, "the traced program", said)
         _right(console, "traced", len(module.graph), "compiled and compared")
-    promise = COMPILED
     for item in passes:
         manager = PassManager([item])
         try:
             module = manager(module)
         except PassError as error:
             return _wrong(console, item.name, str(error))
-        promise = _weaker(promise, as_exactness(item.exactness))
-        said = None if comparison is None else comparison.difference(module, promise)
+        promises.append(as_exactness(item.exactness))
+        said = None if comparison is None else comparison.difference(module, promises)
         if said is not None:
             return _wrong(console, item.name, f"its result is right, interpreted; {said}")
         step = manager.report[0]
@@ -70,36 +67,30 @@ def bisect_command(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _weaker(a: Exactness, b: Exactness) -> Exactness:
-    """The promise that allows more."""
-    if "sqnr" in (a.kind, b.kind):
-        return sqnr(min(p.db for p in (a, b) if p.db is not None))
-    return allclose(max(p.rtol or 0.0 for p in (a, b)), max(p.atol or 0.0 for p in (a, b)))
-
-
 class Comparison:
     """The traced program's results on some inputs, to compare compiled code with."""
 
     def __init__(self, module: GraphModule, cases: Sequence[Case], backend: str) -> None:
         self.backend = backend
         self.cases = cases
-        self.expected: list[Any] = []
-        for case in cases:
-            self.expected.append(Interpreter(module).run(*case.inputs.values()))
+        self.expected = [leaves(Interpreter(module).run(*c.inputs.values())) for c in cases]
 
-    def difference(self, module: GraphModule, promise: Exactness) -> str | None:
-        """What compiled code of ``module`` gives that the traced program does not, and the file
-        that reproduces it."""
+    def difference(self, module: GraphModule, promises: Collection[Exactness]) -> str | None:
+        """What compiled code of ``module`` gives that the traced program does not, by none of the
+        promises, and the file that reproduces it."""
         try:
             function = compile_program(module, backend=self.backend)
         except FxliteError as error:
             return f"it does not compile with --backend {self.backend}: {error}"
         for case, expected in zip(self.cases, self.expected, strict=True):
-            found = first_mismatch(_flat(expected), _flat(function(*case.inputs.values())), promise)
-            if found is None:
+            actual = leaves(function(*case.inputs.values()))
+            chain = longest_chain(module.graph.nodes, case.dims).at_least(USUAL)
+            found = {p: compare(expected, actual, p, chain) for p in promises}
+            if any(each.agrees for each in found.values()):
                 continue
+            promise = max(found, key=lambda p: KINDS.index(p.kind))
             folder = os.environ.get("FXLITE_REPRO_DIR") or tempfile.mkdtemp(prefix="fxlite-repro-")
-            text = f"compiled with --backend {self.backend}: {found.text} ({case.label})"
+            text = f"compiled with --backend {self.backend}: {found[promise]} ({case.label})"
             path = Path(folder) / f"{module.name}_{self.backend}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             expression = f"fx.compile(before, backend={self.backend!r})"
@@ -108,15 +99,6 @@ class Comparison:
             )
             return f"{text}\n  python {path}  shows the difference"
         return None
-
-
-def _flat(result: Any) -> tuple[Any, ...]:
-    """The arrays of a nested result, in order."""
-    if isinstance(result, dict):
-        result = list(result.values())
-    if isinstance(result, (tuple, list)):
-        return tuple(array for part in result for array in _flat(part))
-    return (result,)
 
 
 def _right(console: Console, name: str, nodes: int, text: str) -> None:

@@ -6,9 +6,9 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 
 from __future__ import annotations
 
+from fxlite.agreement import Exactness, allclose, exact, sqnr
 from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
 from fxlite.passes.channels_last import channels_last
-from fxlite.passes.checking.exactness import Exactness, allclose, exact, sqnr
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.checking.verification_report import VerificationReport
 from fxlite.passes.checking.verify import verify, verify_edits

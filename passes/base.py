@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, overload
 
+from fxlite.agreement import Exactness, as_exactness
 from fxlite.errors import FxliteError
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import Container, GraphModule
 from fxlite.location import is_own_file
-from fxlite.passes.checking.exactness import Exactness, as_exactness
 from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 
@@ -72,7 +72,7 @@ class Pass:
 
     ``exactness`` says what may change in the results: ``exact`` nothing (NaN and signed zeros
     included), ``allclose`` the last bits, ``sqnr`` more, as in quantization; see
-    :class:`~fxlite.passes.checking.exactness.Exactness`. ``examples`` and
+    :class:`~fxlite.agreement.Exactness`. ``examples`` and
     ``counterexamples`` show where it fires and where it must not; they are run as tests and drawn
     in the gallery of passes."""
 

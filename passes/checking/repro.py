@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.agreement import USUAL, Chain, Exactness, compare, computed, exact, leaves
+from fxlite.cost import longest_chain
 from fxlite.errors import GraphError
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
 from fxlite.nn.module import Parameter
-from fxlite.passes.checking.exactness import Exactness, exact, first_mismatch
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.types import parse_type, type_of
 
@@ -68,7 +69,7 @@ def write_repro(
         "The exit status is 1 while they differ.", '"""', "",
         *(["from pathlib import Path", ""] if arrays.stored else []),
         "import fxlite as fx", "from fxlite import nn, passes  # noqa: F401",
-        f"from fxlite.passes.checking.exactness import {promise.kind}",
+        f"from fxlite.agreement import {_promise_name(promise)}",
         "from fxlite.passes.checking.repro import array, run_repro  # noqa: F401", "",
     ]  # fmt: skip
     if arrays.stored:
@@ -130,10 +131,15 @@ def _graph_lines(name: str, gm: GraphModule, arrays: _Arrays) -> tuple[list[str]
     return lines, made
 
 
+def _promise_name(promise: Exactness) -> str:
+    return "computed" if promise == computed else promise.kind
+
+
 def _promise_text(promise: Exactness) -> str:
     given = {"rtol": promise.rtol, "atol": promise.atol, "db": promise.db}
     arguments = ", ".join(f"{k}={v!r}" for k, v in given.items() if v is not None)
-    return promise.kind if promise.kind == "exact" else f"{promise.kind}({arguments})"
+    name = _promise_name(promise)
+    return name if name in ("exact", "computed") else f"{name}({arguments})"
 
 
 def _plain(text: str) -> str:
@@ -156,19 +162,14 @@ def run_repro(
 ) -> int:
     """Run both (GraphModules are interpreted), print the first difference; 1 where there is one."""
 
-    def run(program: Callable[..., Any]) -> Any:
-        if isinstance(program, GraphModule):
-            return Interpreter(program).run(*inputs.values())
-        return program(*inputs.values())
+    def run(program: Callable[..., Any]) -> tuple[list[np.ndarray[Any, Any]], Chain]:
+        if not isinstance(program, GraphModule):
+            return leaves(program(*inputs.values())), USUAL
+        runner = Interpreter(program)
+        result = runner.run(*inputs.values())
+        return leaves(result), longest_chain(program.graph.nodes, runner.dims)
 
-    found = first_mismatch(_without_dicts(run(before)), _without_dicts(run(after)), promise)
-    print("no difference" if found is None else found.text)
-    return int(found is not None)
-
-
-def _without_dicts(result: Any) -> Any:
-    if isinstance(result, dict):
-        return tuple(_without_dicts(r) for r in result.values())
-    if isinstance(result, (tuple, list)):
-        return tuple(_without_dicts(r) for r in result)
-    return result
+    (expected, one), (actual, other) = run(before), run(after)
+    found = compare(expected, actual, promise, one.at_least(other).at_least(USUAL))
+    print("no difference" if found.agrees else found)
+    return int(not found.agrees)

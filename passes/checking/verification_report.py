@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fxlite.passes.checking.exactness import Exactness
+from fxlite.agreement import Exactness
 
 
 @dataclass

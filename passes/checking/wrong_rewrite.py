@@ -59,7 +59,7 @@ def wrong_rewrite(
             expression = f": {node.loc.expression}" if node.loc.expression else ""
             lines.append(f"  made at {node.loc}{expression}")
             break
-    lines.append(f"  {found.mismatch.text}")
+    lines.append(f"  {found.text}")
     conditions = str(found.draw)
     inputs = ", ".join(
         f"{_name(n)}: {_type_text(found.inputs[k])}" for k, n in _inputs(found.region)

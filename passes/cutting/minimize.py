@@ -6,11 +6,11 @@ what was cut off. For instance, where C differs from NumPy::
 
     def differs(part, inputs):
         compiled = fx.compile(part, backend="c")
-        return first_mismatch(part(*inputs), compiled(*inputs), allclose()) is not None
+        return not compare(part(*inputs), compiled(*inputs)).agrees
 
     found = passes.minimize(gm, inputs, differs)
     print(found)
-    found.write_repro("repro.py", promise=allclose())
+    found.write_repro("repro.py", promise=computed)
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.agreement import Exactness, exact
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
-from fxlite.passes.checking.exactness import Exactness, exact
 from fxlite.passes.checking.repro import COMPILED, write_repro
 from fxlite.passes.cutting.subgraph import element_source, extract_subgraph
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fxlite import nn
+from fxlite.agreement import sqnr
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.checking.exactness import sqnr
 from fxlite.passes.const_fold import const_fold
 from fxlite.passes.quantize.convert import convert
 from fxlite.passes.quantize.mapping import QConfigMapping

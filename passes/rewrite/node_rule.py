@@ -26,12 +26,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.agreement import Exactness
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op, lookup
 from fxlite.passes.base import Pass, enter
-from fxlite.passes.checking.exactness import Exactness
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
 from fxlite.passes.rewrite.match import Rewriter
 from fxlite.paused_gc import paused_gc

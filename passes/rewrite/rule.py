@@ -55,11 +55,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
+from fxlite.agreement import Exactness
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, enter
-from fxlite.passes.checking.exactness import Exactness
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
 from fxlite.passes.rewrite.match import Match, Rewriter, find_match, find_matches
 from fxlite.passes.rewrite.pattern import Parameters, Pattern, caller, parameters_of

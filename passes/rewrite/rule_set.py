@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fxlite.agreement import KINDS, Exactness, exact
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError
-from fxlite.passes.checking.exactness import KINDS, Exactness, exact
 from fxlite.passes.ledger import Refusal, add_refusals, plain_text
 from fxlite.passes.rewrite.match import Rewriter
 from fxlite.paused_gc import paused_gc

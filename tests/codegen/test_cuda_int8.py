@@ -13,6 +13,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops
+from fxlite.agreement import compare as compared
+from fxlite.agreement import sqnr
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
 from fxlite.codegen.nested import restructure
@@ -21,7 +23,6 @@ from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from fxlite.passes import quantize as q
-from fxlite.passes.checking.exactness import first_mismatch, sqnr
 from tests.oracle import compare, flatten
 from tests.passes.quantize.helpers import everything, ops_of
 from tests.zoo import ZOO
@@ -312,7 +313,7 @@ def test_quantized_zoo(config: str) -> None:
         rebuild = restructure(converted) or (lambda flat: flat)
         actual = flatten(rebuild(CudaRunner(program, module)(*inputs)))
         for a, e in zip(actual, flatten(converted(*inputs)), strict=True):
-            assert first_mismatch(e, a, sqnr(30)) is None, (program.name, order)
+            assert compared(e, a, sqnr(30)).agrees, (program.name, order)
 
 
 # ---- Text and machine code -----------------------------------------------------------------------

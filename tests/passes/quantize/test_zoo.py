@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fxlite.agreement import compare, sqnr
 from fxlite.passes import quantize as q
-from fxlite.passes.checking.exactness import first_mismatch, sqnr
 from tests.oracle import flatten
 from tests.passes.quantize.helpers import everything
 from tests.zoo import ZOO, Program
@@ -27,7 +27,7 @@ def test_static_int8(program: Program, prepare: Any) -> None:
     assert [a.dtype for a in actual] == [e.dtype for e in expected]
     floats = [i for i, e in enumerate(expected) if e.dtype.kind == "f" and np.any(e)]
     for i in floats:
-        assert first_mismatch(expected[i], actual[i], sqnr(20)) is None
+        assert compare(expected[i], actual[i], sqnr(20)).agrees
     products = ("linear", "conv1d", "conv2d", "matmul")
     left = [k for k in q.report(made).kept if k.op in products]
     assert all("float32" in k.reason or "computed in the graph" in k.reason for k in left)
