@@ -19,9 +19,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fxlite import dtypes, shapes
-from fxlite.codegen.c.bundle import flat_results
-from fxlite.codegen.c.selftest import rounds_computed_floats, tolerance
+from fxlite import shapes
+from fxlite.agreement import USUAL, Chain, compare, leaves
+from fxlite.codegen.c.selftest import compiled_chain
 from fxlite.codegen.examples import Case
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
@@ -44,52 +44,6 @@ class Checked:
     spread: float = 1.0  # largest median of the compiled model by its least time
 
 
-def relative_error(
-    actual: Any, expected: Any, name: str, matmul_precision: str = "highest", rounds: bool = False
-) -> float:
-    """Largest difference as a part of the largest expected value, over all results.
-
-    Raises Disagreement where count, shape, dtype, integers, or the places of NaN and infinity
-    differ, or a float is further off than its dtype tolerates at that precision (``rounds``: in a
-    program that rounds computed floats to integers)."""
-    got, want = flat_results(actual), flat_results(expected)
-    if len(got) != len(want):
-        raise Disagreement(f"{name}: {len(got)} results, NumPy gives {len(want)}")
-    return max(
-        _error(a, e, f"{name}, result {i}", matmul_precision, rounds)
-        for i, (a, e) in enumerate(zip(got, want))
-    )
-
-
-def _error(actual: Any, expected: Any, name: str, matmul_precision: str, rounds: bool) -> float:
-    for what in ("shape", "dtype"):
-        if getattr(actual, what) != getattr(expected, what):
-            shown = getattr(actual, what), getattr(expected, what)
-            raise Disagreement(f"{name}: {what} {shown[0]}, NumPy gives {shown[1]}")
-    dtype = dtypes.dtype(expected.dtype)
-    if not dtype.is_float:
-        different = int(np.sum(actual != expected))
-        if different:
-            raise Disagreement(f"{name}: {different} of {expected.size} values differ from NumPy's")
-        return 0.0
-    a, e = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
-    finite = np.isfinite(e)
-    same = (a == e) | (np.isnan(a) & np.isnan(e))
-    if not (same | (finite & np.isfinite(a))).all():
-        raise Disagreement(f"{name}: NaN or infinity stand at other places than in NumPy's result")
-    if not finite.any():
-        return 0.0
-    scale = float(np.abs(e[finite]).max()) or 1.0
-    error = float(np.abs(a[finite] - e[finite]).max()) / scale
-    limit = tolerance(dtype.name, matmul_precision, rounds)
-    if error > limit:
-        raise Disagreement(
-            f"{name}: it differs from NumPy's by {error:.1e} of the largest value; at most "
-            f"{limit:.0e} is expected of {dtype.long_name}"
-        )
-    return error
-
-
 def check(
     program: Callable[..., Any], functions: Sequence[Callable[..., Any]], case: Case
 ) -> Checked:
@@ -99,17 +53,23 @@ def check(
     Raises Disagreement; errors of the program itself are its own."""
     with np.errstate(all="ignore"):
         expected = program(**case.inputs)
-        errors = [
-            relative_error(
-                f(**case.inputs),
-                expected,
-                f"{_name(f)} at {case.label}",
-                getattr(f, "matmul_precision", "highest"),
-                hasattr(f, "optimized") and rounds_computed_floats(f.optimized.graph),
-            )
-            for f in functions
+        chain = _chain(functions[0], case)
+        found = [
+            compare(leaves(expected), leaves(f(**case.inputs)), chain=chain) for f in functions
         ]
-    return Checked(replace(case, expected=expected), errors[0])
+    for function, each in zip(functions, found):
+        if not each.agrees:
+            raise Disagreement(f"{_name(function)} differs from NumPy at {case.label}: {each}")
+    return Checked(replace(case, expected=expected), found[0].error)
+
+
+def _chain(function: Any, case: Case) -> Chain:
+    """Of the program as it was optimized, or traced where Python runs it as it is."""
+    module = getattr(function, "optimized", None) or getattr(function, "graph_module", None)
+    if not isinstance(module, GraphModule):
+        return USUAL
+    precision = getattr(function, "matmul_precision", "highest")
+    return compiled_chain(module.graph, [case.dims], precision)
 
 
 def _name(function: Any) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from fxlite import dtypes
@@ -25,9 +26,9 @@ from fxlite.errors import ArgumentError
 Array = np.ndarray[Any, Any]
 
 #: The largest relative error of one rounding.
-UNIT = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
+UNIT = {d.name: float(ml_dtypes.finfo(d.numpy).eps) / 2 for d in dtypes.FLOATS}
 #: The least number above zero; among the numbers near it a rounding is off by half of it.
-LEAST = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149, "f64": 2.0**-1074}
+LEAST = {d.name: float(ml_dtypes.finfo(d.numpy).smallest_subnormal) for d in dtypes.FLOATS}
 #: The largest relative error of an operand of a product, by how products are computed: "medium"
 #: rounds operands to bf16, "high" splits them in two, "int8" rounds to one of 255 integers.
 OPERAND = {"highest": 0.0, "high": 2.0**-16, "medium": 2.0**-8, "int8": 2.0**-8}
@@ -77,15 +78,15 @@ def bound(dtype: Any, chain: Chain = USUAL) -> float:
     """How far two results may be apart, as a part of the largest number: each of the two is rounded
     in every operation. Half types are computed in float32 and rounded once for each operation. 0
     for integers."""
-    name = dtypes.dtype(dtype).name
-    if name not in UNIT:
+    kind = dtypes.dtype(dtype)
+    name = kind.name
+    if not kind.is_float:
         return 0.0
     roundings = OPERATION * chain.operations + chain.terms
-    if dtypes.dtype(name).compute.name == name:
-        allowed = _grown(UNIT[name], 2 * roundings)
-    else:
-        allowed = _grown(UNIT[name], 2 * chain.operations) + _grown(UNIT["f32"], 2 * roundings)
-    if chain.precision != "highest" and name != "f64":
+    allowed = _grown(UNIT[kind.compute.name], 2 * roundings)
+    if kind.is_half:
+        allowed += _grown(UNIT[name], 2 * chain.operations)
+    if kind.compute is dtypes.float32 and chain.precision != "highest":
         # one of the two rounds both operands of each product
         allowed += _grown(OPERAND[chain.precision], 2 * max(chain.products, 1))
     return allowed

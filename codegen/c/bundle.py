@@ -15,6 +15,7 @@ import numpy as np
 
 import fxlite
 from fxlite import dtypes
+from fxlite.agreement import leaves
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.header import result_paths
 from fxlite.codegen.c.selftest import output_files, selftest_source
@@ -84,20 +85,9 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
     if result is None:
         with np.errstate(all="ignore"):
             result = module.run_flat(case.inputs)
-    for name, array in zip(output_files(program), flat_results(result), strict=True):
+    for name, array in zip(output_files(program), leaves(result), strict=True):
         data = np.ascontiguousarray(array).tobytes()
         (folder / f"{number}_{name}.bin").write_bytes(data)
-
-
-def flat_results(result: Any) -> list[Array]:
-    """The arrays of a nested result, in order."""
-    if result is None:  # a part that is no array
-        return []
-    if isinstance(result, (tuple, list)):
-        return [array for part in result for array in flat_results(part)]
-    if isinstance(result, dict):
-        return [array for part in result.values() for array in flat_results(part)]
-    return [np.asarray(result)]
 
 
 _MAKEFILE = """\

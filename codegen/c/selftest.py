@@ -6,29 +6,32 @@ In: an emitted program and the cases that were stored. Out: the text of ``NAME_s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from fxlite.agreement import USUAL, Chain, bound
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.examples import Case
 from fxlite.codegen.names import dim_name, own_name, resolved
 from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.codegen.text import signature
+from fxlite.cost import longest_chain
 from fxlite.dtypes import DType
 from fxlite.graph import Graph, Node
 from fxlite.types import TensorType
 
-#: How far an output may be from NumPy's, as a part of the largest value NumPy computed: sums are
-#: taken in another order. Integers must be equal.
-TOLERANCE = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "f64": 1e-11}
 
-
-def tolerance(dtype: str, matmul_precision: str, rounds: bool = False) -> float:
-    """That distance for a dtype. With products of bf16 float32 results are as good as bf16, and so
-    they are where the program ``rounds`` computed floats to integers, which have eight bits, too.
-    """
-    eight_bits = dtype == "f32" and (matmul_precision == "medium" or rounds)
-    return TOLERANCE["bf16" if eight_bits else dtype]
+def compiled_chain(
+    graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_precision: str = "highest"
+) -> Chain:
+    """The longest chain at any of these sizes, and what its products round: how far compiled code
+    may be from NumPy (:func:`fxlite.agreement.bound`)."""
+    precision = "int8" if rounds_computed_floats(graph) else matmul_precision
+    chain = replace(USUAL, precision=precision)
+    for dims in sizes:
+        chain = chain.at_least(longest_chain(graph.nodes, dims))
+    return chain
 
 
 def rounds_computed_floats(graph: Graph) -> bool:
@@ -121,9 +124,9 @@ static double seconds(void) {
 
 _FLOATS = """\
 /* Largest difference between two arrays, as a part of the largest expected value; NaN and infinity
-   must stand at the same places. Returns 1 if it is above the tolerance. */
+   must stand at the same places. Returns 1 if it is above the limit. */
 static int compare_floats(const char *name, double (*value)(const void *, int64_t), const void *got,
-                          const void *expected, int64_t count, double tolerance) {
+                          const void *expected, int64_t count, double limit) {
     double largest = 0, error = 0;
     int64_t different = 0; /* places where one is NaN or infinite and the other is something else */
     for (int64_t i = 0; i < count; i++) {
@@ -135,10 +138,9 @@ static int compare_floats(const char *name, double (*value)(const void *, int64_
             different++;
         }
     }
-    const double relative = largest > 0 ? error / largest : error;
-    const int failed = different > 0 || !(relative <= tolerance);
-    printf("    %-16s largest error %.1e of the largest value (limit %.0e): %s\\n", name, relative,
-           tolerance, failed ? "FAILED" : "OK");
+    const int failed = different > 0 || !(error <= limit * largest);
+    printf("    %-16s largest error %.1e of the largest value (limit %.1e): %s\\n", name,
+           largest > 0 ? error / largest : error, limit, failed ? "FAILED" : "OK");
     if (different) printf("    NaN or infinity differ at %" PRId64 " places\\n", different);
     return failed;
 }
@@ -180,12 +182,12 @@ def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
         parts.append(_FLOATS)
     if len(floats) < len(kinds):
         parts.append(_INTEGERS)
-    body = "\n".join([*parts, resolved(_test(program)), _main(program, cases)])
+    body = "\n".join([*parts, resolved(_test(program, cases)), _main(program, cases)])
     helpers = f"{C_HELPERS}\n" if "fx_min(" in body or "fx_max(" in body or "_div(" in body else ""
     return _HEAD.replace("NAME", program.name).replace("HELPERS", helpers) + "\n" + body
 
 
-def _test(program: CProgram) -> str:
+def _test(program: CProgram, cases: Sequence[Case]) -> str:
     """The function that runs one case."""
     name, dims = program.name, tuple(map(dim_name, program.entry.dims))
     inputs, outputs = _inputs(program), _outputs(program)
@@ -233,14 +235,15 @@ def _test(program: CProgram) -> str:
         "    }",
         "    if (!failed) {",
     ]
-    rounds = rounds_computed_floats(program.program.module.graph)
+    graph = program.program.module.graph
+    chain = compiled_chain(graph, [case.dims for case in cases], program.matmul_precision)
     for variable, label, node in outputs:
         dtype = node.type.dtype
         count = dim_c(node.type.size)
         if dtype.is_float:
             call = (
                 f'compare_floats("{label}", value_{dtype.name}, {variable}, {_expected(label)}, '
-                f"{count}, {tolerance(dtype.name, program.matmul_precision, rounds):g})"
+                f"{count}, {bound(dtype, chain):.3g})"
             )
         else:
             call = (

@@ -27,6 +27,7 @@ from fxlite.codegen.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.target import cache_sizes
 from fxlite.codegen.text import signature
+from fxlite.cost import longest_chain
 from fxlite.errors import CodegenError
 from fxlite.graph import Node
 
@@ -120,6 +121,8 @@ class Harness:
         """``model_bytes`` is the size of all weights of the model, as they are packed."""
         self.n_threads = n_threads
         self.result = candidates[0].calls[-1].group.root
+        members = [node for call in candidates[0].calls for node in call.group.members]
+        self.chain = longest_chain(members, sizes)
         self.nodes = values_of(candidates)
         self.library = ctypes.CDLL(str(library))
         self.library.run.restype = self.library.scratch_bytes.restype = ctypes.c_int64

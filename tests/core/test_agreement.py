@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -36,9 +35,10 @@ def array(name: str, *values: float) -> Any:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_units_are_those_of_the_dtype(name: str) -> None:
-    info = ml_dtypes.finfo(dtypes.dtype(name).numpy)
-    assert UNIT[name] == float(info.eps) / 2
-    assert LEAST[name] == float(info.smallest_subnormal)
+    one = np.ones((), dtypes.dtype(name).numpy)
+    assert one + one.dtype.type(UNIT[name]) == one != one + one.dtype.type(1.5 * UNIT[name])
+    half = one.dtype.type(LEAST[name] / 2)
+    assert one.dtype.type(LEAST[name]) != half == 0
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)

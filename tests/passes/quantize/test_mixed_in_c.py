@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
-from fxlite.codegen.c.selftest import rounds_computed_floats, tolerance
+from fxlite.codegen.c.selftest import compiled_chain, rounds_computed_floats
 from fxlite.passes import quantize as q
 
 
@@ -59,7 +59,8 @@ def test_what_may_be_rounded_the_other_way_is_known() -> None:
         assert not rounds_computed_floats(q.convert(_calibrated(gm, mapping, x)).graph)
     mixed = q.convert(_calibrated(gm, static.set_module_name("second", None), x))
     assert rounds_computed_floats(mixed.graph)
-    assert tolerance("f32", "highest", rounds=True) == tolerance("bf16", "highest")
+    assert compiled_chain(mixed.graph, [{}]).precision == "int8"
+    assert compiled_chain(gm.graph, [{}], "medium").precision == "medium"
 
 
 def _calibrated(gm: fx.GraphModule, mapping: q.QConfigMapping, x: Any) -> fx.GraphModule:
