@@ -347,7 +347,7 @@ def _signal(e: Array, a: Array, db: float) -> Agreement:
     if lost:
         return Agreement("noise", wrong=lost, size=e.size, error=-math.inf, bound=db)
     signal = float(np.square(x[finite]).sum())
-    noise = float(np.square((x - y)[finite]).sum())
+    noise = float(np.square(x[finite] - y[finite]).sum())
     if noise == 0:
         return Agreement(error=math.inf, bound=db, size=e.size)
     ratio = 10 * math.log10(signal / noise) if signal else -math.inf

@@ -18,8 +18,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fxlite as fx
+from fxlite.agreement import leaves
 from tests.fuzz.edits import Chooser
-from tests.fuzz.results import Reference, exact_difference, leaves, op_names, run
+from tests.fuzz.results import Reference, exact_difference, op_names, run
 from tests.fuzz.rewrites import KINDS, Rewrite, extracted, program
 from tests.oracle import RUNGS
 from tests.strategies import Drawn, programs

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
+from fxlite.agreement import allclose, compare, exact, leaves
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.cuda import emit as cuda
@@ -30,7 +31,6 @@ from fxlite.codegen.runtime.load import CompiledFunction
 from tests.codegen.test_c_samples import apart
 from tests.fuzz.quantized_networks import NETWORKS
 from tests.fuzz.quantized_programs import PROGRAMS, Array, Program, draw_inputs
-from tests.fuzz.results import exact_difference, leaves, structure
 
 #: What makes a random program; kinds take turns.
 KINDS = (*PROGRAMS, *NETWORKS)
@@ -91,26 +91,17 @@ def _check_batch(
 
 
 def _check_case(program: Program, arrays: list[Array], runs: dict[str, Run], number: str) -> None:
+    promise = allclose(rtol=0, atol=program.tolerance) if program.tolerance else exact
     with np.errstate(all="ignore"):
         expected = tuple(leaves(program.function(*arrays)))
         for name, run in runs.items():
             actual = tuple(leaves(run(*arrays)))
-            difference = _difference(expected, actual, program.tolerance)
-            if difference is not None:
+            difference = compare(expected, actual, promise)
+            if not difference.agrees:
                 given = "\n".join(f"{n} = {a!r}" for n, a in zip(program.types, arrays))
                 raise AssertionError(
                     f"{number}: {program.text}\n{name} differs from NumPy: {difference}\n{given}"
                 )
-
-
-def _difference(expected: Any, actual: Any, tolerance: float) -> str | None:
-    """Where results differ: in a bit, or by more than a tolerance."""
-    found = exact_difference(expected, actual)
-    if found is not None and tolerance and structure(expected) == structure(actual):
-        pairs = zip(expected, actual, strict=True)
-        if all(e.shape == a.shape and np.allclose(e, a, 0, tolerance) for e, a in pairs):
-            return None
-    return found
 
 
 def _kernels(module: fx.GraphModule) -> Run:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
+from fxlite.agreement import Chain, leaves, structure
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.cuda import emit as cuda
@@ -33,10 +34,10 @@ from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.errors import FxliteError
 from tests.codegen.test_c_samples import apart
 from tests.fuzz.programs.program import Array, Program, Sizes
-from tests.fuzz.results import Reference, leaves, structure
+from tests.fuzz.results import Reference
 
-#: Relative disturbance of each value, by dtype: a few units in the last place.
-ULPS = {"f16": 2e-3, "bf16": 2e-2, "f32": 1e-6, "f64": 2e-15}
+#: How far each value is disturbed: as one op may be off.
+ONE_OP = Chain(operations=1)
 #: Flags of the C compiler: fast to build, and with sanitizers.
 FLAGS = ("-O1",)
 SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -207,7 +208,7 @@ class Measured(Reference):
     """What eager NumPy gave, beside how much rounding decides of it."""
 
     def __init__(self, module: fx.GraphModule, arrays: Sequence[Array], expected: Any) -> None:
-        super().__init__(module, arrays, ULPS)
+        super().__init__(module, arrays, ONE_OP)
         if structure(expected) == structure(self.result):
             self.result = expected
 
