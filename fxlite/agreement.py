@@ -316,28 +316,30 @@ def _close(
     if np.array_equal(e, a):
         return Agreement(bound=relative, size=e.size)
     x, y = e.astype(np.float64), a.astype(np.float64)
-    finite = np.isfinite(x)
-    largest = float(np.abs(x, where=finite, out=np.zeros_like(x)).max(initial=0.0))
-    allowed = relative * largest + relative / UNIT[dtype.name] * LEAST[dtype.name]
     with np.errstate(all="ignore"):
         errors = np.abs(x - y)
-        if promise.same_program:
-            same = (x == y) | np.isnan(x) & np.isnan(y)
-        else:
-            same = ~np.isfinite(y)
-        errors = np.where(finite, np.where(np.isfinite(y), errors, np.inf),
-                          np.where(same, 0.0, np.inf))  # fmt: skip
-    room = allowed + (promise.atol or 0.0)
+    largest = float(np.abs(x).max(initial=0.0))
+    finite = np.isfinite(x)
+    if not math.isfinite(largest):
+        largest = float(np.abs(x, where=finite, out=np.zeros_like(x)).max(initial=0.0))
+    room = relative * largest + relative / UNIT[dtype.name] * LEAST[dtype.name]
+    room += promise.atol or 0.0
+    worst = float(errors.max(initial=0.0))
+    if not worst <= room:  # or it is NaN
+        same = (x == y) | np.isnan(x) & np.isnan(y) if promise.same_program else ~np.isfinite(y)
+        errors = np.where(finite & np.isfinite(y), errors, np.where(~finite & same, 0.0, np.inf))
+        worst = float(errors.max(initial=0.0))
+    error = worst / largest if largest else worst
+    if worst <= room:
+        return Agreement(error=error, bound=relative, size=e.size)
     excess = errors - room
     if spread is not None:
         measured = np.isfinite(spread)
         excess = np.where(measured, excess - np.where(measured, spread, 0), -np.inf)
     wrong = np.asarray(excess > 0)
-    worst = float(errors.max(initial=0.0))
-    error = worst / largest if largest else worst
-    if wrong.any():
-        return _at(e, a, wrong, int(np.argmax(excess)), error, relative)
-    return Agreement("", None, None, None, None, error, relative, 0, e.size)
+    if not wrong.any():
+        return Agreement(error=error, bound=relative, size=e.size)
+    return _at(e, a, wrong, int(np.argmax(excess)), error, relative)
 
 
 def _signal(e: Array, a: Array, db: float) -> Agreement:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fxlite import ops
+from fxlite.agreement import Chain, compare
 from fxlite.codegen.c import attention, gemm
 from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
@@ -213,10 +214,11 @@ def test_attention_agrees_with_the_reference(library: ctypes.CDLL, n_threads: in
         for sizes in sizes_of(case):
             arrays = draw(case, sizes)
             want = expected(case, arrays, sizes)
-            tolerance = 30 * np.finfo(arrays[0].dtype).eps * (sizes[2] + 9) ** 0.5
+            chain = Chain(3, 2 * (sizes[1] + sizes[2]), 2)
             for prefix in ("fast", "twin") if n_threads == 1 and is_small(sizes) else ("fast",):
                 got = run(library, case, prefix, arrays, sizes, n_threads)
-                np.testing.assert_allclose(got, want, tolerance, tolerance, err_msg=case.name)
+                found = compare(want.astype(got.dtype), got, chain=chain)
+                assert found.agrees, (case.name, sizes, str(found))
 
 
 def test_the_number_of_threads_changes_no_bit(library: ctypes.CDLL) -> None:

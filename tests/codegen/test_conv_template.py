@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from fxlite import ops
+from fxlite.agreement import Chain, compare
 from fxlite.codegen.c import conv, gemm
 from fxlite.codegen.c.conv_plan import winograd_tile
 from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
@@ -344,10 +345,8 @@ def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_thread
         assert (y[expected.size :] == 7777).all(), f"{case} {size}: wrote past its result"
         got = y[: expected.size].reshape(expected.shape)
         depth = weight[0].size
-        error = np.abs(got - expected) / np.maximum(1, np.abs(expected))
-        rounding = 96 if winograd_tile(case.spec()) else 32  # see winograd_tile.py
-        tolerance = rounding * np.finfo(dtype).eps * (depth + 4) ** 0.5
-        assert error.max(initial=0) <= tolerance, (prefix, case, size, error.max())
+        found = compare(expected.astype(dtype), got, chain=Chain(2, 2 * depth, 1))
+        assert found.agrees, (prefix, case, size, str(found))
 
 
 @pytest.fixture(scope="module", params=FLAGS)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fxlite.agreement import Chain, compare
 from fxlite.codegen.cuda.gemm import (
     CudaGemmSpec,
     Operand,
@@ -106,8 +107,8 @@ def test_gemm(kernel: CudaGemmSpec, g: int, h: int, m: int, n: int, k: int, orde
     c = np.full((g, h, m, n), np.nan, dtype)
     args = [*stored, bias, c, g, h, m, n, k]
     launch(rendered(kernel), kernel.name, args, order, G=g, H=h, M=m, N=n, K=k)
-    tolerance = 1e-5 if kernel.ctype == "float" else 1e-12
-    np.testing.assert_allclose(c, np.maximum(a @ b + bias, 0), rtol=tolerance, atol=tolerance)
+    found = compare(np.maximum(a @ b + bias, 0), c, chain=Chain(2, 2 * k, 1))
+    assert found.agrees, str(found)
 
 
 def test_nan_and_infinity_pass_through_and_do_not_spread() -> None:

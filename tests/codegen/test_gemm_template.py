@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fxlite.agreement import Chain, compare
 from fxlite.codegen.c import gemm
 from tests.codegen.compiling import (
     FILLED,
@@ -236,10 +237,8 @@ def check(library: ctypes.CDLL, case: Case, sizes: tuple[int, int, int], n_threa
         assert (workspace[size:] == 0xA5).all(), f"{case.name} {sizes}: wrote past its workspace"
         assert (y[heads * m * n :] == 7777).all(), f"{case.name} {sizes}: wrote past its result"
         got = y[: heads * m * n].reshape(heads, m, n)
-        tolerance = 32 * np.finfo(dtype).eps * (k + 4) ** 0.5 * (5 if case.prologue else 1)
-        scale = np.maximum(1, np.abs(expected))
-        error = np.abs(got - expected) / scale
-        assert error.max(initial=0) <= tolerance, (prefix, case.name, sizes, error.max())
+        found = compare(expected.astype(dtype), got, chain=Chain(4, 2 * k, 1))
+        assert found.agrees, (prefix, case.name, sizes, str(found))
 
 
 @pytest.fixture(scope="module", params=FLAGS)
