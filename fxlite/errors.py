@@ -36,6 +36,10 @@ class ShapeError(FxliteError, ValueError):
     """Shapes do not fit the operation."""
 
 
+class PositionError(ShapeError, IndexError):
+    """An index or axis is out of range; NumPy's IndexError, too."""
+
+
 class DTypeError(FxliteError, TypeError):
     """A dtype does not fit the operation."""
 

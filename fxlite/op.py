@@ -30,13 +30,21 @@ import sympy
 
 from fxlite import dtypes, expr, shapes
 from fxlite.dtypes import DType
-from fxlite.errors import ArgumentError, DTypeError, FxliteError, GraphError, ShapeError
+from fxlite.errors import (
+    ArgumentError,
+    DTypeError,
+    FxliteError,
+    GraphError,
+    OptionError,
+    PositionError,
+    ShapeError,
+)
 from fxlite.expr import ConstReader, Expr, MultiIndex, Reader
 from fxlite.index import Index
 from fxlite.samples import BadSample, Sample
 from fxlite.state import active_tracer
 from fxlite.symbols import symbol
-from fxlite.types import TensorType
+from fxlite.types import TensorType, type_of
 
 Tensor: TypeAlias = Any  # an array while running, a Proxy while tracing
 OptionalTensor: TypeAlias = Any
@@ -55,6 +63,12 @@ _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a"
 #: Arrays that programs write into: nodes also where their sizes are known, so that the writes are
 #: traced.
 _ALWAYS_RECORDED = frozenset(("full", "zeros", "ones"))
+
+#: Kinds whose references would take what their type rules refuse: a mask for an index, say.
+_ASKS_FIRST = frozenset(("gather", "scatter", "composite"))
+
+#: What Python and NumPy raise for arguments of a wrong kind, deep inside of a call.
+_OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
 
 _SHARING = frozenset(
     "reshape permute expand squeeze unsqueeze flip slice select flatten split take einsum dropout "
@@ -271,8 +285,33 @@ class Op:
         return self.evaluate(bound)
 
     def evaluate(self, bound: Mapping[str, Any]) -> Any:
-        """Run the reference on arrays."""
-        return self.reference(**bound)
+        """Run the reference on arrays. What the type rule refuses is refused with its error, where
+        NumPy would raise one of its own; raises what the reference does for values, such as an
+        IndexError."""
+        if self.kind in _ASKS_FIRST:
+            self._ask(bound)
+        try:
+            return self.reference(**bound)
+        except FxliteError:
+            raise
+        except (*_OF_ARGUMENTS, IndexError) as error:
+            self._ask(bound)
+            if isinstance(error, IndexError):
+                raise
+            raise self._unfit(self.map_tensors(_shown, bound), error) from error
+
+    def _ask(self, bound: Mapping[str, Any]) -> None:
+        """Raise what the type rule has against a call on arrays."""
+        if self.name != "getitem":  # of several results
+            self.result_type(self.map_tensors(_number_or_type, bound))
+
+    def _unfit(self, bound: Mapping[str, Any], error: Exception) -> FxliteError:
+        """The error for a call that neither its rule nor its reference expected."""
+        given = ", ".join(
+            str(v) if n in self.tensor_kinds else f"{n}={v!r}"[:60] for n, v in bound.items()
+        )
+        kind = OptionError if isinstance(error, ValueError) else ArgumentError
+        return kind(f"{self.name}{self.signature_text()} does not take ({given}): {error}")
 
     def tensors(self, bound: Mapping[str, Any]) -> Iterator[Any]:
         """The values in tensor places, in signature order (None and Python scalars included)."""
@@ -315,6 +354,8 @@ class Op:
         except FxliteError as error:
             shown = ", ".join(str(t) for t in self.tensors(bound))
             raise type(error)(f"{self.name}({shown}): {error}") from None
+        except _OF_ARGUMENTS as error:
+            raise self._unfit(bound, error) from error
 
     def inferred(self, bound: Mapping[str, Any]) -> Any:
         """:meth:`result_type` for the rule of another op that has this one's shapes: errors do not
@@ -535,6 +576,19 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def _number_or_type(value: Any) -> Any:
+    """What a type rule is asked with: a Python number as it is, the type of an array."""
+    return value if isinstance(value, (bool, int, float)) else type_of(value)
+
+
+def _shown(value: Any) -> Any:
+    """An operand in an error: its type where it has one."""
+    try:
+        return _number_or_type(value)
+    except FxliteError:
+        return type(value).__name__
+
+
 def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, Any]], Any] | None:
     """Who records this call: the tracer of the first Proxy among the arguments, or None (run
     it)."""
@@ -634,11 +688,11 @@ def weak_dtype(value: Any) -> Any:
 
 
 def normalize_axis(axis: Any, rank: int, what: str = "axis") -> int:
-    """A non-negative axis. Raises ShapeError if out of range."""
+    """A non-negative axis. Raises PositionError if out of range."""
     if type(axis) is not int:
         raise ArgumentError(f"{what} must be an int, not {axis!r}")
     if not -rank <= axis < rank:
-        raise ShapeError(f"{what} {axis} is out of range for rank {rank}")
+        raise PositionError(f"{what} {axis} is out of range for rank {rank}")
     return axis % rank
 
 

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.table import functional, torch_peer
 from tests.table.check import Counts, check, prepare
 from tests.table.differences import KNOWN, Difference
 from tests.table.rows import Row, every, names_without_calls
@@ -53,6 +54,10 @@ def test_every_numpy_name_has_rows() -> None:
     assert names_without_calls() == []
 
 
+def test_every_function_of_nn_has_rows() -> None:
+    assert functional.names_without_calls() == []
+
+
 def test_mended_rows() -> None:
     counts = Counts()
     check(_mended(), ("graph", "python", "kernel", "c"), counts)
@@ -63,6 +68,7 @@ def test_mended_rows() -> None:
 
 def test_sample_without_a_compiler() -> None:
     rows = random.Random(0).sample(every(), 150)
+    rows += random.Random(0).sample([*functional.functions()], 100)
     counts = Counts()
     check(rows, ("graph", "python", "kernel"), counts)
     assert not counts.findings, _problems(counts)
@@ -71,9 +77,18 @@ def test_sample_without_a_compiler() -> None:
 @pytest.mark.parametrize("rung", ["c", "cuda"])
 def test_sample_compiled(rung: str) -> None:
     rows = random.Random(1).sample(every(), 30)
+    rows += random.Random(1).sample([*functional.functions()], 30)
     counts = Counts()
     check(rows, (rung,), counts)
     assert not counts.findings, _problems(counts)
+
+
+def test_functional_rows_beside_torch() -> None:
+    pytest.importorskip("torch")
+    counts = Counts()
+    torch_peer.check(torch_peer.rows(), counts)
+    assert not counts.findings, _problems(counts)
+    assert counts.rows > 300 and set(counts.documented) <= set(torch_peer.KNOWN.values())
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda d: d.example.label)

@@ -203,7 +203,7 @@ def softmin(
     x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None
 ) -> Tensor:
     """``softmax(-x)``."""
-    return ops.softmax(-_cast(x, dtype), axis=_axis(dim, axis, "softmin"))
+    return ops.softmax(ops.neg(_cast(x, dtype)), axis=_axis(dim, axis, "softmin"))
 
 
 def log_softmax(

@@ -162,6 +162,8 @@ def _infer_prelu(x: TensorType, weight: TensorType) -> TensorType:
 def _prelu(x: Any, weight: Any) -> Any:
     if x.ndim > 2:
         weight = ops.reshape(weight, (weight.shape[0], *(1,) * (x.ndim - 2)))
+    elif x.ndim == 0:
+        weight = ops.reshape(weight, ())
     return ops.where(x > 0, x, x * weight)
 
 
@@ -169,11 +171,11 @@ def _prelu(x: Any, weight: Any) -> Any:
            samples=[S("f32[B,5]", "f32[5]", dims={"B": 3}), S("f32[2,3,4,4]", "f32[3]"),
                     S("f32[7]", "f32[1]"), S("f64[2,3,4]", "f64[1]"), S("f16[2,3]", "f16[3]"),
                     S("bf16[2,3]", "bf16[3]"), S(special("f32[9,1]"), "f32[1]"),
-                    S("f32[0,3]", "f32[3]")],
+                    S("f32[0,3]", "f32[3]"), S("f32[]", "f32[1]")],
            bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")])  # fmt: skip
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
     """``x`` where positive, else ``weight * x``; weight [C] (C: size of axis 1) or [1]."""
-    slope = weight.reshape(-1, *(1,) * max(x.ndim - 2, 0))
+    slope = weight.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim else weight.reshape(())
     return np.where(x > 0, x, slope * x)
 
 

@@ -36,7 +36,7 @@ from fxlite.op import (
 from fxlite.ops.reduction import reduced_shape
 from fxlite.samples import Bad, S, special, uniform
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType, type_of
+from fxlite.types import TensorType
 
 
 def dtype_of(x: Any) -> DType | None:
@@ -90,7 +90,6 @@ def composite(
     def register(reference: Callable[..., Any]) -> Op:
         @functools.wraps(reference)
         def call(**bound: Any) -> Any:
-            record.result_type(record.map_tensors(type_of, bound))
             dtype = result_dtype(dtypes.dtype(np.asarray(bound[first]).dtype))
             with np.errstate(all="ignore"):
                 result = reference(**widen(record, bound, exact, dtype.compute))
@@ -303,7 +302,8 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
     """``sum(x * y) / (|x| |y|)`` along ``axis``, each length at least ``eps``."""
     x, y = np.broadcast_arrays(x, y)
     lengths = [np.maximum(np.sqrt((v * v).sum(axis=axis)), v.dtype.type(eps)) for v in (x, y)]
-    return (x * y).sum(axis=axis) / (lengths[0] * lengths[1])
+    x, y = (v / np.expand_dims(n, axis) for v, n in zip((x, y), lengths))
+    return (x * y).sum(axis=axis)
 
 
 # -- shape -----------------------------------------------------------------------------------------

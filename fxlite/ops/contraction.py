@@ -321,8 +321,15 @@ def einsum(operands: Tensors, equation: str) -> Tensor:
     result = common_dtype(*operands)
     wide = [o.astype(result.compute.numpy, copy=False) for o in operands]
     with np.errstate(all="ignore"):
-        total = np.einsum(equation, *wide, optimize=True)
+        total = np.einsum(equation, *wide, optimize=_from_the_left(len(wide)))
     return np.asarray(total).astype(result.numpy, copy=False)[()]
+
+
+def _from_the_left(count: int) -> Any:
+    """np.einsum's path for so many operands; the product so far is the last of its list."""
+    if count < 3:
+        return True
+    return ["einsum_path", (0, 1), *((0, left) for left in range(count - 2, 0, -1))]
 
 
 @einsum.canonical

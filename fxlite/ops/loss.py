@@ -97,7 +97,7 @@ def _bce(
     negative_log = ops.log1p(ops.exp(-ops.abs(x))) + ops.relu(-x)
     if pos_weight is not None:
         negative_log = negative_log * (target * (pos_weight - 1.0) + 1.0)
-    values = x - target * x + negative_log
+    values = (1.0 - target) * x + negative_log
     return _reduce(values if weight is None else values * weight, reduction)
 
 
@@ -116,8 +116,8 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:  # fmt: skip
     """``-weight * (pos_weight * target * log(s) + (1 - target) * log(1 - s))`` with s = sigmoid(x),
     reduced; exact for large ``|x|``."""
-    positive = target * np.logaddexp(0, -x) * (1 if pos_weight is None else pos_weight)
-    values = positive + (1 - target) * np.logaddexp(0, x)
+    factor = 1 if pos_weight is None else 1 + target * (pos_weight - 1)
+    values = (1 - target) * x + factor * np.logaddexp(0, -x)
     return _reduce_reference(values if weight is None else values * weight, reduction)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import sympy
 
 from fxlite import dtypes, expr, proofs, shapes
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.errors import ArgumentError, DTypeError, PositionError, ShapeError
 from fxlite.expr import Expr, MultiIndex, Reader
 from fxlite.index import Index
 from fxlite.op import Tensor, broadcast_shapes, normalize_axis, op
@@ -183,7 +183,7 @@ def _(x: TensorType, axis: int, index: Any) -> TensorType:
     if not (type(index) is int or isinstance(index, sympy.Expr)):
         raise ArgumentError(f"index must be an int or a named dim, not {index!r}; arrays: use take")
     if type(size) is int and type(index) is int and not -size <= index < size:
-        raise ShapeError(f"index {index} is out of range for axis {axis} of size {size}")
+        raise PositionError(f"index {index} is out of range for axis {axis} of size {size}")
     return x.with_shape(x.shape[:axis] + x.shape[axis + 1 :])
 
 
@@ -221,7 +221,7 @@ def _parts(at: Any, shape: Sequence[Any]) -> list[Any]:
         if not (type(part) is int or isinstance(part, sympy.Expr)):
             raise ArgumentError(f"at holds ints and (start, stop, step), not {part!r}")
         if type(part) is int and type(size) is int and not -size <= part < size:
-            raise ShapeError(f"index {part} is out of range for axis {axis} of size {size}")
+            raise PositionError(f"index {part} is out of range for axis {axis} of size {size}")
         result.append(part % size if type(part) is int and type(size) is int else part)
     return result
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite import shapes
-from fxlite.errors import ShapeError
+from fxlite.errors import PositionError, ShapeError
 from fxlite.op import broadcast_shapes, lookup
 from fxlite.tracing.aliasing import write
 from fxlite.tracing.in_place import _as_proxy, _chosen, _here, prepared
@@ -77,7 +77,7 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any)
             index = np.asarray(array).astype(np.int64)
             if index.size and not (-size <= index.min() and index.max() < size):
                 wrong = index[(index < -size) | (index >= size)].flat[0]
-                error = ShapeError(f"index {wrong} is out of range for an axis of size {size}")
+                error = PositionError(f"index {wrong} is out of range for an axis of size {size}")
                 raise tracer._located(error, _here())
             flat = flat * size + np.where(index < 0, index + size, index)
         return flat.reshape(-1) if flat.ndim else flat

@@ -82,9 +82,9 @@ class Counts:
 def program_of(row: Row) -> Callable[..., Any]:
     """The row as a function of its arrays."""
     *lines, last = row.text.split("\n")
-    names = "abc"[: len(row.types)]
+    names = "abcdefgh"[: len(row.types)]
     body = "".join(f"    {line}\n" for line in (*lines, f"return {last}"))
-    space: dict[str, Any] = {"np": np, "fx": fx}
+    space: dict[str, Any] = {"np": np, "fx": fx, "functional": fx.nn.functional}
     exec(f"def program({', '.join(names)}):\n{body}", space)
     return space["program"]  # type: ignore[no-any-return]
 
@@ -145,11 +145,17 @@ def _check_alone(case: Case, rungs: Sequence[str], counts: Counts) -> bool:
     module = _attempt(lambda: fx.symbolic_trace(case.program, *case.row.types), ())
     fails = [isinstance(e, Exception) for e in case.expected]
     counts.refused += any(fails)
+    if case.row.function.startswith("functional."):  # eager runs are fxlite's, errors too
+        for error in case.expected:
+            if isinstance(error, Exception) and not isinstance(error, FxliteError):
+                counts.note(case.row, "eager", _refusal(error, None))
     if isinstance(module, Exception):
         wanted = case.expected[0] if all(fails) else None
         counts.note(case.row, "trace", _refusal(module, wanted))
         return False
     case.module = module
+    if not any(fails):
+        counts.note(case.row, "type", _type_problem(module, case))
     run = {
         "graph": lambda *v: fx.Interpreter(module).run(*v),
         "python": module,
@@ -168,6 +174,18 @@ def _check_alone(case: Case, rungs: Sequence[str], counts: Counts) -> bool:
                 actual = compiled if isinstance(compiled, Exception) else _attempt(compiled, given)
                 counts.note(case.row, rung, _problem(actual, wanted, case.row.function))
     return not any(fails)
+
+
+def _type_problem(module: Any, case: Case) -> str | None:
+    """How the type of the result, as traced, is not that of NumPy's."""
+    found, wanted = module.graph.output_node().args[0], np.asarray(case.expected[-1])
+    if not isinstance(found, fx.Node):
+        return None
+    dims = {"N": case.row.sizes[-1]}
+    shape, dtype = found.type.substitute(dims).shape, found.type.dtype.numpy
+    if dtype != wanted.dtype:
+        return f"dtype {dtype}, NumPy has {wanted.dtype}"
+    return None if shape == wanted.shape else f"shape {shape}, NumPy has {wanted.shape}"
 
 
 def _problem(actual: Any, wanted: Any, function: str) -> str | None:

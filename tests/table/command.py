@@ -10,7 +10,7 @@ import random
 import re
 import time
 
-from tests.table import rows
+from tests.table import functional, rows
 from tests.table.check import Counts, check, check_cases
 
 #: One row in so many is compiled as C, and as CUDA for the shim, unless all are.
@@ -31,7 +31,8 @@ def against_numpy(recorded: bool, full: bool, pattern: str = "") -> int:
         some = cases if full else rng.sample(cases, len(cases) // _COMPILED)
         check_cases(some, ("c", "cuda") if full else ("c",), counts)
     else:
-        table = [r for r in rows.every() if re.search(pattern, r.label)]
+        every = [*rows.every(), *functional.functions()]
+        table = [r for r in every if re.search(pattern, r.label)]
         check(table, _INTERPRETED, counts)
         some = table if full else rng.sample(table, max(1, len(table) // _COMPILED))
         check(some, ("c", "cuda"), counts)

@@ -117,6 +117,12 @@ KNOWN: tuple[Difference, ...] = (
         _row("einsum", "np.einsum('i,i->i', a, b)", "bool[7]", "f64[7]", roles="mild mild"),
     ),
     Difference(
+        r"power\(|\*\*",
+        r"^(kernel|c|cuda): computes int\d+, where NumPy raises ValueError: Integers to negative",
+        "NumPy refuses negative exponents by their values; compiled code has 0, 1 or -1 for them",
+        _row("power", "np.power(a, b)", "i8[4]", "i8[4]", roles="mild mild"),
+    ),
+    Difference(
         r"einsum\('ii'|einsum\(.*dtype=|(var|std)\(.*dtype=np\.(u?int|bool)",
         r"^trace: refused",
         "diagonals, einsum with dtype= and variances in integers are not traced",

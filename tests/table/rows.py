@@ -33,7 +33,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        shown = ", ".join(f"{n}={t}" for n, t in zip("abc", self.types))
+        shown = ", ".join(f"{n}={t}" for n, t in zip("abcdefgh", self.types))
         return f"{self.text}  [{shown}]".replace("\n", "; ")
 
 

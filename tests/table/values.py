@@ -5,12 +5,16 @@ role ``hard`` is for functions of one value: zeros of both signs, one, the ends 
 their neighbours, halves, numbers that lose bits in a narrower type, subnormal, tiny and huge ones,
 infinities, NaN, and the edges of exp. ``left`` and ``right`` together are all pairs of them.
 ``mild`` is for sums and products of many numbers, ``count`` for exponents and shifts, ``whole`` for
-conversions to integers, ``truth`` for conditions, ``index`` for positions along an axis of five.
+conversions to integers, ``truth`` for conditions, ``index`` for positions along an axis of five,
+``class`` for those of which some count for nothing. A ``2`` behind a role: other numbers than those
+of the role alone. ``salted`` is ``mild`` with one hard value in
+each slice of the first axis, NaN, infinities and the ends of the range first.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -63,7 +67,8 @@ def make(role: str, text: str, sizes: dict[str, int]) -> Array:
     dtype, shape = kind.dtype, tuple(int(d) for d in kind.shape)
     count = int(np.prod(shape, dtype=np.int64))
     role, _, other = role.partition(":")
-    rng = np.random.default_rng(len(text) + count)
+    rng = np.random.default_rng(len(text) + count + role.endswith("2"))
+    role = role.removesuffix("2")
     values: Any
     if role in ("left", "right"):
         names = (dtype.name, other) if role == "left" else (other, dtype.name)
@@ -73,6 +78,8 @@ def make(role: str, text: str, sizes: dict[str, int]) -> Array:
             values = [values[i] for i in chosen]
     elif role == "hard":
         values = list(hard(dtype.name))
+    elif role == "salted":
+        return _salted(make("mild", text, sizes), dtype.name, rng)
     elif role == "mild":
         if dtype.is_float:
             values = np.round(rng.uniform(-2, 2, max(count, 1)), 2)
@@ -86,6 +93,8 @@ def make(role: str, text: str, sizes: dict[str, int]) -> Array:
         values = [0.0, 1.0, 1.5, 100.25, 99.9, 2.0, 3.7, 127.0, -0.0]
     elif role == "truth":
         values = [1, 0, 0, 1, 1]
+    elif role == "class":
+        values = [0, 4, 2, 1, 3, 2 if dtype.name == "u8" else -100]
     else:
         assert role == "index", role
         values = [0, 4, 2, 1, 3, 2]
@@ -93,3 +102,13 @@ def make(role: str, text: str, sizes: dict[str, int]) -> Array:
         np.array(values, dtype.numpy) if role != "whole" else np.array(values).astype(dtype.numpy)
     )
     return np.asarray(np.resize(found, shape))
+
+
+def _salted(mild: Array, name: str, rng: np.random.Generator) -> Array:
+    """One hard value in each slice of the first axis."""
+    values, first = hard(name), len(_SMALL)
+    if mild.size:
+        slices = mild.reshape(mild.shape[0] if mild.ndim else 1, -1)
+        for row, value in zip(slices, itertools.cycle([*values[first:], *values[:first]])):
+            row[rng.integers(row.size)] = value
+    return mild
