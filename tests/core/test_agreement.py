@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from fxlite.agreement import (
 )
 from fxlite.cost import longest_chain
 
+ROOT = Path(fx.__file__).resolve().parents[1]
 FLOATS = ("f16", "bf16", "f32", "f64")
 CHAINS = (Chain(1), USUAL, Chain(60, 20_000, 30), Chain(3, 512, 4, "medium"))
 
@@ -165,3 +168,17 @@ def test_sums_one_after_the_other_are_inside_and_a_lost_term_is_not(name: str, t
             x[3, terms // 2] += kind.compute.numpy.type(terms)
             lost = np.cumsum(x, axis=1)[:, -1].astype(kind.numpy)
             assert not compare(one, lost, computed, chain).agrees
+
+
+def test_nothing_else_has_tolerances() -> None:
+    """Nor compares in a way of its own, but for weights by a tolerance that the caller gives."""
+    own = re.compile(r"TOLERANCE|\b(allclose|isclose|assert_allclose)\(.*\d|rtol\s*=\s*\d.*e-")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for folder in ("fxlite", "passes", "codegen")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != "agreement.py"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if own.search(line) and not line.lstrip().startswith('"')
+    ]
+    assert not found, "\n".join(found)
