@@ -1,7 +1,7 @@
 /* fx_math.h: the scalar functions that emitted code calls, in NumPy's meaning.
 
    In: nothing but the compiler. Out: small functions fx_FUNCTION_DTYPE (dtypes f32 f64 i8 i16 i32
-   i64 u8 bool), fx_cast_FROM_TO, conversions of the two 16-bit storage types, and fx_index. They
+   i64 u8 u16 u32 u64 bool), fx_cast_FROM_TO, conversions of the two 16-bit storage types, and fx_index. They
    are plain scalar code without branches, so that gcc turns a loop that calls them into SIMD code
    (-O3 -march=native -fno-math-errno -fno-trapping-math; never -ffast-math). Exceptions are the
    functions that call the C library: mod and floordiv of f32, most of f64. The text is the common
@@ -632,18 +632,26 @@ FX_SIGNED_FUNCTIONS(i8, int8_t, uint32_t, 8)
 FX_SIGNED_FUNCTIONS(i16, int16_t, uint32_t, 16)
 FX_SIGNED_FUNCTIONS(i32, int32_t, uint32_t, 32)
 FX_SIGNED_FUNCTIONS(i64, int64_t, uint64_t, 64)
-FX_INTEGER_FUNCTIONS(u8, uint8_t, uint32_t, 8)
 
-FX_FN uint8_t fx_abs_u8(uint8_t a) { return a; }
-FX_FN uint8_t fx_sign_u8(uint8_t a) { return a != 0 ? 1 : 0; }
-FX_FN uint8_t fx_shr_u8(uint8_t a, uint8_t count) { return (uint8_t)(count < 8 ? a >> count : 0); }
-FX_FN uint8_t fx_pow_u8(uint8_t base, uint8_t exponent) {
-    return fx_power_by_squaring_u8(base, exponent);
-}
+#define FX_UNSIGNED_FUNCTIONS(NAME, T, UNSIGNED, BITS)                                            \
+    FX_INTEGER_FUNCTIONS(NAME, T, UNSIGNED, BITS)                                                 \
+    FX_FN T fx_abs_##NAME(T a) { return a; }                                                      \
+    FX_FN T fx_sign_##NAME(T a) { return a != 0u ? 1u : 0u; }                                     \
+    FX_FN T fx_shr_##NAME(T a, T count) {                                                         \
+        return (T)(count < BITS ? (UNSIGNED)a >> (count & (BITS - 1)) : 0u);                      \
+    }                                                                                             \
+    FX_FN T fx_pow_##NAME(T base, T exponent) {                                                   \
+        return fx_power_by_squaring_##NAME(base, exponent);                                       \
+    }
+
+FX_UNSIGNED_FUNCTIONS(u8, uint8_t, uint32_t, 8)
+FX_UNSIGNED_FUNCTIONS(u16, uint16_t, uint32_t, 16)
+FX_UNSIGNED_FUNCTIONS(u32, uint32_t, uint32_t, 32)
+FX_UNSIGNED_FUNCTIONS(u64, uint64_t, uint64_t, 64)
 
 /* Up to 32 bits, quotients are taken in floating point, which SIMD units can divide. Rounding it
    down is exact: a quotient that is not whole differs from the next whole number by more than one
-   part in 2^15 (2^31 for 32 bits), and float (double) rounds by less. */
+   part in 2^16 (2^31 for 32 bits), and float (double) rounds by less. */
 #define FX_SMALL_DIVISION(NAME, T, REAL, FLOOR)                                               \
     FX_FN T fx_floordiv_##NAME(T a, T b) {                                                    \
         REAL quotient = FLOOR((REAL)a / (REAL)(b == 0 ? (T)1 : b));                           \
@@ -656,6 +664,7 @@ FX_FN uint8_t fx_pow_u8(uint8_t base, uint8_t exponent) {
 FX_SMALL_DIVISION(i8, int8_t, float, floorf)
 FX_SMALL_DIVISION(u8, uint8_t, float, floorf)
 FX_SMALL_DIVISION(i16, int16_t, float, floorf)
+FX_SMALL_DIVISION(u16, uint16_t, float, floorf)
 
 FX_FN int32_t fx_floordiv_i32(int32_t a, int32_t b) {
     double quotient = floor((double)a / (double)(b == 0 ? 1 : b));
@@ -677,6 +686,10 @@ FX_FN int64_t fx_mod_i64(int64_t a, int64_t b) {
     int64_t rest = a % divisor;
     return rest != 0 && (rest < 0) != (divisor < 0) ? rest + divisor : rest;
 }
+FX_FN uint32_t fx_floordiv_u32(uint32_t a, uint32_t b) { return b == 0u ? 0u : a / b; }
+FX_FN uint32_t fx_mod_u32(uint32_t a, uint32_t b) { return b == 0u ? 0u : a % b; }
+FX_FN uint64_t fx_floordiv_u64(uint64_t a, uint64_t b) { return b == 0u ? 0u : a / b; }
+FX_FN uint64_t fx_mod_u64(uint64_t a, uint64_t b) { return b == 0u ? 0u : a % b; }
 
 FX_FN unsigned char fx_maximum_bool(unsigned char a, unsigned char b) { return a | b; }
 FX_FN unsigned char fx_minimum_bool(unsigned char a, unsigned char b) { return a & b; }
@@ -685,7 +698,8 @@ FX_FN unsigned char fx_abs_bool(unsigned char a) { return a; }
 /* ---- Casts ----------------------------------------------------------------------------------- */
 
 /* Float to integer where the value may not fit: what x86-64 and so NumPy there gives, the lowest
-   integer. 8 and 16 bits go through 32 and wrap. */
+   integer. 8 and 16 bits go through 32, unsigned 32 bits through 64, and wrap; of unsigned 64 bits
+   the upper half goes through 64 less 2^63. */
 FX_FN int32_t fx_cast_f32_i32(float x) {
     return (int32_t)(x >= -2147483648.0f && x < 2147483648.0f ? x : -2147483648.0f);
 }
@@ -704,6 +718,20 @@ FX_FN int16_t fx_cast_f32_i16(float x) { return (int16_t)fx_cast_f32_i32(x); }
 FX_FN int16_t fx_cast_f64_i16(double x) { return (int16_t)fx_cast_f64_i32(x); }
 FX_FN int8_t fx_cast_f32_i8(float x) { return (int8_t)fx_cast_f32_i32(x); }
 FX_FN int8_t fx_cast_f64_i8(double x) { return (int8_t)fx_cast_f64_i32(x); }
+FX_FN uint16_t fx_cast_f32_u16(float x) { return (uint16_t)fx_cast_f32_i32(x); }
+FX_FN uint16_t fx_cast_f64_u16(double x) { return (uint16_t)fx_cast_f64_i32(x); }
+FX_FN uint32_t fx_cast_f32_u32(float x) { return (uint32_t)fx_cast_f32_i64(x); }
+FX_FN uint32_t fx_cast_f64_u32(double x) { return (uint32_t)fx_cast_f64_i64(x); }
+FX_FN uint64_t fx_cast_f32_u64(float x) {
+    int upper = x >= 9223372036854775808.0f;
+    uint64_t low = (uint64_t)fx_cast_f32_i64(upper ? x - 9223372036854775808.0f : x);
+    return low ^ (uint64_t)upper << 63;
+}
+FX_FN uint64_t fx_cast_f64_u64(double x) {
+    int upper = x >= 9223372036854775808.0;
+    uint64_t low = (uint64_t)fx_cast_f64_i64(upper ? x - 9223372036854775808.0 : x);
+    return low ^ (uint64_t)upper << 63;
+}
 FX_FN uint8_t fx_cast_f32_u8(float x) { return (uint8_t)fx_cast_f32_i32(x); }
 FX_FN uint8_t fx_cast_f64_u8(double x) { return (uint8_t)fx_cast_f64_i32(x); }
 

@@ -46,7 +46,8 @@ PAIR_ERRORS = {"pow": 0.8, "atan2": 1.7}
 
 FLOATS = {"f32": "float", "f64": "double"}
 SIGNED = {"i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t"}
-INTEGERS = SIGNED | {"u8": "uint8_t"}
+UNSIGNED = {"u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t"}
+INTEGERS = SIGNED | UNSIGNED
 EXACT_UNARY = [
     "neg", "abs", "sqrt", "rsqrt", "reciprocal", "floor", "ceil", "trunc", "round", "sign",
     "isnan", "isinf",
@@ -352,14 +353,19 @@ def test_exact_functions(function: str, name: str, native: Driver) -> None:
     assert good.all(), first(~good, *arguments, actual, expected)
 
 
+def integer_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype for a C type of integers, those that no array of fxlite has included."""
+    return np.dtype(INTEGERS[name].removesuffix("_t"))
+
+
 def integer_pairs(name: str) -> tuple[Array, Array]:
     """All pairs of 8-bit integers; of wider ones, pairs of values near borders and random ones."""
-    numpy = dtype(name).numpy
+    numpy = integer_dtype(name)
     info = np.iinfo(numpy)
     if numpy.itemsize == 1:
         return grid(np.arange(info.min, info.max + 1).astype(numpy))
     near = {b + d for b in (info.min, info.max, 0, 2**15, -(2**15)) for d in range(-9, 10)}
-    near |= {s * (d + 2**k) for k in range(63) for s in (1, -1) for d in (-1, 0, 1)}
+    near |= {s * (d + 2**k) for k in range(64) for s in (1, -1) for d in (-1, 0, 1)}
     a, b = grid(np.array([v for v in sorted(near) if info.min <= v <= info.max], numpy))
     random = np.random.default_rng(2).integers(info.min, info.max, (2, 20000), numpy, endpoint=True)
     random >>= np.random.default_rng(3).integers(0, info.bits - 1, random.shape).astype(numpy)
@@ -393,7 +399,7 @@ def test_bool_and_fma(native: Driver) -> None:
     assert (native.call("minimum_bool", a, b) == (a & b)).all()
     assert (native.call("abs_bool", a) == a).all()
     for name in [*FLOATS, *INTEGERS]:
-        x = np.arange(2, 9).astype(dtype(name).numpy)
+        x = np.arange(2, 9).astype(integer_dtype(name) if name in INTEGERS else dtype(name).numpy)
         assert (native.call(f"fma_{name}", x, x + 1, x + 2) == x * (x + 1) + x + 2).all()
 
 
@@ -407,7 +413,9 @@ def test_casts(name: str, integer: str, native: Driver) -> None:
     borders = [s * (2.0**k + d) for k in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1)
                for d in (-1, -0.5, 0, 0.5, 1)]  # fmt: skip
     x = np.concatenate([x, sizes.astype(x.dtype), np.array(borders, x.dtype)])
-    actual, expected = native.call(f"cast_{name}_{integer}", x), x.astype(dtype(integer).numpy)
+    actual, expected = native.call(f"cast_{name}_{integer}", x), x.astype(integer_dtype(integer))
+    if integer == "u32":  # NumPy gives one number this, and long arrays something else
+        expected = x.astype(np.int64).astype(np.uint32)
     wrong = actual != expected
     assert not wrong.any(), first(wrong, x, actual, expected)
 
@@ -536,6 +544,8 @@ def test_no_undefined_behaviour(tmp_path: Path) -> None:
         },
         "uint8_t": "0, 1, 2, 7, 8, 9, 127, 128, 255",
         "uint16_t": "0, 1, 0x3ff, 0x400, 0x7bff, 0x7c00, 0x7c01, 0x7fff, 0x8000, 0xfc00, 0xffff",
+        "uint32_t": "0, 1, 2, 31, 32, 33, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff",
+        "uint64_t": "0, 1, 2, 63, 64, 65, INT64_MAX, 0x8000000000000000, UINT64_MAX",
         "unsigned char": "0, 1",
     }
     lines = ['#include "fx_math.h"', "#include <stdio.h>"]
