@@ -92,6 +92,11 @@ class DType:
         program rounds its result, as NumPy does."""
         return float32 if self.is_half else self
 
+    @functools.cached_property
+    def accumulator(self) -> DType:
+        """The dtype of sums and products, NumPy's: integers are added up in 64 bits."""
+        return self if self.is_float else dtype(np.zeros(1, self.numpy).sum().dtype)
+
     @property
     def stored(self) -> np.dtype[Any]:
         """The NumPy dtype under which an array crosses into compiled code: NumPy's buffers know no

@@ -385,10 +385,8 @@ def _sum_out(value: Any, labels: Labels, kept: Any) -> tuple[Any, Labels]:
     if not axes:
         return value, labels
     dtype = dtypes.dtype(value.dtype)
-    if dtype is dtypes.uint8:  # `sum` has no dtype for its totals
-        value = lookup("cast")(value, dtypes.int64)
     value = lookup("sum")(value, axis=axes)
-    if not dtype.is_float and dtype is not dtypes.int64:  # einsum does not widen integers
+    if dtype is not dtype.accumulator:  # einsum does not widen integers
         value = lookup("cast")(value, dtype)
     return value, tuple(letter for letter in labels if letter in kept)
 

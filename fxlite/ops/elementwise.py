@@ -105,11 +105,29 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DTy
             # every integer compares alike with a number that none of them can be
             numbers = (r.value if isinstance(r, expr.ConstReader) else 0 for r in readers)
             return expr.const(bool(record.reference(*numbers)), dtypes.bool_)
+        if result is dtypes.bool_ and _mixed_signs(computed, readers):
+            return _compared(record, scalar, *(read_broadcast(r, i) for r in readers))
         return scalar(*(read_as(r, i, computed) for r in readers))
 
     record.infer(infer)
     record.body(body)
     return record
+
+
+def _mixed_signs(computed: DType, readers: Sequence[Reader]) -> bool:
+    """Whether a signed integer meets an unsigned one of 64 bits, whose common dtype is a float."""
+    return len(readers) == 2 and computed.is_float and all(r.dtype.is_integer for r in readers)
+
+
+def _compared(record: Op, compare: Callable[..., Expr], x: Expr, y: Expr) -> Expr:
+    """Such a pair, compared exactly as NumPy does: a negative number is less than all that the
+    other can be."""
+    least, signed, wide = ((0, -1), y, x.dtype) if x.dtype.is_unsigned else ((-1, 0), x, y.dtype)
+    return expr.where(
+        expr.apply("lt", signed, expr.const(0, signed.dtype)),
+        expr.const(bool(record.reference(*least)), dtypes.bool_),
+        compare(expr.cast(x, wide), expr.cast(y, wide)),
+    )
 
 
 def read_as(reader: Reader, i: MultiIndex, dtype: DType) -> Expr:

@@ -372,7 +372,7 @@ def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
         raise ArgumentError(
             f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}"
         )
-    fill_value(value, x.dtype, x.dtype is dtypes.uint8)  # as NumPy: the others do not wrap
+    fill_value(value, x.dtype, x.dtype.is_unsigned)  # as NumPy: the others do not wrap
     sizes: list[Dim] = []
     for size, (low, high) in zip(x.shape, (as_shape(p, "padding") for p in pairs)):
         if any(type(p) is int and p < 0 for p in (low, high)):
@@ -391,7 +391,7 @@ def _(i: MultiIndex, x: Reader, padding: Any, value: Any = 0) -> Expr:
             if not (low == 0 and high == 0)
         )
     )
-    return expr.read_guarded(x, moved, inside, fill_value(value, x.dtype, x.dtype is dtypes.uint8))
+    return expr.read_guarded(x, moved, inside, fill_value(value, x.dtype, x.dtype.is_unsigned))
 
 
 _TRIANGLES = [S("f32[B,3,3]", dims={"B": 2}), S("f32[T,T]", 1, dims={"T": 4}), S("f64[2,4]", -1),
