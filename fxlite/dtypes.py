@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bfloat16", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
-    "uint8",
+    "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 
 
@@ -122,6 +122,17 @@ bool_ = DType(
     c_stored="unsigned char", c_note="one byte, 0 or 1",
 )  # fmt: skip
 uint8 = DType("u8", "uint8", np.dtype(np.uint8), "unsigned", "B", "uint8_t", ("#ffd08a", "#c47a00"))
+uint16 = DType(
+    "u16", "uint16", np.dtype(np.uint16), "unsigned", "H", "uint16_t", ("#fbe3bd", "#a8843a")
+)
+uint32 = DType(
+    "u32", "uint32", np.dtype(np.uint32), "unsigned", "IL", "uint32_t", ("#ece4d3", "#9c8a62"),
+    c_suffix="u",
+)  # fmt: skip
+uint64 = DType(
+    "u64", "uint64", np.dtype(np.uint64), "unsigned", "LQ", "uint64_t", ("#f0ebe0", "#a89c84"),
+    c_suffix="ULL",
+)  # fmt: skip
 int8 = DType("i8", "int8", np.dtype(np.int8), "signed", "b", "int8_t", ("#ffb454", "#b85f00"))
 int16 = DType("i16", "int16", np.dtype(np.int16), "signed", "h", "int16_t", ("#f6e39a", "#b39a1e"))
 int32 = DType("i32", "int32", np.dtype(np.int32), "signed", "il", "int32_t", ("#e9e6d4", "#a09a6b"))
@@ -157,7 +168,7 @@ def dtype(value: Any) -> DType:
     """The :class:`DType` meant by a name (``"f32"``, ``"float32"``), a NumPy dtype or scalar type,
     a Python type (``float`` is f64, ``int`` i64, ``bool`` bool) or a DType.
 
-    Raises DTypeError for anything else, unsigned 16-64 bit integers and complex included."""
+    Raises DTypeError for anything else, complex numbers included."""
     if isinstance(value, DType):
         return value
     if isinstance(value, str) and value in BY_NAME:

@@ -27,7 +27,7 @@ from tests.graph_builder import LARGEST, NAMED, Builder, axis_of, elements
 INPUT_TYPES = (
     "f32[B,4]", "f32[3,4]", "f32[B,T]", "f32[4]", "f32", "f32[B,1,4]", "f32[0,4]", "f32[1]",
     "f64[B,3]", "i64[B,T]", "i32[3,4]", "bool[B,4]", "f32[T,2,4]", "f16[4]", "bf16[3,1]", "u8[5]",
-    "f32[B,2,4,5]",
+    "f32[B,2,4,5]", "u16[4]", "u32[3,4]", "u64[B,T]",
 )  # fmt: skip
 ORIGINS = (None, Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.1.attn", "Attn"))
 #: Ops that the samples leave to the other families: they draw numbers, or need no tensor.

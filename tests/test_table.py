@@ -33,6 +33,10 @@ np.expand_dims(a, (1, 1)) | f32[3]; np.transpose(a, axes=(1, 0)) | f32[2,3]
 np.hstack([a, a], dtype=np.float64) | f32[3]; np.clip(a, -1, np.uint8(200)) | u8[N]
 np.add(a, a, dtype=np.int64) | u8[N]; np.zeros_like(a, shape=(2, 3)) | f32[N]
 np.sum(a, dtype=np.uint8) | u8[N]
+np.sum(a) | u8[N]; np.prod(a) | u16[N]; np.cumsum(a) | u32[N]; np.argmax(a) | u64[9]
+a < a.astype(np.int64) | u64[N]; a.astype(np.int8) >= a | u64[N]; a - 2**63 | u64[N]
+np.pad(a, 1, constant_values=-1) | u64[N]; np.mean(a) | u64[9]; a @ a | u16[9]
+a + a.astype(np.int64) | u64[N]
 np.take(a, [0, -1], mode='raise') | f32[9]
 """
 

@@ -33,12 +33,6 @@ def _row(function: str, text: str, *types: str, roles: str = "hard", size: int =
 
 KNOWN: tuple[Difference, ...] = (
     Difference(
-        r"(sum|prod|cumsum|add\.reduce|multiply\.reduce)\(.*=u8",
-        r"^trace: refused.*uint64",
-        "NumPy has sums of uint8 as uint64, which fxlite does not have: dtype= says which is meant",
-        _row("sum", "np.sum(a)", "u8[7]", roles="mild"),
-    ),
-    Difference(
         r"2\*\*(63|70).*=bool",
         r"too large to convert to C long",
         "any number but 0 is True; NumPy has ints beyond int64 for no array of bools",

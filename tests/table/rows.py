@@ -124,6 +124,9 @@ _OPTIONS = {
     "[1000]": ("",),
 }
 
+#: Dtypes of totals, ``dtype=``.
+_TOTALS = "np.float32 np.int64 np.float64 np.int8 bool np.float16 np.uint16 np.uint64".split()
+
 
 def reductions() -> Iterator[Row]:
     """Reductions and scans over every axis, of empty arrays too."""
@@ -141,7 +144,7 @@ def reductions() -> Iterator[Row]:
             else:
                 yield Row(name, f"np.{name}({arguments})", kind, (role,), sizes)
     for name, dtype in itertools.product(("sum", "prod", "mean", "cumsum"), NAMES):
-        for target in ("np.float32", "np.int64", "np.float64", "np.int8", "bool", "np.float16"):
+        for target in _TOTALS:
             text = f"np.{name}(a, axis=0, dtype={target})"
             yield Row(name, text, (f"{dtype}[7,2]",), ("mild",))
     for name, dtype in itertools.product(("var", "std"), NAMES):
@@ -252,7 +255,7 @@ index: abs(a) | [N] [] [2,5]
 index: ~a | [N] [] [2,5]
 index: a / a | [7]
 """
-_CASTS = "bool uint8 int8 int16 int32 int64 float16 float32 float64".split()
+_CASTS = [d.long_name for d in dtypes.ALL if d is not dtypes.bfloat16]
 
 
 def _read_calls() -> dict[str, list[tuple[str, list[str], str]]]:
@@ -265,6 +268,15 @@ def _read_calls() -> dict[str, list[tuple[str, list[str], str]]]:
         found.setdefault(name, []).append(call)
     found["astype"] = [(f"a.astype(np.{n})", ["[9]"], "whole") for n in _CASTS]
     return found
+
+
+def integers() -> Iterator[Row]:
+    """What integers are for: positions; and their ends as other dtypes."""
+    for dtype in dtypes.INTEGERS:
+        for text in ("b[a]", "np.take(b, a)", "y = b.copy()\ny[a] = 3\ny"):
+            yield Row("take", text, (f"{dtype}[6]", "f32[5]"), ("index", "hard"))
+        for target in _CASTS:
+            yield Row("astype", f"a.astype(np.{target})", (f"{dtype}[N]",), ("hard",), (67,))
 
 
 CALLS = _read_calls()
@@ -298,7 +310,7 @@ def functions() -> Iterator[Row]:
 
 def every() -> list[Row]:
     """The whole table, each call once."""
-    parts = (elementwise(), beside_numbers(), reductions(), functions())
+    parts = (elementwise(), beside_numbers(), reductions(), functions(), integers())
     return list(dict.fromkeys(itertools.chain(*parts)))
 
 

@@ -40,6 +40,9 @@ DTYPES = ("f32",) * 10 + (
     "u8",
     "i8",
     "i16",
+    "u16",
+    "u32",
+    "u64",
 )
 NAMES = tuple("abcdeghijklmnopqrstuvwyz")
 
