@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite import dtypes
 from fxlite.codegen.lower import buffer_name
 from fxlite.codegen.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
@@ -21,7 +22,6 @@ from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 
 Array = np.ndarray[Any, Any]
-_CTYPES = {"float32": "float", "float64": "double", "uint32": "uint32_t", "int32": "int32_t"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Blob:
 
 def c_type(dtype: np.dtype[Any]) -> str:
     """C type of the elements of a packed weight."""
-    return _CTYPES[dtype.name]
+    return dtypes.dtype(dtype).c_stored
 
 
 def module_arrays(module: GraphModule) -> dict[Node, Array]:

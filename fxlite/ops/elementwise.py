@@ -161,7 +161,7 @@ def unary(
 
     call.__doc__ = doc
     base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
-    base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]")]
+    base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]"), S("u32[5]")]
     base += [S("bool[4]")] if name in ("square", "relu") else []
     facts.setdefault("samples", base if samples is None else samples)
     record = op("pointwise", name=name, aliases=aliases, **facts)(call)
@@ -240,6 +240,9 @@ _DIVISION_SAMPLES = [
     S("i32[9]", uniform("i32[9]", -4, 5)),  # zero divisors included: 0, as in NumPy
     S("i8[6]", 3),
     S(uniform("u8[6]", 0, 250), uniform("u8[6]", 0, 7)),
+    S(uniform("u16[6]", 0, 2**16), 7),
+    S(uniform("u32[6]", 0, 2**32), uniform("u32[6]", 0, 7)),
+    S(uniform("u64[6]", 0, 2**63), 10**9),
     S(special("f32[6]"), "f32[6]"),
 ]
 
@@ -476,9 +479,16 @@ for _name, (_symbol, _comparison) in _COMPARISONS.items():
            commutative=_name in ("eq", "ne"), aliases=(_comparison.__name__,),
            samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1),
                     S(special("f32[6]"), 0.0),
-                    S("bool[4]", "bool[4]"), S("i64[5]", "f32[5]"), S("bf16[5]", 0.0)])  # fmt: skip
+                    S("bool[4]", "bool[4]"), S("i64[5]", "f32[5]"), S("bf16[5]", 0.0),
+                    S("u64[5]", "i64[5]"), S("i8[5]", "u64[5]")])  # fmt: skip
 _LOGIC = [S("bool[3,4]", "bool[4]"), S("f32[5]", "i32[5]"), S("bool[4]", True)]
-_BITS = [S("bool[3,4]", "bool[4]"), S("i32[5]", "i32[5]"), S("u8[5]", 3), S("i64[5]", "i8[5]")]
+_BITS = [
+    S("bool[3,4]", "bool[4]"),
+    S("i32[5]", "i32[5]"),
+    S("u8[5]", 3),
+    S("i64[5]", "i8[5]"),
+    S("u64[5]", "u32[5]"),
+]
 for _name in ("and", "or", "xor"):
     _symbol = {"and": "&", "or": "|", "xor": "^"}[_name]
     binary(f"logical_{_name}", getattr(np, f"logical_{_name}"),
@@ -490,6 +500,7 @@ for _name in ("and", "or", "xor"):
            scalar=_name, symbol=_symbol, commutative=True, associative=True,
            samples=_BITS)  # fmt: skip
 _SHIFTS = [S("i32[5]", uniform("i32[5]", 0, 8)), S("i64[4]", 3), S(uniform("u8[6]", 0, 255), 2),
+           S(uniform("u64[6]", 0, 2**63), 3),
            S("bool[4]", "bool[4]")]  # fmt: skip
 binary("left_shift", np.left_shift, "``x << y``.", scalar="shl", symbol="<<", samples=_SHIFTS)
 binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr",
@@ -637,7 +648,9 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
              S("i32[5]", "f32"),
              S("f32[4]", "bool"), S("bool[4]", "f32"), S("f64[5]", "f16"), S("f32[5]", "bf16"),
              S("bf16[5]", "f32"), S(uniform("i64[5]", -300, 300), "i8"), S("f16[4]", "f64"),
-             S(uniform("f64[6]", 0, 200), "u8"), S("i8[4]", "i16")])  # fmt: skip
+             S(uniform("f64[6]", 0, 200), "u8"), S("i8[4]", "i16"),
+             S("i64[5]", "u64"), S(uniform("u64[5]", 0, 2**63), "f32"),
+             S(uniform("f32[5]", 0, 99), "u32")])  # fmt: skip
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """``x`` converted to ``dtype``; float to integer truncates toward zero."""
     with np.errstate(all="ignore"):

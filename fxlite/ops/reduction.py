@@ -28,6 +28,7 @@ _SAMPLES = [
     S("f64[2,3]", axis=-1),
     S("f16[4,9]", axis=1),
     S("u8[3,4]", axis=1),
+    S("u64[3,4]", axis=0),
     S("bf16[3,8]", axis=1),
     S("i32[4,5]", axis=0),
     S("f32[2,100]", axis=1),
@@ -121,10 +122,8 @@ def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
     return call
 
 
-_SUMS = [s for s in _SAMPLES if s.types()[0].dtype is not dtypes.uint8]
-sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum", _SUMS)
-prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod",
-                 _SUMS)  # fmt: skip
+sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum")
+prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod")
 _EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
 max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``; NaN wins.", "max",
                 _EXTREMES, ("amax",))  # fmt: skip
@@ -170,7 +169,8 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
     )
     samples = [S("f32[B,7]", axis=1, dims={"B": 3}), S("f32[4,5]"), S("i32[4,5]", axis=0),
                S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
-               S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]")]  # fmt: skip
+               S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]"),
+               S("u64[4,5]", axis=0)]  # fmt: skip
     record = op("reduction", name=name, samples=samples, bad=_BAD[:1])(call)
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
@@ -195,7 +195,7 @@ for _record in (max, min, argmax, argmin):
 
 
 @op("scan", samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
-                     S("i32[3,4]", axis=0),
+                     S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
                      S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1)],
     bad=[Bad("f32[3]", axis=1, match="out of range")])  # fmt: skip
 def cumsum(x: Tensor, axis: int = 0) -> Tensor:

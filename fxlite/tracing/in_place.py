@@ -122,6 +122,8 @@ def prepared(
     if isinstance(value, (np.generic, np.ndarray)):
         scalar = isinstance(value, np.generic)
         value = plain_array(value, f"the values of {what}")
+        if scalar and not np.can_cast(value.dtype, target.numpy, casting):  # type: ignore[arg-type]
+            raise _not_cast(tracer, value.dtype, destination, what, instead)
         value = value.item() if scalar else value  # NumPy refuses a scalar that does not fit, too
     if isinstance(value, (bool, int, float)):
         if casting != "unsafe" and not _fits(np.result_type(value), target):

@@ -412,6 +412,12 @@ def into_other_dtype(x: Any) -> Any:
     return n
 
 
+def copy_of_a_signed_number(x: Any) -> Any:
+    y = x.astype(np.uint32)
+    np.copyto(y, np.int8(3))
+    return y
+
+
 def into_number(x: Any) -> Any:
     total = x.sum()
     total[...] = 1
@@ -457,6 +463,7 @@ REFUSED = {
     into_broadcast: (TraceError, "read-only"),
     into_other_dtype: (TraceError, "i32"),
     into_number: (TraceError, "NumPy number"),
+    copy_of_a_signed_number: (TraceError, "turn int8 into u32"),
     sorted_in_place: (TraceError, "sort"),
     unbuffered: (TraceError, "scatter_add"),
     larger_result: (TraceError, "does not fit"),
