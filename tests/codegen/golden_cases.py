@@ -102,6 +102,11 @@ def integers(x, y):
     return (x // 3 + x % 7).clip(-5, 300) + y, (y << 2) & 0x3F
 
 
+@case("u64[N]", "u16[N]", "i64[N]", targets=BOTH)
+def unsigned_integers(x, y, z):
+    return (x - 1) // 3 + y * 70, -y * y, x < z, x > 2**63
+
+
 @case("f16[N]", "bf16[N]", targets=BOTH)
 def halves(x, y):
     return (x * 3 + y.astype(np.float16)).astype(np.float32), np.exp(y)
