@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from fxlite import dtypes
+from fxlite.checked import checked
 from fxlite.dtypes import DType
 from fxlite.errors import ArgumentError
 
@@ -137,12 +138,14 @@ exact = Exactness("exact")
 computed = Exactness("allclose", same_program=True)
 
 
+@checked
 def allclose(rtol: float | None = None, atol: float | None = None) -> Exactness:
     """Rounding may differ, see :class:`Exactness`; without ``rtol`` as much as the dtype and the
     operations behind a number explain."""
     return Exactness("allclose", rtol, atol)
 
 
+@checked
 def sqnr(db: float = DEFAULT_DB) -> Exactness:
     """The result keeps a signal-to-noise ratio of ``db`` decibels, see :class:`Exactness`."""
     return Exactness("sqnr", db=db)

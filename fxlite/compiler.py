@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, expect
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -45,6 +46,7 @@ def register_backend(name: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return register
 
 
+@checked
 def compile(
     model: Any,
     *types: Any,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fxlite import shapes
+from fxlite.checked import checked_methods
 from fxlite.errors import ArgumentError
 from fxlite.guards import Guard, of_facts
 from fxlite.immutable_collections import immutable_dict
@@ -20,6 +21,7 @@ from fxlite.symbols import FactSymbol, ordered_facts
 from fxlite.types import TensorType
 
 
+@checked_methods
 class DimConditions(NodeStore):
     """The nodes of a graph, and the conditions on its named dims."""
 

@@ -65,6 +65,10 @@ class TraceError(FxliteError, TypeError):
     time that only exists at run time. The message names the line and what to write instead."""
 
 
+class MemberError(FxliteError, AttributeError):
+    """A module has no member of this name; also an AttributeError, so that ``hasattr`` works."""
+
+
 class TraceAttributeError(TraceError, AttributeError):
     """A traced value lacks an attribute; also an AttributeError, so that ``hasattr`` works."""
 

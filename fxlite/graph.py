@@ -9,12 +9,14 @@ whole transactions. All walks are loops, never recursion on graph depth.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite import shapes
+from fxlite.checked import checked, checked_methods
 from fxlite.dim_conditions import DimConditions
 from fxlite.errors import GraphError, ShapeError, expect
 from fxlite.immutable_collections import immutable_dict
@@ -62,6 +64,7 @@ def _check_target(op: str, target: Any) -> None:
         raise GraphError(f"the target of {op} is a str, not {target!r}")
 
 
+@checked_methods
 class Graph(DimConditions):
     """Nodes in execution order. Make one by tracing, or node by node."""
 
@@ -502,6 +505,7 @@ class Graph(DimConditions):
             changed_from=changed_from, sqnr=sqnr,
         )  # fmt: skip
 
+    @functools.partial(checked, is_whole=True)
     def to_dot(self, weights: bool = False, **options: Any) -> str:
         """The graph in Graphviz's DOT language, modules as clusters; options as in :meth:`draw`."""
         from fxlite.drawing.draw import to_dot

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite import guards, pytree
+from fxlite.checked import checked_methods
 from fxlite.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
 from fxlite.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
@@ -45,6 +46,7 @@ def child_or_array(module: Module, name: str) -> Any:
     raise KeyError(f"{type(module).__name__} has neither a child nor an array {name!r}")
 
 
+@checked_methods
 class GraphModule(Module):
     """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
 

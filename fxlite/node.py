@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
+from fxlite.checked import checked_methods
 from fxlite.errors import GraphError
 from fxlite.immutable_collections import NO_KWARGS, immutable, immutable_dict
 from fxlite.op import Op
@@ -121,6 +122,7 @@ set_erased: Callable[[Any, Any], None] = vars(NodeFields)["_erased"].__set__
 _WRITTEN_BY_GRAPH = frozenset(("op", "target", "type", "scope", "loc"))
 
 
+@checked_methods
 class Node(NodeFields):
     """One value of a graph.
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from fxlite.checked import checked_methods
 from fxlite.errors import GraphError
 from fxlite.immutable_collections import NO_KWARGS, immutable_dict
 from fxlite.journal import Journal
@@ -68,6 +69,7 @@ def _identifier(wish: str) -> tuple[str, str]:
     return wish, re.sub(r"_\d+$", "", wish)
 
 
+@checked_methods
 class NodeStore:
     """Nodes in a linked list, with use-lists, names and a journal."""
 

@@ -22,7 +22,10 @@ def plain_array(value: Any, what: str = "") -> Array:
     """``value`` as an ndarray of a known dtype in this machine's byte order; ``what`` is its name
     in messages. Files in memory (np.memmap) and Parameters are plain, too. Raises DTypeError."""
     require_plain(value, what)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DTypeError(f"{_start(what)}{type(value).__name__} is no array: {error}") from None
     try:
         dtypes.dtype(array.dtype)
     except DTypeError as error:

@@ -20,6 +20,7 @@ import sympy
 
 from fxlite import proofs
 from fxlite.bounded import LARGEST_INT, bounded, syntax_tree
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.state import active_tracer
 from fxlite.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
@@ -31,6 +32,7 @@ Shape: TypeAlias = tuple[Dim, ...]
 _OPTIONS = ("min", "max", "multiple_of")
 
 
+@checked
 def dims(
     names: str,
     *,

@@ -15,6 +15,7 @@ import sympy
 
 from fxlite import dtypes, shapes
 from fxlite.bounded import bounded, syntax_tree
+from fxlite.checked import checked
 from fxlite.dtypes import DType
 from fxlite.errors import DTypeError, ParseError, ShapeError, expect
 from fxlite.plain_array import plain_array
@@ -33,8 +34,11 @@ class TensorType:
     dtype: DType
 
     def __new__(cls, shape: Shape, dtype: DType) -> TensorType:
-        shape = tuple(shape)
-        known = cls._known.get((shape, dtype))
+        try:
+            shape = tuple(shape)
+            known = cls._known.get((shape, dtype))
+        except TypeError:
+            raise ShapeError(f"a shape is a tuple of sizes, not {type(shape).__name__}") from None
         if known is None:
             known = object.__new__(cls)
             object.__setattr__(known, "shape", shape)
@@ -97,6 +101,7 @@ _TYPE = re.compile(r"^\s*(\w+)\s*(?:\[(.*)\])?\s*$", re.DOTALL)
 _MOST_AXES, _LONGEST = 64, 20_000
 
 
+@checked
 @functools.lru_cache(maxsize=4096)
 @bounded(ParseError, "a type")
 def parse_type(text: str) -> TensorType:

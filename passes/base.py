@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, overload
 
 from fxlite.agreement import Exactness, as_exactness
-from fxlite.errors import FxliteError
+from fxlite.checked import checked
+from fxlite.errors import FxliteError, expect
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import Container, GraphModule
 from fxlite.location import is_own_file
@@ -121,6 +122,7 @@ def graph_pass(function: Callable[..., Any]) -> Pass: ...
 def graph_pass(
     function: None = None, *, name: str | None = None, exactness: Exactness | str = "exact"
 ) -> Callable[[Callable[..., Any]], Pass]: ...
+@checked
 def graph_pass(
     function: Callable[..., Any] | None = None,
     *,
@@ -149,6 +151,7 @@ def graph_pass(
 def enter(item: Pass) -> None:
     """Enter a pass in :data:`PASSES`, in place of one of that name. Raises PassError for the name
     of a pass that comes with fxlite."""
+    expect(item.name, str, "the name of a pass")
     known = PASSES.get(item.name)
     if known is not None and is_own_file(_file_of(known)) and not is_own_file(_file_of(item)):
         raise PassError(

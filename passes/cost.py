@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fxlite import shapes
+from fxlite.checked import checked
 from fxlite.cost import Cost, node_cost, node_flops, sum_of_costs
 from fxlite.errors import GraphError, expect
 from fxlite.graph import Node
@@ -38,6 +39,7 @@ def flops_by_node(gm: GraphModule) -> dict[Node, Dim]:
     return {node: node_flops(node) for node in gm.graph.nodes if node.op.startswith("call_")}
 
 
+@checked
 def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
     """FLOPs, bytes read and written, parameters and live memory of each call, of each module with
     what is inside it, and of the whole: ``print(passes.cost(gm))``.

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.errors import FxliteError
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Example, Pass
@@ -26,6 +27,7 @@ class ExampleError(FxliteError, AssertionError):
     """A pass does not do on one of its examples what the example is there to show."""
 
 
+@checked
 def check_examples(item: Pass) -> None:
     """Check that the pass has an example and a counterexample, that it changes the graph of every
     example, that the result is valid and computes the same on drawn inputs (as closely as the pass

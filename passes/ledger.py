@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite import shapes
+from fxlite.checked import checked
 from fxlite.cost import node_cost, total
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -72,6 +73,7 @@ class Ledger(list[Refusal]):
     __repr__ = __str__
 
 
+@checked
 def ledger(module: GraphModule) -> Ledger:
     """Everything the passes that made this module refused to do, the dearest first."""
     entries = Ledger(refusals(module))
@@ -84,6 +86,7 @@ def refusals(module: GraphModule) -> list[Refusal]:
     return list(module.__dict__.get("_ledger", ()))
 
 
+@checked
 def refuse(
     module: GraphModule, pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fxlite.checked import checked_methods
 from fxlite.errors import FxliteError, GraphError, expect
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
@@ -126,6 +127,7 @@ class Report:
     __repr__ = __str__
 
 
+@checked_methods
 class PassManager:
     """Runs passes in order: ``PassManager([passes.cse, "dce"])(gm)``.
 

@@ -17,6 +17,7 @@ from typing import Any
 import sympy
 
 from fxlite import shapes
+from fxlite.checked import checked
 from fxlite.cost import is_view
 from fxlite.errors import GraphError
 from fxlite.graph import Graph, Node
@@ -37,6 +38,7 @@ class Peak:
     values: tuple[tuple[Node, int], ...]
 
 
+@checked
 def peak_memory(graph: Graph, sizes: Mapping[str, int] | None = None) -> Dim:
     """Bytes at the peak: an int, or an expression in the named dims that ``sizes`` does not give.
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fxlite import dtypes
+from fxlite.checked import checked
 from fxlite.dtypes import DType
 from fxlite.errors import DTypeError, ShapeError
 from fxlite.graph import Node
@@ -28,6 +29,7 @@ from fxlite.tracing.retrace import kept_facts
 from fxlite.types import TensorType, type_of
 
 
+@checked
 def shape_prop(
     program: Any, *types: Any, inputs: Mapping[str, Any] | None = None, **named: Any
 ) -> GraphModule:

@@ -17,6 +17,7 @@ from fxlite.passes.base import Pass
 from tests.fuzz.__main__ import run
 from tests.fuzz.example import Counts, check
 from tests.fuzz.quantized import KINDS, QuantizedCounts, check_quantized
+from tests.fuzz.quantized_extremes import EXTREMES
 from tests.fuzz.results import Reference, exact_difference
 
 
@@ -69,6 +70,12 @@ def test_quantized_programs_agree_in_every_bit() -> None:
     check_quantized(len(KINDS), 6, counts, cases=2)
     assert counts.cases == 2 * len(KINDS)
     assert set(counts.compared) == {"c", "cuda", "graph", "python", "kernel"}
+
+
+def test_quantized_programs_agree_at_the_ends_of_float32() -> None:
+    counts = QuantizedCounts()
+    check_quantized(2 * len(EXTREMES), 3, counts, cases=10, kinds=EXTREMES)
+    assert counts.cases == 20 * len(EXTREMES)
 
 
 def test_a_wrong_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

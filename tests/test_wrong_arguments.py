@@ -16,6 +16,7 @@ import fxlite as fx
 from fxlite import nn, passes
 from fxlite.errors import FxliteError
 from fxlite.passes import quantize as q
+from tests.fuzz.arguments import ArgumentCounts, check_arguments
 
 
 def program(x: Any) -> Any:
@@ -120,6 +121,26 @@ def test_wrong_arguments_are_refused(
     with pytest.raises(FxliteError, match=message):
         call()
     assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_generated_wrong_arguments() -> None:
+    counts = ArgumentCounts()
+    check_arguments(1500, 0, counts)
+    assert not counts.failures, "\n".join(counts.failures)
+    assert counts.refused > 900
+
+
+def test_a_function_of_numpy_is_a_program() -> None:
+    module = fx.symbolic_trace(np.sum, "f32[3,4]")
+    assert module(np.ones((3, 4), np.float32)) == 12
+
+
+def test_an_error_of_the_program_stays_what_it_is() -> None:
+    def wrong(x: Any) -> Any:
+        return {}["missing"]
+
+    with pytest.raises(KeyError, match="missing"):
+        fx.symbolic_trace(wrong, x="f32[3]")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import compiler
+from fxlite.checked import checked
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.memory_plan import memory_plan
 from fxlite.codegen.optimize import optimize
@@ -111,6 +112,7 @@ class ModelReport:
     __repr__ = __str__
 
 
+@checked
 def report(
     gm: GraphModule,
     *args: Any,

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from fxlite import shapes
+from fxlite.checked import checked
+from fxlite.errors import ArgumentError
 from fxlite.graph import Graph, Node, nodes_in
 from fxlite.graph_module import GraphModule
 from fxlite.op import Op
@@ -111,6 +113,7 @@ def _condition_difference(a: Graph, b: Graph) -> Difference | None:
     return None
 
 
+@checked
 def assert_same(
     a: Graph | GraphModule,
     b: Graph | GraphModule,
@@ -130,12 +133,12 @@ def assert_same(
 
 
 def graph_of(value: Any) -> Graph:
-    """The graph of a GraphModule, or a graph itself. Raises TypeError."""
+    """The graph of a GraphModule, or a graph itself. Raises ArgumentError."""
     if isinstance(value, GraphModule):
         return value.graph
     if isinstance(value, Graph):
         return value
-    raise TypeError(f"expected a Graph or a GraphModule, not {type(value).__name__}")
+    raise ArgumentError(f"expected a Graph or a GraphModule, not {type(value).__name__}")
 
 
 def _roots(graph: Graph) -> dict[str, list[Node]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fxlite.checked import checked
 from fxlite.comparison.changes import NodeChange, Row, find_rows
 from fxlite.comparison.compare import graph_of
 from fxlite.comparison.pairing import pair_nodes
@@ -92,6 +93,7 @@ class GraphDiff:
         return text
 
 
+@checked
 def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> GraphDiff:
     """What changed from ``a`` to ``b``, whatever the names.
 

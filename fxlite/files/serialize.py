@@ -27,6 +27,7 @@ import ml_dtypes
 import numpy as np
 
 from fxlite import dtypes, outside_text
+from fxlite.checked import checked
 from fxlite.errors import FileFormatError, FxliteError, expect
 from fxlite.files.archive import pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
@@ -44,6 +45,7 @@ _WEIGHT_KEYS = ("kind", "requires_grad", "persistent", "none", "same_as")
 
 
 # -- safetensors -----------------------------------------------------------------------------------
+@checked
 def load_safetensors(
     path: str | os.PathLike[str], mapped: bool = False
 ) -> dict[str, np.ndarray[Any, Any]]:
@@ -89,6 +91,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL
 }  # fmt: skip
 
 
+@checked
 def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.PathLike[str]) -> None:
     """Write name -> array, as ``model.state_dict()`` gives it."""
     expect(arrays, Mapping, "what is saved", "give arrays by name: model.state_dict()")
@@ -104,6 +107,7 @@ def _weights_bytes(arrays: dict[str, Any]) -> bytes:
 
 
 # -- a whole module --------------------------------------------------------------------------------
+@checked
 def save(gm: GraphModule, path: str | os.PathLike[str]) -> None:
     """Write ``gm`` to one ``.fxl`` file.
 
@@ -113,6 +117,7 @@ def save(gm: GraphModule, path: str | os.PathLike[str]) -> None:
     write_whole(path, to_bytes(gm))
 
 
+@checked
 def load(path: str | os.PathLike[str]) -> GraphModule:
     """Read a ``.fxl`` file. Raises FileNotFoundError, and FileFormatError for a file that is not
     one, is damaged, or comes from a newer version."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxlite import ops
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.nn.functional_loss import (
     attention_weights,
@@ -322,3 +323,14 @@ def cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: float = 1e-8) -> 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _check_all() -> None:
+    """All of these functions name the argument that they cannot take."""
+    for name in __all__:
+        function = checked(globals()[name], is_whole=True)
+        function.__module__ = __name__
+        globals()[name] = function
+
+
+_check_all()

@@ -124,7 +124,7 @@ def pad(
         raise ArgumentError(f"pad has mode='constant' only, not {mode!r}")
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
         raise ArgumentError(
-            f"pad must hold a pair for each of up to {x.ndim} axes, not {tuple(pad)}"
+            f"pad must hold a pair for each of up to {x.ndim} axes, not {str(pad)[:60]}"
         )
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     padding = ((0, 0),) * (x.ndim - len(pairs)) + tuple(reversed(pairs))

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import FxliteError, expect
+from fxlite.checked import checked_methods
+from fxlite.errors import ArgumentError, FxliteError, MemberError, expect
 from fxlite.plain_array import plain_array
 from fxlite.state import active_tracer
 
@@ -81,6 +82,7 @@ def _outside_of_tracing(init: Callable[..., None]) -> Callable[..., None]:
     return construct
 
 
+@checked_methods
 class Module:
     """Base of all layers and models; the manners of torch.nn.Module, without hooks.
 
@@ -124,8 +126,8 @@ class Module:
             object.__setattr__(self, name, value)
 
     def _enter(self, group: dict[str, Any], name: str, value: Any) -> None:
-        if not name or "." in name:
-            raise KeyError(f"the name of a parameter, buffer or module may not be {name!r}")
+        if not isinstance(name, str) or not name or "." in name:
+            raise ArgumentError(f"the name of a parameter, buffer or module may not be {name!r}")
         for other in (self._parameters, self._buffers, self._modules):
             if other is not group:
                 other.pop(name, None)
@@ -252,7 +254,7 @@ class Module:
             found = module._modules.get(part)
             if found is None:
                 at = ".".join(target.split(".")[:position]) or type(self).__name__
-                raise AttributeError(f"{at} has no submodule {part!r} (looking for {target!r})")
+                raise MemberError(f"{at} has no submodule {part!r} (looking for {target!r})")
             module = found
         return module
 
@@ -263,7 +265,7 @@ class Module:
         for group in (module._parameters, module._buffers, module._modules, module.__dict__):
             if name in group:
                 return group[name]
-        raise AttributeError(f"{path or type(self).__name__} has no attribute {name!r}")
+        raise MemberError(f"{path or type(self).__name__} has no attribute {name!r}")
 
     def get_parameter(self, target: str) -> Parameter:
         return self.get_attribute(target)  # type: ignore[no-any-return]

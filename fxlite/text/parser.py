@@ -20,6 +20,7 @@ from typing import Any
 
 from fxlite import guards, shapes
 from fxlite.bounded import bounded, syntax_tree
+from fxlite.checked import checked
 from fxlite.comparison.compare import types_equal
 from fxlite.errors import FxliteError, ParseError, expect
 from fxlite.graph import Graph, Node
@@ -50,6 +51,7 @@ _NUMBERS = {"inf": math.inf, "nan": math.nan}
 
 
 @bounded(ParseError, "the text")
+@checked
 def parse(text: str) -> Graph:
     """The graph that prints as ``text``. Raises ParseError with line and column."""
     expect(text, str, "the text of a graph")

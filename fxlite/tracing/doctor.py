@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.errors import FxliteError
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor_tracer import DoctorTracer, Problem, place_text
@@ -63,6 +64,7 @@ class Diagnosis:
         return Group(*lines)
 
 
+@checked
 def trace_doctor(
     program: Module | Callable[..., Any],
     *types: Any,

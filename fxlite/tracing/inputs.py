@@ -110,7 +110,9 @@ def signature_of(function: Any) -> inspect.Signature:
         kind = inspect.Parameter.POSITIONAL_ONLY
         return inspect.Signature([inspect.Parameter(name, kind) for name in names])
     try:
-        return inspect.signature(function)
+        signature = inspect.signature(function)
+        given = [p for p in signature.parameters.values() if p.default is not np._NoValue]
+        return signature.replace(parameters=given)  # those of np.sum which it takes as not given
     except (TypeError, ValueError):
         name = _name(function)
         raise ArgumentError(

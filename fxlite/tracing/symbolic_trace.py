@@ -6,6 +6,7 @@ import types as python_types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, FxliteError, expect
 from fxlite.graph_module import GraphModule
 from fxlite.nn.module import Module
@@ -13,6 +14,7 @@ from fxlite.tracing.inputs import declare
 from fxlite.tracing.tracer import Tracer
 
 
+@checked
 def symbolic_trace(
     root: Module | Callable[..., Any],
     *types: Any,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.agreement import USUAL, Chain, Exactness, compare, computed, exact, leaves
+from fxlite.checked import checked
 from fxlite.cost import longest_chain
 from fxlite.errors import GraphError
 from fxlite.files.serialize import save_safetensors
@@ -30,6 +31,7 @@ MOST_NUMBERS = 64
 COMPILED = 'fx.compile(before, backend="c")'
 
 
+@checked
 def write_repro(
     path: str | os.PathLike[str],
     before: GraphModule,

@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 from fxlite.agreement import Exactness, as_exactness
+from fxlite.checked import checked
 from fxlite.graph import Node, nodes_in
 from fxlite.graph_module import GraphModule
 from fxlite.passes.checking.changed_region import Side
@@ -42,6 +43,7 @@ __all__ = ["VerificationError", "VerificationReport", "verify", "verify_edits"]
 BUDGET, BUDGET_PER_NODE = 8e6, 1e4
 
 
+@checked
 def verify_edits(
     gm: GraphModule, start: int, name: str, exactness: Exactness | str
 ) -> VerificationReport:
@@ -65,6 +67,7 @@ def _verify_edits(gm: GraphModule, edits: Edits, report: VerificationReport) -> 
     check.claims(list(edits.claims()), gm)
 
 
+@checked
 def verify(
     before: Any, after: Any, exactness: Exactness | str = "allclose", name: str = "verify"
 ) -> VerificationReport:

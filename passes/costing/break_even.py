@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 
 from fxlite import shapes, symbols
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.graph_module import GraphModule
 from fxlite.passes.cost import cost
@@ -60,6 +61,7 @@ class SizeRanges:
     __repr__ = __str__
 
 
+@checked
 def pays_when(
     before: CostReport | GraphModule,
     after: CostReport | GraphModule,

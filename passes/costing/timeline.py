@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlite import shapes
+from fxlite.checked import checked
 from fxlite.errors import GraphError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -102,6 +103,7 @@ class MemoryTimeline:
     __repr__ = __str__
 
 
+@checked
 def memory_timeline(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> MemoryTimeline:
     """The values that are held while the nodes of a module run one by one, as in
     :mod:`fxlite.passes.memory`: inputs and weights are not counted, views hold nothing.

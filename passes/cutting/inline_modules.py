@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import nn, shapes
+from fxlite.checked import checked
 from fxlite.comparison.compare import types_equal
 from fxlite.errors import ArgumentError, GraphError
 from fxlite.graph import Graph, Node, map_nodes
@@ -101,6 +102,7 @@ def flattened(gm: GraphModule) -> GraphModule:
     return inline_modules(gm) if any(_child(gm, n) is not None for n in calls) else gm
 
 
+@checked
 def inline(gm: GraphModule, node: Node, prefix: bool = False) -> dict[Node, Any]:
     """Replace one call of a GraphModule by that module's nodes, in place; returns the map from its
     nodes to values of ``gm``. ``gm.undo()`` takes it back.

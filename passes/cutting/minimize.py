@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.agreement import Exactness, exact
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -79,6 +80,7 @@ class Minimized:
     __repr__ = __str__
 
 
+@checked
 def minimize(
     gm: GraphModule, inputs: Sequence[Any] | Mapping[str, Any], is_bad: Predicate
 ) -> Minimized:

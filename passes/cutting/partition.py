@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -49,6 +50,7 @@ class Partition:
         return f"Partition({self.id}: {', '.join(n.name for n in self.nodes)})"
 
 
+@checked
 def partition(
     gm: GraphModule, is_supported: Callable[[Node], bool], min_size: int = 1
 ) -> list[Partition]:
@@ -75,6 +77,7 @@ def partition(
     return [Partition(i, nodes) for i, nodes in enumerate(large)]
 
 
+@checked
 def fuse_partitions(gm: GraphModule, partitions: Iterable[Partition]) -> GraphModule:
     """``gm`` with a submodule ``submod_ID`` for each partition; all other nodes stay.
 

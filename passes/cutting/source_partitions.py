@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -47,6 +48,7 @@ class SourcePartition:
         return f"SourcePartition({title}: {names}{more})"
 
 
+@checked
 def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourcePartition]:
     """The calls of the modules that ``sources`` name, in the graph's order of their first nodes.
 

@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.errors import GraphError, expect
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule
@@ -24,6 +25,7 @@ from fxlite.passes.base import as_module
 from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, element_source
 
 
+@checked
 def split_module(program: Any, split_callback: Callable[[Node], Hashable | None]) -> GraphModule:
     """Call one submodule ``submod_ID`` for each id that ``split_callback(node)`` returns.
 

@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 
 from fxlite import shapes
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, GraphError, expect
 from fxlite.graph import Graph, Node, map_nodes
 from fxlite.graph_module import GraphModule
@@ -32,6 +33,7 @@ class Region:
     outputs: dict[Node, None] = field(default_factory=dict)
 
 
+@checked
 def extract_subgraph(
     gm: GraphModule,
     nodes: Iterable[Node | str] | None = None,

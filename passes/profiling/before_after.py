@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import compiler
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, GraphError
 from fxlite.graph_module import GraphModule, check_inputs
 from fxlite.passes.base import Pass, as_pass
@@ -38,6 +39,7 @@ _UNTIMED = Times((), 0.0)
 _Call = Callable[[Mapping[str, Any]], Any]
 
 
+@checked
 def before_after(
     gm: GraphModule,
     *args: Any,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import compiler
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, expect
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule, check_inputs
@@ -33,6 +34,7 @@ _WARM_UP = 2
 Ticks = Sequence[int]
 
 
+@checked
 def profile(
     gm: GraphModule,
     *args: Any,

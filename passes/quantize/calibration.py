@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.graph import nodes_in
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
@@ -24,6 +25,7 @@ from fxlite.passes.quantize.simulate import arguments_of
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
+@checked
 def quantize(program: Any, mapping: QConfigMapping, batches: Iterable[Any]) -> GraphModule:
     """Prepare, calibrate on all batches, convert. Raises what these raise, and QuantizationError
     without a batch."""

@@ -27,6 +27,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.passes.const_fold import fold_constants
@@ -40,6 +41,7 @@ from fxlite.passes.quantize.roles import clip_bounds, factor, is_call, moved
 from fxlite.passes.quantize.scheme import QuantizationError
 
 
+@checked
 def convert(prepared: GraphModule) -> GraphModule:
     """The integer program of a prepared and calibrated one, which is left as it was.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.ledger import refusals, refuse, set_ledger
@@ -26,6 +27,7 @@ from fxlite.passes.quantize.scheme import QuantizationError
 from fxlite.passes.quantize.simulate import Product, simulate
 
 
+@checked
 def correct_bias(prepared: GraphModule, batches: Iterable[Any]) -> GraphModule:
     """The prepared module with biases that make the mean of each channel what it is in float;
     convert it next. Products without a bias get one. ``batches`` are inputs (each an array, a tuple

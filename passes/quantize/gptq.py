@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.ops.convolution import padding_pairs
@@ -45,6 +46,7 @@ _BLOCK = 128  # columns whose errors are passed on one by one; the others get th
 _COLUMNS = 1 << 24  # numbers of unrolled windows at a time
 
 
+@checked
 def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -> GraphModule:
     """The prepared module with integers for the weights of its products, chosen by GPTQ; convert it
     next. ``batches`` are inputs (each an array, a tuple of arguments or a dict of named ones), read

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.errors import ShapeError
 from fxlite.nn.module import Module
 from fxlite.passes.quantize.histogram import BINS, entropy_range, mse_range, percentile_range
@@ -273,6 +274,7 @@ OBSERVERS: dict[str, type[Observer]] = {
 }  # fmt: skip
 
 
+@checked
 def make_observer(scheme: Scheme, of: str = "a value", axis: int | None = None) -> Observer:
     """The observer that a scheme asks for. Raises QConfigError for what is no Scheme."""
     if not isinstance(scheme, Scheme):

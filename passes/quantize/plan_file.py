@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.graph_module import GraphModule
 from fxlite.outside_text import comment, lines, toml_string
 from fxlite.passes.base import as_module
@@ -92,6 +93,7 @@ def _options(name: str, config: QConfig) -> dict[str, Any]:
 
 
 # -- reading ---------------------------------------------------------------------------------------
+@checked
 def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
     """Read a plan for a program. Each layer of it must have an entry.
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.profiling.tables import seconds_text
@@ -47,6 +48,7 @@ class PlanError(QuantizationError):
     """No plan keeps the budget; the message says how near one comes."""
 
 
+@checked
 def plan(
     program: Any,
     batches: Iterable[Any],
@@ -222,6 +224,7 @@ class _Search:
         return value
 
 
+@checked
 def results_sqnr(program: Any, quantized: GraphModule, batches: Iterable[Any]) -> float:
     """Signal-to-noise ratio in dB of a quantized module's results: those of the float program, over
     the difference; infinite where there is none."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.graph import Node, map_nodes
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module, unique_attribute
@@ -56,6 +57,7 @@ class Decision:
     weight: QuantizedWeight | None = field(default=None, compare=False, repr=False)
 
 
+@checked
 def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
     """The program with observers where values become integers under ``mapping``; the input is left
     as it was. Call the result on calibration data, then :func:`convert` it.
@@ -68,6 +70,7 @@ def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
     return module
 
 
+@checked
 def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
     """Like :func:`prepare` for training on: observed values and weights are also rounded, by
     ``fake_quantize`` with the scale that the observer has so far, and go on in float. Each call

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.graph import Node
 from fxlite.shapes import Dim
 
@@ -44,6 +45,7 @@ def attach(node: Node, record: Record) -> None:
     node.meta[KEY] = dict(vars(record))
 
 
+@checked
 def record_of(node: Node) -> Record | None:
     """The record of a node, None where it has none."""
     data: dict[str, Any] | None = (node._meta or {}).get(KEY)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import shapes
+from fxlite.checked import checked
 from fxlite.graph_module import GraphModule
 from fxlite.passes.ledger import plain_text
 from fxlite.passes.quantize.record import Record, record_of
@@ -111,6 +112,7 @@ class QuantizationReport:
     __repr__ = __str__
 
 
+@checked
 def report(
     quantized: GraphModule,
     sizes: Mapping[str, int] | None = None,

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fxlite.checked import checked, checked_methods
 from fxlite.errors import FxliteError
 
 #: Least and largest integer by (dtype, symmetric). Symmetric i8 and i4 leave out the lowest number,
@@ -42,6 +43,7 @@ def unknown(what: str, given: object, known: Iterable[str]) -> QConfigError:
     return QConfigError(f"there is no {what} {given!r}; there are {', '.join(names[:12])}")
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Scheme:
     """How a value becomes integers ``q`` with ``value ≈ (q - zero_point) * scale``.
@@ -97,6 +99,7 @@ class Scheme:
         return f"{self.dtype}{kind} per {where} ({self.observer})"
 
 
+@checked_methods
 @dataclass(frozen=True)
 class QConfig:
     """How an op is computed: with integer ``activation`` and ``weight`` (ranges of activations from
@@ -163,6 +166,7 @@ class QConfig:
         return f"{self.name}: {', '.join(parts) or self.cast}"
 
 
+@checked
 def static_int8(
     observer: str = "mse", *, activation: str = "u8", weight_observer: str = "minmax",
     averaging: float = 0.01, percentile: float = 99.99,
@@ -176,6 +180,7 @@ def static_int8(
     return QConfig("static_int8", scheme, Scheme(per="channel", observer=weight_observer))
 
 
+@checked
 def dynamic_int8(*, weight_observer: str = "minmax") -> QConfig:
     """Products with weights in integers; the scale of each row (of each image, for convolutions) is
     its largest magnitude over 127, found while it runs. Needs no calibration.
@@ -186,12 +191,14 @@ def dynamic_int8(*, weight_observer: str = "minmax") -> QConfig:
     return QConfig("dynamic_int8", Scheme(per="token"), weight, dynamic=True)
 
 
+@checked
 def weight_only_int8(*, weight_observer: str = "minmax") -> QConfig:
     """Weights i8 per output channel, of linear layers, convolutions and embeddings (there per row);
     sums and activations float32."""
     return QConfig("weight_only_int8", None, Scheme(per="channel", observer=weight_observer))
 
 
+@checked
 def weight_only_int4(group_size: int = 32, *, weight_observer: str = "mse") -> QConfig:
     """Weights of linear layers and convolutions int4 in groups of ``group_size`` along the row (32,
     64 or 128; the last group may be shorter), two in a byte; sums and activations float32.
@@ -200,11 +207,13 @@ def weight_only_int4(group_size: int = 32, *, weight_observer: str = "mse") -> Q
     return QConfig("weight_only_int4", None, scheme)
 
 
+@checked
 def fp16() -> QConfig:
     """float16 throughout: half the bytes, 11 bits, largest number 65504."""
     return QConfig("fp16", cast="f16")
 
 
+@checked
 def bf16() -> QConfig:
     """bfloat16 throughout: half the bytes, 8 bits, float32's range."""
     return QConfig("bf16", cast="bf16")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite import compiler
+from fxlite.checked import checked
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -126,6 +127,7 @@ def _chosen(layer: Layer, scheme: str) -> Choice:
     return layer.choices.get(scheme, layer.choices[FLOAT])
 
 
+@checked
 def sensitivity(
     program: Any,
     batches: Iterable[Any],

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.checked import checked
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.interpreter import Interpreter
@@ -31,6 +32,7 @@ from fxlite.passes.remove_dropout import remove_dropout
 _NORMS = ("layer_norm", "rms_norm")
 
 
+@checked
 def smooth_quant(
     program: Any, batches: Iterable[Any], alpha: float = 0.5, insert: bool = False
 ) -> GraphModule:

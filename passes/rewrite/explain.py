@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxlite.bounded import syntax_tree
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, ParseError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -88,6 +89,7 @@ class Explanation:
         return lines
 
 
+@checked
 def explain(
     gm: GraphModule, pattern: Rule | Program | Pattern, node: Node | str | None = None
 ) -> Explanation:

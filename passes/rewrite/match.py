@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError, expect
 from fxlite.graph import Node, nodes_in
 from fxlite.graph_module import GraphModule
@@ -99,6 +100,7 @@ def _on_slots(accept: Callable[[Match], bool], steps: Steps) -> Callable[[Slots]
     return lambda slots: accept(Match(steps, slots))
 
 
+@checked
 def find_matches(
     gm: GraphModule,
     pattern: Program | Pattern,
@@ -113,6 +115,7 @@ def find_matches(
     return [m for m in found if m is not None]
 
 
+@checked
 def replace_pattern(
     gm: GraphModule,
     pattern: Program | Pattern,

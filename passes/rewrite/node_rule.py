@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.agreement import Exactness
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -177,6 +178,7 @@ class NodeExplanation:
     __repr__ = __str__
 
 
+@checked
 def node_rule(
     *ops: str, name: str | None = None, exactness: Exactness | str = "exact", register: bool = True
 ) -> Callable[[Callable[[Node], Answer]], NodeRule]:

@@ -149,7 +149,14 @@ def parameters_of(program: Program) -> Parameters:
     operands, optional, attributes = [], [], []
     rest: str | None = None
     expect(function, Callable, "a pattern", "write one: lambda x: np.maximum(x, 0)")
-    for parameter in inspect.signature(function).parameters.values():
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        raise ArgumentError(
+            "a pattern must be a function with parameters, such as lambda x: np.maximum(x, 0), not "
+            f"{getattr(function, '__name__', function)}"
+        ) from None
+    for parameter in signature.parameters.values():
         if parameter.kind is _KINDS.VAR_POSITIONAL:
             rest = parameter.name
         elif parameter.kind is _KINDS.VAR_KEYWORD:

@@ -56,6 +56,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from fxlite.agreement import Exactness
+from fxlite.checked import checked
 from fxlite.errors import ArgumentError
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
@@ -225,6 +226,7 @@ def rule(
     exactness: Exactness | str = "exact",
     register: bool = True,
 ) -> Callable[[Callable[..., Any]], Rule]: ...
+@checked
 def rule(
     function: Callable[..., Any] | None = None,
     *,

@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxlite.checked import checked
 from fxlite.comparison.compare import first_difference
-from fxlite.errors import FxliteError
+from fxlite.errors import FxliteError, expect
 from fxlite.graph import Graph, Node
 from fxlite.graph_module import GraphModule
+from fxlite.passes.base import Pass
 from fxlite.passes.ledger import plain_text
 from fxlite.passes.rewrite.rule_set import RuleLoopError, RuleSet
 
@@ -81,11 +83,14 @@ def _count(number: int, one: str, several: str) -> str:
     return f"{number} {one if number == 1 else several}, "
 
 
+@checked
 def analyze_rules(rules: Iterable[Any]) -> RuleAnalysis:
     """Run ``rules`` (as of a :class:`RuleSet`; each with at least one example) on their examples
     and on compositions of two of these, and report loops, rules that fire on none of them in this
     set though they do alone, and pairs that give different graphs in the two orders."""
     rules = list(rules)
+    for rule in rules:
+        expect(rule, Pass, "a rule")
     found = RuleAnalysis()
     examples = {rule.name: [e.trace() for e in rule.examples] for rule in rules}
     fired: set[str] = set()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fxlite.agreement import KINDS, Exactness, exact
+from fxlite.checked import checked_methods
+from fxlite.errors import expect
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError
@@ -100,6 +102,7 @@ class _Descent:
     length: int
 
 
+@checked_methods
 class RuleSet(Pass):
     """Several rules as one pass: ``RuleSet([silu, merge_adds])(gm)``.
 
@@ -109,6 +112,8 @@ class RuleSet(Pass):
 
     def __init__(self, rules: Iterable[AnyRule], name: str = "rule_set", limit: int = 1000) -> None:
         self.rules = list(rules)
+        for one in self.rules:
+            expect(one, Pass, "a rule of a RuleSet")
         promises = [r.exactness for r in self.rules]
         super().__init__(
             self._run, name, max(promises, key=lambda e: KINDS.index(e.kind), default=exact)

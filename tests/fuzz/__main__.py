@@ -2,11 +2,15 @@
 
 Prints what was tried: graphs, nodes, rewrites by kind. On a failure it prints the smallest example
 that hypothesis finds, how to run it again, and exits with 1. ``--quantized 300`` compares that many
-quantized programs, each on 40 inputs, bit for bit on all back ends instead.
+quantized programs, each on 40 inputs, bit for bit on all back ends instead; with ``--extremes`` on
+all zeros, subnormal numbers, 1e38, NaN.
 
 ``--programs 20000 [--sanitize 2000] [--jobs N]`` writes programs as people do, the source of NumPy
 functions, and compares all back ends with eager NumPy; the first ones are built with the address
 and undefined-behaviour sanitizers. ``--program SEED.NUMBER`` runs one of them again.
+
+``--arguments 5000`` calls everything public with a wrong argument, and the command line with wrong
+words.
 
 ``--names 100`` gives that many programs of the zoo hostile names.
 
@@ -21,16 +25,19 @@ import random
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.arguments import ArgumentCounts, check_arguments
 from tests.fuzz.example import Counts, check
 from tests.fuzz.files import FileCounts, check_files
 from tests.fuzz.names import check_names
 from tests.fuzz.programs.command import many, one
-from tests.fuzz.quantized import QuantizedCounts, check_quantized
+from tests.fuzz.quantized import KINDS, Kind, QuantizedCounts, check_quantized
+from tests.fuzz.quantized_extremes import EXTREMES
 from tests.table.command import against_numpy
 
 
@@ -41,6 +48,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the choices; a random one is printed")
     parser.add_argument("--repro", metavar="BLOB", help="run the example of an earlier failure")
     parser.add_argument("--quantized", type=int, metavar="PROGRAMS", help="fuzz integers instead")
+    parser.add_argument("--extremes", action="store_true", help="--quantized at float32's ends")
     parser.add_argument("--flags", default="", help="of the C compiler for --quantized")
     parser.add_argument("--programs", type=int, metavar="N", help="fuzz programs as people write")
     parser.add_argument("--sanitize", type=int, default=0, metavar="M", help="of these, with ASan")
@@ -51,6 +59,7 @@ def main() -> int:
     parser.add_argument("--numpy-tests", action="store_true", help="what NumPy's own tests call")
     parser.add_argument("--full", action="store_true", help="compile all of these, not a sample")
     parser.add_argument("--rows", default="", metavar="PATTERN", help="of --table, these alone")
+    parser.add_argument("--arguments", type=int, metavar="N", help="try wrong arguments instead")
     parser.add_argument("--files", type=int, metavar="N", help="fuzz what is read from outside")
     options = parser.parse_args()
     if options.table or options.numpy_tests:
@@ -60,8 +69,11 @@ def main() -> int:
     seed = options.seed if options.seed is not None else random.randrange(10**6)
     if options.files is not None:
         return _files(options.files, seed)
+    if options.arguments is not None:
+        return _arguments(options.arguments, seed)
     if options.quantized is not None:
-        return _quantized(options.quantized, seed, options.flags.split())
+        kinds = EXTREMES if options.extremes else KINDS
+        return _quantized(options.quantized, seed, options.flags.split(), kinds)
     if options.programs is not None:
         return many(options.programs, seed, options.sanitize, options.jobs)
     if options.names is not None:
@@ -93,11 +105,21 @@ def _files(count: int, seed: int) -> int:
     return 1 if counts.failures else 0
 
 
-def _quantized(programs: int, seed: int, flags: list[str]) -> int:
+def _arguments(count: int, seed: int) -> int:
+    """The fuzzer of wrong arguments; returns the exit status."""
+    counts = ArgumentCounts()
+    check_arguments(count, seed, counts)
+    print(f"{counts}; seed {seed}")
+    for what in counts.failures:
+        print(f"FAILED: {what}")
+    return 1 if counts.failures else 0
+
+
+def _quantized(programs: int, seed: int, flags: list[str], kinds: Sequence[Kind]) -> int:
     """The fuzzer of quantized programs; returns the exit status."""
     counts, start = QuantizedCounts(), time.perf_counter()
     try:
-        check_quantized(programs, seed, counts, flags=flags)
+        check_quantized(programs, seed, counts, flags=flags, kinds=kinds)
     except AssertionError as error:
         print(f"FAILED after {counts.cases} cases\n{error}")
         return 1

@@ -29,11 +29,13 @@ from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.load import CompiledFunction
 from tests.codegen.test_c_samples import apart
+from tests.fuzz.quantized_extremes import EXTREMES
 from tests.fuzz.quantized_networks import NETWORKS
 from tests.fuzz.quantized_programs import PROGRAMS, Array, Program, draw_inputs
 
 #: What makes a random program; kinds take turns.
-KINDS = (*PROGRAMS, *NETWORKS)
+Kind = Callable[[np.random.Generator], Program]
+KINDS: tuple[Kind, ...] = (*PROGRAMS, *NETWORKS, *EXTREMES)
 #: Programs in one source.
 BATCH = 48
 #: Numbers of threads of the programs in C, in turn.
@@ -59,21 +61,22 @@ class QuantizedCounts:
 
 def check_quantized(
     programs: int, seed: int, counts: QuantizedCounts, cases: int = CASES,
-    flags: Sequence[str] = (),
+    flags: Sequence[str] = (), kinds: Sequence[Kind] = KINDS,
 ) -> None:  # fmt: skip
     """Compare ``programs`` programs on ``cases`` inputs each. ``flags`` are more flags for the C
     compiler, such as the instructions it may use. Raises AssertionError with the program, its
     inputs and the difference."""
     for first in range(0, programs, BATCH):
         numbers = range(first, min(first + BATCH, programs))
-        _check_batch([(seed, n) for n in numbers], counts, cases, flags)
+        _check_batch([(seed, n) for n in numbers], counts, cases, flags, kinds)
 
 
 def _check_batch(
-    seeds: Sequence[tuple[int, int]], counts: QuantizedCounts, cases: int, flags: Sequence[str]
-) -> None:
+    seeds: Sequence[tuple[int, int]], counts: QuantizedCounts, cases: int, flags: Sequence[str],
+    kinds: Sequence[Kind],
+) -> None:  # fmt: skip
     generators = [np.random.default_rng(seed) for seed in seeds]
-    programs = [KINDS[n % len(KINDS)](rng) for rng, (_, n) in zip(generators, seeds)]
+    programs = [kinds[n % len(kinds)](rng) for rng, (_, n) in zip(generators, seeds)]
     modules = [fx.symbolic_trace(p.function, *p.types.values()) for p in programs]
     in_c, on_cuda = _compiled_c(modules, flags), _compiled_cuda(modules)
     for n, (program, rng) in enumerate(zip(programs, generators)):
@@ -96,11 +99,15 @@ def _check_case(program: Program, arrays: list[Array], runs: dict[str, Run], num
         expected = tuple(leaves(program.function(*arrays)))
         for name, run in runs.items():
             actual = tuple(leaves(run(*arrays)))
-            difference = compare(expected, actual, promise)
-            if not difference.agrees:
+            if program.compare is not None:
+                found = program.compare(arrays, expected, actual)
+            else:
+                difference = compare(expected, actual, promise)
+                found = None if difference.agrees else str(difference)
+            if found is not None:
                 given = "\n".join(f"{n} = {a!r}" for n, a in zip(program.types, arrays))
                 raise AssertionError(
-                    f"{number}: {program.text}\n{name} differs from NumPy: {difference}\n{given}"
+                    f"{number}: {program.text}\n{name} differs from NumPy: {found}\n{given}"
                 )
 
 

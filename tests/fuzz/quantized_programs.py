@@ -29,17 +29,22 @@ _FLOATS = (0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, -1e-38)
 _SUMS = (0, *_INT32, 2**24 - 1, 2**24 + 1, -(2**24) - 1, 2**24 + 3, 2**30 + 63, 2**30 + 65)
 
 
+#: Of inputs, results expected and results: what is wrong, or None.
+Compare = Callable[[Sequence[Array], Any, Any], str | None]
+
+
 @dataclass(frozen=True)
 class Program:
     """``function`` takes arrays of ``types``, in this order; ``text`` says what it computes.
     ``sizes`` are those that a named size takes, else :data:`SIZES`; with a ``tolerance`` numbers
-    may differ by as much."""
+    may differ by as much; ``compare`` says what is wrong with results that are not to be equal."""
 
     text: str
     function: Callable[..., Any]
     types: Mapping[str, TensorType]
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     tolerance: float = 0.0
+    compare: Compare | None = None
 
 
 # -- inputs ----------------------------------------------------------------------------------------
@@ -53,6 +58,9 @@ def draw_inputs(rng: np.random.Generator, program: Program) -> list[Array]:
 
 def _draw(rng: np.random.Generator, name: str, type: TensorType, size: float) -> Array:
     shape, dtype = type.shape, type.dtype.numpy
+    if name.startswith("extreme"):
+        with np.errstate(over="ignore"):  # in f16
+            return np.asarray(extremes(rng, shape, positive=name != "extreme")).astype(dtype)
     if name.startswith("scale"):
         return np.asarray(_scales(rng, shape, size)).astype(dtype)
     if name.startswith("whole"):
@@ -74,6 +82,30 @@ def _draw(rng: np.random.Generator, name: str, type: TensorType, size: float) ->
     elif rng.random() < 0.2:  # the longest sums
         drawn = np.full(shape, rng.choice((low, high)))
     return np.asarray(drawn).astype(dtype)
+
+
+def extremes(
+    rng: np.random.Generator, shape: Any, special: bool = True, positive: bool = False
+) -> Array:
+    """Values at the ends of float32: all zero, all subnormal, all huge, of all magnitudes, one that
+    is larger than all others, and with ``special`` NaN and infinities among them."""
+    kind = rng.random()
+    size = rng.choice((38.0, 37.0, 30.0, 0.0, -30.0, -37.0, -38.0, -40.0, -44.0), ())
+    if kind < 0.15:
+        values = np.zeros(shape)
+    elif kind < 0.5:
+        values = rng.uniform(-3, 3, shape) * 10.0**size
+    elif kind < 0.65:
+        values = rng.uniform(-9, 9, shape) * 10.0 ** rng.uniform(-44, 37, shape)
+    else:
+        values = rng.standard_normal(shape) * 10.0 ** (size - 20)
+        if values.size:
+            values.flat[rng.integers(values.size)] = 3.4 * 10.0**size * rng.choice((-1, 1))
+    values = np.asarray(np.clip(values, -3.4028235e38, 3.4028235e38))
+    if special and rng.random() < 0.3 and values.size:
+        chosen = rng.integers(values.size, size=1 + values.size // 50)
+        values.flat[chosen] = rng.choice((np.nan, np.inf, -np.inf, -0.0, 1e-45), chosen.shape)
+    return (np.abs(values) if positive else values).astype(np.float32)
 
 
 def _scales(rng: np.random.Generator, shape: Any, size: float) -> Array:
@@ -105,12 +137,12 @@ def _some(rng: np.random.Generator, values: Any, edges: Any) -> Array:
 # -- programs --------------------------------------------------------------------------------------
 def typed(
     text: str, function: Callable[..., Any], sizes: Mapping[str, Sequence[int]] | None = None,
-    tolerance: float = 0.0, **types: str | None,
+    tolerance: float = 0.0, compare: Compare | None = None, **types: str | None,
 ) -> Program:  # fmt: skip
     """A program of inputs whose ``types`` are given as text; those that are None are left out."""
     given = {n: parse_type(t) for n, t in types.items() if t is not None}
     text = f"{text}  ({', '.join(f'{n}: {t}' for n, t in given.items())})"
-    return Program(text, function, given, sizes or {}, tolerance)
+    return Program(text, function, given, sizes or {}, tolerance, compare)
 
 
 def pick(rng: np.random.Generator, *choices: Any) -> Any:
