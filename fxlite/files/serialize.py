@@ -95,6 +95,9 @@ _DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL
 def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.PathLike[str]) -> None:
     """Write name -> array, as ``model.state_dict()`` gives it."""
     expect(arrays, Mapping, "what is saved", "give arrays by name: model.state_dict()")
+    for name, array in arrays.items():
+        expect(name, str, "the name of an array")
+        expect(array, (np.ndarray, np.generic, int, float), f"the array {name!r}")
     write_whole(path, _weights_bytes(arrays))
 
 

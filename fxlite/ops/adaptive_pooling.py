@@ -29,6 +29,8 @@ from fxlite.ops.spatial import (
 from fxlite.samples import Bad, S, special
 from fxlite.types import TensorType
 
+#: Windows of an axis are made one by one.
+LARGEST_OUTPUT = 2**20
 Sizes = Any  # an int, or one int or None for each spatial axis
 
 
@@ -41,9 +43,15 @@ def output_sizes(output_size: Any, rank: int) -> tuple[int | None, ...]:
         sizes = tuple(sizes) * rank
     if not isinstance(sizes, (tuple, list)):
         sizes = ()
-    if len(sizes) == rank and all(s is None or (type(s) is int and s >= 1) for s in sizes):
+    if len(sizes) == rank and all(
+        s is None or (type(s) is int and 1 <= s <= LARGEST_OUTPUT) for s in sizes
+    ):
         return tuple(sizes)
-    wanted = "an int >= 1" if rank == 1 else f"an int >= 1, or {rank} of them (None: keep the size)"
+    wanted = (
+        "an int of 1 to 2**20"
+        if rank == 1
+        else f"an int of 1 to 2**20, or {rank} of them (None: keep the size)"
+    )
     raise ArgumentError(f"output_size must be {wanted}, not {output_size!r}")
 
 

@@ -40,6 +40,7 @@ def symbolic_trace(
     from fxlite.files.serialize import load_if_saved
 
     root = load_if_saved(root)
+    leaf = () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf).leaves
     options = types or named or inputs or concrete_args or leaf or tracer is not None
     if isinstance(root, GraphModule) and not options:
         return root.copy()

@@ -51,7 +51,8 @@ class Tracer:
     """
 
     def __init__(self, leaf: Iterable[Any] = ()) -> None:
-        expect(leaf, (Iterable, type, Module), "leaf=", "give modules, classes, paths or globs")
+        kinds = (str, list, tuple, set, frozenset, type, Module, Iterator)
+        expect(leaf, kinds, "leaf=", "give modules, classes, paths or globs")
         self.leaves = (leaf,) if isinstance(leaf, (str, type, Module)) else tuple(leaf)
         self.graph = Graph()
         self.root: Module = Module()

@@ -258,7 +258,7 @@ def _functions() -> Iterator[Call]:
     yield named(passes, "rule", _program, name="name", exactness="exact", register=False)
     yield named(passes, "graph_pass", _program, name="name", exactness="exact")
     yield named(passes, "node_rule", "relu", name="name", register=False)
-    yield named(passes, "minimize", [_net], _batches(), lambda m, i: True)
+    yield named(passes, "minimize", [_net], _batches(), is_bad=lambda m, i: True)
     yield named(passes, "pays_when", [_net], [_net], "B", "bytes")
     yield named(passes, "write_repro", "repro.py", [_net], None, _batches(), "")
     yield named(passes, "analyze_rules", ())
@@ -383,6 +383,8 @@ def _places(call: Call) -> list[int | str]:
 def _try(call: Call, place: int | str, wrong: str, counts: ArgumentCounts) -> None:
     function, args, kwargs = call.make()
     value = WRONG[wrong]()
+    if place == "is_bad" and callable(value):
+        return  # a predicate of the user's, whose errors are its own
     if place == -1:
         args = (*args, value)
     elif isinstance(place, int):
@@ -418,9 +420,13 @@ def _try(call: Call, place: int | str, wrong: str, counts: ArgumentCounts) -> No
 
 
 def _fail(counts: ArgumentCounts, label: str, error: Exception) -> None:
+    """Note an error of Python's or NumPy's, unless a program of the user's raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
+        if trace.tb_frame.f_code is _program.__code__:
+            counts.taken += 1
+            return
     where = ""
     if trace is not None:
         where = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
