@@ -276,6 +276,13 @@ def _power_dtype(x: Any, y: Any) -> DType:
     return found
 
 
+def _power_reference(x: Any, y: Any) -> Any:
+    """NumPy's operator takes the square root for the number 0.5, np.power not for every dtype."""
+    if type(y) is float and y == 0.5 and isinstance(x, np.ndarray) and x.dtype.kind == "f":
+        return np.sqrt(x)
+    return np.power(x, y)
+
+
 def _power(x: Expr, y: Expr) -> Expr:
     """The power. NumPy takes the square root for the number 0.5: of -0.0 it is -0.0."""
     if isinstance(y, expr.Const) and y.value == 0.5:
@@ -283,7 +290,7 @@ def _power(x: Expr, y: Expr) -> Expr:
     return expr.apply("pow", x, y)
 
 
-binary("pow", _quiet(np.power), "``x`` to the power ``y``.", symbol="**",
+binary("pow", _quiet(_power_reference), "``x`` to the power ``y``.", symbol="**",
        rule=_power_dtype, scalar=_power, aliases=("power",),
        samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
                 S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
@@ -469,11 +476,11 @@ for _name, _rounding in _ROUNDINGS.items():
           samples=_float_samples(-5, 5))  # fmt: skip
 
 # -- comparison and logic --------------------------------------------------------------------------
-_COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
+COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
     "eq": ("==", np.equal), "ne": ("!=", np.not_equal), "lt": ("<", np.less),
     "le": ("<=", np.less_equal), "gt": (">", np.greater), "ge": (">=", np.greater_equal),
 }  # fmt: skip
-for _name, (_symbol, _comparison) in _COMPARISONS.items():
+for _name, (_symbol, _comparison) in COMPARISONS.items():
     binary(_name, _comparison, f"``x {_symbol} y``, a bool.", rule=as_numpy(np.add), symbol=_symbol,
            result=dtypes.bool_,
            commutative=_name in ("eq", "ne"), aliases=(_comparison.__name__,),

@@ -254,5 +254,8 @@ def _fitted(tracer: Tracer, value: Any, type: Any) -> Node:
         return value  # type: ignore[no-any-return]
     if isinstance(value, (bool, int, float)):
         attributes = {"shape": type.shape, "value": value, "dtype": type.dtype}
-        return _call(tracer, lookup("full"), (), attributes)
-    return _call(tracer, lookup("expand"), (value,), {"shape": type.shape})
+        node = _call(tracer, lookup("full"), (), attributes)
+    else:
+        node = _call(tracer, lookup("expand"), (value,), {"shape": type.shape})
+    tracer.require_sizes(node)
+    return node

@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fxlite import shapes
+from fxlite.dtypes import DType
 from fxlite.errors import ShapeError
 from fxlite.graph import Graph
 from fxlite.guards import Guard, decide
@@ -42,11 +45,42 @@ def guards_of_call(
     with types in place of tensors. Raises ShapeError as :func:`element_guards`."""
     if op.name in ("slice", "split"):
         found = nonempty_guards(types, place)
+    elif op.name in ("full", "expand"):
+        found = _guards_of_sizes(types["shape"], place, known)
+        if op.name == "full":
+            found += _guards_of_number(types["value"], types["dtype"], place, known)
     elif op.needs_elements:
         found = element_guards(op, types, place, known)
     else:
         return []
     return [guard for guard in found if guard not in known]
+
+
+def _guards_of_sizes(shape: Any, place: Location | None, known: Sequence[Guard]) -> list[Guard]:
+    """``B >= 1`` for an array that is made with ``B - 1`` rows."""
+    found = []
+    for size in as_shape(shape):
+        if not isinstance(size, int) and not shapes.at_least(size, 0):
+            dim, least = _least(size + 1)
+            is_bound = dim != size + 1 or str(dim) in shapes.names(size)
+            left, right = (dim, least) if is_bound else (size, 0)
+            found.append(Guard(left, ">=", right, place))
+    return [g for g in found if decide(g.left, g.relation, g.right, known) is not True]
+
+
+def _guards_of_number(
+    value: Any, dtype: DType | None, place: Location | None, known: Sequence[Guard]
+) -> list[Guard]:
+    """``N <= 127`` for a size that becomes a number of type i8."""
+    if dtype is None or dtype.is_float or dtype.is_bool or not shapes.names(value):
+        return []
+    limits = np.iinfo(dtype.numpy)
+    found = [
+        Guard(value, relation, int(limit), place)
+        for relation, limit in (("<=", limits.max), (">=", limits.min))
+        if abs(int(limit)) < np.iinfo(np.int64).max
+    ]
+    return [g for g in found if decide(g.left, g.relation, g.right, known) is not True]
 
 
 def element_guards(
@@ -80,7 +114,7 @@ def missing_guards(graph: Graph) -> list[Guard]:
     guards = list(graph.guards)
     for node in graph.find_nodes(op="call_function"):
         op = node.target
-        if op.name in ("slice", "split") or op.needs_elements:
+        if op.name in ("slice", "split", "full", "expand") or op.needs_elements:
             types = op.map_tensors(lambda value: getattr(value, "type", value), node.arguments)
             guards += guards_of_call(op, types, node.loc, guards)
     return guards[len(graph.guards) :]

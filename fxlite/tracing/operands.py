@@ -12,6 +12,7 @@ import numpy as np
 
 from fxlite import dtypes
 from fxlite.op import Op
+from fxlite.ops.elementwise import COMPARISONS
 from fxlite.shapes import NamedDim
 from fxlite.tracing.proxy import Proxy
 
@@ -38,7 +39,7 @@ def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, An
 
 def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
     """A named size among the operands is a Python int when the program runs: it takes the dtype
-    of the tensors beside it, as in ``x / x.shape[0]``."""
+    of the tensors beside it, as in ``x / x.shape[0]``. Comparisons look at the number itself."""
     operands = list(op.tensors(bound))
     if not any(isinstance(v, NamedDim) for v in operands):
         return bound
@@ -47,7 +48,8 @@ def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict
         for v in operands
         if isinstance(v, (Proxy, np.ndarray, np.generic))
     ]
-    dtype = dtypes.result_type(*strong, 1) if strong else dtypes.int64
+    compares = op.name in COMPARISONS
+    dtype = dtypes.int64 if compares or not strong else dtypes.result_type(*strong, 1)
 
     def convert(value: Any) -> Any:
         if isinstance(value, NamedDim):

@@ -205,10 +205,15 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
 
 
 def _power(self: Any, other: Any) -> Any:
-    """``self ** other``. As NumPy's operator, and other than np.power, it squares for the number 2,
-    which shows in the dtype of bools."""
-    kind = self._node.type
-    if type(other) is int and other == 2 and isinstance(kind, TensorType) and kind.dtype.is_bool:
+    """``self ** other``. As NumPy's operator of arrays, and other than np.power and the operator of
+    NumPy's numbers, it squares for the number 2, which shows in the dtype of bools."""
+    kind, squares = self._node.type, type(other) is int and other == 2
+    if (
+        squares
+        and isinstance(kind, TensorType)
+        and kind.dtype.is_bool
+        and not memory.is_number(self)
+    ):
         return _api().ops_by_name("square")(self)
     return _operator("pow")(self, other)
 

@@ -254,6 +254,8 @@ class Tracer:
             return parts
         if op.name == "slice" or (op.needs_elements and self._runs_program):
             self._require_elements(op, bound)
+        elif proxy.node.target.name in ("full", "expand"):
+            self.require_sizes(proxy.node)
         if op.shares_memory:
             note_view(proxy, op, bound)
         elif op.kind == "opaque":
@@ -314,8 +316,14 @@ class Tracer:
         self.graph.guards = (*self.graph.guards, guard)
 
     def size_as_tensor(self, value: Any, dtype: dtypes.DType) -> Node:
-        attributes = {"shape": (), "value": value.expr, "dtype": dtype}
-        return self.create_proxy("call_function", lookup("full"), (), attributes).node
+        full, attributes = lookup("full"), {"shape": (), "value": value.expr, "dtype": dtype}
+        node = self.create_proxy("call_function", full, (), attributes).node
+        self.require_sizes(node)
+        return node
+
+    def require_sizes(self, node: Node) -> None:
+        """Guards for what a node's call takes for granted of sizes."""
+        self._require_elements(node.target, node.arguments)
 
     def _place(self) -> tuple[Scope | None, Location | None]:
         """Scope and location of the program's running line."""

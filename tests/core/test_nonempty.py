@@ -10,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
+from tests.oracle import agree
 
 
 def guards(program: Any, type: Any) -> list[str]:
@@ -62,3 +63,60 @@ def test_a_graph_that_was_edited_needs_elements_in_compiled_code_too() -> None:
     assert compiled(np.arange(3, dtype=np.float32)) == 3
     with pytest.raises(ValueError, match="N >= 1 is required by test_nonempty"):
         compiled(np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16"])
+def test_a_size_that_becomes_a_number_fits_its_type(dtype: str) -> None:
+    """NumPy refuses ``x + 200`` for int8; compiled code would wrap. So the size has a bound."""
+    limit = int(np.iinfo(fx.dtypes.dtype(dtype).numpy).max)
+
+    def program(x: Any, n: Any) -> Any:
+        return x + n.shape[0]
+
+    module = fx.symbolic_trace(program, f"{dtype}[2]", "f32[N]")
+    compiled = fx.compile(module, backend="c")
+    x = np.zeros(2, fx.dtypes.dtype(dtype).numpy)
+    for run in (module, compiled):
+        assert run(x, np.zeros(limit, np.float32)).tolist() == [limit, limit]
+        with pytest.raises(ValueError, match=rf"N <= {limit} is required by test_nonempty"):
+            run(x, np.zeros(limit + 1, np.float32))
+
+
+def test_a_size_is_compared_as_it_is() -> None:
+    """NumPy compares with any Python int, also one that the dtype does not hold."""
+    for size in (3, 300):
+        x = np.array([[5, -5]] * size, np.int8)
+        agree(lambda x: (x > x.shape[0], x.shape[0] != x), x, types=["i8[N,2]"])
+
+
+def test_a_write_into_a_slice_needs_its_elements() -> None:
+    def program(x: Any) -> Any:
+        y = x * 1
+        y[::-1, 1:] = np.float32(3)
+        return y
+
+    module = fx.symbolic_trace(program, "f32[2,B]")
+    compiled = fx.compile(module, backend="c")
+    for size in (1, 2, 5):
+        x = np.ones((2, size), np.float32)
+        assert all(np.array_equal(run(x), program(x)) for run in (module, compiled))
+
+
+def test_an_array_has_no_negative_size() -> None:
+    module = fx.symbolic_trace(lambda x: fx.ops.zeros((x.shape[0] - 2,)), "f32[B]")
+    for run in (module, fx.compile(module, backend="c")):
+        assert run(np.ones(3, np.float32)).shape == (1,)
+        with pytest.raises(ValueError, match="B >= 2 is required by test_nonempty"):
+            run(np.ones(1, np.float32))
+
+
+def test_numbers_are_not_squared_as_arrays_are() -> None:
+    """``np.True_ ** 2`` is int64 and ``np.array([True]) ** 2`` is int8."""
+    agree(lambda x: (x.all() ** 2, x**2, x.any(keepdims=True) ** 2), np.array([True, False]))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_square_roots_by_power(dtype: str) -> None:
+    x = np.array([-0.0, -np.inf, 0.0, 4.0, np.inf, np.nan]).astype(fx.dtypes.dtype(dtype).numpy)
+    module = agree(lambda x: x**0.5, x)
+    assert np.signbit(fx.Interpreter(module).run(x)[0])
