@@ -274,7 +274,7 @@ def stacked(axis: int, rank: int) -> Callable[..., Any]:
         parts = list(arrays)
         if dtype is not None:
             parts = [converted(p, dtypes.dtype(dtype), casting) for p in parts]
-        while value_type(parts[0]).rank < rank:
+        for _ in range(rank - value_type(parts[0]).rank):
             axis_new = 0 if axis == 0 else -1
             parts = [lookup("unsqueeze")(p, axis_new) for p in parts]
         return lookup("concat")(tuple(parts), axis=axis if value_type(parts[0]).rank > 1 else 0)

@@ -264,3 +264,16 @@ def test_softmax_takes_axis() -> None:
     agree(program, np.arange(6, dtype=np.float32).reshape(2, 3))
     with pytest.raises(ArgumentError, match="two names"):
         F.softmax(np.ones(3), 0, axis=0)
+
+
+def test_stacking_after_a_problem_comes_to_an_end() -> None:
+    """A value that stands in for what could not be traced has the same rank after every call."""
+
+    def program(x: Any) -> Any:
+        y = np.einsum("ab->a", x)
+        z = x.T
+        z[::2] = -1  # a write into the caller's array
+        return np.vstack([y, z[0]]), np.hstack([y, y])
+
+    diagnosis = fx.trace_doctor(program, "f32[3,5]")
+    assert len(diagnosis.problems) >= 1
