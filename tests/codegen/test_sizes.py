@@ -90,7 +90,7 @@ def test_a_negative_size_inside_a_program():
         run(np.ones((2, 1, 2), F32))
     run = fx.compile(lambda x: fx.ops.zeros((x.shape[0] - 3,), F32).sum() + x.sum(), x="f32[T]")
     assert run(np.ones(5, F32)) == 5
-    with pytest.raises(ShapeError, match=r"f32\[T - 3\] would have the shape \(-1,\)"):
+    with pytest.raises(ValueError, match="T >= 3 is required by test_sizes"):
         run(np.ones(2, F32))
 
 

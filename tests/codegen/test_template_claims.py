@@ -53,7 +53,7 @@ def test_a_number_is_a_mask(program) -> None:
 def test_generated_claims_build_and_agree() -> None:
     cases, anchors = [], Counter[str]()
     with np.errstate(all="ignore"):
-        for number in range(56):
+        for number in range(72):
             try:
                 cases.append(Case(write_template((12, number)), number))
             except Failed as failed:
