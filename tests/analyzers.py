@@ -74,8 +74,8 @@ TOOLS = {
     "valgrind": Tool(
         lambda name: [
             "sh", "-c",
-            f"printf '{ZEROED}' > zeroed.h && make -s {name}_selftest OPENMP= "
-            "CFLAGS='-O1 -g -march=haswell -include zeroed.h' && "
+            f"printf '{ZEROED}' > zeroed.h && rm -f *.o *_selftest && "
+            f"make -s {name}_selftest OPENMP= CFLAGS='-O1 -g -march=haswell -include zeroed.h' && "
             "valgrind -q --error-exitcode=9 --leak-check=full --track-origins=yes "
             f"./{name}_selftest",
         ],
@@ -84,7 +84,7 @@ TOOLS = {
     "make-filled": Tool(
         lambda name: [
             "sh", "-c",
-            f"make -s {name}_selftest OPENMP= CFLAGS='-O1 -march=native' && "
+            f"rm -f *.o *_selftest && make -s {name}_selftest OPENMP= CFLAGS='-O1' && "
             "for byte in 1 85 128 255; do "
             f"MALLOC_PERTURB_=$byte ./{name}_selftest || exit 9; done",
         ],
