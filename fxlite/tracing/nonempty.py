@@ -46,9 +46,10 @@ def guards_of_call(
     if op.name in ("slice", "split"):
         found = nonempty_guards(types, place)
     elif op.name in ("full", "expand"):
-        found = _guards_of_sizes(types["shape"], place, known)
+        found = _guards_of_sizes(types["shape"], place)
         if op.name == "full":
-            found += _guards_of_number(types["value"], types["dtype"], place, known)
+            found += _guards_of_number(types["value"], types["dtype"], place)
+        found = [g for g in found if decide(g.left, g.relation, g.right, known) is not True]
     elif op.needs_elements:
         found = element_guards(op, types, place, known)
     else:
@@ -56,7 +57,7 @@ def guards_of_call(
     return [guard for guard in found if guard not in known]
 
 
-def _guards_of_sizes(shape: Any, place: Location | None, known: Sequence[Guard]) -> list[Guard]:
+def _guards_of_sizes(shape: Any, place: Location | None) -> list[Guard]:
     """``B >= 1`` for an array that is made with ``B - 1`` rows."""
     found = []
     for size in as_shape(shape):
@@ -65,22 +66,19 @@ def _guards_of_sizes(shape: Any, place: Location | None, known: Sequence[Guard])
             is_bound = dim != size + 1 or str(dim) in shapes.names(size)
             left, right = (dim, least) if is_bound else (size, 0)
             found.append(Guard(left, ">=", right, place))
-    return [g for g in found if decide(g.left, g.relation, g.right, known) is not True]
+    return found
 
 
-def _guards_of_number(
-    value: Any, dtype: DType | None, place: Location | None, known: Sequence[Guard]
-) -> list[Guard]:
+def _guards_of_number(value: Any, dtype: DType | None, place: Location | None) -> list[Guard]:
     """``N <= 127`` for a size that becomes a number of type i8."""
     if dtype is None or dtype.is_float or dtype.is_bool or not shapes.names(value):
         return []
     limits = np.iinfo(dtype.numpy)
-    found = [
+    return [
         Guard(value, relation, int(limit), place)
         for relation, limit in (("<=", limits.max), (">=", limits.min))
         if abs(int(limit)) < np.iinfo(np.int64).max
     ]
-    return [g for g in found if decide(g.left, g.relation, g.right, known) is not True]
 
 
 def element_guards(
