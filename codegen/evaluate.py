@@ -126,12 +126,14 @@ class Evaluator:
         if isinstance(node, CheckedIndex):
             value = np.asarray(self._memo[id(node.operand)])
             extent = self.index(node.extent)
-            if ((value < -extent) | (value >= extent)).any():
-                bad = value[(value < -extent) | (value >= extent)].flat[0]
+            wanted = True if node.guard is None else np.asarray(self._memo[id(node.guard)])
+            wrong = wanted & ((value < -extent) | (value >= extent))
+            if wrong.any():
+                bad = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
                 raise IndexOutOfRange(
                     f"{node.where}: index {bad} is out of range for an axis of size {extent}"
                 )
-            return np.where(value < 0, value + extent, value)
+            return np.where(wanted, np.where(value < 0, value + extent, value), -1)
         if isinstance(node, Reduction):
             return self._reduce(node)
         if isinstance(node, Local):

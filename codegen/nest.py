@@ -178,7 +178,7 @@ class Nest:
 
 def _check_key(node: Expr) -> tuple[object, ...] | None:
     """What tells whether two checked indices are one: None for what is not a plain one."""
-    if not isinstance(node, CheckedIndex):
+    if not isinstance(node, CheckedIndex) or node.guard is not None:
         return None
     operand = node.operand
     if isinstance(operand, IndexValue):

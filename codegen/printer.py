@@ -100,7 +100,10 @@ class CPrinter:
         if isinstance(e, Cast):
             return self._cast(e)
         if isinstance(e, CheckedIndex):
-            return self.checked_index(e), _ATOM
+            text = self.checked_index(e)
+            if e.guard is None:
+                return text, _ATOM
+            return f"{self.value(e.guard, _OR + 1)} ? {text} : -1", _CHOICE
         assert isinstance(e, Apply), e
         return self._apply(e)
 

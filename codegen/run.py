@@ -76,21 +76,28 @@ class _Runner:
                 assert isinstance(s, Comment)
 
     def _loop(self, s: For, axis: int, mask: Any) -> None:
+        """All steps at once of a loop over the grid, each step of another one; where the extent
+        depends on loops around it, up to the largest, and masked."""
         extent = np.asarray(Evaluator(self.env, self.buffers, self.locals).index(s.var.extent))
+
+        def inside(step: Any) -> Any:
+            if extent.size <= 1:
+                return mask
+            return step < extent if mask is None else (step < extent) & mask
+
+        steps = np.arange(0, int(extent.max(initial=0)), s.step)
         if s.kind in _GRID:
             shape = [1] * self.axes
             shape[axis] = -1
-            self.env[s.var.name] = np.arange(0, int(extent), s.step).reshape(shape)
-            if self.env[s.var.name].size:
-                self.run(s.body, axis + 1, mask)
+            self.env[s.var.name] = grid = steps.reshape(shape)
+            if steps.size:
+                self.run(s.body, axis + 1, inside(grid))
         else:
-            for step in range(0, int(extent.max()) if extent.size else 0, s.step):
+            for step in steps.tolist():
                 self.env[s.var.name] = step
-                inside = mask
-                if extent.ndim and extent.size > 1:
-                    inside = step < extent if mask is None else (step < extent) & mask
-                if inside is None or inside.any():
-                    self.run(s.body, axis, inside)
+                wanted = inside(step)
+                if wanted is None or wanted.any():
+                    self.run(s.body, axis, wanted)
         self.env.pop(s.var.name, None)
 
     def _assign(self, s: Assign, mask: Any) -> None:

@@ -172,18 +172,20 @@ class Cast(Expr):
 @dataclass(frozen=True, eq=False)
 class CheckedIndex(Expr):
     """A run-time integer used as an index into an axis of size ``extent``: negative ones count from
-    the end; one out of range is reported (IndexError at the call) and yields -1."""
+    the end; one out of range is reported (IndexError at the call) and yields -1. With a ``guard``
+    it is checked only where the guard holds; elsewhere the value is -1."""
 
     operand: Expr
     extent: Index
     where: str
+    guard: Expr | None = None
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        return (self.operand,)
+        return (self.operand,) if self.guard is None else (self.operand, self.guard)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        return CheckedIndex(self.dtype, children[0], self.extent, self.where)
+        return CheckedIndex(self.dtype, children[0], self.extent, self.where, *children[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -454,8 +456,8 @@ def add_guard(expr: Expr, guard: Expr) -> Expr:
             both_guards = guard if node.guard is None else both(guard, node.guard)
             return Load(node.dtype, node.buffer, node.index, both_guards)
         if isinstance(node, CheckedIndex) and not isinstance(_uncast(node.operand), Load):
-            operand = apply("where", guard, node.operand, const(0, node.operand.dtype))
-            return CheckedIndex(node.dtype, operand, node.extent, node.where)
+            both_guards = guard if node.guard is None else both(guard, node.guard)
+            return CheckedIndex(node.dtype, node.operand, node.extent, node.where, both_guards)
         return node
 
     return transform(expr, guarded, done)
@@ -525,7 +527,8 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
         if isinstance(node, IndexValue):
             return index_value(node.index.substitute(env))
         if isinstance(node, CheckedIndex):
-            return CheckedIndex(node.dtype, node.operand, node.extent.substitute(env), node.where)
+            extent = node.extent.substitute(env)
+            return CheckedIndex(node.dtype, node.operand, extent, node.where, node.guard)
         if isinstance(node, Local) and node.index:
             return Local(node.dtype, node.name, tuple(i.substitute(env) for i in node.index))
         if isinstance(node, Reduction):

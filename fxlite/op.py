@@ -577,8 +577,9 @@ def freeze(value: Any) -> Any:
 
 
 def _number_or_type(value: Any) -> Any:
-    """What a type rule is asked with: a Python number as it is, the type of an array."""
-    return value if isinstance(value, (bool, int, float)) else type_of(value)
+    """What a type rule is asked with: a Python number as it is, else the type of an array or of a
+    NumPy scalar (one of these, ``np.float64``, is a ``float``, too)."""
+    return value if type(value) in (bool, int, float) else type_of(value)
 
 
 def _shown(value: Any) -> Any:

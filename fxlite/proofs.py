@@ -50,7 +50,9 @@ def _never_negative(dim: Any) -> bool:
         return True
     dim = sympy.expand(dim)
     atoms = dim.atoms(sympy.Min, sympy.Max, FloorDiv)
-    for atom in sorted(atoms, key=sympy.default_sort_key):
+    # From outside to inside: an argument of `Min(1, S)` may cancel S where S is itself an atom.
+    depth = {atom: len(atom.atoms(sympy.Min, sympy.Max, FloorDiv)) for atom in atoms}
+    for atom in sorted(atoms, key=lambda a: (-depth[a], sympy.default_sort_key(a))):
         coeff = dim.coeff(atom)
         if coeff == 0 or not coeff.is_Integer:  # inside another atom, or times a dim
             continue

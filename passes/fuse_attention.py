@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import fxlite.nn.functional as F
-from fxlite import ops, shapes
+from fxlite import dtypes, ops, shapes
 from fxlite.graph import Node
 from fxlite.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
@@ -48,7 +48,8 @@ class Spelling:
     key: Node | None = None  # the right operand of the scores: [..., features, keys]
     scale: float = 1.0
     mask: Node | None = None
-    keeps: bool = True  # a bool mask is True where scores are kept
+    added: bool = False  # the mask, to the scores; else it chooses
+    keeps: bool = True  # a mask that chooses is True where scores are kept
     masked_score: float = -np.inf
     causal: bool = False
 
@@ -143,7 +144,7 @@ def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
         elif name == "add" and found.scale == 1.0:
             a, b = scores.args
             inner, mask = (a, b) if _leads_to_product(gm, a) else (b, a)
-            masks, found.mask, following = masks + 1, mask, inner
+            masks, found.mask, found.added, following = masks + 1, mask, True, inner
         else:
             scaled = _factor(gm, scores) if name in ("mul", "div") else None
             if scaled is None:
@@ -208,16 +209,16 @@ def _why_not(node: Node, found: Spelling) -> str | None:
         others = [u.name for u in call.users if u not in inside]
         if others:
             return f"{call.name} is read by {', '.join(others[:3])} too"
-    dtypes = {v.type.dtype.name for v in (*operands, *found.calls)}
-    if len(dtypes) > 1:
-        return f"it computes in several dtypes, {' and '.join(sorted(dtypes))}"
-    if not dtypes <= {"f32", "f64"}:
-        return f"{dtypes.pop()} would be rounded elsewhere"
+    names = {v.type.dtype.name for v in (*operands, *found.calls)}
+    if len(names) > 1:
+        return f"it computes in several dtypes, {' and '.join(sorted(names))}"
+    if not names <= {"f32", "f64"}:
+        return f"{names.pop()} would be rounded elsewhere"
     if min(v.type.rank for v in operands) < 2:
         return "an operand is a vector"
     if mask is not None:
-        if not (mask.type.dtype.is_bool or mask.type.dtype is node.type.dtype):
-            return f"the mask is {mask.type}"
+        if mask.type.dtype is not (node.type.dtype if found.added else dtypes.bool_):
+            return f"a mask {mask.type} is {'added' if found.added else 'chosen by'}"
         joint = found.calls[1:]
         widened = any(not shapes.shapes_equal(c.type.shape, scores.type.shape)
                       for c in joint if is_call(c, "where", "add"))  # fmt: skip
@@ -328,6 +329,10 @@ def _finite(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return F.softmax(np.where(mask, scores, -1e9), -1) @ v  # a row masked whole averages
 
 
+def _bool_added(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return F.softmax(q @ k.transpose(0, 1, 3, 2) + mask, -1) @ v  # 1 more where it is True
+
+
 def _two_masks(q: Any, k: Any, v: Any, mask: Any) -> Any:
     scores = np.where(mask, q @ k.transpose(0, 1, 3, 2), -np.inf)
     return F.softmax(np.where(mask.transpose(0, 1, 3, 2), scores, -np.inf), -1) @ v
@@ -337,4 +342,5 @@ fuse_attention.example(_masked, "a mask", **_QKV, mask="bool[B,1,1,5]")
 fuse_attention.example(_spelt_softmax, "softmax spelt out, causal", **_QKV)
 fuse_attention.counterexample(_weights_too, "the weights are a result, too", **_QKV)
 fuse_attention.example(_finite, "masked scores become a number", **_QKV, mask="bool[B,1,1,5]")
+fuse_attention.counterexample(_bool_added, "a bool is added", **_QKV, mask="bool[B,1,1,5]")
 fuse_attention.counterexample(_two_masks, "two masks", **_QKV, mask="bool[B,1,1,5]")

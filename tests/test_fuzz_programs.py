@@ -58,6 +58,31 @@ FINDINGS = {
     ),
     "the dtype of a variance": found("x.var(0, dtype=np.float64), np.std(x, dtype='f8')",
                                      x="f32[B,3]", sizes=SIZES),
+    "a part of what is empty at some sizes": found(
+        "y[-100:2, -1][0:1, :-1, None], np.tanh(y[-100:2][0:1]), "
+        "np.concatenate([y[-100:2][0:1] * 2, y])", y="f32[B,3,5]",
+        sizes=({"B": 0}, {"B": 1}, {"B": 50}, {"B": 101}, {"B": 102}, {"B": 103}),
+    ),
+    "a bool that is added to scores": found(
+        "F.softmax(x @ x.T + z[0], -1) @ x, F.softmax(x @ x.T + (y > 0), -1) @ x",
+        x="f32[B,5]", y="f32[B,1]", z="bool[5]", sizes=SIZES,
+    ),
+    "scores beyond float32": found(
+        "F.scaled_dot_product_attention(x * 1e15, x * 1e15, x), "
+        "F.scaled_dot_product_attention(x * 1e20, x * 1e20, x)", x="f32[B,5]", sizes=SIZES,
+    ),
+    "NumPy's scalars as operands": found(
+        "b.var(), (b - b.mean()) / (b.std() + 1e-5), e", "b = np.add(x, np.int32(3))",
+        "e = y + np.float16(1.5)", "e[-1] *= np.float64(2.5)", x="f32", y="f64[B]", sizes=SIZES,
+    ),
+    "loops over a triangle": found(
+        "F.avg_pool1d(np.tril(y, 2)[::-1, 0, 1:-1, :100], 3, 1)", y="f64[2,2,16,B]",
+        sizes=({"B": 3}, {"B": 9}, {"B": 101}),
+    ),
+    "the least of many near ones": found(
+        "c == c.min(0, keepdims=True), c <= c.max(0)", "b = F.layer_norm(x, (4,))",
+        "c = np.sqrt(b * b + 1e-6) - b", x="f32[B,4]", sizes=({"B": 130},),
+    ),
 }  # fmt: skip
 
 

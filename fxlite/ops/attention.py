@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import shapes
+from fxlite import dtypes, shapes
 from fxlite.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.op import OptionalTensor, Tensor, broadcast_shapes, require_float
 from fxlite.ops.composite import composite, created, number
@@ -133,7 +133,9 @@ def scaled_dot_product_attention(
     to the query's. ``scale`` None is 1/sqrt(E)."""
     wide = [v.astype(np.float64) for v in (query, key, value)]
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    scores = factor * (wide[0] @ wide[1].swapaxes(-1, -2))
+    # Scores are numbers of the dtype that attention is computed in: those beyond it are infinite.
+    held = dtypes.dtype(query.dtype).compute.numpy
+    scores = (factor * (wide[0] @ wide[1].swapaxes(-1, -2))).astype(held).astype(np.float64)
     if is_causal:
         scores[..., np.tri(*scores.shape[-2:]) == 0] = -np.inf
     elif attn_mask is not None:

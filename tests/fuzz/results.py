@@ -21,6 +21,7 @@ from fxlite import dtypes
 from fxlite.agreement import USUAL, Chain, bound, compare, computed, exact, leaves
 from fxlite.graph import Node
 from fxlite.op import Op
+from fxlite.ops.elementwise import COMPARISONS
 
 Array = np.ndarray[Any, Any]
 
@@ -50,21 +51,40 @@ class Disturbed(Contiguous):
 
     def run_node(self, node: Node) -> Any:
         result = super().run_node(node)
+        if isinstance(node.target, Op) and node.target.name in COMPARISONS:
+            return self._undecided(result, *self.fetch_args_kwargs_from_env(node)[0])
         return result if node.op == "output" else _map(result, self._disturb)
 
     def _disturb(self, array: Array) -> Array:
-        kind = dtypes.dtype(array.dtype)
-        if not kind.is_float or not array.size:
+        if not dtypes.dtype(array.dtype).is_float or not array.size:
             return array
         wide = array.astype(np.float64)
-        finite = wide[np.isfinite(wide)]
-        largest = float(np.abs(finite).max(initial=0.0))
         relative, absolute = (self.rng.uniform(-1, 1, array.shape) for _ in range(2))
         if self.seed < 2:
             relative = absolute = np.full(array.shape, 1.0 - 2 * self.seed)
-        step = bound(kind, self.chain) * self.strength
-        made = wide * (1 + step * relative) + 0.1 * step * largest * absolute
+        step, least = self._steps(array)
+        made = wide * (1 + step * relative) + least * absolute
         return np.asarray(np.where(np.isfinite(wide), made, wide)).astype(array.dtype)
+
+    def _steps(self, array: Array) -> tuple[float, float]:
+        """How far a value may be off: as a part of it, and at least."""
+        wide = array.astype(np.float64)
+        largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
+        step = bound(array.dtype, self.chain) * self.strength
+        return step, 0.1 * step * largest
+
+    def _undecided(self, answers: Array, a: Any, b: Any) -> Array:
+        """A comparison of two numbers that are as near as they may be off is decided by chance: the
+        least of many numbers that are nearly the same would be another one in each run, and equal
+        to itself alone."""
+        a, b = np.asarray(a), np.asarray(b)
+        floats = [x for x in (a, b) if dtypes.dtype(x.dtype).is_float and x.size]
+        if not floats:
+            return answers
+        steps = [self._steps(x) for x in floats]
+        near = sum(s * np.abs(x.astype(np.float64)) + t for x, (s, t) in zip(floats, steps))
+        is_near = np.abs(a.astype(np.float64) - b.astype(np.float64)) <= near
+        return np.where(is_near & self.rng.choice([True, False], answers.shape), ~answers, answers)
 
 
 def _map(value: Any, function: Any) -> Any:

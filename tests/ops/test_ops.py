@@ -10,6 +10,7 @@ import pytest
 import fxlite as fx
 from fxlite.errors import FxliteError
 from fxlite.op import REGISTRY
+from tests.fuzz.results import exact_difference
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
 
@@ -45,6 +46,21 @@ def test_sample(name: str, number: int) -> None:
     exec(f"def {name}_program({', '.join(names)}): return program({', '.join(names)})", space)
     rungs = [r for r in RUNGS if r not in ("c", "cuda")]  # these two: many samples in one build
     agree(space[f"{name}_program"], *arrays, types=sample.types(), rungs=rungs)
+
+
+def test_scalars_of_numpy_are_operands() -> None:
+    """A reduction gives an ``np.float64``, not an array of rank 0: ops take either."""
+    tried = 0
+    for name, number in CASES:
+        op = REGISTRY[name]
+        arrays = op.samples[number].arrays(seed=number)
+        if not any(a.ndim == 0 for a in arrays):
+            continue
+        tried += 1
+        expected = op.samples[number].call(op, arrays)
+        found = op.samples[number].call(op, [a[()] for a in arrays])
+        assert exact_difference(expected, found) is None, (name, number)
+    assert tried > 20
 
 
 @pytest.mark.parametrize(("name", "number"), [c for c in CASES if REGISTRY[c[0]].has_body])
