@@ -7,6 +7,7 @@ becomes loops of its own, a long one over contiguous memory in several accumulat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from fxlite import dtypes, expr
@@ -82,11 +83,33 @@ class Nest:
             new = expr.with_label(_rebuild(node, rewritten), node.label)
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
                 local = fresh_local(node.dtype, "_t")
-                self.levels[level].append(Let(local.name, new))
-                self._remember(node, local, level)
+                read = self._if_read(new, level)
+                self.levels[level].append(Let(local.name, read))
+                self._remember(node, local, level if read is new else here)
                 new = local
             rewritten[id(node)] = new
         return rewritten[id(value)]
+
+    def _if_read(self, value: Expr, level: int) -> Expr:
+        """A value that moves out of loops that may not run at all: it reads and checks indices only
+        if they do. ``x[0]`` of an empty axis is not there, and need not be if nothing reads it; so
+        these loops alone may use what is computed."""
+        outside = {*self.order[:level]}
+        extents = [v.extent for v in self.order[level:] if v.extent.variables() <= outside]
+        runs = [expr.less(0, extent) for extent in extents]
+        if all(r is expr.TRUE for r in runs):
+            return value
+        if not any(self._may_fail(node) for node in _outside_reductions(value)):
+            return value
+        return expr.add_guard(value, functools.reduce(expr.both, runs))
+
+    def _may_fail(self, node: Expr) -> bool:
+        """True for a checked index, and a load whose place is not provably inside its buffer."""
+        if not isinstance(node, Load):
+            return isinstance(node, CheckedIndex)
+        shape = self.shapes.get(node.buffer, ())
+        inside = all(Index.of(0) <= i and i < size for i, size in zip(node.index, shape))
+        return node.guard is None and not inside
 
     def _remember(self, node: Expr, local: Expr, level: int) -> None:
         self.bound[id(node)] = local

@@ -455,12 +455,18 @@ def add_guard(expr: Expr, guard: Expr) -> Expr:
         if isinstance(node, Load):
             both_guards = guard if node.guard is None else both(guard, node.guard)
             return Load(node.dtype, node.buffer, node.index, both_guards)
-        if isinstance(node, CheckedIndex) and not isinstance(_uncast(node.operand), Load):
+        if isinstance(node, CheckedIndex) and _is_decided(node):
             both_guards = guard if node.guard is None else both(guard, node.guard)
             return CheckedIndex(node.dtype, node.operand, node.extent, node.where, both_guards)
         return node
 
     return transform(expr, guarded, done)
+
+
+def _is_decided(index: CheckedIndex) -> bool:
+    """True where an index that is not read must not be checked: if it is computed, or of an axis
+    that may be empty. One that is only loaded is 0 where it is not read, which is in range."""
+    return not isinstance(_uncast(index.operand), Load) or not Index.of(0) < index.extent
 
 
 def _uncast(node: Expr) -> Expr:

@@ -63,6 +63,19 @@ FINDINGS = {
         "np.concatenate([y[-100:2][0:1] * 2, y])", y="f32[B,3,5]",
         sizes=({"B": 0}, {"B": 1}, {"B": 50}, {"B": 101}, {"B": 102}, {"B": 103}),
     ),
+    "an index that no loop reads": found(
+        "x[c % x.shape[0]], x[c % x.shape[0]].sum(), np.tanh(x[c % x.shape[0]]).sum(0) + x.sum()",
+        "c = np.ones_like(x, dtype=np.int64)", x="f32[B]",
+        sizes=({"B": 0}, {"B": 1}, {"B": 5}),
+    ),
+    "what is looked up, joined": found(
+        "np.concatenate([x[i.astype(int)], y]), np.concatenate([y, np.exp(x[i.astype(int)])])",
+        x="f32[B,3]", y="f32[4,3]", i="bool[B]", sizes=({"B": 0}, {"B": 2}, {"B": 5}),
+    ),
+    "a value for all steps of loops of other lengths": found(
+        "(x * y[0]).sum() + np.tanh(y[0]) * z, np.tanh(y[0]) * z, (np.tanh(y[0]) * x).sum() + z",
+        x="f32[B]", y="f32[3]", z="f32[2]", sizes=({"B": 0}, {"B": 1}, {"B": 5}),
+    ),
     "a bool that is added to scores": found(
         "F.softmax(x @ x.T + z[0], -1) @ x, F.softmax(x @ x.T + (y > 0), -1) @ x",
         x="f32[B,5]", y="f32[B,1]", z="bool[5]", sizes=SIZES,
@@ -82,6 +95,10 @@ FINDINGS = {
     "the least of many near ones": found(
         "c == c.min(0, keepdims=True), c <= c.max(0)", "b = F.layer_norm(x, (4,))",
         "c = np.sqrt(b * b + 1e-6) - b", x="f32[B,4]", sizes=({"B": 130},),
+    ),
+    "the truth of what is nearly zero": found(
+        "np.all(c), c.all(0), np.logical_not(c)", "c = F.gelu(x * 8)", x="f32[B,4]",
+        sizes=({"B": 130},),
     ),
 }  # fmt: skip
 

@@ -130,7 +130,7 @@ def _(x: TensorType, axis: int, start: Any = 0, stop: Any = None, step: Any = 1)
 def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, step: int = 1) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     size = dims_of(x)[axis]
-    first, last, length = slice_bounds(size, start, stop, step)
+    first, last, _ = slice_bounds(size, start, stop, step)
     position = i[axis] * step + Index.of(first)
     if never_negative(first) and never_negative(size - last):
         return x[(*i[:axis], position, *i[axis + 1 :])]
@@ -139,21 +139,12 @@ def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, ste
         inside = expr.apply("ge", value, expr.index_value(0))
         value = expr.where(inside, value, expr.index_value(x.shape[axis]))
     text = f"slice along axis {axis}"
-    wanted = None
-    if never_negative(1 - length) and not never_negative(length - 1):
-        # The position is then the same in each step of a loop that runs at most once, and its check
-        # moves out of it; but a part without elements is right wherever it lies.
-        wanted = expr.apply("ge", expr.index_value(length), expr.index_value(1))
-    return _read_checked(x, (*i[:axis], position, *i[axis + 1 :]), axis, value, text, wanted)
+    return _read_checked(x, (*i[:axis], position, *i[axis + 1 :]), axis, value, text)
 
 
-def _read_checked(
-    x: Reader, index: MultiIndex, axis: int, value: Expr, where_text: str,
-    wanted: Expr | None = None,
-) -> Expr:  # fmt: skip
-    """``x[index]``, an IndexError where ``value``, the position on ``axis``, is out of range;
-    checked where ``wanted`` holds."""
-    checked = expr.CheckedIndex(dtypes.int64, value, x.shape[axis], where_text, wanted)
+def _read_checked(x: Reader, index: MultiIndex, axis: int, value: Expr, where_text: str) -> Expr:
+    """``x[index]``, an IndexError where ``value``, the position on ``axis``, is out of range."""
+    checked = expr.CheckedIndex(dtypes.int64, value, x.shape[axis], where_text)
     return expr.add_guard(x[index], expr.apply("ge", checked, expr.const(0, dtypes.int64)))
 
 

@@ -64,6 +64,8 @@ class Disturbed(Contiguous):
             relative = absolute = np.full(array.shape, 1.0 - 2 * self.seed)
         step, least = self._steps(array)
         made = wide * (1 + step * relative) + least * absolute
+        if self.seed > 1:  # a number that small may be zero, and then is not true
+            made = np.where((np.abs(made) <= least) & (relative > 0), 0.0, made)
         return np.asarray(np.where(np.isfinite(wide), made, wide)).astype(array.dtype)
 
     def _steps(self, array: Array) -> tuple[float, float]:
