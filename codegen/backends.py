@@ -13,21 +13,21 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fxlite.codegen.nested import flat_arguments, restructure, run_hollow
-from fxlite.codegen.program_key import program_key
+from fxlite.base.errors import ArgumentError, CodegenError, PicklingError
+from fxlite.base.paused_gc import paused_gc
+from fxlite.codegen.kernel.nested import flat_arguments, restructure, run_hollow
+from fxlite.codegen.program.program_key import program_key
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program
 from fxlite.codegen.runtime.load import CompiledFunction, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.compiler import KernelInfo, register_backend
-from fxlite.errors import ArgumentError, CodegenError, PicklingError
-from fxlite.graph_module import GraphModule
-from fxlite.paused_gc import paused_gc
+from fxlite.graph.graph_module import GraphModule
 
 if TYPE_CHECKING:
     from fxlite.codegen.c.emit import CProgram
-    from fxlite.codegen.examples import Case
+    from fxlite.codegen.program.example_inputs import Case
     from fxlite.codegen.tuning.result import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
@@ -89,7 +89,7 @@ class CFunction:
     @cached_property
     def _passed(self) -> tuple[GraphModule, PassManager]:
         from fxlite.codegen.c import templates
-        from fxlite.codegen.optimize import optimize
+        from fxlite.codegen.program.optimize import optimize
 
         with paused_gc():
             return optimize(
@@ -219,7 +219,7 @@ class CFunction:
         of the named dims: ``print(fn.memory_plan(B=8))``, ``fn.memory_plan(B=8).to_svg("x.svg")``.
 
         Raises ArgumentError where not all sizes, or sizes of other dims, are given."""
-        from fxlite.codegen.memory_plan import memory_plan
+        from fxlite.codegen.program.memory_plan import memory_plan
 
         return memory_plan(self.program.program, [k.name for k in self.kernels], sizes)
 
@@ -252,7 +252,7 @@ class PythonFunction:
     @property
     def sources(self) -> Mapping[str, str]:
         """File name -> text of the Python module."""
-        from fxlite.codegen.python import module_name, python_source
+        from fxlite.codegen.python.source import module_name, python_source
 
         name = self.graph_module.name
         return {f"{module_name(name)}.py": python_source(self.graph_module)}
@@ -260,7 +260,7 @@ class PythonFunction:
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
         """Write the Python module and its weights. Raises FolderError where a file of somebody else
         has the module's name, unless ``force`` is given."""
-        from fxlite.codegen.python import save_python
+        from fxlite.codegen.python.source import save_python
 
         save_python(self.graph_module, folder, force=force)
 

@@ -17,19 +17,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from fxlite.agreement import KINDS, USUAL, Exactness, as_exactness, compare, computed, leaves
-from fxlite.codegen.examples import Case, make_cases
+from fxlite.base.errors import FxliteError
+from fxlite.cli.program_file import trace_program, unique
+from fxlite.codegen.program.example_inputs import Case, make_cases
 from fxlite.compiler import check_backend
 from fxlite.compiler import compile as compile_program
-from fxlite.cost import longest_chain
-from fxlite.errors import FxliteError
-from fxlite.graph_module import GraphModule
-from fxlite.interpreter import Interpreter
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.base import PassError
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.manager import PassManager
 from fxlite.passes.pass_names import find_passes
-from fxlite.program_file import trace_program, unique
+from fxlite.show.node_cost import longest_chain
+from fxlite.types.agreement import KINDS, USUAL, Exactness, as_exactness, compare, computed, leaves
 
 
 def bisect_command(options: argparse.Namespace, console: Console) -> int:

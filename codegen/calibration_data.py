@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import pytree
-from fxlite.codegen.examples import check_names, load_data
-from fxlite.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
+from fxlite.base.errors import ArgumentError, DTypeError, FileFormatError, ShapeError
+from fxlite.codegen.program.example_inputs import check_names, load_data
 from fxlite.files.serialize import load_safetensors
-from fxlite.graph_module import GraphModule, check_inputs
+from fxlite.graph import pytree
+from fxlite.graph.graph_module import GraphModule, check_inputs
 
 Array = np.ndarray[Any, Any]
 

@@ -18,19 +18,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fxlite import shapes
-from fxlite.codegen.report import quantity
-from fxlite.console import show
-from fxlite.errors import GraphError
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
-from fxlite.passes.cost import flops_by_node
-from fxlite.passes.memory import find_peak, peak_memory
-from fxlite.program_file import ProgramError, trace_program, unique
-from fxlite.query.search import QueryMatch, unknown_places
-from fxlite.shapes import Dim
-from fxlite.text.pretty import type_text
-from fxlite.types import TensorType
+from fxlite.base.console import show
+from fxlite.base.errors import GraphError
+from fxlite.cli.program_file import ProgramError, trace_program, unique
+from fxlite.codegen.reporting.check_and_time import quantity
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.cost import flops_by_node
+from fxlite.passes.costing.peak_memory import find_peak, peak_memory
+from fxlite.show.query.search import QueryMatch, unknown_places
+from fxlite.show.text.pretty import type_text
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 #: Nodes listed under a check that failed.
 MOST_NODES = 10

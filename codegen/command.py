@@ -31,20 +31,21 @@ from rich.table import Table
 from rich.text import Text
 
 import fxlite
-from fxlite.codegen import examples, report
+from fxlite.base.console import print_code, show
+from fxlite.base.errors import FxliteError
+from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
-from fxlite.codegen.python import module_name, python_program, save_python
+from fxlite.codegen.program import example_inputs as examples
+from fxlite.codegen.python.source import module_name, python_program, save_python
+from fxlite.codegen.reporting import check_and_time as report
 from fxlite.codegen.runtime import target, toolchain
 from fxlite.codegen.runtime.cache import cache_folder, named_folder
 from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
 from fxlite.compiler import check_autotune, check_backend
 from fxlite.compiler import compile as compile_program
-from fxlite.console import print_code, show
-from fxlite.errors import FxliteError
-from fxlite.graph_module import GraphModule
-from fxlite.program_file import ProgramError, trace_program, unique
-from fxlite.text.pretty import fitted_text
+from fxlite.graph.graph_module import GraphModule
+from fxlite.show.text.pretty import fitted_text
 
 #: Lines of a graph that are printed; the whole is in graph.txt.
 MOST_LINES = 200

@@ -13,14 +13,14 @@ from typing import Any
 
 from rich.console import Console
 
+from fxlite.base.console import show
+from fxlite.base.errors import FxliteError
+from fxlite.cli.program_file import trace_program, unique
 from fxlite.codegen.profile_command import pipeline
-from fxlite.console import show
-from fxlite.errors import FxliteError
-from fxlite.graph_module import GraphModule
-from fxlite.passes.cost import cost
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.comparison import CostComparison
+from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.timeline import memory_timeline
-from fxlite.program_file import trace_program, unique
 
 
 class UsageError(FxliteError):

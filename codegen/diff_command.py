@@ -13,13 +13,13 @@ import sys
 
 from rich.console import Console
 
-from fxlite.comparison.graph_diff import GraphDiff, diff
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
+from fxlite.cli.program_file import trace_program
 from fxlite.files.whole import write_whole
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes import PassManager
 from fxlite.passes.pass_names import find_passes
-from fxlite.program_file import trace_program
+from fxlite.show.comparison.graph_diff import GraphDiff, diff
 
 
 class UsageError(FxliteError):

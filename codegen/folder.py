@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
 
 #: The list of files; only a folder that has one is written to again.
 MANIFEST = "fxlite.json"

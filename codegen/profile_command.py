@@ -12,18 +12,18 @@ from typing import Any
 
 from rich.console import Console
 
-from fxlite.codegen import examples
+from fxlite.base.console import show
+from fxlite.base.errors import FxliteError
+from fxlite.cli.program_file import ProgramError, trace_program, unique
+from fxlite.codegen.program import example_inputs as examples
 from fxlite.compiler import check_backend, standard_passes
-from fxlite.console import show
-from fxlite.errors import FxliteError
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
 from fxlite.passes.pass_names import find_passes
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.blame import blame_text
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
-from fxlite.program_file import ProgramError, trace_program, unique
 
 #: In place of names of passes: those that ``fxlite compile`` runs.
 STANDARD = "standard"

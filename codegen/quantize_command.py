@@ -14,13 +14,13 @@ from typing import Any
 
 from rich.console import Console
 
+from fxlite.base.console import show
+from fxlite.base.errors import ArgumentError, FxliteError
+from fxlite.cli.program_file import trace_program
 from fxlite.codegen.calibration_data import read_batches
-from fxlite.console import show
-from fxlite.errors import ArgumentError, FxliteError
 from fxlite.files.serialize import save
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.planner_text import decibel_text
-from fxlite.program_file import trace_program
+from fxlite.passes.quantize.planning.planner_text import decibel_text
 
 
 class UsageError(FxliteError):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fxlite.codegen import examples
+from fxlite.base.errors import ArgumentError
+from fxlite.cli.program_file import trace_program, unique
+from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.reporting.report import report
-from fxlite.errors import ArgumentError
-from fxlite.program_file import trace_program, unique
 
 
 def report_command(options: argparse.Namespace, console: Console) -> int:

@@ -10,27 +10,29 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from fxlite import dtypes, nn, ops
-from fxlite.dtypes import *
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
-from fxlite.interpreter import Interpreter, Transformer
-from fxlite.pytree import PH
-from fxlite.shapes import dims
+from fxlite import nn, ops
+from fxlite.base import errors
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter, Transformer
+from fxlite.graph.pytree import PH
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.wrapped import wrap
-from fxlite.types import TensorType, parse_type
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import *
+from fxlite.types.shapes import dims
+from fxlite.types.tensor_type import TensorType, parse_type
 
 if TYPE_CHECKING:
     from fxlite import codegen, passes
     from fxlite.codegen.reporting.report import report
-    from fxlite.comparison.compare import assert_same
-    from fxlite.comparison.graph_diff import diff
     from fxlite.compiler import compile
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
-    from fxlite.text.parser import parse
+    from fxlite.show.comparison.compare import assert_same
+    from fxlite.show.comparison.graph_diff import diff
+    from fxlite.show.text.parser import parse
     from fxlite.tracing.appending_tracer import GraphAppendingTracer
 
 __version__ = "0.1.0"
@@ -40,17 +42,17 @@ IMPORTED_AT = time.time()
 #: Names that need passes or code generation (or are seldom needed): imported when first used.
 _LAZY = {
     "compile": "fxlite.compiler",
-    "parse": "fxlite.text.parser",
+    "parse": "fxlite.show.text.parser",
     "save": "fxlite.files.serialize",
     "load": "fxlite.files.serialize",
     "load_safetensors": "fxlite.files.serialize",
     "save_safetensors": "fxlite.files.serialize",
-    "diff": "fxlite.comparison.graph_diff",
-    "assert_same": "fxlite.comparison.compare",
+    "diff": "fxlite.show.comparison.graph_diff",
+    "assert_same": "fxlite.show.comparison.compare",
     "GraphAppendingTracer": "fxlite.tracing.appending_tracer",
     "replace_pattern": "fxlite.passes.rewrite.match",
     "ShapeProp": "fxlite.passes.shape_prop",
-    "trace_doctor": "fxlite.tracing.doctor",
+    "trace_doctor": "fxlite.tracing.doctor.doctor",
     "report": "fxlite.codegen.reporting.report",
     "passes": None,
     "codegen": None,
@@ -58,7 +60,8 @@ _LAZY = {
 
 __all__ = [
     "PH", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer",
-    "Transformer", "dims", "dtypes", "nn", "ops", "parse_type", "symbolic_trace", "wrap", *_LAZY,
+    "Transformer", "dims", "dtypes", "errors", "nn", "ops", "parse_type", "shapes",
+    "symbolic_trace", "wrap", *_LAZY,
 ]  # fmt: skip
 __all__ += dtypes.__all__
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, expect
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, expect
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
 if TYPE_CHECKING:
-    from fxlite.roofs import Roofs
+    from fxlite.show.roofs import Roofs
 
 _BACKENDS: dict[str, Callable[..., Any]] = {}
 
@@ -153,8 +153,8 @@ def check_autotune(backend: str) -> None:
 
 def standard_passes() -> list[Any]:
     """The passes that :func:`compile` runs before it generates C, in order."""
-    from fxlite.codegen import optimize
     from fxlite.codegen.c import templates
+    from fxlite.codegen.program import optimize
 
     return optimize.standard_passes(templates.claims)
 
@@ -162,7 +162,7 @@ def standard_passes() -> list[Any]:
 def random_inputs(module: GraphModule, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Arrays for a module's inputs, by placeholder's target; the same in every run. Named dims that
     ``sizes`` leaves out get usual ones. Raises ArgumentError for a dim that does not exist."""
-    from fxlite.codegen.examples import make_cases
+    from fxlite.codegen.program.example_inputs import make_cases
 
     return dict(make_cases(module, sizes)[-1].inputs)
 
@@ -181,6 +181,6 @@ def machine_roofs() -> Roofs | None:
 
 def python_folder(module: GraphModule, folder: str, module_name: str) -> None:
     """Write a module as Python source with a weights file."""
-    from fxlite.codegen.python import save_python
+    from fxlite.codegen.python.source import save_python
 
     save_python(module, folder, module_name)

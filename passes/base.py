@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, overload
 
-from fxlite.agreement import Exactness, as_exactness
-from fxlite.checked import checked
-from fxlite.errors import FxliteError, expect
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import Container, GraphModule
-from fxlite.location import is_own_file
+from fxlite.base.checked import checked
+from fxlite.base.errors import FxliteError, expect
+from fxlite.base.location import is_own_file
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import Container, GraphModule
 from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.ledger import refusals, refuse, set_ledger
+from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = [
     "PASSES", "Example", "Pass", "PassError", "as_module", "as_pass", "graph_pass",
@@ -73,7 +73,7 @@ class Pass:
 
     ``exactness`` says what may change in the results: ``exact`` nothing (NaN and signed zeros
     included), ``allclose`` the last bits, ``sqnr`` more, as in quantization; see
-    :class:`~fxlite.agreement.Exactness`. ``examples`` and
+    :class:`~fxlite.types.agreement.Exactness`. ``examples`` and
     ``counterexamples`` show where it fires and where it must not; they are run as tests and drawn
     in the gallery of passes."""
 
@@ -242,7 +242,7 @@ def _node_in_traceback(traceback: TracebackType | None, graph: Graph) -> Node | 
     found: Node | None = None
     while traceback is not None:
         frame = traceback.tb_frame
-        if not frame.f_globals.get("__name__", "").startswith(("fxlite.graph", "fxlite.node")):
+        if not frame.f_globals.get("__name__", "").startswith("fxlite.graph."):
             variables = frame.f_locals
             candidates = [variables.get("node"), *variables.values()]
             nodes = (v for v in candidates if isinstance(v, Node) and v.op != "root")

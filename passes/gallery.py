@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fxlite.drawing.draw import to_svg
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import PASSES, Example, Pass
-from fxlite.passes.examples import run_example, source_of
+from fxlite.passes.checking.examples import run_example, source_of
 from fxlite.passes.ledger import ledger
 from fxlite.passes.rewrite.rule_set import RuleSet
-from fxlite.text.pretty import call_text
+from fxlite.show.drawing.draw import to_svg
+from fxlite.show.text.pretty import call_text
 
 PAGE = "passes.md"
 IMAGES = "images/passes"

@@ -24,14 +24,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite import expr
-from fxlite.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
-from fxlite.index import Index, Var, flatten
-from fxlite.op import Op, as_multi_index
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op, as_multi_index
 from fxlite.passes.inverse_index import invert
-from fxlite.types import TensorType
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
+from fxlite.scalar.index import Index, Var, flatten
+from fxlite.types.tensor_type import TensorType
 
 #: Most different indices by which one producer may be read inside a group before it is stored
 #: instead.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fxlite.expr import MultiIndex, fresh_var
-from fxlite.index import Atom, Index, Quotient, Remainder, Var
-from fxlite.types import TensorType
+from fxlite.scalar.expr import MultiIndex, fresh_var
+from fxlite.scalar.index import Atom, Index, Quotient, Remainder, Var
+from fxlite.types.tensor_type import TensorType
 
 
 def invert(

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite import shapes
-from fxlite.checked import checked
-from fxlite.cost import node_cost, total
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.shapes import Dim
-from fxlite.types import TensorType
+from fxlite.base.checked import checked
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.show.node_cost import node_cost, total
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 
 @dataclass(frozen=True)

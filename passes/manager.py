@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fxlite.checked import checked_methods
-from fxlite.errors import FxliteError, GraphError, expect
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked_methods
+from fxlite.base.errors import FxliteError, GraphError, expect
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
 from fxlite.passes.checking.verify import VerificationReport, verify, verify_edits
 from fxlite.passes.ledger import Refusal, refusals, set_ledger
@@ -79,8 +79,8 @@ class Step:
 
     @property
     def records(self) -> list[Any]:
-        """What the pass wrote into the graph's journal (see :mod:`fxlite.journal`); nothing where
-        it made a graph of its own."""
+        """What the pass wrote into the graph's journal (see :mod:`fxlite.graph.journal`); nothing
+        where it made a graph of its own."""
         return self._snapshot.records_since(self._start)
 
 

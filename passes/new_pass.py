@@ -10,7 +10,7 @@ import importlib.util
 import keyword
 from pathlib import Path
 
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
 from fxlite.passes.base import PASSES
 
 

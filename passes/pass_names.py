@@ -6,8 +6,8 @@ function of a GraphModule) in a file, which is run. Out: passes.
 
 from __future__ import annotations
 
+from fxlite.cli.program_file import ProgramError, find_object
 from fxlite.passes.base import Pass, as_pass
-from fxlite.program_file import ProgramError, find_object
 
 
 def find_passes(text: str) -> list[Pass]:

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fxlite import dtypes
-from fxlite.checked import checked
-from fxlite.dtypes import DType
-from fxlite.errors import DTypeError, ShapeError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.guards import remaining
-from fxlite.interpreter import Interpreter
+from fxlite.base.checked import checked
+from fxlite.base.errors import DTypeError, ShapeError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
+from fxlite.graph.retype import infer_types
 from fxlite.passes.base import as_module
-from fxlite.retype import infer_types
-from fxlite.shapes import Dim
 from fxlite.tracing.inputs import declare
 from fxlite.tracing.nonempty import missing_guards
 from fxlite.tracing.retrace import kept_facts
-from fxlite.types import TensorType, type_of
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.guards import remaining
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType, type_of
 
 
 @checked

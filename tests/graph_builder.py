@@ -14,10 +14,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fxlite as fx
-from fxlite.errors import FxliteError
-from fxlite.graph import Node
-from fxlite.samples import Random
-from fxlite.types import TensorType, parse_type
+from fxlite.base.errors import FxliteError
+from fxlite.graph.graph import Node
+from fxlite.ops.samples import Random
+from fxlite.types.tensor_type import TensorType, parse_type
 
 #: Elements of a value when each named dim is NOMINAL; larger values are not made.
 LARGEST, NOMINAL = 150, 3

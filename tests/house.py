@@ -242,7 +242,7 @@ def measure(root: Path) -> dict[str, Any]:
     for path in files:
         folders[path.parent] = folders.get(path.parent, 0) + 1
     found = circles(import_graph(root))
-    names = {name for module in ("fxlite.op", "fxlite.ops.op") for name in _registry(module)}
+    names = {name for module in ("fxlite.ops.op", "fxlite.ops.op") for name in _registry(module)}
     return {
         "files": len(files),
         "lines of code": sum(map(code_lines, files)),

@@ -2,8 +2,8 @@
 
 ``agree(program, *inputs)`` runs eager NumPy, the traced graph interpreted, the regenerated Python,
 the kernels in NumPy, the compiled C and CUDA text on the CPU shim, and names the first rung that
-differs. fxlite/agreement.py says what a difference is: with numbers as long as the longest chain of
-operations in the graph explains.
+differs. fxlite/types/agreement.py says what a difference is: with numbers as long as the longest
+chain of operations in the graph explains.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite import agreement
-from fxlite.agreement import USUAL, Agreement, Chain
 from fxlite.codegen.c import templates
-from fxlite.codegen.optimize import optimize
-from fxlite.codegen.program import plan
-from fxlite.codegen.run import run_program
-from fxlite.cost import longest_chain
+from fxlite.codegen.kernel.run import run_program
+from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import plan
+from fxlite.show.node_cost import longest_chain
+from fxlite.types import agreement
+from fxlite.types.agreement import USUAL, Agreement, Chain
 
 
 class Disagreement(AssertionError):
@@ -77,7 +77,7 @@ def flatten_types(value: Any) -> list[fx.TensorType]:
 
 
 def _dims(module: fx.GraphModule, inputs: Sequence[Any]) -> Mapping[str, int]:
-    from fxlite.graph_module import check_inputs
+    from fxlite.graph.graph_module import check_inputs
 
     names = [n.target for n in module.graph.placeholders]
     return check_inputs("oracle", module.graph.placeholders, dict(zip(names, inputs)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlite import passes
-from fxlite.drawing.draw import to_svg
+from fxlite.show.drawing.draw import to_svg
 from tests import models
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "models"

@@ -17,11 +17,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fxlite as fx
-from fxlite import ops, shapes
-from fxlite.location import Location, Scope
-from fxlite.op import REGISTRY
-from fxlite.samples import Random
-from fxlite.types import parse_type
+from fxlite import ops
+from fxlite.base.location import Location, Scope
+from fxlite.ops.op import REGISTRY
+from fxlite.ops.samples import Random
+from fxlite.types import shapes
+from fxlite.types.tensor_type import parse_type
 from tests.graph_builder import LARGEST, NAMED, Builder, axis_of, elements
 
 INPUT_TYPES = (

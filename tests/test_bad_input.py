@@ -13,8 +13,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
+from fxlite.base.errors import TraceError
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
-from fxlite.errors import TraceError
 from fxlite.nn.module import StateDictError
 
 

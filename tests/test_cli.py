@@ -16,7 +16,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.cli import main
-from fxlite.program_file import ProgramError, load_program
+from fxlite.cli.program_file import ProgramError, load_program
 from tests.command_line import enter_folder, run
 
 ROOT = Path(__file__).parents[1]

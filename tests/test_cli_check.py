@@ -90,7 +90,7 @@ def test_lint_alone_and_damage(
     )  # fmt: skip
 
     def fails(self: fx.Graph) -> None:
-        raise fx.graph.GraphError("2 violations:\n  relu is late")
+        raise fx.errors.GraphError("2 violations:\n  relu is late")
 
     monkeypatch.setattr(fx.Graph, "lint", fails)
     status, out, _ = run(capsys, "check", "net.py:Net", *X, "--lint")

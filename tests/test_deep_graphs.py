@@ -17,7 +17,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.text.pretty import node_table
+from fxlite.show.text.pretty import node_table
 
 DEEP = 100_000
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.codegen.evaluate import SCALAR
+from fxlite.codegen.kernel.evaluate import SCALAR
 from fxlite.passes import PASSES
 from fxlite.passes.base import Pass
 from tests.fuzz.__main__ import run

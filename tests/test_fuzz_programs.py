@@ -10,8 +10,8 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite.errors import ShapeError, TraceError
-from fxlite.types import parse_type
+from fxlite.base.errors import ShapeError, TraceError
+from fxlite.types.tensor_type import parse_type
 from tests.fuzz.programs.check import check
 from tests.fuzz.programs.program import Program, from_json
 from tests.fuzz.programs.run import Worker, program_of

@@ -18,8 +18,8 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
-from fxlite.errors import GraphError, TraceError
-from fxlite.node import set_next, set_prev, set_users
+from fxlite.base.errors import GraphError, TraceError
+from fxlite.graph.node import set_next, set_prev, set_users
 from fxlite.passes import quantize as q
 from tests.oracle import agree
 from tests.passes.helpers import calls

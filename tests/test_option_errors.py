@@ -6,11 +6,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
+from fxlite.base.errors import ArgumentError, OptionError
 from fxlite.codegen.runtime.build import BuildError
 from fxlite.codegen.runtime.cuda_shim import ShimError
 from fxlite.codegen.runtime.load import MOST_THREADS, default_threads
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler, usable_cpus
-from fxlite.errors import ArgumentError, OptionError
 from tests.oracle import agree
 
 

@@ -86,13 +86,13 @@ def test_imports_go_down(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("fxlite/graph.py", "import fxlite.passes"),
-        ("fxlite/graph.py", "def f():\n    from fxlite import codegen"),
+        ("fxlite/graph/graph.py", "import fxlite.passes"),
+        ("fxlite/graph/graph.py", "def f():\n    from fxlite import codegen"),
         ("fxlite/nn/linear.py", "from ..passes import base"),
         ("fxlite/nn/linear.py", "from .. import codegen"),
-        ("passes/cse.py", "import importlib\nimportlib.import_module('fxlite.codegen.c')"),
-        ("passes/cse.py", "from passes.base import Pass"),
-        ("codegen/lower.py", "from tests import oracle"),
+        ("passes/rules/cse.py", "import importlib\nimportlib.import_module('fxlite.codegen.c')"),
+        ("passes/rules/cse.py", "from passes.base import Pass"),
+        ("codegen/kernel/lower.py", "from tests import oracle"),
     ],
 )
 def test_an_upward_import_is_found(file: str, text: str) -> None:
@@ -100,7 +100,7 @@ def test_an_upward_import_is_found(file: str, text: str) -> None:
 
 
 def test_downward_imports_pass() -> None:
-    assert not upward(ROOT / "codegen/lower.py", "from fxlite.passes.group import Group")
+    assert not upward(ROOT / "codegen/kernel/lower.py", "from fxlite.passes.group import Group")
     assert not upward(ROOT / "fxlite/compiler.py", "from fxlite.codegen import backends")
 
 

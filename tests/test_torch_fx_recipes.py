@@ -17,7 +17,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.node import map_nodes
+from fxlite.graph.node import map_nodes
 from tests.passes.helpers import calls
 
 RECIPES: list[Callable[..., Any]] = []

@@ -14,7 +14,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
 from fxlite.passes import quantize as q
 from tests.fuzz.arguments import ArgumentCounts, check_arguments
 

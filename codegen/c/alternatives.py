@@ -12,8 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fxlite.codegen.c.attention_plan import FEW_ROWS, AttentionSpec, has_few_rows, keys_per_block
-from fxlite.codegen.c.conv_plan import (
+from fxlite.codegen.c.attention.attention_plan import (
+    FEW_ROWS,
+    AttentionSpec,
+    has_few_rows,
+    keys_per_block,
+)
+from fxlite.codegen.c.conv.conv_plan import (
     MEASURED,
     WEIGHT_BYTES,
     ConvSpec,
@@ -24,17 +29,17 @@ from fxlite.codegen.c.conv_plan import (
     winograd_cycles,
     winograd_tile,
 )
+from fxlite.codegen.c.conv.tiles.depthwise_tile import LARGEST_KERNEL
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
-from fxlite.codegen.c.depthwise_tile import LARGEST_KERNEL
-from fxlite.codegen.c.gemm_bf16 import PAIR_BYTES
-from fxlite.codegen.c.gemm_fused import is_fused
-from fxlite.codegen.c.gemm_long import long_plan, long_reason
-from fxlite.codegen.c.gemm_pack import ITEM_BYTES
-from fxlite.codegen.c.gemm_spec import GemmSpec
-from fxlite.codegen.c.gemm_text import divide_up
+from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES
+from fxlite.codegen.c.product.gemm_fused import is_fused
+from fxlite.codegen.c.product.gemm_long import long_plan, long_reason
+from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES
+from fxlite.codegen.c.product.gemm_spec import GemmSpec
+from fxlite.codegen.c.text.template_text import divide_up
 from fxlite.codegen.runtime.target import cache_sizes
-from fxlite.cost import node_cost
 from fxlite.passes.group import Group
+from fxlite.show.node_cost import node_cost
 
 VECTOR_BYTES = 64
 """Of the processor that predictions are for; others need more cycles, for all alternatives."""

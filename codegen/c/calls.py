@@ -1,7 +1,8 @@
 """The functions of a program in C and the calls of them.
 
-In: a :class:`~fxlite.codegen.program.Program` and the module's weights. Out: one :class:`Call` for
-each group, with the text of its function; packed weights; and the places that errors refer to.
+In: a :class:`~fxlite.codegen.program.program.Program` and the module's weights. Out: one
+:class:`Call` for each group, with the text of its function; packed weights; and the places that
+errors refer to.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.alternatives import OUTSIDE, epilogue_decision, thread_decision
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
-from fxlite.codegen.c.prelude import MACROS
 from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
 from fxlite.codegen.c.template_parts import TemplateFunction
+from fxlite.codegen.c.text.prelude import MACROS
 from fxlite.codegen.c.weights import Packed, module_arrays
-from fxlite.codegen.kernel_ir import Kernel
-from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.names import derived, dim_name, plain, resolved
-from fxlite.codegen.printer import CPrinter
-from fxlite.codegen.program import Program, plan
-from fxlite.codegen.schedule import schedule
-from fxlite.errors import CodegenError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.index import Index, to_text
-from fxlite.passes.decompose import decompose
+from fxlite.codegen.kernel.kernel_ir import Kernel
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.program.names import derived, dim_name, plain, resolved
+from fxlite.codegen.program.program import Program, plan
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
-from fxlite.shapes import Dim
+from fxlite.passes.rules.decompose import decompose
+from fxlite.scalar.index import Index, to_text
+from fxlite.types.shapes import Dim
 
 
 @dataclass(frozen=True)

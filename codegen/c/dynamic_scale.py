@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fxlite import dtypes
-from fxlite.codegen.contraction import Epilogue, named
-from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import buffer_name
-from fxlite.expr import MultiIndex
-from fxlite.graph import Node
-from fxlite.index import Index, Var, flatten
-from fxlite.op import normalize_axes
-from fxlite.ops.dynamic_range import least_magnitude
+from fxlite.codegen.kernel.contraction import Epilogue, named
+from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.graph.graph import Node
+from fxlite.ops.integer.dynamic_range import least_magnitude
+from fxlite.ops.op import normalize_axes
 from fxlite.passes.group import Group
+from fxlite.scalar.expr import MultiIndex
+from fxlite.scalar.index import Index, Var, flatten
+from fxlite.types import dtypes
 
 DYNAMIC_SCALE_PREAMBLE = """\
 /* ---- Scales of values that are quantized by their own range -------------------------------------

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
-from fxlite.codegen.c.header import about, header_text
-from fxlite.codegen.c.prelude import MACROS, math_header, prelude
 from fxlite.codegen.c.sizes import size_check, size_function
-from fxlite.codegen.c.ticks import ticks_prototype, ticks_source
+from fxlite.codegen.c.text.header import about, header_text
+from fxlite.codegen.c.text.prelude import MACROS, math_header, prelude
+from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.workspace import (
     plan_workspace,
@@ -24,16 +24,16 @@ from fxlite.codegen.c.workspace import (
     with_note,
     workspace_signature,
 )
-from fxlite.codegen.c_words import HEADERS
-from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.names import LONGEST, Scope, dim_name, own_name, plain
-from fxlite.codegen.program import Program
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.program.c_words import HEADERS
+from fxlite.codegen.program.names import LONGEST, Scope, dim_name, own_name, plain
+from fxlite.codegen.program.program import Program
+from fxlite.codegen.program.value_sizes import dim_data, value_sizes
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry
 from fxlite.codegen.runtime.sizes import ValueSize
-from fxlite.codegen.text import comment, signature, wrap
-from fxlite.codegen.value_sizes import dim_data, value_sizes
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 
 
 @dataclass(frozen=True)

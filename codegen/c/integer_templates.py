@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes
-from fxlite.codegen.c.conv_int8 import (
+from fxlite.codegen.c.conv.conv_int8 import (
     Int8ConvSpec,
     pack_conv_int8,
     packed_conv_int8_size,
     render_conv_int8,
 )
 from fxlite.codegen.c.dynamic_scale import beside_of
-from fxlite.codegen.c.gemm import pack_b
-from fxlite.codegen.c.gemm_int8 import Int8Spec, Right, render_int8
-from fxlite.codegen.c.gemm_pack import packed_size
-from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.int8_tile import pack_int8, packed_rows
+from fxlite.codegen.c.product.gemm import pack_b
+from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
+from fxlite.codegen.c.product.gemm_pack import packed_size
+from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
+from fxlite.codegen.c.product.int8_tile import pack_int8, packed_rows
+from fxlite.codegen.c.product.weight_only_tile import pack_integers, packed_integers_size
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
     at_the_element,
@@ -36,19 +36,19 @@ from fxlite.codegen.c.template_parts import (
     strided_operand,
     template_function,
 )
-from fxlite.codegen.c.vector_printer import print_integer_vectors
-from fxlite.codegen.c.weight_only_tile import pack_integers, packed_integers_size
+from fxlite.codegen.c.text.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.contraction import Epilogue, MatrixProduct, matrix_product, named
-from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
-from fxlite.codegen.names import derived
-from fxlite.codegen.printer import CPrinter
-from fxlite.codegen.schedule import document
-from fxlite.graph import Node
-from fxlite.index import Index, Var, flatten, product
-from fxlite.ops.layout import TO_FIRST
+from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, matrix_product, named
+from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.schedule import document
+from fxlite.codegen.program.names import derived
+from fxlite.graph.graph import Node
+from fxlite.ops.image.layout import TO_FIRST
 from fxlite.passes.group import Group
+from fxlite.scalar.index import Index, Var, flatten, product
+from fxlite.types import dtypes
 
 FETCHED = 1 << 19
 """Bytes of an array of floats from which its tiles are fetched: half a second-level cache."""

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fxlite.agreement import USUAL, Chain, bound
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.examples import Case
-from fxlite.codegen.names import dim_name, own_name, resolved
+from fxlite.codegen.kernel.text import signature
+from fxlite.codegen.program.example_inputs import Case
+from fxlite.codegen.program.names import dim_name, own_name, resolved
 from fxlite.codegen.runtime.abi import C_HELPERS
-from fxlite.codegen.text import signature
-from fxlite.cost import longest_chain
-from fxlite.dtypes import DType
-from fxlite.graph import Graph, Node
-from fxlite.types import TensorType
+from fxlite.graph.graph import Graph, Node
+from fxlite.show.node_cost import longest_chain
+from fxlite.types.agreement import USUAL, Chain, bound
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 
 def compiled_chain(
     graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_precision: str = "highest"
 ) -> Chain:
     """The longest chain at any of these sizes, and what its products round: how far compiled code
-    may be from NumPy (:func:`fxlite.agreement.bound`)."""
+    may be from NumPy (:func:`fxlite.types.agreement.bound`)."""
     precision = "int8" if rounds_computed_floats(graph) else matmul_precision
     chain = replace(USUAL, precision=precision)
     for dims in sizes:

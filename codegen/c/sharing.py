@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite import shapes
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
-from fxlite.shapes import Dim
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
 """The C function that counts the values of a call before anything is computed.
 
-In: the values to count (:mod:`fxlite.codegen.value_sizes`). Out: ``NAME_largest_bytes``, which
-callers of a model may ask and which its other functions ask themselves. It computes in double,
-which does not wrap; that a size near 2^53 is rounded does not matter beside powers of two.
+In: the values to count (:mod:`fxlite.codegen.program.value_sizes`). Out: ``NAME_largest_bytes``,
+which callers of a model may ask and which its other functions ask themselves. It computes in
+double, which does not wrap; that a size near 2^53 is rounded does not matter beside powers of two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxlite.codegen.names import dim_name
+from fxlite.codegen.kernel.text import wrap
+from fxlite.codegen.program.names import dim_name
 from fxlite.codegen.runtime.abi import Dim
 from fxlite.codegen.runtime.sizes import ANY_VALUE, HOLLOW, STORED_VALUE, ValueSize
-from fxlite.codegen.text import wrap
 
 
 def _hexadecimal(power: int) -> str:

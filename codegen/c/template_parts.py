@@ -1,6 +1,7 @@
 """What the templates of C have in common: the function they render, and the text of its slots.
 
-In: a contraction (:mod:`fxlite.codegen.contraction`). Out: operands, epilogues and arguments in C.
+In: a contraction (:mod:`fxlite.codegen.kernel.contraction`). Out: operands, epilogues and arguments
+in C.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import expr
 from fxlite.codegen.c.decisions import Choice, Decision
-from fxlite.codegen.c.gemm import Operand, Rendered
+from fxlite.codegen.c.product.gemm import Operand, Rendered
 from fxlite.codegen.c.weights import Packed
-from fxlite.codegen.contraction import Epilogue, strides
-from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction
-from fxlite.codegen.printer import CPrinter
-from fxlite.codegen.schedule import document
-from fxlite.expr import Expr, Load, MultiIndex
-from fxlite.graph import Node
-from fxlite.index import Index, Var, flatten
+from fxlite.codegen.kernel.contraction import Epilogue, strides
+from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.lower import Contraction
+from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.schedule import document
+from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, Load, MultiIndex
+from fxlite.scalar.index import Index, Var, flatten
 
 
 @dataclass(frozen=True)

@@ -14,21 +14,21 @@ from functools import partial
 from typing import Any
 
 from fxlite.codegen.c import integer_templates as integers
-from fxlite.codegen.c.attention_template import claims_attention, render_attention_node
-from fxlite.codegen.c.conv_template import claims_conv, render_conv_node
+from fxlite.codegen.c.attention.attention_template import claims_attention, render_attention_node
+from fxlite.codegen.c.conv.conv_template import claims_conv, render_conv_node
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
-from fxlite.codegen.c.gemm_template import render_gemm_node
-from fxlite.codegen.c.recurrence_template import (
+from fxlite.codegen.c.product.gemm_template import render_gemm_node
+from fxlite.codegen.c.recurrence.recurrence_template import (
     claims_int_recurrence,
     claims_recurrence,
     render_recurrence_node,
 )
 from fxlite.codegen.c.template_parts import TemplateFunction
-from fxlite.codegen.contraction import is_matrix_product, require_some
+from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
 from fxlite.codegen.runtime.target import has_bf16_tiles
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
-from fxlite.passes.store_bf16 import reads_bf16
+from fxlite.passes.rules.store_bf16 import reads_bf16
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes
-from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.program import ALIGNMENT
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.program.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import usable_cpus
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.types import dtypes
 
 Array = np.ndarray[Any, Any]
 

@@ -13,15 +13,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fxlite import outside_text
+from fxlite.base import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.sizes import size_check
-from fxlite.codegen.names import dim_name
-from fxlite.codegen.packing import Extent, ends
-from fxlite.codegen.program import ALIGNMENT, Program
+from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.program.names import dim_name
+from fxlite.codegen.program.packing import Extent, ends
+from fxlite.codegen.program.program import ALIGNMENT, Program
 from fxlite.codegen.runtime.sizes import ValueSize
-from fxlite.codegen.text import comment, signature, wrap
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 
 
 @dataclass(frozen=True)

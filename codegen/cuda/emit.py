@@ -13,23 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
 from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
 from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
 from fxlite.codegen.cuda.templates import claims, render
-from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.names import Scope, dim_name, resolved
-from fxlite.codegen.program import Program, plan
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.program.names import Scope, dim_name, resolved
+from fxlite.codegen.program.program import Program, plan
+from fxlite.codegen.program.value_sizes import value_sizes
 from fxlite.codegen.runtime.abi import Entry
-from fxlite.codegen.schedule import schedule
-from fxlite.codegen.value_sizes import value_sizes
-from fxlite.errors import CodegenError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.index import Index
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
+from fxlite.scalar.index import Index
 
 Array = np.ndarray[Any, Any]
 

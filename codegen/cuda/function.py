@@ -15,18 +15,18 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
 from fxlite.codegen.folder import write_folder
-from fxlite.codegen.nested import flat_arguments, restructure, run_hollow
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.kernel.nested import flat_arguments, restructure, run_hollow
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import Launcher
 from fxlite.codegen.runtime.nvrtc import Cubin, compile_cubin
-from fxlite.errors import ArgumentError
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 
 _HINT = (
     'Without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and '

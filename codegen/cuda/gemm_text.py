@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fxlite.codegen.cuda.printer import kernel_head, line_comment
-from fxlite.codegen.text import wrap
+from fxlite.codegen.kernel.text import wrap
 
 TILE = 64  # rows and columns of C per block
 MICRO = 4  # rows and columns of C per thread

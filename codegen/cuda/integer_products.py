@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxlite import expr
-from fxlite.codegen.contraction import Epilogue, matrix_product, named
 from fxlite.codegen.cuda.gemm_int8 import (
     QUAD,
     CudaInt8Spec,
@@ -22,14 +20,16 @@ from fxlite.codegen.cuda.gemm_int8 import (
 from fxlite.codegen.cuda.gemm_text import RenderedKernel
 from fxlite.codegen.cuda.gemv import is_single_row, render_int8_gemv
 from fxlite.codegen.cuda.printer import CudaPrinter
-from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, address, buffer_of, lower_contraction
-from fxlite.codegen.names import own_name
-from fxlite.codegen.schedule import document
-from fxlite.expr import Expr, Load, MultiIndex
-from fxlite.graph import Node
-from fxlite.index import DimVar, Index, Var, flatten, product, unflatten
+from fxlite.codegen.kernel.contraction import Epilogue, matrix_product, named
+from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.lower import Contraction, address, buffer_of, lower_contraction
+from fxlite.codegen.kernel.schedule import document
+from fxlite.codegen.program.names import own_name
+from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, Load, MultiIndex
+from fxlite.scalar.index import DimVar, Index, Var, flatten, product, unflatten
 
 LEAST_GROUP = 16
 """Output channels of a group from which a tile of 64 columns is worth it; depthwise convolutions

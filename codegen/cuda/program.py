@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.cuda.emit import CudaProgram
-from fxlite.codegen.names import dim_name
+from fxlite.codegen.program.names import dim_name
 from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
 from fxlite.codegen.runtime.sizes import checked_limit
-from fxlite.dtypes import dtype
-from fxlite.index import Index
+from fxlite.scalar.index import Index
+from fxlite.types.dtypes import dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -1,7 +1,8 @@
 """Map a kernel's loops to the grid: a tree becomes the trees of one or more CUDA kernels.
 
-In: a :class:`~fxlite.codegen.kernel_ir.Kernel` scheduled without lanes. Out: :class:`DeviceKernel`
-trees, in which the loops that threads share are :class:`Spread`. There are three forms:
+In: a :class:`~fxlite.codegen.kernel.kernel_ir.Kernel` scheduled without lanes. Out:
+:class:`DeviceKernel` trees, in which the loops that threads share are :class:`Spread`. There are
+three forms:
 
 - *elements*: nested independent loops become one, an iteration per thread of the grid; what is left
   inside (a short or strided reduction, a scan) each thread does alone;
@@ -17,13 +18,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxlite import expr
-from fxlite.codegen.collapse import divides
-from fxlite.codegen.kernel_ir import Alloc, Assign, For, If, Kernel, Let, Stmt, Store, statements
-from fxlite.codegen.kernel_ir import expressions as own_expressions
-from fxlite.codegen.names import spelled
-from fxlite.expr import Apply, Expr, Load, Local, MultiIndex
-from fxlite.index import Index, Value, Var, flatten, product, unflatten
+from fxlite.codegen.kernel.collapse import divides
+from fxlite.codegen.kernel.kernel_ir import (
+    Alloc,
+    Assign,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+    statements,
+)
+from fxlite.codegen.kernel.kernel_ir import expressions as own_expressions
+from fxlite.codegen.program.names import spelled
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Apply, Expr, Load, Local, MultiIndex
+from fxlite.scalar.index import Index, Value, Var, flatten, product, unflatten
 
 #: Threads of a block.
 THREADS = 256

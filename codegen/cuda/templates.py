@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fxlite.codegen.contraction import (
-    Epilogue,
-    is_matrix_product,
-    matrix_product,
-    require_some,
-    strides,
-)
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, Operand, render_gemm
 from fxlite.codegen.cuda.gemm_text import RenderedKernel
 from fxlite.codegen.cuda.gemv import is_single_row, render_gemv
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.cuda.weight_only import IntegerWeight
-from fxlite.codegen.kernel_ir import Buffer
-from fxlite.codegen.lower import Contraction, buffer_name, buffer_of, lower_contraction
-from fxlite.codegen.schedule import document
-from fxlite.expr import Load
-from fxlite.graph import Node
-from fxlite.index import Index, Var
+from fxlite.codegen.kernel.contraction import (
+    Epilogue,
+    is_matrix_product,
+    matrix_product,
+    require_some,
+    strides,
+)
+from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.schedule import document
+from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
+from fxlite.scalar.expr import Load
+from fxlite.scalar.index import Index, Var
 
 
 @dataclass(frozen=True)

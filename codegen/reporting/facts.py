@@ -13,18 +13,18 @@ from typing import Any
 
 from fxlite.codegen.reporting.report import ModelReport, Stage
 from fxlite.codegen.reporting.source import SourceLines
-from fxlite.cost import Cost, node_cost, sum_of_costs, total
-from fxlite.drawing.outline import Outline, Part
-from fxlite.graph import Node, nodes_in
-from fxlite.op import Op
+from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.weight_counts import weights_by_node, weights_of
+from fxlite.ops.op import Op
 from fxlite.passes.costing.tables import dim_text
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.rows import Setting
 from fxlite.passes.profiling.tables import seconds_text
-from fxlite.roofs import rate_text
-from fxlite.shapes import Dim, names
-from fxlite.text.pretty import type_text, value_text
-from fxlite.weight_counts import weights_by_node, weights_of
+from fxlite.show.drawing.outline import Outline, Part
+from fxlite.show.node_cost import Cost, node_cost, sum_of_costs, total
+from fxlite.show.roofs import rate_text
+from fxlite.show.text.pretty import type_text, value_text
+from fxlite.types.shapes import Dim, names
 
 Rows = list[tuple[str, str]]
 

@@ -15,10 +15,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite.graph import Graph, Node, nodes_in
-from fxlite.node_store import undo_assign, undo_erase
+from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.graph.node_store import undo_assign, undo_erase
 from fxlite.passes.manager import Report
-from fxlite.text.pretty import value_text
+from fxlite.show.text.pretty import value_text
 
 _MOST_NAMES = 8
 _MOST_AT_ONE_PLACE = 50  # nodes made there, of which it is not known what each comes from

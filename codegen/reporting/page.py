@@ -14,20 +14,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
+from fxlite.base.console import plain_text
+from fxlite.base.outside_text import markup
 from fxlite.codegen.reporting.report import ModelReport, Stage
 from fxlite.codegen.reporting.source import SourceLines
 from fxlite.codegen.reporting.stages import stage_data
-from fxlite.console import plain_text
-from fxlite.cost import short_text
-from fxlite.drawing.page import json_element, viewer_script, viewer_style
-from fxlite.drawing.svg import MARKER, STYLE, svg_text
-from fxlite.outside_text import markup
 from fxlite.passes.ledger import ledger
 from fxlite.passes.profiling.flame import flame_svg
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.tables import fact_lines, seconds_text
-from fxlite.roofs import Roofs, rate_text
-from fxlite.text.pretty import type_text
+from fxlite.show.drawing.page import json_element, viewer_script, viewer_style
+from fxlite.show.drawing.svg import MARKER, STYLE, svg_text
+from fxlite.show.node_cost import short_text
+from fxlite.show.roofs import Roofs, rate_text
+from fxlite.show.text.pretty import type_text
 
 #: Rows of a table of times; all are in the graph.
 MOST_ROWS = 100

@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import compiler
-from fxlite.checked import checked
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, CodegenError, GraphError
 from fxlite.codegen.c.emit import CProgram, emit
-from fxlite.codegen.memory_plan import memory_plan
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program.memory_plan import memory_plan
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.reporting.history import History, history
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
-from fxlite.comparison.graph_diff import GraphDiff, diff
-from fxlite.errors import ArgumentError, CodegenError, GraphError
 from fxlite.files.whole import write_whole
-from fxlite.graph_module import GraphModule, check_inputs
-from fxlite.passes.cost import cost
-from fxlite.passes.costing.report import CostReport
+from fxlite.graph.graph_module import GraphModule, check_inputs
+from fxlite.passes.costing.cost import cost
+from fxlite.passes.costing.cost_report import CostReport
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.manager import Report as PassReport
 from fxlite.passes.profiling.profile import input_values
 from fxlite.passes.profiling.profile import profile as measure
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.tables import seconds_text
-from fxlite.roofs import Roofs
+from fxlite.show.comparison.graph_diff import GraphDiff, diff
+from fxlite.show.roofs import Roofs
 
 
 @dataclass(frozen=True)

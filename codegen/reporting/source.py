@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fxlite.location import Location
+from fxlite.base.location import Location
 
 #: Lines shown before and behind the one of a node.
 CONTEXT = 6

@@ -1,7 +1,7 @@
 """A graph of a report as data: its picture, coloured in each way, with the facts about each part.
 
 In: a report and one of its stages. Out: plain data for ``report.js`` and a
-:class:`~fxlite.drawing.picture.Picture` for a page without scripts.
+:class:`~fxlite.show.drawing.picture.Picture` for a page without scripts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from fxlite.codegen.reporting.facts import Facts
 from fxlite.codegen.reporting.report import ModelReport, Stage
 from fxlite.codegen.reporting.source import SourceLines
-from fxlite.cost import short_text
-from fxlite.drawing.colours import (
+from fxlite.graph.graph import Node
+from fxlite.show.drawing.colours import (
     CHANGES,
     DTYPES,
     KINDS,
@@ -24,11 +24,11 @@ from fxlite.drawing.colours import (
     by_share,
     kind_of,
 )
-from fxlite.drawing.outline import Outline, Part, close_below, outline
-from fxlite.drawing.page import page_data
-from fxlite.drawing.picture import Picture, ratios_by_node
-from fxlite.graph import Node
-from fxlite.types import TensorType
+from fxlite.show.drawing.outline import Outline, Part, close_below, outline
+from fxlite.show.drawing.page import page_data
+from fxlite.show.drawing.picture import Picture, ratios_by_node
+from fxlite.show.node_cost import short_text
+from fxlite.types.tensor_type import TensorType
 
 #: Nodes and boxes of a stage that a page holds at most; what does not fit stays closed.
 LARGEST_STAGE = 5_000

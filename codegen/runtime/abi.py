@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.bounded import syntax_tree
-from fxlite.dtypes import BY_NAME, dtype
-from fxlite.errors import MemoryLimitError, ParseError
-from fxlite.plain_array import require_plain
-
-from .sizes import ValueSize, count_values, memory_limit
+from fxlite.base.bounded import syntax_tree
+from fxlite.base.errors import MemoryLimitError, ParseError
+from fxlite.codegen.runtime.sizes import ValueSize, count_values, memory_limit
+from fxlite.types.dtypes import BY_NAME, dtype
+from fxlite.types.plain_array import require_plain
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

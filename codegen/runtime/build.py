@@ -26,16 +26,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fxlite.errors import FxliteError
-
-from .abi import Entry
-from .cache import cache_folder, intact_file, make_folder, name_with_digest
-from .cache import spare_folder as _spare_folder
-from .cache_limit import is_entry, mark_used, trim_cache
-from .extension import extension_source
-from .target import compile_flags, cpu_identity
-from .team import team_source
-from .toolchain import (
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.runtime.abi import Entry
+from fxlite.codegen.runtime.cache import cache_folder, intact_file, make_folder, name_with_digest
+from fxlite.codegen.runtime.cache import spare_folder as _spare_folder
+from fxlite.codegen.runtime.cache_limit import is_entry, mark_used, trim_cache
+from fxlite.codegen.runtime.extension import extension_source
+from fxlite.codegen.runtime.target import compile_flags, cpu_identity
+from fxlite.codegen.runtime.team import team_source
+from fxlite.codegen.runtime.toolchain import (
     OPENMP_FLAG,
     SHARED_FLAGS,
     TEAM_LIBRARIES,

@@ -13,18 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fxlite.dtypes import dtype
-from fxlite.outside_text import comment
-
-from .abi import (
-    C_HELPERS,
-    ArgSpec,
-    Binding,
-    Dim,
-    DimText,
-    Entry,
-    c_variable,
-)
+from fxlite.base.outside_text import comment
+from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Binding, Dim, DimText, Entry, c_variable
+from fxlite.types.dtypes import dtype
 
 MODULE_NAME = "fxlite_entry"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .abi import Array
-from .build import build_shared
+from fxlite.codegen.runtime.abi import Array
+from fxlite.codegen.runtime.build import build_shared
 
 _LITTLE = 1 << 20  # bytes that SHA-256 takes half a millisecond for
 _BLOCK, _DIGEST, _KEY_WORDS = 1024, 4, 304  # bytes; words of 64 bits and of 32, as in the C file

@@ -1,7 +1,7 @@
 """Compiled programs that are kept for the next process: nothing is planned, printed or packed then.
 
-In: a key (:mod:`fxlite.codegen.program_key`) and what a compilation made: the entry point, the
-shared object, the packed weights. Out: the folder ``programs/<key>`` of the cache with
+In: a key (:mod:`fxlite.codegen.program.program_key`) and what a compilation made: the entry point,
+the shared object, the packed weights. Out: the folder ``programs/<key>`` of the cache with
 ``program.json`` and ``weights.bin``, published by one rename; and from it again the entry point,
 the shared object, and the weights mapped from the file, so that only pages that are read take
 memory, and all processes share them.
@@ -26,16 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import FxliteError
-
-from .abi import ArgSpec, Array, Condition, Dim, DimText, Entry
-from .build import Library, find_library
-from .cache import cache_folder, make_folder, sealed, unsealed
-from .cache_limit import PROGRAMS, mark_used
-from .fingerprint import fingerprint
-from .load import aligned_empty
-from .sizes import ValueSize
-from .toolchain import usable_cpus
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.runtime.abi import ArgSpec, Array, Condition, Dim, DimText, Entry
+from fxlite.codegen.runtime.build import Library, find_library
+from fxlite.codegen.runtime.cache import cache_folder, make_folder, sealed, unsealed
+from fxlite.codegen.runtime.cache_limit import PROGRAMS, mark_used
+from fxlite.codegen.runtime.fingerprint import fingerprint
+from fxlite.codegen.runtime.load import aligned_empty
+from fxlite.codegen.runtime.sizes import ValueSize
+from fxlite.codegen.runtime.toolchain import usable_cpus
 
 _FACTS, _WEIGHTS = "program.json", "weights.bin"
 _SAMPLES, _SAMPLE_BYTES, _PIECE = 256, 4096, 1 << 22

@@ -20,15 +20,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fxlite.dtypes import dtype
-from fxlite.errors import ArgumentError, MemoryLimitError, OptionError
-
-from .abi import Array, Entry, bind_arguments
-from .build import BuildError, Library
-from .extension import MODULE_NAME
-from .sizes import checked_limit
-from .sizes import memory_limit as default_limit
-from .toolchain import usable_cpus
+from fxlite.base.errors import ArgumentError, MemoryLimitError, OptionError
+from fxlite.codegen.runtime.abi import Array, Entry, bind_arguments
+from fxlite.codegen.runtime.build import BuildError, Library
+from fxlite.codegen.runtime.extension import MODULE_NAME
+from fxlite.codegen.runtime.sizes import checked_limit
+from fxlite.codegen.runtime.sizes import memory_limit as default_limit
+from fxlite.codegen.runtime.toolchain import usable_cpus
+from fxlite.types.dtypes import dtype
 
 MOST_THREADS = 4096
 """Of a call: each takes scratch memory, of which there is a bound so."""

@@ -1,6 +1,6 @@
 """Measures what this machine can do at most: arithmetic and memory, on one thread and on all.
 
-In: nothing but the machine. Out: :class:`fxlite.roofs.Roofs`, kept in the cache folder by CPU,
+In: nothing but the machine. Out: :class:`fxlite.show.roofs.Roofs`, kept in the cache folder by CPU,
 compiler and number of usable CPUs. The work is done by ``roofs.c``, one process for each rate, so
 that a rate is no business of the Python that asks, and an instruction that the CPU refuses after
 all stops no more than its own measurement.
@@ -17,12 +17,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fxlite.roofs import Roof, Roofs
-
-from .build import build_executable
-from .cache import cache_folder, find_note, keep_note
-from .target import cache_sizes, cpu_identity, instruction_sets, processor_name
-from .toolchain import find_compiler, usable_cpus
+from fxlite.codegen.runtime.build import build_executable
+from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
+from fxlite.codegen.runtime.target import (
+    cache_sizes,
+    cpu_identity,
+    instruction_sets,
+    processor_name,
+)
+from fxlite.codegen.runtime.toolchain import find_compiler, usable_cpus
+from fxlite.show.roofs import Roof, Roofs
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25

@@ -21,10 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxlite.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
+from fxlite.base.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
 
 if TYPE_CHECKING:
-    from .abi import Dim
+    from fxlite.codegen.runtime.abi import Dim
 
 ANY_VALUE = 1 << 56
 """The most bytes of a value, stored or not, with empty axes counted as one element."""

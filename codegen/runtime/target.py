@@ -17,9 +17,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from fxlite.errors import FxliteError
-
-from .toolchain import COMPILE_FLAGS, find_compiler
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.runtime.toolchain import COMPILE_FLAGS, find_compiler
 
 _ARM_OR_POWER = platform.machine().lower() in ("aarch64", "arm64", "ppc64le")
 _FLAG = "-mcpu=" if _ARM_OR_POWER else "-march="

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from importlib.resources import files
 
-from .toolchain import Compiler
+from fxlite.codegen.runtime.toolchain import Compiler
 
 # What team.c knows of OpenMP, besides all of `omp simd`.
 _WORDS = frozenset(

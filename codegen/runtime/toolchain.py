@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fxlite.errors import FxliteError
-
-from .cache import cache_folder, find_note, keep_note
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
 
 # What compiles every file; `target.compile_flags` adds those that name the processor. Never
 # -ffast-math: NaN, infinity and -0.0 must come out right.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fxlite.agreement import USUAL, compare
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.tuning.harness import Harness
 from fxlite.codegen.tuning.result import Option
-from fxlite.errors import CodegenError
+from fxlite.types.agreement import USUAL, compare
 
 #: The part of the elements that may differ by more than the bound: where rounding decides, as in
 #: floor(x), a few do.

@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
-from fxlite.codegen.c.header import ERROR_TYPE
-from fxlite.codegen.c.prelude import MACROS, prelude
+from fxlite.codegen.c.text.header import ERROR_TYPE
+from fxlite.codegen.c.text.prelude import MACROS, prelude
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
-from fxlite.codegen.lower import buffer_name
-from fxlite.codegen.names import dim_name, resolved
-from fxlite.codegen.program import ALIGNMENT
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.text import signature
+from fxlite.codegen.program.names import dim_name, resolved
+from fxlite.codegen.program.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.target import cache_sizes
-from fxlite.codegen.text import signature
-from fxlite.cost import longest_chain
-from fxlite.errors import CodegenError
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
+from fxlite.show.node_cost import longest_chain
+from fxlite.types import shapes
 
 #: Seconds that one measurement should take at least: short kernels run several times.
 LEAST_SECONDS = 3e-4

@@ -13,7 +13,7 @@ from typing import Any
 from fxlite.codegen.c.calls import Choices
 from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.tuning.store import Entry, Measured
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 from fxlite.passes.ledger import plain_text
 
 

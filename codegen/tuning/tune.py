@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fxlite.codegen import examples
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.calls import group_call, planned_calls, title_of
 from fxlite.codegen.c.decisions import Choice
-from fxlite.codegen.c.prelude import math_header
 from fxlite.codegen.c.sharing import form_of
+from fxlite.codegen.c.text.prelude import math_header
 from fxlite.codegen.c.weights import Packed, module_arrays
-from fxlite.codegen.program import plan
+from fxlite.codegen.program import example_inputs as examples
+from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build_shared
 from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.codegen.tuning import store
@@ -29,8 +29,8 @@ from fxlite.codegen.tuning.harness import Candidate, Harness, source
 from fxlite.codegen.tuning.race import race
 from fxlite.codegen.tuning.result import Option, TunedKernel, Tuning
 from fxlite.codegen.tuning.store import Entry, Measured
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group, group
 from fxlite.passes.ledger import add_refusals, refusal
 

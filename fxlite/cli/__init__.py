@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from fxlite.base.errors import FxliteError
 from fxlite.cli.check import add_check
 from fxlite.cli.compile import add_compile
 from fxlite.cli.cost import add_cost
@@ -23,8 +24,7 @@ from fxlite.cli.passes import add_bisect, add_new_pass
 from fxlite.cli.profile import add_blame, add_profile, add_report
 from fxlite.cli.quantize import add_quantize
 from fxlite.cli.trace import add_trace
-from fxlite.dtypes import ALL
-from fxlite.errors import FxliteError
+from fxlite.types.dtypes import ALL
 
 _EXAMPLES = f"""\
 examples:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(highlight=False)
     try:
         if getattr(options, "dim", None):
-            from fxlite.program_file import with_facts
+            from fxlite.cli.program_file import with_facts
 
             options.input = with_facts(options.input, options.dim)
         return int(options.run(options, console))
@@ -92,7 +92,7 @@ def _message(error: Exception) -> str:
         return f"{where}{error.strerror or error}"
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}; give smaller sizes"
-    from fxlite.program_file import describe
+    from fxlite.cli.program_file import describe
 
     return f"{describe(error)}\n  --debug shows the traceback"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from fxlite import option_values as value
+from fxlite.cli import option_values as value
 from fxlite.cli.shared import Commands, deferred, program_options, size_option
 
 _QUERIES = """\
@@ -22,7 +22,7 @@ queries:
   :in("layers.*.attn") :at("model.py:31")                   by module, by line
   module("encoder.*") a > b     a chain inside a module
   a > b, c                      several queries
-  pydoc fxlite.query                   the whole language
+  pydoc fxlite.show.query                   the whole language
 
 Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the arguments are.
 """

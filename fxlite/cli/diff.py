@@ -6,7 +6,7 @@ body.
 
 from __future__ import annotations
 
-from fxlite import option_values as value
+from fxlite.cli import option_values as value
 from fxlite.cli.shared import Commands, deferred, program_options
 
 

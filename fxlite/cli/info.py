@@ -26,8 +26,8 @@ def add_info(commands: Commands) -> None:
 
 
 def _info(options: argparse.Namespace, console: Console) -> int:
+    from fxlite.base.console import show
     from fxlite.codegen.command import clear_cache, info_table
-    from fxlite.console import show
 
     if options.roofs:
         from fxlite.codegen.runtime.roofs import machine_roofs

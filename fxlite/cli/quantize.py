@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from fxlite import option_values as value
+from fxlite.cli import option_values as value
 from fxlite.cli.shared import Commands, deferred, program_options
 
 _QUANTIZE = """\

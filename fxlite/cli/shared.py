@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from fxlite import option_values as value
+from fxlite.cli import option_values as value
 
 if TYPE_CHECKING:
     from rich.console import Console

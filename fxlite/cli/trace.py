@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fxlite import option_values as value
+from fxlite.cli import option_values as value
 from fxlite.cli.shared import Commands, program_options
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fxlite.graph import Graph
+    from fxlite.graph.graph import Graph
 
 
 def add_trace(commands: Commands) -> None:
@@ -55,9 +55,9 @@ def add_trace(commands: Commands) -> None:
 
 
 def _trace(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.console import print_code, show
-    from fxlite.program_file import trace_program
-    from fxlite.text.pretty import fitted_text, node_table
+    from fxlite.base.console import print_code, show
+    from fxlite.cli.program_file import trace_program
+    from fxlite.show.text.pretty import fitted_text, node_table
 
     if options.doctor:
         return _doctor(options, console)
@@ -90,8 +90,8 @@ def _trace(options: argparse.Namespace, console: Console) -> int:
 
 def _print_matches(graph: Graph, query: str, console: Console) -> None:
     """The nodes of each match with their places, matches of several nodes apart; then how many."""
-    from fxlite.query.search import unknown_places
-    from fxlite.text.pretty import node_line
+    from fxlite.show.query.search import unknown_places
+    from fxlite.show.text.pretty import node_line
 
     matches = graph.find(query)
     apart = any(len(match.nodes) > 1 for match in matches)
@@ -107,8 +107,8 @@ def _print_matches(graph: Graph, query: str, console: Console) -> None:
 
 
 def _doctor(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.program_file import load_program, unique
-    from fxlite.tracing.doctor import trace_doctor
+    from fxlite.cli.program_file import load_program, unique
+    from fxlite.tracing.doctor.doctor import trace_doctor
 
     program = load_program(options.program, options.weights)
     diagnosis = trace_doctor(program, inputs=unique(options.input, "--input"))

@@ -14,8 +14,8 @@ import os
 import zipfile
 from typing import Any
 
-from fxlite import outside_text
-from fxlite.errors import FileFormatError
+from fxlite.base import outside_text
+from fxlite.base.errors import FileFormatError
 
 GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack

@@ -28,17 +28,18 @@ from typing import Any
 
 import sympy
 
-from fxlite import guards, pytree, shapes
-from fxlite.errors import FileFormatError, FxliteError
+from fxlite.base.errors import FileFormatError, FxliteError
+from fxlite.base.immutable_collections import immutable, immutable_dict
+from fxlite.base.location import Location, Scope
+from fxlite.base.outside_text import is_name, line
 from fxlite.files.json_values import Operand, by_name, decode, encode
-from fxlite.graph import OPCODES, Graph, Node
-from fxlite.graph_module import GraphModule
-from fxlite.immutable_collections import immutable, immutable_dict
-from fxlite.location import Location, Scope
-from fxlite.op import Op, lookup
-from fxlite.outside_text import is_name, line
-from fxlite.symbols import Facts, FactSymbol, symbol
-from fxlite.types import TensorType
+from fxlite.graph import pytree
+from fxlite.graph.graph import OPCODES, Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op, lookup
+from fxlite.types import guards, shapes
+from fxlite.types.symbols import Facts, FactSymbol, symbol
+from fxlite.types.tensor_type import TensorType
 
 _DEEPEST_PATH = 100  # parts in the path of a weight
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import sympy
 
-from fxlite import dtypes, shapes
-from fxlite.dtypes import DType
-from fxlite.errors import FileFormatError
-from fxlite.graph import Node
-from fxlite.types import TensorType, parse_type
+from fxlite.base.errors import FileFormatError
+from fxlite.graph.graph import Node
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType, parse_type
 
 #: How deep values may be nested in a file.
 DEEPEST = 100

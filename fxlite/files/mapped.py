@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import FileFormatError
-from fxlite.outside_text import line, lines
+from fxlite.base.errors import FileFormatError
+from fxlite.base.outside_text import line, lines
 
 Array = np.ndarray[Any, Any]
 

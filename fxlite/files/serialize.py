@@ -26,18 +26,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxlite import dtypes, outside_text
-from fxlite.checked import checked
-from fxlite.errors import FileFormatError, FxliteError, expect
+from fxlite.base import outside_text
+from fxlite.base.checked import checked
+from fxlite.base.errors import FileFormatError, FxliteError, expect
+from fxlite.base.paused_gc import paused_gc
 from fxlite.files.archive import pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
 from fxlite.files.mapped import map_safetensors
 from fxlite.files.version_1 import from_version_1
 from fxlite.files.whole import write_whole
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
-from fxlite.paused_gc import paused_gc
-from fxlite.types import type_of
+from fxlite.types import dtypes
+from fxlite.types.tensor_type import type_of
 
 VERSION = 2
 _KEYS = ("format", "version", "weights", "name", "training", "graph", "modules")

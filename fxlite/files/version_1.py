@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fxlite.errors import FileFormatError
+from fxlite.base.errors import FileFormatError
 
 
 def from_version_1(content: dict[str, Any]) -> dict[str, Any]:

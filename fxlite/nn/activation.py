@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes
 from fxlite.nn import functional as F
 from fxlite.nn.module import Module, Parameter
+from fxlite.types import dtypes
 
 
 class Activation(Module):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.errors import ArgumentError, ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.linear import Linear, empty_parameter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.linear import empty_parameter

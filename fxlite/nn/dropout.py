@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn.module import Module
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from fxlite import ops
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
 from fxlite.nn.functional_loss import (
     attention_weights,
     binary_cross_entropy_with_logits,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.ops.composite import created
 
 Tensor = Any

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fxlite import ops, shapes
-from fxlite.errors import ArgumentError
-from fxlite.op import lookup, normalize_axis
+from fxlite import ops
+from fxlite.base.errors import ArgumentError
+from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 Tensor = Any
 

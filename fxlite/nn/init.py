@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]
 

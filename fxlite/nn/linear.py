@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.module import Module, Parameter
+from fxlite.types import dtypes
 
 
 def empty_parameter(*shape: int, dtype: Any = None) -> Parameter:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.checked import checked_methods
-from fxlite.errors import ArgumentError, FxliteError, MemberError, expect
-from fxlite.plain_array import plain_array
-from fxlite.state import active_tracer
+from fxlite.base.checked import checked_methods
+from fxlite.base.errors import ArgumentError, FxliteError, MemberError, expect
+from fxlite.base.state import active_tracer
+from fxlite.types.plain_array import plain_array
 
 
 class StateDictError(FxliteError, ValueError):
@@ -28,7 +28,7 @@ class Parameter(np.ndarray[Any, Any]):
     Views of and results computed from a parameter are plain arrays to a module."""
 
     is_parameter: bool = False
-    is_plain_array = True  # an array in every respect: see fxlite.plain_array
+    is_plain_array = True  # an array in every respect: see fxlite.types.plain_array
     requires_grad: bool = True
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
@@ -296,7 +296,7 @@ class Module:
 
     def astype(self, dtype: Any) -> Module:
         """Cast all floating parameters and buffers, in place."""
-        from fxlite import dtypes
+        from fxlite.types import dtypes
 
         target = dtypes.dtype(dtype)
         for module in self.modules():

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes
+from fxlite.base.state import active_tracer
 from fxlite.nn import functional as F
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module, Parameter
-from fxlite.state import active_tracer
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType
+from fxlite.types import dtypes
+from fxlite.types.tensor_type import TensorType
 
 
 def _ones(*shape: int, dtype: Any) -> Parameter:

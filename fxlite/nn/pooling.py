@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn.module import Module
 

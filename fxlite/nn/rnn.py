@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.errors import ArgumentError, ShapeError, expect
+from fxlite.base.errors import ArgumentError, ShapeError, expect
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.linear import empty_parameter

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn.attention import MultiheadAttention
 from fxlite.nn.container import ModuleList

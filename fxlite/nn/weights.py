@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.nn.module import Module, Parameter
-from fxlite.types import parse_type
+from fxlite.types.tensor_type import parse_type
 
 
 class Buffer(str):

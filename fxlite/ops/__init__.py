@@ -1,4 +1,4 @@
-"""All ops: ``fx.ops.NAME``. Importing this package fills the registry (:mod:`fxlite.op`).
+"""All ops: ``fx.ops.NAME``. Importing this package fills the registry (:mod:`fxlite.ops.op`).
 
 One file for each family; NumPy's names are aliases of the same ops (``fx.ops.negative`` is
 ``fx.ops.neg``).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fxlite.op import ALIASES, REGISTRY, lookup
+from fxlite.ops.op import ALIASES, REGISTRY, lookup
 
 FAMILIES = (
     "elementwise",
@@ -20,23 +20,23 @@ FAMILIES = (
     "creation",
     "indexing",
     "contraction",
-    "convolution",
-    "transposed_convolution",
-    "pooling",
-    "adaptive_pooling",
-    "resize",
+    "image.convolution",
+    "image.transposed_convolution",
+    "image.pooling",
+    "image.adaptive_pooling",
+    "image.resize",
     "composite",
     "activation",
     "normalization",
     "attention",
     "recurrent",
     "loss",
-    "quantized",
-    "dynamic_range",
-    "quantized_product",
-    "weight_only",
-    "quantized_recurrence",
-    "fake_quantization",
+    "integer.quantized",
+    "integer.dynamic_range",
+    "integer.quantized_product",
+    "integer.weight_only",
+    "integer.quantized_recurrence",
+    "integer.fake_quantization",
 )
 for _family in FAMILIES:
     importlib.import_module(f"fxlite.ops.{_family}")

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import shapes
-from fxlite.errors import ArgumentError, ShapeError
-from fxlite.op import Tensor, normalize_axis, require_float
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite, same_type
 from fxlite.ops.elementwise import erf_reference, sigmoid_reference
-from fxlite.samples import Bad, S, Sample, special, uniform
-from fxlite.types import TensorType
+from fxlite.ops.op import Tensor, normalize_axis, require_float
+from fxlite.ops.samples import Bad, S, Sample, special, uniform
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 _BAD = [Bad("i32[3]", match="must be a float")]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import dtypes, shapes
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
-from fxlite.op import OptionalTensor, Tensor, broadcast_shapes, require_float
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.composite import composite, created, number
-from fxlite.samples import Bad, S
-from fxlite.types import TensorType
+from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, require_float
+from fxlite.ops.samples import Bad, S
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
 
 #: What a row gets in which the mask leaves nothing.
 EMPTY_ROWS = ("zero", "nan")

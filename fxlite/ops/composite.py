@@ -20,10 +20,8 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import dtypes, shapes
-from fxlite.dtypes import DType
-from fxlite.errors import ShapeError
-from fxlite.op import (
+from fxlite.base.errors import ShapeError
+from fxlite.ops.op import (
     Axis,
     Op,
     Tensor,
@@ -34,9 +32,11 @@ from fxlite.op import (
     require_float,
 )
 from fxlite.ops.reduction import reduced_shape
-from fxlite.samples import Bad, S, special, uniform
+from fxlite.ops.samples import Bad, S, special, uniform
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 
 def dtype_of(x: Any) -> DType | None:

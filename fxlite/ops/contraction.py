@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes, expr, shapes
-from fxlite.dtypes import DType
-from fxlite.errors import ArgumentError, ShapeError
-from fxlite.expr import Expr, MultiIndex, Reader
-from fxlite.index import Index
-from fxlite.op import OptionalTensor, Tensor, Tensors, broadcast_shapes, lookup, op
-from fxlite.ops.spatial import checked_type, rewrite
-from fxlite.samples import Bad, S, special
-from fxlite.types import TensorType
+from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.ops.image.spatial import checked_type, rewrite
+from fxlite.ops.op import OptionalTensor, Tensor, Tensors, broadcast_shapes, lookup, op
+from fxlite.ops.samples import Bad, S, special
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 
 def common_dtype(*operands: Any) -> DType:

@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, expr, shapes
-from fxlite.dtypes import DType
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
-from fxlite.expr import Expr, MultiIndex
-from fxlite.index import Index
-from fxlite.op import Op, Tensor, op
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.ops.op import Op, Tensor, op
+from fxlite.ops.samples import S
 from fxlite.ops.slicing import larger
 from fxlite.ops.view import as_shape, fill_value
-from fxlite.samples import S
-from fxlite.types import TensorType
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 
 def _default_dtype(*values: Any) -> DType:

@@ -1,8 +1,8 @@
 """Elementwise ops: arithmetic, comparison, logic, rounding, exponentials, activations, casts.
 
-All of them broadcast as NumPy does and promote dtypes by NumPy's rules (Python scalars are weak).
-A record's body is the scalar function of :data:`fxlite.expr.FUNCTIONS` with its operands cast to
-the dtype NumPy computes in.
+All of them broadcast as NumPy does and promote dtypes by NumPy's rules (Python scalars are weak). A
+record's body is the scalar function of :data:`fxlite.scalar.expr.FUNCTIONS` with its operands cast
+to the dtype NumPy computes in.
 """
 
 from __future__ import annotations
@@ -14,21 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes, expr
-from fxlite.dtypes import DType
-from fxlite.errors import DTypeError, LiteralError
-from fxlite.expr import Expr, MultiIndex, Reader, read_broadcast
-from fxlite.op import (
-    Op,
-    Tensor,
-    broadcast_shapes,
-    float_dtype,
-    op,
-    shape_of,
-    weak_dtype,
-)
-from fxlite.samples import Bad, S, Sample, special, uniform
-from fxlite.types import TensorType
+from fxlite.base.errors import DTypeError, LiteralError
+from fxlite.ops.op import Op, Tensor, broadcast_shapes, float_dtype, op, shape_of, weak_dtype
+from fxlite.ops.samples import Bad, S, Sample, special, uniform
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader, read_broadcast
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 DTypeRule = Callable[..., DType]  # operand dtypes (or Python scalars) -> dtype computed in
 
@@ -549,7 +542,7 @@ def _is_plain_zero(number: Any, x: Any) -> bool:
 
 
 def _get(name: str) -> Op:
-    from fxlite.op import REGISTRY
+    from fxlite.ops.op import REGISTRY
 
     return REGISTRY[name]
 

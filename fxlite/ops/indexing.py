@@ -13,15 +13,24 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, expr, shapes
-from fxlite.dtypes import DType
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
-from fxlite.expr import CheckedIndex, Expr, MultiIndex, Reader
-from fxlite.index import Index, Value
-from fxlite.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op, shape_of, weak_dtype
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.ops.op import (
+    Tensor,
+    Tensors,
+    broadcast_shapes,
+    normalize_axis,
+    op,
+    shape_of,
+    weak_dtype,
+)
+from fxlite.ops.samples import Bad, S, uniform
 from fxlite.ops.slicing import select
-from fxlite.samples import Bad, S, uniform
-from fxlite.types import TensorType
+from fxlite.scalar import expr
+from fxlite.scalar.expr import CheckedIndex, Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index, Value
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 
 def require_integers(value: Any, name: str) -> None:

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes, expr, shapes
-from fxlite.errors import ArgumentError, ShapeError
-from fxlite.expr import Expr, MultiIndex, Reader
-from fxlite.index import Index
-from fxlite.op import Tensor, Tensors, normalize_axis, op
+from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.ops.op import Tensor, Tensors, normalize_axis, op
+from fxlite.ops.samples import Bad, S
 from fxlite.ops.slicing import slice_, slice_bounds
 from fxlite.ops.view import as_shape, unsqueeze
-from fxlite.samples import Bad, S
-from fxlite.types import TensorType
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
 
 
 def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import shapes
-from fxlite.errors import ArgumentError, CodegenError, DTypeError, ShapeError
-from fxlite.op import OptionalTensor, Tensor, broadcast_shapes, op, require_float
+from fxlite.base.errors import ArgumentError, CodegenError, DTypeError, ShapeError
 from fxlite.ops.composite import composite, number
-from fxlite.samples import Bad, S, uniform
-from fxlite.types import TensorType
+from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, op, require_float
+from fxlite.ops.samples import Bad, S, uniform
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 
 def _reduced(element: TensorType, reduction: str) -> TensorType:

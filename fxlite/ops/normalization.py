@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import dtypes, shapes
-from fxlite.errors import ArgumentError, ShapeError
-from fxlite.op import Op, OptionalTensor, Tensor, require_float
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite
-from fxlite.samples import Bad, S, uniform
-from fxlite.types import TensorType
+from fxlite.ops.op import Op, OptionalTensor, Tensor, require_float
+from fxlite.ops.samples import Bad, S, uniform
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
 
 
 def _standardize(x: Any, axes: tuple[int, ...], eps: float) -> Any:

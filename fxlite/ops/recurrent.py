@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 import fxlite.ops as ops
-from fxlite import shapes
-from fxlite.errors import ArgumentError, ShapeError
-from fxlite.op import OptionalTensor, Tensor, require_float
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite
-from fxlite.samples import Bad, S
-from fxlite.shapes import Dim
-from fxlite.types import TensorType
+from fxlite.ops.op import OptionalTensor, Tensor, require_float
+from fxlite.ops.samples import Bad, S
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 #: Gates of each kind of cell.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}

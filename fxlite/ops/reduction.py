@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes, expr
-from fxlite.dtypes import DType
-from fxlite.errors import ShapeError
-from fxlite.expr import Expr, MultiIndex, Reader
-from fxlite.index import Index, product
-from fxlite.op import Axis, Op, Tensor, normalize_axes, normalize_axis, op
-from fxlite.samples import Bad, S, Sample, special
-from fxlite.types import TensorType
+from fxlite.base.errors import ShapeError
+from fxlite.ops.op import Axis, Op, Tensor, normalize_axes, normalize_axis, op
+from fxlite.ops.samples import Bad, S, Sample, special
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index, product
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 _SAMPLES = [
     S("f32[B,5]", axis=1, dims={"B": 3}),

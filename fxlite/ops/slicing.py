@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, expr, proofs, shapes
-from fxlite.errors import ArgumentError, DTypeError, PositionError, ShapeError
-from fxlite.expr import Expr, MultiIndex, Reader
-from fxlite.index import Index
-from fxlite.op import Tensor, broadcast_shapes, normalize_axis, op
+from fxlite.base.errors import ArgumentError, DTypeError, PositionError, ShapeError
+from fxlite.ops.op import Tensor, broadcast_shapes, normalize_axis, op
+from fxlite.ops.samples import Bad, S, special
 from fxlite.ops.view import dims_of, fill_value, known_type
-from fxlite.samples import Bad, S, special
-from fxlite.shapes import Dim
-from fxlite.types import TensorType
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes, proofs, shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 
 # -- proofs ----------------------------------------------------------------------------------------

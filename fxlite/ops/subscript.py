@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, shapes
-from fxlite.errors import ArgumentError, FxliteError, ShapeError
-from fxlite.location import here
+from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
+from fxlite.base.location import here
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
-from fxlite.tracing.memory import fresh, is_number
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType
+from fxlite.tracing.writes.shared_memory import fresh, is_number
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
 
 
 @dataclass(frozen=True)

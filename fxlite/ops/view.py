@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, expr, proofs, shapes
-from fxlite.errors import ArgumentError, ShapeError
-from fxlite.expr import Expr, MultiIndex, Reader
-from fxlite.index import Index, flatten, unflatten
-from fxlite.op import Op, Tensor, normalize_axis, op, to_dim
-from fxlite.samples import Bad, S, special
-from fxlite.shapes import Dim, Shape
-from fxlite.types import TensorType
+from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.ops.op import Op, Tensor, normalize_axis, op, to_dim
+from fxlite.ops.samples import Bad, S, special
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index, flatten, unflatten
+from fxlite.types import dtypes, proofs, shapes
+from fxlite.types.shapes import Dim, Shape
+from fxlite.types.tensor_type import TensorType
 
 
 # -- dims ------------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Te
 
 def fill_value(value: Any, dtype: dtypes.DType, wraps: bool = False) -> Any:
     """A Python number as an element of the dtype, floats not rounded yet. Raises LiteralError where
-    it does not fit: see :func:`fxlite.dtypes.literal`."""
+    it does not fit: see :func:`fxlite.types.dtypes.literal`."""
     if type(value) not in (bool, int, float):
         raise ArgumentError(f"value must be a number, not {value!r}")
     found = dtypes.literal(value, dtype, wraps)

@@ -6,7 +6,7 @@ insertion point, as ``np.exp(proxy)``, operators and ``fx.ops`` write them.
 
 from __future__ import annotations
 
-from fxlite.graph import Graph
+from fxlite.graph.graph import Graph
 from fxlite.nn.module import Module
 from fxlite.tracing.tracer import Tracer
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import pytree
-from fxlite.errors import ArgumentError, expect
-from fxlite.pytree import PH, Interface, Structure
-from fxlite.symbols import FactSymbol, ordered_facts
-from fxlite.types import type_of
+from fxlite.base.errors import ArgumentError, expect
+from fxlite.graph import pytree
+from fxlite.graph.pytree import PH, Interface, Structure
+from fxlite.types.symbols import FactSymbol, ordered_facts
+from fxlite.types.tensor_type import type_of
 
 #: Makes a placeholder: (wished target, type or None) -> (target, proxy).
 MakePlaceholder = Callable[[str, Any], tuple[str, Any]]

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
-from fxlite.graph import Node
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.graph.graph import Node
 from fxlite.nn.module import Module
-from fxlite.types import TensorType
+from fxlite.types.tensor_type import TensorType
 
 
 def leaf_paths(leaves: Iterable[Any], root: Module) -> frozenset[str]:

@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
-from fxlite.dtypes import DType
-from fxlite.errors import ShapeError
-from fxlite.graph import Graph
-from fxlite.guards import Guard, decide
-from fxlite.location import Location
-from fxlite.op import Op
+from fxlite.base.errors import ShapeError
+from fxlite.base.location import Location
+from fxlite.graph.graph import Graph
 from fxlite.ops.joining import cuts_of
+from fxlite.ops.op import Op
 from fxlite.ops.slicing import slice_bounds
 from fxlite.ops.view import as_shape
-from fxlite.shapes import Dim
-from fxlite.types import TensorType
+from fxlite.types import shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.guards import Guard, decide
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 #: A size of the other named dims.
 _SOME = 4

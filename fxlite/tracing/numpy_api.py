@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sympy
 
-from fxlite import dtypes, shapes
-from fxlite.op import Op, lookup
+from fxlite.ops.op import Op, lookup
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.proxy import Proxy
+from fxlite.types import dtypes, shapes
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -94,7 +94,7 @@ def call_ufunc(
         result = lookup("cast")(result, dtype)
     if out is None:
         return result
-    from fxlite.tracing.in_place import store
+    from fxlite.tracing.writes.in_place import store
 
     what = f"{name}(out=...)"
     return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
@@ -229,7 +229,7 @@ def _storing(name: str, implementation: Callable[..., Any]) -> Callable[..., Any
         result = implementation(*args, **kwargs)
         if out is None:
             return result
-        from fxlite.tracing.in_place import store
+        from fxlite.tracing.writes.in_place import store
 
         return store(out, result, f"{name}(out=...)")
 
@@ -244,14 +244,14 @@ def _refused_write(name: str, instead: str) -> Callable[..., Any]:
 
 
 def _fill(x: Any, value: Any) -> None:
-    from fxlite.tracing.in_place import fill
+    from fxlite.tracing.writes.in_place import fill
 
     fill(x, value)
 
 
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """np.copyto: see :mod:`fxlite.tracing.in_place`."""
-    from fxlite.tracing.in_place import copyto as implementation
+    """np.copyto: see :mod:`fxlite.tracing.writes.in_place`."""
+    from fxlite.tracing.writes.in_place import copyto as implementation
 
     implementation(dst, src, casting, where)
 

@@ -2,8 +2,8 @@
 ``x.transpose(1, 0)``, ``np.linalg.norm``, ...
 
 In: proxies (or arrays) and arguments as NumPy takes them. Out: calls of ops. Where NumPy gives a
-copy, the result has memory of its own (:func:`fxlite.tracing.aliasing.fresh`), whichever ops make
-it.
+copy, the result has memory of its own (:func:`fxlite.tracing.writes.aliasing.fresh`), whichever ops
+make it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes, shapes
-from fxlite.op import lookup, normalize_axes, normalize_axis
-from fxlite.tracing.memory import fresh, is_number
+from fxlite.ops.op import lookup, normalize_axes, normalize_axis
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType
+from fxlite.tracing.writes.shared_memory import fresh, is_number
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
 
 
 def value_type(x: Any) -> TensorType:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite import dtypes
-from fxlite.op import Op
 from fxlite.ops.elementwise import COMPARISONS
-from fxlite.shapes import NamedDim
+from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
+from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer

@@ -21,8 +21,8 @@ import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-from fxlite import shapes
-from fxlite.location import REGENERATED, Location, is_own_file
+from fxlite.base.location import REGENERATED, Location, is_own_file
+from fxlite.types import shapes
 
 #: First line, last line, first column, column behind the last; columns count bytes, as in code
 #: objects.

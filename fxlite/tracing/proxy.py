@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite import shapes
-from fxlite.errors import TraceError
-from fxlite.tracing import aliasing, memory
-from fxlite.types import TensorType
+from fxlite.base.errors import TraceError
+from fxlite.tracing.writes import aliasing
+from fxlite.tracing.writes import shared_memory as memory
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
-    from fxlite.graph import Node
-    from fxlite.op import Op
+    from fxlite.graph.graph import Node
+    from fxlite.ops.op import Op
     from fxlite.tracing.tracer import Tracer
 
 
@@ -70,7 +71,7 @@ class Proxy:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Ints, and :class:`~fxlite.shapes.NamedDim` for named dims."""
+        """Ints, and :class:`~fxlite.types.shapes.NamedDim` for named dims."""
         return tuple(shapes.for_user(d) for d in self.type.shape)
 
     @property
@@ -151,7 +152,7 @@ class Proxy:
 
     # -- writes ------------------------------------------------------------------------------
     def __setitem__(self, index: Any, value: Any) -> None:
-        from fxlite.tracing.in_place import set_item
+        from fxlite.tracing.writes.in_place import set_item
 
         set_item(self, index, value)
 
@@ -220,7 +221,7 @@ def _power(self: Any, other: Any) -> Any:
 
 def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        from fxlite.tracing.in_place import in_place_operator
+        from fxlite.tracing.writes.in_place import in_place_operator
 
         return in_place_operator(self, symbol, _api().ops_by_name(name), other)
 

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite import pytree, shapes
-from fxlite.errors import ShapeError
-from fxlite.graph import Node, map_nodes
-from fxlite.guards import remaining
-from fxlite.location import Scope
-from fxlite.shapes import Dim
-from fxlite.symbols import FactSymbol, symbol
+from fxlite.base.errors import ShapeError
+from fxlite.base.location import Scope
+from fxlite.graph import pytree
+from fxlite.graph.graph import Node, map_nodes
 from fxlite.tracing.inputs import declared_dims
-from fxlite.tracing.memory import note_retraced
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import TensorType, type_of
+from fxlite.tracing.writes.shared_memory import note_retraced
+from fxlite.types import shapes
+from fxlite.types.guards import remaining
+from fxlite.types.shapes import Dim
+from fxlite.types.symbols import FactSymbol, symbol
+from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
-    from fxlite.graph_module import GraphModule
+    from fxlite.graph.graph_module import GraphModule
     from fxlite.tracing.tracer import Tracer
 
 

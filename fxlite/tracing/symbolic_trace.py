@@ -6,9 +6,9 @@ import types as python_types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, FxliteError, expect
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, FxliteError, expect
+from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.inputs import declare
 from fxlite.tracing.tracer import Tracer
@@ -58,7 +58,7 @@ def symbolic_trace(
         tracer.trace(root, declared, concrete_args)
     except FxliteError as error:
         if type(tracer) is Tracer:
-            from fxlite.tracing.doctor import add_further_problems
+            from fxlite.tracing.doctor.doctor import add_further_problems
 
             add_further_problems(error, root, declared, concrete_args, leaf)
         raise

@@ -1,7 +1,7 @@
 """The tracer: runs a program on proxies and records its ops as a graph.
 
 In: a module or a function over NumPy arrays, and (optionally) input types. Out: a
-:class:`~fxlite.graph_module.GraphModule` that shares the program's weights.
+:class:`~fxlite.graph.graph_module.GraphModule` that shares the program's weights.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import dtypes, pytree
-from fxlite.errors import (
+from fxlite.base.errors import (
     ArgumentError,
     Details,
     DTypeError,
@@ -21,25 +20,27 @@ from fxlite.errors import (
     TraceError,
     expect,
 )
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
-from fxlite.guards import OPPOSITE, Guard
-from fxlite.location import Location, Scope, definition_of, here, with_place
+from fxlite.base.location import Location, Scope, definition_of, here, with_place
+from fxlite.base.state import active_tracer
+from fxlite.graph import pytree
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.op import Op, lookup
-from fxlite.plain_array import plain_array
-from fxlite.shapes import Dim, NamedDim
-from fxlite.state import active_tracer
+from fxlite.ops.op import Op, lookup
 from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
 from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
 from fxlite.tracing.leaf import leaf_paths, leaf_result_type
-from fxlite.tracing.memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
 from fxlite.tracing.program_checks import running_check
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.wrapped import activate_wrapped_names
-from fxlite.types import TensorType, type_of
+from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
+from fxlite.types import dtypes
+from fxlite.types.guards import OPPOSITE, Guard
+from fxlite.types.plain_array import plain_array
+from fxlite.types.shapes import Dim, NamedDim
+from fxlite.types.tensor_type import TensorType, type_of
 
 
 class Tracer:

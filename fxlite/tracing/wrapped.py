@@ -16,10 +16,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fxlite.errors import ArgumentError
-from fxlite.op import Op
+from fxlite.base.errors import ArgumentError
+from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
-from fxlite.types import type_of
+from fxlite.types.tensor_type import type_of
 
 #: Ops of wrapped functions by name, as long as a function or a graph has them.
 WRAPPED: weakref.WeakValueDictionary[str, WrappedOp] = weakref.WeakValueDictionary()

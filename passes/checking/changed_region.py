@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite.dtypes import DType
-from fxlite.graph import Node, nodes_in
+from fxlite.graph.graph import Node, nodes_in
 from fxlite.passes.checking.edits import AnyCall, Pair
+from fxlite.types.dtypes import DType
 
 #: What a value is called that both sides share: a node, or another token.
 Key = Hashable

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.changed_region import Numbering, Opening, Side
 from fxlite.passes.checking.edits import Claim, Pair
 from fxlite.passes.checking.region_check import Disagreement, Outcome, check_region

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.node_store import undo_assign, undo_erase, undo_set_field
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node_store import undo_assign, undo_erase, undo_set_field
 
 
 class Call(NamedTuple):

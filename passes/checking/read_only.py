@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 
 
 @contextlib.contextmanager

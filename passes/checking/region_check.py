@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
-from fxlite.agreement import USUAL, Agreement, Exactness, compare
-from fxlite.cost import longest_chain
-from fxlite.graph import Node, map_nodes
+from fxlite.graph.graph import Node, map_nodes
 from fxlite.passes.checking.changed_region import Half, Key, Region, Side
 from fxlite.passes.checking.region_inputs import SMALL, Draw, arrays, draws, smaller_sizes
-from fxlite.types import TensorType
+from fxlite.show.node_cost import longest_chain
+from fxlite.types import shapes
+from fxlite.types.agreement import USUAL, Agreement, Exactness, compare
+from fxlite.types.tensor_type import TensorType
 
 
 @dataclass(frozen=True)

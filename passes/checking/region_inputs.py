@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
-from fxlite.symbols import fact_symbols
-from fxlite.types import TensorType
+from fxlite.types import shapes
+from fxlite.types.symbols import fact_symbols
+from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.agreement import USUAL, Chain, Exactness, compare, computed, exact, leaves
-from fxlite.checked import checked
-from fxlite.cost import longest_chain
-from fxlite.errors import GraphError
+from fxlite.base.checked import checked
+from fxlite.base.errors import GraphError
 from fxlite.files.serialize import save_safetensors
-from fxlite.graph_module import GraphModule
-from fxlite.interpreter import Interpreter
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
 from fxlite.nn.module import Parameter
 from fxlite.passes.cutting.inline_modules import flattened
-from fxlite.types import parse_type, type_of
+from fxlite.show.node_cost import longest_chain
+from fxlite.types.agreement import USUAL, Chain, Exactness, compare, computed, exact, leaves
+from fxlite.types.tensor_type import parse_type, type_of
 
 #: Most numbers of an array that is written into the file itself.
 MOST_NUMBERS = 64
@@ -71,7 +71,7 @@ def write_repro(
         "The exit status is 1 while they differ.", '"""', "",
         *(["from pathlib import Path", ""] if arrays.stored else []),
         "import fxlite as fx", "from fxlite import nn, passes  # noqa: F401",
-        f"from fxlite.agreement import {_promise_name(promise)}",
+        f"from fxlite.types.agreement import {_promise_name(promise)}",
         "from fxlite.passes.checking.repro import array, run_repro  # noqa: F401", "",
     ]  # fmt: skip
     if arrays.stored:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fxlite.agreement import Exactness
+from fxlite.types.agreement import Exactness
 
 
 @dataclass

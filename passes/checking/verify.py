@@ -25,17 +25,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxlite.agreement import Exactness, as_exactness
-from fxlite.checked import checked
-from fxlite.graph import Node, nodes_in
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.changed_region import Side
 from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
 from fxlite.passes.checking.edits import Edits, Pair, changed_places
 from fxlite.passes.checking.verification_report import VerificationReport
 from fxlite.passes.checking.wrong_rewrite import VerificationError, effect_error, result_error
 from fxlite.passes.cutting.split_module import is_pure_module
-from fxlite.paused_gc import paused_gc
+from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = ["VerificationError", "VerificationReport", "verify", "verify_edits"]
 

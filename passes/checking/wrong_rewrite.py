@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import shapes
-from fxlite.errors import FxliteError
-from fxlite.graph import Graph, Node, map_nodes
-from fxlite.graph_module import GraphModule
+from fxlite.base.errors import FxliteError
+from fxlite.graph.graph import Graph, Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import PassError
 from fxlite.passes.checking.changed_region import Key, Region, Side
 from fxlite.passes.checking.region_check import Disagreement
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.checking.verification_report import VerificationReport
-from fxlite.types import type_of
+from fxlite.types import shapes
+from fxlite.types.tensor_type import type_of
 
 #: Lines shown of each side; the file has all.
 MOST_LINES = 24

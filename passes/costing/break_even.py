@@ -15,12 +15,12 @@ from typing import Any
 
 import sympy
 
-from fxlite import shapes, symbols
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
-from fxlite.graph_module import GraphModule
-from fxlite.passes.cost import cost
-from fxlite.passes.costing.report import QUANTITIES, CostReport, Costs
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.cost import cost
+from fxlite.passes.costing.cost_report import QUANTITIES, CostReport, Costs
+from fxlite.types import shapes, symbols
 
 #: Sizes from 1 on that are tried where costs are no polynomials.
 LIMIT = 1 << 16

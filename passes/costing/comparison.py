@@ -1,7 +1,7 @@
 """Two cost reports side by side: before and after a rewrite.
 
-In: two :class:`~fxlite.passes.costing.report.CostReport`. Out: :class:`CostComparison`: the change
-of the whole and of each module, and from which size on it pays.
+In: two :class:`~fxlite.passes.costing.cost_report.CostReport`. Out: :class:`CostComparison`: the
+change of the whole and of each module, and from which size on it pays.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.passes.costing.break_even import SizeRanges, pays_when
-from fxlite.passes.costing.report import CostReport, Costs
+from fxlite.passes.costing.cost_report import CostReport, Costs
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CostComparison:
         yield from comparison_parts(self)
 
     def __str__(self) -> str:
-        from fxlite.console import plain_text
+        from fxlite.base.console import plain_text
 
         return plain_text(self)
 

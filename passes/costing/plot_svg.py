@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fxlite.cost import short_text
-from fxlite.drawing.colours import Colour
-from fxlite.drawing.svg import FONT, legend_row
-from fxlite.outside_text import markup
+from fxlite.base.outside_text import markup
 from fxlite.passes.costing.timeline_svg import ticks
+from fxlite.show.drawing.colours import Colour
+from fxlite.show.drawing.svg import FONT, legend_row
+from fxlite.show.node_cost import short_text
 
 #: Pixels of the plot and of what is around it.
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 640, 320, 76, 42, 76

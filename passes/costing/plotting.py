@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.passes.costing.break_even import SizeRanges, pays_when
+from fxlite.passes.costing.cost_report import QUANTITIES, CostReport
 from fxlite.passes.costing.plot_svg import Plot, plot_svg
-from fxlite.passes.costing.report import QUANTITIES, CostReport
 from fxlite.passes.costing.tables import TITLES
 
 _COUNTED = ("flops", "parameters", "intensity")  # the other quantities are bytes

@@ -1,6 +1,6 @@
 """Cost reports as text: the facts of the whole, then a table by module.
 
-In: reports of :mod:`fxlite.passes.costing.report`. Out: lines and rich tables. Formulas are
+In: reports of :mod:`fxlite.passes.costing.cost_report`. Out: lines and rich tables. Formulas are
 shortened in tables (``1.23M*B*T + …``) and written in full for the whole where they fit.
 """
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from fxlite import shapes
-from fxlite.cost import Cost, short_text, sum_of_costs
-from fxlite.module_tree import ModuleTree, module_tree
-from fxlite.passes.costing.report import QUANTITIES, CostReport, Costs, CostTable
-from fxlite.shapes import Dim
-from fxlite.summary import label
-from fxlite.weight_counts import weights_by_node, weights_of
+from fxlite.graph.weight_counts import weights_by_node, weights_of
+from fxlite.passes.costing.cost_report import QUANTITIES, CostReport, Costs, CostTable
+from fxlite.show.module_tree import ModuleTree, module_tree
+from fxlite.show.node_cost import Cost, short_text, sum_of_costs
+from fxlite.show.summary import label
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
 
 if TYPE_CHECKING:
     from fxlite.passes.costing.comparison import CostComparison

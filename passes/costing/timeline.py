@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fxlite import shapes
-from fxlite.checked import checked
-from fxlite.errors import GraphError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.passes.costing.report import check_dims
-from fxlite.passes.memory import lifetimes, peak_memory, stored
-from fxlite.shapes import Dim
+from fxlite.base.checked import checked
+from fxlite.base.errors import GraphError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.cost_report import check_dims
+from fxlite.passes.costing.peak_memory import lifetimes, peak_memory, stored
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class MemoryTimeline:
         yield from timeline_parts(self, options.max_width)
 
     def __str__(self) -> str:
-        from fxlite.console import plain_text
+        from fxlite.base.console import plain_text
 
         return plain_text(self)
 
@@ -106,7 +106,8 @@ class MemoryTimeline:
 @checked
 def memory_timeline(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> MemoryTimeline:
     """The values that are held while the nodes of a module run one by one, as in
-    :mod:`fxlite.passes.memory`: inputs and weights are not counted, views hold nothing.
+    :mod:`fxlite.passes.costing.peak_memory`: inputs and weights are not counted, views hold
+    nothing.
 
     Raises ArgumentError for a dim that the program does not have, GraphError for a value without a
     type and for one whose size depends on a dim that ``sizes`` does not give."""

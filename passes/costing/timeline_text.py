@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from fxlite import shapes
-from fxlite.cost import short_text
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
-from fxlite.text.pretty import type_text
+from fxlite.show.node_cost import short_text
+from fxlite.show.text.pretty import type_text
+from fxlite.types import shapes
 
 #: Values that are listed one by one: those at the peak, then the largest.
 MOST_ROWS = 24

@@ -21,17 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import nn, shapes
-from fxlite.checked import checked
-from fxlite.comparison.compare import types_equal
-from fxlite.errors import ArgumentError, GraphError
-from fxlite.graph import Graph, Node, map_nodes
-from fxlite.graph_module import GraphModule
-from fxlite.guards import remaining
+from fxlite import nn
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, GraphError
+from fxlite.graph.graph import Graph, Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import graph_pass
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.show.comparison.compare import types_equal
 from fxlite.tracing.symbolic_trace import symbolic_trace
-from fxlite.types import TensorType
+from fxlite.types import shapes
+from fxlite.types.guards import remaining
+from fxlite.types.tensor_type import TensorType
 
 #: A node made by inlining, and the name it has in the child.
 Wish = tuple[Node, str]

@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.agreement import Exactness, exact
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.interpreter import Interpreter
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.checking.repro import COMPILED, write_repro
 from fxlite.passes.cutting.subgraph import element_source, extract_subgraph
+from fxlite.types.agreement import Exactness, exact
 
 Inputs = tuple[Any, ...]
 #: ``is_bad(module, inputs)``: whether the problem shows when ``module(*inputs)`` is tried.

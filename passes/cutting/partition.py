@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.cutting.split_module import dependencies, split_module
 from fxlite.passes.cutting.subgraph import element_source
 

@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.query.tree import path_key, path_pattern
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.show.query.tree import path_key, path_pattern
 
 
 @dataclass(frozen=True)

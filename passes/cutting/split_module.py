@@ -17,10 +17,10 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from fxlite.checked import checked
-from fxlite.errors import GraphError, expect
-from fxlite.graph import Graph, Node, map_nodes
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import GraphError, expect
+from fxlite.graph.graph import Graph, Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, element_source
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import sympy
 
-from fxlite import shapes
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, GraphError, expect
-from fxlite.graph import Graph, Node, map_nodes
-from fxlite.graph_module import GraphModule
-from fxlite.types import TensorType
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, GraphError, expect
+from fxlite.graph.graph import Graph, Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 
 @dataclass
@@ -197,7 +197,7 @@ def bind_named_dims(graph: Graph, region: Region) -> None:
 
 def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
     """Named sizes that are used, or occur in the inputs' types, and cannot be solved from these by
-    :func:`fxlite.types.bind_dims`: bare names first, then the other sizes in order."""
+    :func:`fxlite.types.tensor_type.bind_dims`: bare names first, then the other sizes in order."""
     bound: set[str] = set()
     pending: list[Any] = []
     for node in inputs:

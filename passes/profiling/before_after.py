@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 
 from fxlite import compiler
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, GraphError
-from fxlite.graph_module import GraphModule, check_inputs
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, GraphError
+from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes.base import Pass, as_pass
+from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.manager import PassManager
-from fxlite.passes.memory import peak_memory
 from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, State
 from fxlite.passes.profiling.profile import input_values, usable_threads
 from fxlite.passes.profiling.record import Row
 from fxlite.passes.profiling.rewrites import Rewrite, as_it_is, find_rewrites
 from fxlite.passes.profiling.rows import Setting, Times, kernel_row, node_row
-from fxlite.roofs import Roofs
+from fxlite.show.roofs import Roofs
 
 #: Without ``repeat``: as many rounds as fit into so many seconds for each program, but some.
 SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 0.4, 7, 300

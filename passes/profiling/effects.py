@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.passes.profiling.rewrites import Rewrite
-from fxlite.roofs import Roofs
+from fxlite.show.roofs import Roofs
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class BeforeAfter:
         yield from effects_parts(self, options.max_width)
 
     def __str__(self) -> str:
-        from fxlite.console import plain_text
+        from fxlite.base.console import plain_text
 
         return plain_text(self)
 

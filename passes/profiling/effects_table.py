@@ -11,10 +11,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.cost import short_text
 from fxlite.passes.profiling.effects import BeforeAfter, Change, PassEffect, State, relative
 from fxlite.passes.profiling.rewrites import Rewrite
 from fxlite.passes.profiling.tables import seconds_text
+from fxlite.show.node_cost import short_text
 
 #: Kinds of rewrites that are listed for each pass.
 MOST_KINDS = 6

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from fxlite import compiler
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, expect
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule, check_inputs
-from fxlite.interpreter import Interpreter
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, expect
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule, check_inputs
+from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.rows import Setting, Times, kernel_row, node_row
-from fxlite.roofs import Roofs
+from fxlite.show.roofs import Roofs
 
 #: Without ``repeat``: as many calls as fit into so many seconds, but some, and not too many.
 SECONDS, LEAST_CALLS, MOST_CALLS = 0.5, 5, 200

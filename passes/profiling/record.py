@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
+from fxlite.base.location import Location
 from fxlite.files.whole import write_whole
-from fxlite.graph import Node
-from fxlite.location import Location
-from fxlite.roofs import Limits, Roofs
+from fxlite.graph.graph import Node
+from fxlite.show.roofs import Limits, Roofs
 
 #: What the rows of a profile may be grouped by.
 GROUPINGS = ("kernel", "module", "op", "line")
@@ -39,8 +39,9 @@ class Row:
     """One node (Python) or kernel (compiled): its times, and what it has to do.
 
     ``seconds`` has the time of each repetition, ``start`` is when it began in the one that a trace
-    shows. FLOPs and bytes are those of :mod:`fxlite.cost`; a kernel reads each of its inputs once
-    and writes its result. They are None where types are unknown, ``limits`` where roofs are, too.
+    shows. FLOPs and bytes are those of :mod:`fxlite.show.node_cost`; a kernel reads each of its
+    inputs once and writes its result. They are None where types are unknown, ``limits`` where roofs
+    are, too.
     """
 
     name: str
@@ -246,7 +247,7 @@ class Profile:
         yield self.table(width=options.max_width)
 
     def __str__(self) -> str:
-        from fxlite.console import plain_text
+        from fxlite.base.console import plain_text
 
         return plain_text(self)
 

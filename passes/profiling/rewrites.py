@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fxlite.cost import Cost, node_cost
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.edits import Edits, changed_places
-from fxlite.shapes import Dim
+from fxlite.show.node_cost import Cost, node_cost
+from fxlite.types.shapes import Dim
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite import shapes
 from fxlite.compiler import KernelInfo
-from fxlite.cost import node_cost
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 from fxlite.passes.profiling.record import Part, Row
-from fxlite.roofs import Limits, Roofs, limits
-from fxlite.types import TensorType
+from fxlite.show.node_cost import node_cost
+from fxlite.show.roofs import Limits, Roofs, limits
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 #: Ops that read only some elements of an operand: no more of it than the result holds.
 _PARTIAL_READS = ("take", "index", "gather", "embedding")

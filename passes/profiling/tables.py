@@ -13,9 +13,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.cost import short_text
 from fxlite.passes.profiling.record import Entry, Profile, Row
-from fxlite.roofs import rate_text
+from fxlite.show.node_cost import short_text
+from fxlite.show.roofs import rate_text
 
 #: Rows that are shown; the others are summed up.
 MOST_ROWS = 40

@@ -19,14 +19,29 @@ the result more exact. docs/quantization.md says what the integers mean.
 
 from __future__ import annotations
 
-from fxlite.passes.quantize.calibration import quantize
-from fxlite.passes.quantize.convert import convert
-from fxlite.passes.quantize.correct_bias import correct_bias
-from fxlite.passes.quantize.equalize import equalize
-from fxlite.passes.quantize.gptq import gptq
-from fxlite.passes.quantize.mapping import QConfigMapping
-from fxlite.passes.quantize.mixed_plan import Measured, Plan, PlannedLayer
-from fxlite.passes.quantize.observers import (
+from fxlite.passes.quantize.accuracy.correct_bias import correct_bias
+from fxlite.passes.quantize.accuracy.equalize import equalize
+from fxlite.passes.quantize.accuracy.gptq import gptq
+from fxlite.passes.quantize.accuracy.smooth_quant import smooth_quant
+from fxlite.passes.quantize.conversion.calibration import quantize
+from fxlite.passes.quantize.conversion.convert import convert
+from fxlite.passes.quantize.conversion.prepare import Decision, prepare, prepare_qat
+from fxlite.passes.quantize.conversion.without_data import (
+    cast_floats,
+    quantize_dynamic,
+    quantize_weights,
+)
+from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer
+from fxlite.passes.quantize.planning.plan_file import load_plan
+from fxlite.passes.quantize.planning.planner import PlanError, plan, results_sqnr
+from fxlite.passes.quantize.planning.quantization_report import (
+    FloatProduct,
+    QuantizationReport,
+    report,
+)
+from fxlite.passes.quantize.planning.sensitivity import Choice, Layer, Sensitivity, sensitivity
+from fxlite.passes.quantize.schemes.mapping import QConfigMapping
+from fxlite.passes.quantize.schemes.observers import (
     OBSERVERS,
     EntropyObserver,
     HistogramObserver,
@@ -36,12 +51,8 @@ from fxlite.passes.quantize.observers import (
     PercentileObserver,
     make_observer,
 )
-from fxlite.passes.quantize.plan_file import load_plan
-from fxlite.passes.quantize.planner import PlanError, plan, results_sqnr
-from fxlite.passes.quantize.prepare import Decision, prepare, prepare_qat
-from fxlite.passes.quantize.record import Record, record_of
-from fxlite.passes.quantize.report import FloatProduct, QuantizationReport, report
-from fxlite.passes.quantize.scheme import (
+from fxlite.passes.quantize.schemes.record import Record, record_of
+from fxlite.passes.quantize.schemes.scheme import (
     PRESETS,
     QConfig,
     QConfigError,
@@ -54,9 +65,6 @@ from fxlite.passes.quantize.scheme import (
     weight_only_int4,
     weight_only_int8,
 )
-from fxlite.passes.quantize.sensitivity import Choice, Layer, Sensitivity, sensitivity
-from fxlite.passes.quantize.smooth_quant import smooth_quant
-from fxlite.passes.quantize.without_data import cast_floats, quantize_dynamic, quantize_weights
 
 __all__ = [
     "OBSERVERS",

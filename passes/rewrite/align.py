@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite.graph import Node
-from fxlite.op import Op
+from fxlite.graph.graph import Node
+from fxlite.ops.op import Op
 from fxlite.passes.rewrite.matcher import Steps, same_arrays, same_modules
 from fxlite.passes.rewrite.same_arguments import attribute_names, same_attribute, same_number
 from fxlite.passes.rewrite.wildcard import Wildcard
-from fxlite.text.pretty import value_text
+from fxlite.show.text.pretty import value_text
 
 
 @dataclass(frozen=True)

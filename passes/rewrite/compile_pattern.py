@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from fxlite.errors import ArgumentError
-from fxlite.graph import Graph, Node, nodes_in
-from fxlite.graph_module import GraphModule
-from fxlite.op import Op
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op
 from fxlite.passes.rewrite import regroup
 from fxlite.passes.rewrite.matcher import (
     ABSENT,

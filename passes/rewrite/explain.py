@@ -22,12 +22,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.bounded import syntax_tree
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, ParseError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.op import Op
+from fxlite.base.bounded import syntax_tree
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, ParseError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op
 from fxlite.passes.rewrite.align import Mismatch, NearMiss, align, call_name, climb
 from fxlite.passes.rewrite.match import Match, find_match
 from fxlite.passes.rewrite.matcher import Steps, Surroundings

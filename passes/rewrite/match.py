@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError, expect
-from fxlite.graph import Node, nodes_in
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, expect
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.rewrite.matcher import Slots, Steps, Surroundings
 from fxlite.passes.rewrite.pattern import Pattern, Program
 from fxlite.passes.rewrite.replacement import Inserter, Replacement
 from fxlite.passes.rewrite.rewire import Rewiring, erase_dead
 from fxlite.passes.rewrite.wildcard import UNBOUND
-from fxlite.paused_gc import paused_gc
 
 _END = float("inf")  # of a position: what is inserted before a node sorts before it
 _UNDONE = "nothing was replaced, the graph is as it was"

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.op import Op
+from fxlite.ops.op import Op
 from fxlite.passes.rewrite.same_arguments import same_attributes, same_number
 from fxlite.passes.rewrite.wildcard import UNBOUND, bind_template
 

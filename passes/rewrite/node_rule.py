@@ -26,16 +26,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite.agreement import Exactness
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
-from fxlite.op import Op, lookup
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op, lookup
 from fxlite.passes.base import Pass, enter
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
 from fxlite.passes.rewrite.match import Rewriter
-from fxlite.paused_gc import paused_gc
+from fxlite.types.agreement import Exactness
 
 _SHOWN = 10  # nodes in an explanation
 

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.errors import ArgumentError, TraceError, expect
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
-from fxlite.location import here
+from fxlite.base.errors import ArgumentError, TraceError, expect
+from fxlite.base.location import here
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.op import Op
+from fxlite.ops.op import Op
 from fxlite.passes.rewrite.compile_pattern import compile_steps
 from fxlite.passes.rewrite.matcher import Steps
 from fxlite.passes.rewrite.wildcard import Wildcard, holds_wildcard

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxlite import dtypes, shapes
-from fxlite.dtypes import DType
-from fxlite.graph import Node
-from fxlite.shapes import Dim
-from fxlite.types import TensorType
+from fxlite.graph.graph import Node
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 
 def type_of(x: Any) -> TensorType | None:

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.graph import Graph, Node
-from fxlite.op import Op
-from fxlite.types import TensorType
+from fxlite.graph.graph import Graph, Node
+from fxlite.ops.op import Op
+from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.passes.rewrite.matcher import Steps

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fxlite.errors import ArgumentError, FxliteError
-from fxlite.graph import Graph, Node, map_nodes, nodes_in
-from fxlite.graph_module import GraphModule
+from fxlite.base.errors import ArgumentError, FxliteError
+from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
+from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.passes.base import unique_attribute
 from fxlite.passes.rewrite.matcher import same_arrays
@@ -25,7 +25,7 @@ from fxlite.passes.rewrite.pattern import (
     parameters_of,
     trace_call,
 )
-from fxlite.types import TensorType
+from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.passes.rewrite.match import Match

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fxlite.graph import Graph, Node, map_nodes
+from fxlite.graph.graph import Graph, Node, map_nodes
 
 
 class Rewiring:

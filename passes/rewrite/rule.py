@@ -55,17 +55,17 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from fxlite.agreement import Exactness
-from fxlite.checked import checked
-from fxlite.errors import ArgumentError
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, enter
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
 from fxlite.passes.rewrite.match import Match, Rewriter, find_match, find_matches
 from fxlite.passes.rewrite.pattern import Parameters, Pattern, caller, parameters_of
 from fxlite.passes.rewrite.replacement import Replacement, match_names
-from fxlite.paused_gc import paused_gc
+from fxlite.types.agreement import Exactness
 
 if TYPE_CHECKING:
     from fxlite.passes.rewrite.explain import Explanation

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite.checked import checked
-from fxlite.comparison.compare import first_difference
-from fxlite.errors import FxliteError, expect
-from fxlite.graph import Graph, Node
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked
+from fxlite.base.errors import FxliteError, expect
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass
 from fxlite.passes.ledger import plain_text
 from fxlite.passes.rewrite.rule_set import RuleLoopError, RuleSet
+from fxlite.show.comparison.compare import first_difference
 
 _LIMIT = 60  # rewrites of one node's descendants after which a set counts as looping
 

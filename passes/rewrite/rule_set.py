@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fxlite.agreement import KINDS, Exactness, exact
-from fxlite.checked import checked_methods
-from fxlite.errors import expect
-from fxlite.graph import Node
-from fxlite.graph_module import GraphModule
+from fxlite.base.checked import checked_methods
+from fxlite.base.errors import expect
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError
 from fxlite.passes.ledger import Refusal, add_refusals, plain_text
 from fxlite.passes.rewrite.match import Rewriter
-from fxlite.paused_gc import paused_gc
+from fxlite.types.agreement import KINDS, Exactness, exact
 
 
 class Fired(Protocol):

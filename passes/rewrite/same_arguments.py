@@ -11,10 +11,10 @@ from typing import Any
 
 import sympy
 
-from fxlite import shapes
-from fxlite.graph import Node
-from fxlite.op import Op
-from fxlite.types import TensorType
+from fxlite.graph.graph import Node
+from fxlite.ops.op import Op
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
 
 #: Attributes that name axes: compared modulo the rank.
 _AXES = ("axis", "axes", "axis1", "axis2")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fxlite.errors import ArgumentError
-from fxlite.op import lookup
+from fxlite.base.errors import ArgumentError
+from fxlite.ops.op import lookup
 from fxlite.passes.rewrite.same_arguments import same_value
 from fxlite.tracing.proxy import Proxy
 

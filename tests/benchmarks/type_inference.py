@@ -22,7 +22,7 @@ from rich.table import Table
 from sympy.core.cache import clear_cache
 
 import fxlite as fx
-from fxlite.op import REGISTRY
+from fxlite.ops.op import REGISTRY
 from tests import models
 from tests.benchmarks import graph_models
 
@@ -50,7 +50,7 @@ def forget_sizes() -> None:
     forget_types()
     clear_cache()
     for name, module in list(sys.modules.items()):
-        if name in ("fxlite.shapes", "fxlite.proofs", "fxlite.symbols"):
+        if name in ("fxlite.types.shapes", "fxlite.types.proofs", "fxlite.types.symbols"):
             for value in vars(module).values():
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()

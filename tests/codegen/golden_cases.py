@@ -16,7 +16,7 @@ import numpy as np
 
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.types import parse_type
+from fxlite.types.tensor_type import parse_type
 
 
 @dataclass(frozen=True)

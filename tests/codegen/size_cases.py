@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite.codegen.nested import run_hollow
+from fxlite.base.errors import MemoryLimitError, ShapeError
+from fxlite.codegen.kernel.nested import run_hollow
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.load import CompiledFunction
-from fxlite.errors import MemoryLimitError, ShapeError
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 
 F = fx.ops
 T32 = 2**32

@@ -22,10 +22,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c import gemm, gemm_long, templates
-from fxlite.codegen.c.conv_plan import winograd_tile
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.conv.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
-from fxlite.codegen.c.gemm_bf16 import bf16_pairs, bf16_parts
+from fxlite.codegen.c.product import gemm, gemm_long
+from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs, bf16_parts
 from fxlite.codegen.runtime.target import has_bf16_tiles, march_flag
 from tests.codegen import (
     test_conv_bf16,

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from fxlite import ops
-from fxlite.agreement import Chain, compare
-from fxlite.codegen.c import attention, gemm
+from fxlite.codegen.c.attention import attention
+from fxlite.codegen.c.product import gemm
+from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.target import march_flag
+from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
     SANITIZED,
@@ -130,7 +132,7 @@ def sizes_of(case: Case) -> list[tuple[int, int, int, int]]:
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
-    math = Path(attention.__file__).with_name("fx_math.h").read_text()
+    math = INCLUDE_FOLDERS[1].joinpath("fx_math.h").read_text()
     parts = [HEAD, math, gemm.PREAMBLE, attention.ATTENTION_PREAMBLE]
     parameters = (
         "const void *q, const void *k, const void *v, const void *mask, void *y, int64_t L, "

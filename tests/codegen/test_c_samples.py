@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.agreement import Chain
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.nested import restructure
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.kernel.nested import restructure
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
-from fxlite.cost import longest_chain
-from fxlite.op import REGISTRY
+from fxlite.ops.op import REGISTRY
+from fxlite.show.node_cost import longest_chain
+from fxlite.types.agreement import Chain
 from tests.oracle import Disagreement, compare
 
 BUNDLES = 12

@@ -10,8 +10,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c.needed import needed
-from fxlite.codegen.text import comment, wrap
+from fxlite.codegen.c.text.needed import needed
+from fxlite.codegen.kernel.text import comment, wrap
 
 LIBRARY = """\
 /* ---- Boxes ---- */

@@ -16,10 +16,12 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c import conv, conv_template, gemm, templates
-from fxlite.codegen.c.conv_bf16_tile import CONV_BF16_PREAMBLE
-from fxlite.codegen.c.conv_plan import reads_pairs, winograd_tile
-from fxlite.codegen.c.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.conv import conv, conv_template
+from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
+from fxlite.codegen.c.conv.tiles.conv_bf16_tile import CONV_BF16_PREAMBLE
+from fxlite.codegen.c.conv.tiles.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
+from fxlite.codegen.c.product import gemm
 from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
     HEAD,

@@ -13,13 +13,13 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.conv_amx_tile import CONV_AMX_PREAMBLE
-from fxlite.codegen.c.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
-from fxlite.codegen.c.conv_int8_tile import CONV_INT8_PREAMBLE
-from fxlite.codegen.c.gemm import BF16_PREAMBLE, PREAMBLE
-from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
-from fxlite.codegen.c.needed import needed
-from fxlite.ops.layout import TO_LAST
+from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
+from fxlite.codegen.c.conv.tiles.conv_amx_tile import CONV_AMX_PREAMBLE
+from fxlite.codegen.c.conv.tiles.conv_int8_tile import CONV_INT8_PREAMBLE
+from fxlite.codegen.c.product.gemm import BF16_PREAMBLE, PREAMBLE
+from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE
+from fxlite.codegen.c.text.needed import needed
+from fxlite.ops.image.layout import TO_LAST
 from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]

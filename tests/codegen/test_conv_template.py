@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 
 from fxlite import ops
-from fxlite.agreement import Chain, compare
-from fxlite.codegen.c import conv, gemm
-from fxlite.codegen.c.conv_plan import winograd_tile
-from fxlite.codegen.c.depthwise_tile import DEPTHWISE_PREAMBLE
-from fxlite.codegen.c.nhwc_tile import NHWC_PREAMBLE
-from fxlite.codegen.c.winograd_tile import WINOGRAD_PREAMBLE
+from fxlite.codegen.c.conv import conv
+from fxlite.codegen.c.conv.conv_plan import winograd_tile
+from fxlite.codegen.c.conv.tiles.depthwise_tile import DEPTHWISE_PREAMBLE
+from fxlite.codegen.c.conv.tiles.nhwc_tile import NHWC_PREAMBLE
+from fxlite.codegen.c.conv.tiles.winograd_tile import WINOGRAD_PREAMBLE
+from fxlite.codegen.c.product import gemm
+from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
     FLAGS,

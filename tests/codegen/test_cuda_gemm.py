@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite.agreement import Chain, compare
 from fxlite.codegen.cuda.gemm import (
     CudaGemmSpec,
     Operand,
@@ -18,6 +17,7 @@ from fxlite.codegen.cuda.gemm import (
 )
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
+from fxlite.types.agreement import Chain, compare
 
 PARAMETERS = (
     "const {t} *__restrict__ a, const {t} *__restrict__ b, const {t} *__restrict__ bias, "

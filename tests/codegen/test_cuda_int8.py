@@ -13,16 +13,16 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.agreement import compare as compared
-from fxlite.agreement import sqnr
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
-from fxlite.codegen.nested import restructure
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.kernel.nested import restructure
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from fxlite.passes import quantize as q
+from fxlite.types.agreement import compare as compared
+from fxlite.types.agreement import sqnr
 from tests.oracle import compare, flatten
 from tests.passes.quantize.helpers import everything, ops_of
 from tests.zoo import ZOO

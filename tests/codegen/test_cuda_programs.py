@@ -13,14 +13,14 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
+from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
-from fxlite.codegen.nested import restructure
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.kernel.nested import restructure
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, find_device
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
-from fxlite.errors import ArgumentError
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.agreement import Chain
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner
-from fxlite.codegen.nested import restructure
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.kernel.nested import restructure
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
-from fxlite.cost import longest_chain
-from fxlite.op import REGISTRY
+from fxlite.ops.op import REGISTRY
+from fxlite.show.node_cost import longest_chain
+from fxlite.types.agreement import Chain
 from tests.oracle import Disagreement, compare
 
 BUNDLES = 9

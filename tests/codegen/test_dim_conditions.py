@@ -11,8 +11,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.examples import make_cases
-from fxlite.codegen.python import python_source
+from fxlite.codegen.program.example_inputs import make_cases
+from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, DimText, Entry, bind_arguments
 from fxlite.codegen.runtime.load import CompiledFunction
 from tests.oracle import agree

@@ -13,7 +13,7 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.dynamic_scale import join_scales
-from fxlite.codegen.program import plan
+from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.passes import quantize as q

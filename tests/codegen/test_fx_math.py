@@ -26,12 +26,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fxlite.codegen.evaluate import SCALAR
+from fxlite.codegen.kernel.evaluate import SCALAR
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.target import compile_flags, instruction_sets
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
-from fxlite.dtypes import dtype
+from fxlite.types.dtypes import dtype
 
 Array = NDArray[Any]
 FOLDER = Path(__file__).parents[2] / "codegen" / "c"

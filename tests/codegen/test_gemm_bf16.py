@@ -19,8 +19,10 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.cli import main
-from fxlite.codegen.c import conv, conv_template, gemm, templates
-from fxlite.codegen.c.gemm_bf16 import bf16_pairs
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.conv import conv, conv_template
+from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs
 from tests.codegen.compiling import (
     HEAD,
     SANITIZED,

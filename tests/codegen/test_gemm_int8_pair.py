@@ -12,9 +12,9 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.gemm import PREAMBLE, Operand
-from fxlite.codegen.c.gemm_int8 import Int8Spec, Right, render_int8
-from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
+from fxlite.codegen.c.product.gemm import PREAMBLE, Operand
+from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
+from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE
 from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]

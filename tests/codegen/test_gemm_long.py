@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fxlite.codegen.c import gemm, gemm_long
+from fxlite.codegen.c.product import gemm, gemm_long
 from fxlite.codegen.runtime.target import march_flag
 from tests.codegen import test_gemm_bf16
 from tests.codegen.compiling import (

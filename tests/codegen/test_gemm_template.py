@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fxlite.agreement import Chain, compare
-from fxlite.codegen.c import gemm
+from fxlite.codegen.c.product import gemm
+from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
     FLAGS,

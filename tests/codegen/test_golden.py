@@ -16,9 +16,9 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c import emit as c
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.gemm import render_gemm_naive
+from fxlite.codegen.c.product.gemm import render_gemm_naive
 from fxlite.codegen.cuda import emit as cuda
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime import target as processor
 from tests.codegen.golden_cases import CASES, Case
 
@@ -82,7 +82,7 @@ def test_emitted_text(
     case, target = TEXTS[name]
     compile_for(case.march)
     if case.naive:
-        monkeypatch.setattr("fxlite.codegen.c.gemm_template.render_gemm", render_gemm_naive)
+        monkeypatch.setattr("fxlite.codegen.c.product.gemm_template.render_gemm", render_gemm_naive)
     text, path = emitted(case, target), GOLDEN / name
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")

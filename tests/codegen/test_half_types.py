@@ -11,9 +11,9 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops, passes
-from fxlite.codegen.optimize import optimize
-from fxlite.interpreter import Interpreter
-from fxlite.op import REGISTRY
+from fxlite.codegen.program.optimize import optimize
+from fxlite.graph.interpreter import Interpreter
+from fxlite.ops.op import REGISTRY
 from tests.oracle import RUNGS, flatten
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.gemm import PREAMBLE
-from fxlite.codegen.c.int8_tile import INT8_PREAMBLE
+from fxlite.codegen.c.product.gemm import PREAMBLE
+from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE
 from tests.codegen.compiling import HEAD, flags_of, shared_library
 
 #: (type, zero point, least, most); the first is the one whose conversions saturate.

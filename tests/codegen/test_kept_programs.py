@@ -17,9 +17,10 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen import backends, program_key
+from fxlite.base.errors import CodegenError
+from fxlite.codegen import backends
+from fxlite.codegen.program import program_key
 from fxlite.codegen.runtime import cache_limit, kept
-from fxlite.errors import CodegenError
 from tests.oracle import compare
 
 Array = np.ndarray[Any, Any]
@@ -103,7 +104,7 @@ _SCRIPT = """\
 import sys
 import numpy as np
 import fxlite as fx
-from fxlite.codegen import program_key
+from fxlite.codegen.program import program_key
 from tests.codegen.test_kept_programs import INPUTS, Scaled
 
 program_key._source_identity = lambda: "the source"

@@ -10,7 +10,7 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import dtypes
+from fxlite.types import dtypes
 from tests.codegen.test_sums import adversarial, bound, exact
 from tests.oracle import RUNGS
 

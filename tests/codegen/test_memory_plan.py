@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import shapes
+from fxlite.base.console import plain_text
+from fxlite.base.errors import ArgumentError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.workspace import plan_workspace
-from fxlite.codegen.program import plan
-from fxlite.console import plain_text
-from fxlite.errors import ArgumentError
+from fxlite.codegen.program.program import plan
 from fxlite.nn import functional as F
+from fxlite.types import shapes
 from tests.models import traced
 
 

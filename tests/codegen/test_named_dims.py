@@ -12,8 +12,9 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import nn, shapes
-from fxlite.cost import longest_chain
+from fxlite import nn
+from fxlite.show.node_cost import longest_chain
+from fxlite.types import shapes
 from tests import models
 from tests.oracle import compare
 

@@ -20,9 +20,9 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c.emit import c_name
-from fxlite.codegen.c.prelude import math_header
-from fxlite.codegen.c_words import MACROS
-from fxlite.codegen.names import (
+from fxlite.codegen.c.text.prelude import math_header
+from fxlite.codegen.program.c_words import MACROS
+from fxlite.codegen.program.names import (
     LONGEST,
     Scope,
     derived,

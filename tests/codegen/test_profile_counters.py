@@ -19,11 +19,11 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
+from fxlite.base.errors import ArgumentError
 from fxlite.codegen.runtime import roofs
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler, usable_cpus
 from fxlite.compiler import machine_roofs
-from fxlite.errors import ArgumentError
-from fxlite.roofs import Roof, Roofs
+from fxlite.show.roofs import Roof, Roofs
 
 
 class Net(nn.Module):

@@ -13,23 +13,23 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c import gemm
-from fxlite.codegen.c.int8_tile import INT8_PREAMBLE, packed_rows
-from fxlite.codegen.c.needed import needed
-from fxlite.codegen.c.recurrence import (
+from fxlite.base.errors import CodegenError
+from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE, packed_rows
+from fxlite.codegen.c.recurrence.recurrence import (
     RecurrenceSpec,
     pack_recurrent_weight,
     render_recurrence,
     render_recurrence_naive,
 )
-from fxlite.codegen.c.recurrence_int8 import (
+from fxlite.codegen.c.recurrence.recurrence_int8 import (
     STATE_PREAMBLE,
     IntegerState,
     pack_recurrent_int8,
 )
+from fxlite.codegen.c.text.needed import needed
 from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.codegen.runtime.target import march_flag
-from fxlite.errors import CodegenError
 from fxlite.ops.recurrent import GATES
 from tests.codegen.compiling import (
     FILLED,

@@ -12,13 +12,13 @@ import pytest
 
 import fxlite as fx
 from fxlite import compiler, nn
-from fxlite.codegen.optimize import optimize
+from fxlite.base.errors import ArgumentError, CodegenError
+from fxlite.base.location import Scope
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.reporting import report as report_file
 from fxlite.codegen.reporting.history import History, history
 from fxlite.codegen.reporting.report import ModelReport
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
-from fxlite.errors import ArgumentError, CodegenError
-from fxlite.location import Scope
 from tests import models
 from tests.browser import Elements, browser, in_browser
 from tests.roofs import ROOFS

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import dtypes
+from fxlite.types import dtypes
 from tests.oracle import RUNGS
 
 Array = np.ndarray[Any, Any]

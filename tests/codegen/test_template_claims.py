@@ -14,12 +14,13 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import agreement, passes
+from fxlite import passes
+from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.cuda import emit as cuda
-from fxlite.codegen.optimize import optimize
-from fxlite.errors import CodegenError
-from fxlite.types import parse_type
+from fxlite.codegen.program.optimize import optimize
+from fxlite.types import agreement
+from fxlite.types.tensor_type import parse_type
 from tests.fuzz.programs.check import Case, Failed, compare, compiled
 from tests.fuzz.programs.templates import write_template
 from tests.oracle import agree

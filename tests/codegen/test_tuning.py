@@ -14,17 +14,17 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import compiler, nn, passes
+from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime import target
 from fxlite.codegen.tuning import tune as tuning_module
 from fxlite.codegen.tuning.agree import check_outputs
 from fxlite.codegen.tuning.harness import Harness
 from fxlite.codegen.tuning.result import Option, Tuning
 from fxlite.codegen.tuning.tune import tune
-from fxlite.errors import ArgumentError, CodegenError
-from fxlite.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule
 from tests.command_line import enter_folder, run
 from tests.oracle import compare
 

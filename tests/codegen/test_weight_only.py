@@ -11,9 +11,9 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.gemm import PREAMBLE, Operand, pack_b
-from fxlite.codegen.c.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.weight_only_tile import WEIGHT_ONLY_PREAMBLE, pack_integers
+from fxlite.codegen.c.product.gemm import PREAMBLE, Operand, pack_b
+from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
+from fxlite.codegen.c.product.weight_only_tile import WEIGHT_ONLY_PREAMBLE, pack_integers
 from tests.codegen.compiling import HEAD, evaluate, flags_of, shared_library
 
 Array = np.ndarray[Any, Any]

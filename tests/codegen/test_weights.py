@@ -15,11 +15,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c import conv
-from fxlite.codegen.c.conv_plan import packed_conv_size
-from fxlite.codegen.c.gemm_pack import pack_b
+from fxlite.codegen.c.conv import conv
+from fxlite.codegen.c.conv.conv_plan import packed_conv_size
+from fxlite.codegen.c.product.gemm_pack import pack_b
 from fxlite.codegen.c.weights import Blob, Packed, PackedWeight, make_blob, module_arrays
-from fxlite.codegen.names import weight_name
+from fxlite.codegen.program.names import weight_name
 from tests.oracle import compare
 
 Array = np.ndarray[Any, Any]

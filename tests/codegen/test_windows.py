@@ -11,10 +11,10 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.codegen.c import templates
-from fxlite.codegen.kernel_ir import For, statements
-from fxlite.codegen.optimize import optimize
-from fxlite.codegen.program import plan
-from fxlite.codegen.schedule import schedule
+from fxlite.codegen.kernel.kernel_ir import For, statements
+from fxlite.codegen.kernel.schedule import schedule
+from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import plan
 from tests.oracle import agree
 
 POOLS = {

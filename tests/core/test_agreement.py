@@ -12,8 +12,9 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import dtypes
-from fxlite.agreement import (
+from fxlite.show.node_cost import longest_chain
+from fxlite.types import dtypes
+from fxlite.types.agreement import (
     LEAST,
     OPERAND,
     UNIT,
@@ -25,7 +26,6 @@ from fxlite.agreement import (
     computed,
     exact,
 )
-from fxlite.cost import longest_chain
 
 ROOT = Path(fx.__file__).resolve().parents[1]
 FLOATS = ("f16", "bf16", "f32", "f64")

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
-from fxlite.comparison.compare import first_difference
+from fxlite.show.comparison.compare import first_difference
 from tests.zoo import ZOO, Program
 
 

@@ -17,8 +17,8 @@ from rich.console import Console
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.comparison.compare import first_difference
-from fxlite.comparison.graph_diff import GraphDiff, diff
+from fxlite.show.comparison.compare import first_difference
+from fxlite.show.comparison.graph_diff import GraphDiff, diff
 from tests.zoo import ZOO, Program
 
 

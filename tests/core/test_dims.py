@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import proofs, shapes
-from fxlite.errors import ArgumentError, FxliteError, ShapeError, TraceError
-from fxlite.symbols import NO_FACTS, Facts, parse_facts, symbol
+from fxlite.base.errors import ArgumentError, FxliteError, ShapeError, TraceError
+from fxlite.types import proofs, shapes
+from fxlite.types.symbols import NO_FACTS, Facts, parse_facts, symbol
 
 B, T = fx.dims("B T", min=1, max=512, multiple_of={"T": 8})
 

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.drawing import colours, draw, picture
-from fxlite.drawing.layout import Box, layout
-from fxlite.drawing.outline import Part, outline
+from fxlite.base.location import Scope
+from fxlite.ops.op import REGISTRY
+from fxlite.show.drawing import colours, draw, picture
+from fxlite.show.drawing.layout import Box, layout
+from fxlite.show.drawing.outline import Part, outline
 from tests.zoo import ZOO
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -107,7 +109,7 @@ def test_tooltips_say_line_and_origin(graph: fx.Graph) -> None:
 
 
 def test_kinds_have_colours_and_a_legend(graph: fx.Graph) -> None:
-    for op in fx.op.REGISTRY.values():
+    for op in REGISTRY.values():
         assert op.kind in colours.KINDS
     shown = texts(draw.to_svg(graph))
     assert {"contraction", "pointwise", "composite"} <= set(shown)
@@ -119,9 +121,9 @@ def test_characters_with_a_meaning_are_escaped() -> None:
     svg = draw.to_svg(gm.graph)
     ElementTree.fromstring(svg)
     assert "x: f32[B]" in svg
-    gm.graph.placeholders[0].scope = type(
-        gm.graph.placeholders[0].scope or fx.location.Scope("", "")
-    )('a"b\\c<d>&', "K")
+    gm.graph.placeholders[0].scope = type(gm.graph.placeholders[0].scope or Scope("", ""))(
+        'a"b\\c<d>&', "K"
+    )
     ElementTree.fromstring(draw.to_svg(gm.graph))
     assert '"a\\"b\\\\c<d>& (K)\\nx\\nf32[B]"' in gm.graph.to_dot().replace("label=", "")
 
@@ -149,7 +151,7 @@ def test_long_and_deep_graphs() -> None:
     graph = fx.symbolic_trace(lambda x: np.exp(x) + x, x="f32[B]").graph
     for depth, node in enumerate(graph.nodes):
         path = ".".join(["m"] * 500 * (depth + 1))
-        node.scope = fx.location.Scope(path, "M")
+        node.scope = Scope(path, "M")
     ElementTree.fromstring(draw.to_svg(graph))
     graph.to_dot()
 

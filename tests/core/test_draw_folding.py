@@ -14,10 +14,10 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
-from fxlite.drawing import draw
-from fxlite.drawing.colours import CHANGES, DTYPES, OTHER, SHARES, SQNR, DrawError
-from fxlite.drawing.outline import LIMIT, Outline, close_below, outline
-from fxlite.drawing.picture import picture, texts, title
+from fxlite.show.drawing import draw
+from fxlite.show.drawing.colours import CHANGES, DTYPES, OTHER, SHARES, SQNR, DrawError
+from fxlite.show.drawing.outline import LIMIT, Outline, close_below, outline
+from fxlite.show.drawing.picture import picture, texts, title
 from tests import models
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.drawing import draw, page
-from fxlite.drawing.picture import laid_out, picture
+from fxlite.base.location import Scope
+from fxlite.show.drawing import draw, page
+from fxlite.show.drawing.picture import laid_out, picture
 from tests import models
 from tests.browser import Elements, browser, in_browser
 from tests.zoo.registry import by_name
@@ -68,7 +69,7 @@ def test_the_data_is_the_outline() -> None:
 def test_names_cannot_break_out_of_the_data() -> None:
     gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[B]")
     node = next(n for n in gm.graph.nodes if n.name == "exp")
-    node.scope = fx.location.Scope("</script><script>alert(1)</script>", "<b>")
+    node.scope = Scope("</script><script>alert(1)</script>", "<b>")
     text = draw.to_html(gm.graph, title="<i>&")
     assert sum(tag == "script" for tag, _ in Elements(text).found) == 2
     assert "<i>" not in text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.errors import ArgumentError, FxliteError, GraphError, ShapeError
+from fxlite.base.errors import ArgumentError, FxliteError, GraphError, ShapeError
 
 
 def state(gm: fx.GraphModule) -> Any:

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import guards, nn, passes
-from fxlite.errors import FileFormatError, ParseError, ShapeError, TraceError
-from fxlite.guards import Guard
+from fxlite import nn, passes
+from fxlite.base.errors import FileFormatError, ParseError, ShapeError, TraceError
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.cutting.split_module import split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
+from fxlite.types import guards
+from fxlite.types.guards import Guard
 
 B, T = fx.dims("B T")
 

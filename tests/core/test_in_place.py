@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.errors import ShapeError, TraceError
-from fxlite.op import REGISTRY, Op
-from fxlite.shapes import substitute
-from fxlite.tracing import strides
-from fxlite.tracing.memory import gives_number
+from fxlite.base.errors import ShapeError, TraceError
+from fxlite.ops.op import REGISTRY, Op
+from fxlite.tracing.writes import strides
+from fxlite.tracing.writes.shared_memory import gives_number
+from fxlite.types.shapes import substitute
 from tests.oracle import agree, compare
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) - 5

@@ -9,7 +9,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from tests.core.test_retrace import facts
 from tests.oracle import compare
 from tests.zoo import ZOO, Program

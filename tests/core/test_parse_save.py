@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.errors import FileFormatError, FxliteError, ParseError
+from fxlite.base.errors import FileFormatError, FxliteError, ParseError
+from fxlite.base.location import Location, Scope
 from fxlite.files.mapped import release
 from fxlite.files.serialize import from_bytes, to_bytes
-from fxlite.location import Location, Scope
 from tests.oracle import flatten
 from tests.zoo import ZOO, Program
 

@@ -13,7 +13,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.errors import DTypeError
+from fxlite.base.errors import DTypeError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

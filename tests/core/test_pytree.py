@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import passes, pytree
-from fxlite.errors import ArgumentError, DTypeError, FileFormatError, ShapeError, TraceError
+from fxlite import passes
+from fxlite.base.errors import ArgumentError, DTypeError, FileFormatError, ShapeError, TraceError
+from fxlite.graph import pytree
 
 
 @dataclass

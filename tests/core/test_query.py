@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.errors import FxliteError, QueryError
-from fxlite.query.parser import parse_query
-from fxlite.query.search import QueryMatch, unknown_places
-from fxlite.query.values import parse_quantity
+from fxlite.base.errors import FxliteError, QueryError
+from fxlite.show.query.parser import parse_query
+from fxlite.show.query.search import QueryMatch, unknown_places
+from fxlite.show.query.values import parse_quantity
 from tests.work import assert_linear
 
 

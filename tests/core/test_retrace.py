@@ -12,7 +12,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.errors import ShapeError
+from fxlite.base.errors import ShapeError
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 

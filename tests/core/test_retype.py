@@ -10,8 +10,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.errors import ShapeError
-from fxlite.graph import Graph
+from fxlite.base.errors import ShapeError
+from fxlite.graph.graph import Graph
 
 
 class Tail(nn.Module):

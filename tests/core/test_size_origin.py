@@ -11,8 +11,8 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
-from fxlite.errors import GraphError, ShapeError
-from fxlite.size_origin import size_origin
+from fxlite.base.errors import GraphError, ShapeError
+from fxlite.graph.size_origin import size_origin
 from tests import models
 
 

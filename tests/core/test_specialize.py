@@ -10,7 +10,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.errors import ArgumentError, ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.graph.graph_module import check_inputs
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 
@@ -55,7 +56,7 @@ def test_numbers_take_the_place_of_names() -> None:
 @pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
 def test_every_program(program: Program) -> None:
     gm, _, inputs = program.trace()
-    sizes: dict[str, int] = fx.graph_module.check_inputs(
+    sizes: dict[str, int] = check_inputs(
         "zoo", gm.graph.placeholders, {n.target: v for n, v in zip(gm.graph.placeholders, inputs)}
     )
     done = gm.specialize(sizes)

@@ -10,10 +10,10 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
-from fxlite.console import plain_text
-from fxlite.passes.cost import flops
-from fxlite.shapes import parse
-from fxlite.summary import Summary, SummaryRow
+from fxlite.base.console import plain_text
+from fxlite.passes.costing.cost import flops
+from fxlite.show.summary import Summary, SummaryRow
+from fxlite.types.shapes import parse
 from tests.models import MODELS, traced
 
 

@@ -19,11 +19,11 @@ from rich.console import Console
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.console import show
-from fxlite.errors import ParseError
+from fxlite.base.console import show
+from fxlite.base.errors import ParseError
 from fxlite.files.serialize import from_bytes, to_bytes
-from fxlite.graph import Graph
-from fxlite.text.pretty import executable_code, fitted_text, forward_code, node_table
+from fxlite.graph.graph import Graph
+from fxlite.show.text.pretty import executable_code, fitted_text, forward_code, node_table
 from tests.core.test_parse_save import facts
 from tests.strategies import Drawn, programs
 from tests.zoo import ZOO, Program

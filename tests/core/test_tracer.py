@@ -9,7 +9,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.errors import ArgumentError, ShapeError, TraceError
+from fxlite.base.errors import ArgumentError, ShapeError, TraceError
 from fxlite.nn import init
 from tests.oracle import agree
 

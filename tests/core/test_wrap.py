@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.python import python_program, python_source
-from fxlite.errors import ArgumentError, CodegenError, ParseError, TraceError
+from fxlite.base.errors import ArgumentError, CodegenError, ParseError, TraceError
+from fxlite.codegen.python.source import python_program, python_source
 from fxlite.passes import dce
 
 fx.wrap("late")

@@ -28,8 +28,8 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import nn, passes
+from fxlite.base.errors import FxliteError
 from fxlite.cli import main
-from fxlite.errors import FxliteError
 from fxlite.passes import quantize as q
 from tests.table import check as table
 from tests.table import functional

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.graph import Node
-from fxlite.types import TensorType
+from fxlite.graph.graph import Node
+from fxlite.types.tensor_type import TensorType
 from tests.graph_builder import Builder
 
 #: Names somebody may wish for; the graph makes them unique and fit for Python.

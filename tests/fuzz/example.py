@@ -18,7 +18,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import fxlite as fx
-from fxlite.agreement import leaves
+from fxlite.types.agreement import leaves
 from tests.fuzz.edits import Chooser
 from tests.fuzz.results import Reference, exact_difference, op_names, run
 from tests.fuzz.rewrites import KINDS, Rewrite, extracted, program

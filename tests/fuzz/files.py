@@ -113,7 +113,7 @@ def _work(first: int, stop: int) -> None:
 
 
 def _judged(read: Callable[[], bool]) -> tuple[str, str]:
-    from fxlite.errors import FxliteError
+    from fxlite.base.errors import FxliteError
 
     def stop(*_: Any) -> None:
         raise _TooSlow

@@ -15,7 +15,7 @@ import numpy as np
 
 import fxlite.nn.functional as F
 from fxlite import ops
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 from fxlite.passes import Rule, rule
 from fxlite.passes.rewrite.predicates import is_bool, is_float, is_integer, rank
 

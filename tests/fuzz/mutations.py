@@ -20,16 +20,16 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import nn
+from fxlite.base.errors import FxliteError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
-from fxlite.codegen.optimize import optimize
-from fxlite.codegen.python import python_source
+from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.extension import extension_source
-from fxlite.errors import FxliteError
 from fxlite.files.serialize import from_bytes, save_safetensors, to_bytes
 from fxlite.passes import quantize as q
-from fxlite.text.pretty import executable_code
+from fxlite.show.text.pretty import executable_code
 from tests.security.parses import opened
 from tests.security.specimen import BREAKOUTS, packed, specimen
 

@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import fxlite as fx
-from fxlite import shapes
 from fxlite.codegen.c.emit import emit as emit_c
 from fxlite.codegen.c.templates import claims as claims_in_c
-from fxlite.codegen.c_words import KEYWORDS, MACROS
 from fxlite.codegen.cuda.emit import emit as emit_cuda
 from fxlite.codegen.cuda.templates import claims as claims_in_cuda
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program.c_words import KEYWORDS, MACROS
+from fxlite.codegen.program.optimize import optimize
+from fxlite.types import shapes
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite.agreement import allclose, compare, exact, leaves
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.cuda.program import CudaRunner
-from fxlite.codegen.optimize import optimize
-from fxlite.codegen.program import plan
-from fxlite.codegen.run import run_program, scheduled
+from fxlite.codegen.kernel.run import run_program, scheduled
+from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.load import CompiledFunction
+from fxlite.types.agreement import allclose, compare, exact, leaves
 from tests.codegen.test_c_samples import apart
 from tests.fuzz.quantized_extremes import EXTREMES
 from tests.fuzz.quantized_networks import NETWORKS

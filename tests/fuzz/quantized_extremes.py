@@ -16,8 +16,8 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import nn, ops
-from fxlite.agreement import leaves
 from fxlite.passes import quantize as q
+from fxlite.types.agreement import leaves
 from tests.fuzz.quantized_programs import Array, Compare, Program, extremes, pick, rounding, typed
 
 #: Powers of ten that values are about.

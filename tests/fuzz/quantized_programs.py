@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import ops, shapes
-from fxlite.types import TensorType, parse_type
+from fxlite import ops
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType, parse_type
 
 Array = np.ndarray[Any, Any]
 

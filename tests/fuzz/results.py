@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite import dtypes
-from fxlite.agreement import USUAL, Chain, bound, compare, computed, exact, leaves
-from fxlite.graph import Node
-from fxlite.op import Op
+from fxlite.graph.graph import Node
 from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import Op
+from fxlite.types import dtypes
+from fxlite.types.agreement import USUAL, Chain, bound, compare, computed, exact, leaves
 
 Array = np.ndarray[Any, Any]
 

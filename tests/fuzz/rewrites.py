@@ -15,11 +15,11 @@ from typing import Any
 
 import fxlite as fx
 from fxlite import ops, passes
-from fxlite.agreement import leaves
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
 from fxlite.files.serialize import from_bytes, to_bytes
-from fxlite.graph import Node
+from fxlite.graph.graph import Node
 from fxlite.passes import PASSES, PassManager
+from fxlite.types.agreement import leaves
 from tests.fuzz.edits import EDITS, Chooser
 from tests.fuzz.identities import IDENTITIES, Identity
 from tests.fuzz.results import exact_difference

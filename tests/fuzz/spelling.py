@@ -13,9 +13,10 @@ import numpy as np
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import dtypes, nn, ops, shapes
-from fxlite.dtypes import DType
-from fxlite.graph import Node
+from fxlite import nn, ops
+from fxlite.graph.graph import Node
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
 from tests.fuzz.edits import Chooser
 
 #: Ways to write a call besides ``ops.NAME(...)``: ``{x}`` and the like are the op's parameters.

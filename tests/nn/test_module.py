@@ -12,7 +12,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.errors import ArgumentError, TraceError
+from fxlite.base.errors import ArgumentError, TraceError
 from fxlite.nn.module import StateDictError
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import expr
-from fxlite.codegen.evaluate import Evaluator
-from fxlite.expr import ConstReader, Load
-from fxlite.index import Index
-from fxlite.op import Op, as_multi_index
-from fxlite.samples import Sample
-from fxlite.shapes import substitute
+from fxlite.codegen.kernel.evaluate import Evaluator
+from fxlite.ops.op import Op, as_multi_index
+from fxlite.ops.samples import Sample
+from fxlite.scalar import expr
+from fxlite.scalar.expr import ConstReader, Load
+from fxlite.scalar.index import Index
+from fxlite.types.shapes import substitute
 from tests.oracle import compare
 
 
@@ -21,7 +21,7 @@ class ArrayReader:
     """Reads a NumPy array as a body does."""
 
     def __init__(self, name: str, array: Any) -> None:
-        from fxlite import dtypes
+        from fxlite.types import dtypes
 
         self.name = name
         self.shape = tuple(Index.of(int(s)) for s in array.shape)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import dtypes, nn
-from fxlite.errors import FxliteError
-from fxlite.op import REGISTRY
+from fxlite import nn
+from fxlite.base.errors import FxliteError
+from fxlite.ops.op import REGISTRY
 from fxlite.tracing.tracer import Tracer
+from fxlite.types import dtypes
 from tests.oracle import compare
 
 FAMILIES = ("activation", "attention", "composite", "loss", "normalization")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fxlite import ops
-from fxlite.errors import ArgumentError, FxliteError, ShapeError
-from fxlite.graph import Graph
-from fxlite.types import parse_type
+from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
+from fxlite.graph.graph import Graph
+from fxlite.types.tensor_type import parse_type
 from tests.oracle import compare
 
 torch = pytest.importorskip("torch")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from fxlite.errors import FxliteError
-from fxlite.op import REGISTRY
+from fxlite.base.errors import FxliteError
+from fxlite.ops.op import REGISTRY
 from tests.fuzz.results import exact_difference
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import dtypes, ops
-from fxlite.cost import node_flops
-from fxlite.errors import ShapeError
-from fxlite.ops.quantized_product import largest_depth
+from fxlite import ops
+from fxlite.base.errors import ShapeError
+from fxlite.ops.integer.quantized_product import largest_depth
+from fxlite.show.node_cost import node_flops
+from fxlite.types import dtypes
 
 Array = np.ndarray[Any, Any]
 

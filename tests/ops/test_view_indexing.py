@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fxlite as fx
-from fxlite import ops, shapes
-from fxlite.errors import FxliteError, ShapeError, TraceError
+from fxlite import ops
+from fxlite.base.errors import FxliteError, ShapeError, TraceError
+from fxlite.ops.samples import S
 from fxlite.ops.slicing import never_negative, slice_bounds
-from fxlite.samples import S
+from fxlite.types import shapes
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
 
@@ -278,8 +279,8 @@ def test_spellings_are_one_node() -> None:
 
 def test_division_free_maps() -> None:
     """What reshape and permute do to an index is decided when the body is built."""
-    from fxlite import expr
-    from fxlite.index import DimVar, Index
+    from fxlite.scalar import expr
+    from fxlite.scalar.index import DimVar, Index
 
     b, t, d = (Index.of(DimVar(n)) for n in "BTD")
     loops = [expr.fresh_var(s) for s in (b, t, 4, d)]
@@ -294,12 +295,12 @@ def test_division_free_maps() -> None:
 
 class _Reader:
     def __init__(self, shape: Any) -> None:
-        from fxlite import dtypes
+        from fxlite.types import dtypes
 
         self.shape, self.dtype = shape, dtypes.float32
 
     def __getitem__(self, index: Any) -> Any:
-        from fxlite import expr
+        from fxlite.scalar import expr
 
         return expr.Load(self.dtype, "x", index)
 

@@ -10,10 +10,10 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.errors import GraphError
-from fxlite.passes.cost import flops, flops_by_node
-from fxlite.passes.decompose import decompose
-from fxlite.shapes import parse, substitute
+from fxlite.base.errors import GraphError
+from fxlite.passes.costing.cost import flops, flops_by_node
+from fxlite.passes.rules.decompose import decompose
+from fxlite.types.shapes import parse, substitute
 
 
 def count(program: Any, *types: str) -> Any:

@@ -9,9 +9,10 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.passes.costing.break_even import SizeRanges, pays_when
-from fxlite.passes.costing.report import Costs
+from fxlite.passes.costing.cost_report import Costs
+from fxlite.types import shapes
 
 
 def two_products(x: Any, a: Any, b: Any) -> Any:
@@ -87,8 +88,8 @@ def test_estimated_time() -> None:
 ])  # fmt: skip
 def test_ranges(gain: str, text: str) -> None:
     """Parabolas, double roots, a common factor, and what is no polynomial."""
-    before = report_of(Costs(flops=fx.shapes.parse(f"{gain} + 5*B*T*T*T")))
-    after = report_of(Costs(flops=fx.shapes.parse("5*B*T*T*T")))
+    before = report_of(Costs(flops=shapes.parse(f"{gain} + 5*B*T*T*T")))
+    after = report_of(Costs(flops=shapes.parse("5*B*T*T*T")))
     assert str(pays_when(before, after, "T", by="flops")) == text  # type: ignore[arg-type]
 
 
@@ -103,8 +104,8 @@ def test_against_all_sizes() -> None:
     for _ in range(60):
         factors = [int(n) for n in generator.integers(-40, 40, 4)]
         gain = " + ".join(f"({f})*T**{power}" for power, f in enumerate(factors))
-        before = report_of(Costs(flops=fx.shapes.parse(f"{gain} + 100*T**5")))
-        after = report_of(Costs(flops=fx.shapes.parse("100*T**5")))
+        before = report_of(Costs(flops=shapes.parse(f"{gain} + 100*T**5")))
+        after = report_of(Costs(flops=shapes.parse("100*T**5")))
         found = pays_when(before, after, "T", by="flops")
         expected = [n for n in range(1, 60) if sum(f * n**p for p, f in enumerate(factors)) > 0]
         assert [n for n in range(1, 60) if n in found] == expected

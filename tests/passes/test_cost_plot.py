@@ -10,8 +10,8 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.console import plain_text
-from fxlite.errors import ArgumentError
+from fxlite.base.console import plain_text
+from fxlite.base.errors import ArgumentError
 from fxlite.passes import CostReport
 
 MATRICES = ("f32[B,T,64]", "f32[64,64]", "f32[64,64]")

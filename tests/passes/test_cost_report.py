@@ -9,11 +9,12 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import nn, passes, shapes
-from fxlite.console import plain_text
-from fxlite.errors import ArgumentError
-from fxlite.passes.costing.report import Costs
-from fxlite.shapes import parse
+from fxlite import nn, passes
+from fxlite.base.console import plain_text
+from fxlite.base.errors import ArgumentError
+from fxlite.passes.costing.cost_report import Costs
+from fxlite.types import shapes
+from fxlite.types.shapes import parse
 from tests.models import traced
 from tests.zoo import ZOO
 from tests.zoo.registry import Program

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from fxlite import nn, shapes
-from fxlite.cost import node_flops
-from fxlite.passes.decompose import decompose
+from fxlite import nn
+from fxlite.passes.rules.decompose import decompose
+from fxlite.show.node_cost import node_flops
+from fxlite.types import shapes
 from tests import models
 
 torch = pytest.importorskip("torch")

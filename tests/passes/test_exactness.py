@@ -7,15 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite.agreement import (
-    Exactness,
-    allclose,
-    as_exactness,
-    compare,
-    exact,
-    sqnr,
-)
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
+from fxlite.types.agreement import Exactness, allclose, as_exactness, compare, exact, sqnr
 
 NAN, INF = np.nan, np.inf
 

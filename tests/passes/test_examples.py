@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.agreement import allclose, compare
 from fxlite.passes import ExampleError, Pass, check_examples, graph_pass
 from fxlite.passes.base import PASSES
+from fxlite.passes.checking.examples import run_example, source_of
 from fxlite.passes.checking.verify import VerificationError
-from fxlite.passes.examples import run_example, source_of
 from fxlite.passes.gallery import own_passes
-from fxlite.passes.simplify import simplify
+from fxlite.passes.rules.simplify import simplify
+from fxlite.types.agreement import allclose, compare
 from tests.oracle import RUNGS, flatten
 
 RULES = [rule for rule in simplify.rules if isinstance(rule, Pass)]

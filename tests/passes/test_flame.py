@@ -11,7 +11,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.location import Scope
+from fxlite.base.location import Scope
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.rows import Setting, Times, node_row

@@ -12,9 +12,9 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
-from fxlite.comparison.compare import first_difference
-from fxlite.comparison.graph_diff import diff
 from fxlite.files.serialize import from_bytes, to_bytes
+from fxlite.show.comparison.compare import first_difference
+from fxlite.show.comparison.graph_diff import diff
 from tests.work import assert_linear
 
 SMALL = 250

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-import fxlite.errors
+import fxlite.base.errors
 from fxlite import passes
-from fxlite.errors import GraphError
-from fxlite.node_store import undo_erase
+from fxlite.base.errors import GraphError
+from fxlite.graph.node_store import undo_erase
 from fxlite.passes.base import PassError
 from fxlite.passes.manager import changes_text, edited_ops
 from tests.passes.helpers import calls, trace

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
-from fxlite.errors import ArgumentError, ShapeError, TraceError
+from fxlite.base.errors import ArgumentError, ShapeError, TraceError
 from fxlite.passes.rewrite.match import find_matches
 from tests.oracle import compare
 

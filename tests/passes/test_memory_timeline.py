@@ -12,11 +12,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.console import plain_text
-from fxlite.errors import ArgumentError, GraphError
+from fxlite.base.console import plain_text
+from fxlite.base.errors import ArgumentError, GraphError
+from fxlite.passes.costing.peak_memory import find_peak
 from fxlite.passes.costing.timeline_text import Axis
-from fxlite.passes.memory import find_peak
-from fxlite.shapes import parse
+from fxlite.types.shapes import parse
 from tests.models import traced
 from tests.zoo import ZOO
 from tests.zoo.registry import Program

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.passes.merge_linears import merged_name
+from fxlite.passes.rules.merge_linears import merged_name
 from tests.oracle import agree, compare
 from tests.passes.helpers import calls
 

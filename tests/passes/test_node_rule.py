@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.passes import Call, NodeRule, RuleSet, node_rule, rule
 from fxlite.passes.rewrite.node_rule import Answer, is_call
 from tests.passes.helpers import calls, trace

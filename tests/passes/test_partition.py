@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import ops, passes
-from fxlite.errors import ArgumentError
-from fxlite.graph import Node
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Node
 from tests.oracle import compare
 from tests.passes.helpers import calls, trace
 from tests.work import assert_linear

@@ -12,7 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.passes.base import PassError
-from fxlite.passes.decompose import Recorder
+from fxlite.passes.rules.decompose import Recorder
 from tests.oracle import compare
 from tests.passes.helpers import calls, trace
 from tests.zoo import by_name
@@ -141,7 +141,7 @@ def test_decompose_without_types_refuses_what_needs_them() -> None:
 
 
 def test_expansion_that_does_not_end_is_an_error() -> None:
-    from fxlite.op import REGISTRY
+    from fxlite.ops.op import REGISTRY
 
     record = REGISTRY["silu"]
     old = record._expansion

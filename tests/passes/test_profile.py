@@ -16,15 +16,16 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.console import plain_text
-from fxlite.cost import node_bytes
-from fxlite.errors import ArgumentError
-from fxlite.passes.cost import flops_by_node
+from fxlite.base.console import plain_text
+from fxlite.base.errors import ArgumentError
+from fxlite.passes.costing.cost import flops_by_node
 from fxlite.passes.profiling.blame import blame_text
 from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.passes.profiling.rows import Setting, Times, node_row
 from fxlite.passes.profiling.tables import MOST_ROWS, seconds_text
-from fxlite.roofs import Roof, Roofs, limits
+from fxlite.show.node_cost import node_bytes
+from fxlite.show.roofs import Roof, Roofs, limits
+from fxlite.types import shapes
 from tests import models
 from tests.roofs import ROOFS
 
@@ -77,8 +78,8 @@ def test_python_rows_are_the_calls(net: fx.GraphModule) -> None:
     counts = flops_by_node(net)
     for row in found.rows:
         assert len(row.seconds) == len(found.whole_seconds) == len(found.plain_seconds) == 3
-        assert row.flops == int(fx.shapes.substitute(counts[row.node], {"B": 8}))
-        assert row.bytes == int(fx.shapes.substitute(node_bytes(row.node), {"B": 8}))
+        assert row.flops == int(shapes.substitute(counts[row.node], {"B": 8}))
+        assert row.bytes == int(shapes.substitute(node_bytes(row.node), {"B": 8}))
         assert 0 < row.least <= row.median
         assert row.covers == row.node.target.name
     assert [row.module for row in found.rows if row.covers == "linear"] == [

@@ -8,7 +8,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
 from tests.passes.helpers import calls
 
 

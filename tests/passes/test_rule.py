@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.passes import PassError, RuleSet, ledger, predicates, rule
 from fxlite.passes.rewrite.predicates import constant, is_float, only_use, same_shape
 from tests.oracle import agree, compare

@@ -9,7 +9,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
-from fxlite.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.passes.shape_prop import ShapeProp, TensorMetadata, shape_prop
 from tests import models
 from tests.zoo import ZOO

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
-from fxlite.errors import ArgumentError
+from fxlite.base.errors import ArgumentError
 from fxlite.passes import SourcePartition, cse, source_partitions
 
 

@@ -12,7 +12,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
-from fxlite.errors import GraphError
+from fxlite.base.errors import GraphError
 from tests.oracle import compare
 from tests.passes.helpers import calls, trace
 from tests.zoo import ZOO, Program

@@ -14,8 +14,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.codegen.c import templates
-from fxlite.codegen.optimize import optimize
-from fxlite.passes.examples import check_examples
+from fxlite.codegen.program.optimize import optimize
+from fxlite.passes.checking.examples import check_examples
 
 
 class Products(nn.Module):

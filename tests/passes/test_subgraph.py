@@ -10,7 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops, passes
-from fxlite.errors import ArgumentError, GraphError
+from fxlite.base.errors import ArgumentError, GraphError
 from tests.oracle import compare
 from tests.passes.helpers import calls, trace
 from tests.zoo import ZOO, Program

@@ -13,9 +13,9 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.agreement import allclose, exact
 from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.checking.verify import VerificationError, verify
+from fxlite.types.agreement import allclose, exact
 from tests.passes.helpers import trace
 from tests.passes.verification import Edit, call, checked, refused, replace
 from tests.zoo import by_name
@@ -158,7 +158,7 @@ def test_only_the_first_wrong_rewrite_is_named() -> None:
 def test_batch_norm_folded_with_a_wrong_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     from fxlite.passes import fuse_conv_bn as folding
 
-    module = sys.modules["fxlite.passes.fuse_conv_bn"]
+    module = sys.modules["fxlite.passes.rules.fuse_conv_bn"]
     right = module.scale_output_channels
     gm, _, _ = by_name("resnet_block").trace()
     assert checked(gm, folding.function, "allclose").run == 3

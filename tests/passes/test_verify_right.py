@@ -11,7 +11,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.agreement import allclose, exact, sqnr
+from fxlite.types.agreement import allclose, exact, sqnr
 from tests.passes.helpers import trace
 from tests.passes.verification import call, checked, refused
 from tests.zoo import ZOO, Program

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import agreement, passes
-from fxlite.comparison.compare import first_difference
+from fxlite import passes
+from fxlite.show.comparison.compare import first_difference
+from fxlite.types import agreement
 from tests.oracle import compare, flatten
 from tests.zoo import ZOO, Program
 

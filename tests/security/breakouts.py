@@ -13,9 +13,9 @@ from pathlib import Path as Folder
 from typing import Any
 
 import fxlite as fx
-from fxlite.errors import FileFormatError
+from fxlite.base.errors import FileFormatError
+from fxlite.base.outside_text import LONGEST_NAME, forbidden_in, line, lines
 from fxlite.files.serialize import from_bytes, to_bytes
-from fxlite.outside_text import LONGEST_NAME, forbidden_in, line, lines
 from tests.security.outputs import outputs
 from tests.security.specimen import BREAKOUTS, Path, fields, packed, specimen, with_text
 

@@ -23,14 +23,14 @@ from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.cuda.emit import emit as emit_cuda
 from fxlite.codegen.cuda.program import readme as cuda_readme
-from fxlite.codegen.examples import make_cases
-from fxlite.codegen.optimize import optimize
-from fxlite.codegen.python import python_source
+from fxlite.codegen.program.example_inputs import make_cases
+from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.extension import extension_source
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.quantize import Plan, PlannedLayer
-from fxlite.passes.quantize.plan_file import plan_text
-from fxlite.text.pretty import executable_code, fitted_text
+from fxlite.passes.quantize.planning.plan_file import plan_text
+from fxlite.show.text.pretty import executable_code, fitted_text
 from tests.roofs import ROOFS
 from tests.security import parses
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import guards, shapes
+from fxlite.base.errors import ArgumentError, FileFormatError, FxliteError, ParseError, QueryError
 from fxlite.codegen.runtime.abi import DimText
-from fxlite.errors import ArgumentError, FileFormatError, FxliteError, ParseError, QueryError
 from fxlite.files import archive
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.passes.quantize import QConfigError, load_plan
-from fxlite.query.parser import parse_query
-from fxlite.symbols import Facts, parse_facts
+from fxlite.show.query.parser import parse_query
+from fxlite.types import guards, shapes
+from fxlite.types.symbols import Facts, parse_facts
 from tests.security.parses import opened
 from tests.security.specimen import packed, specimen, with_text
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import outside_text
-from fxlite.codegen.python import python_program
-from fxlite.errors import FileFormatError, GraphError
+from fxlite.base import outside_text
+from fxlite.base.errors import FileFormatError, GraphError
+from fxlite.codegen.python.source import python_program
 from fxlite.files.serialize import from_bytes, to_bytes
 from tests.security import parses
 from tests.security.breakouts import FIELDS, PRINTED, accepted, compare, groups, load

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from fxlite.codegen import program_key
+from fxlite.codegen.program import program_key
 from fxlite.codegen.runtime import cache, toolchain
 from fxlite.codegen.runtime.build import find_library
 from fxlite.codegen.runtime.cache import cache_folder, distrust, make_folder, named_folder

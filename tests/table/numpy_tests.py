@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite import dtypes
-from fxlite.errors import DTypeError
+from fxlite.base.errors import DTypeError
 from fxlite.tracing import numpy_api
+from fxlite.types import dtypes
 from tests.table.check import Case
 from tests.table.rows import Row
 

@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fxlite import dtypes
 from fxlite.tracing import numpy_api
+from fxlite.types import dtypes
 
 #: Sizes that rows with the named dim N are called with.
 LENGTHS = (0, 1, 7, 1037)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.types import TensorType, parse_type
+from fxlite.types.tensor_type import TensorType, parse_type
 
 Array = np.ndarray[Any, Any]
 

@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite import shapes
-from fxlite.agreement import Chain, leaves, structure
+from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.cuda.program import CudaRunner
-from fxlite.codegen.nested import restructure
-from fxlite.codegen.optimize import optimize
-from fxlite.codegen.program import plan
-from fxlite.codegen.run import run_program, scheduled
+from fxlite.codegen.kernel.nested import restructure
+from fxlite.codegen.kernel.run import run_program, scheduled
+from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import Library, build
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.load import CompiledFunction
-from fxlite.errors import FxliteError
-from fxlite.passes.cost import flops_by_node
+from fxlite.passes.costing.cost import flops_by_node
+from fxlite.types import shapes
+from fxlite.types.agreement import Chain, leaves, structure
 from tests.codegen.test_c_samples import apart
 from tests.fuzz.programs.program import Array, Program, Sizes
 from tests.fuzz.results import Reference

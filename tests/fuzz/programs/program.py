@@ -16,8 +16,8 @@ import numpy as np
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import shapes
-from fxlite.types import parse_type
+from fxlite.types import shapes
+from fxlite.types.tensor_type import parse_type
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]

@@ -16,7 +16,7 @@ import numpy as np
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite.dtypes import ALL
+from fxlite.types.dtypes import ALL
 from tests.fuzz.programs.program import Array, Program, Sizes, draw
 
 #: Sizes of the named dims while a program is written.

@@ -9,9 +9,10 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import dtypes, nn, ops, passes
-from fxlite.ops.quantized_product import largest_depth
+from fxlite import nn, ops, passes
+from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes import quantize as q
+from fxlite.types import dtypes
 from tests.models import Bert, GptBlock, ResNet18, Tagger
 from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr

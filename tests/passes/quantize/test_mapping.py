@@ -11,7 +11,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.mapping import resolve
+from fxlite.passes.quantize.schemes.mapping import resolve
 from tests.passes.quantize.helpers import draw, everything, ops_of, quantized
 
 

@@ -9,11 +9,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.errors import ShapeError
-from fxlite.ops.dynamic_range import SMALLEST_SCALE
+from fxlite.base.errors import ShapeError
+from fxlite.ops.integer.dynamic_range import SMALLEST_SCALE
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.histogram import BINS
-from fxlite.passes.quantize.parameters import parameters, quantize_weight
+from fxlite.passes.quantize.schemes.histogram import BINS
+from fxlite.passes.quantize.schemes.parameters import parameters, quantize_weight
 from tests.passes.quantize.helpers import draw, everything
 
 AFFINE = q.Scheme("u8", False)

@@ -9,8 +9,8 @@ import pytest
 
 import fxlite as fx
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.plan_file import plan_text
-from fxlite.passes.quantize.sensitivity import Choice
+from fxlite.passes.quantize.planning.plan_file import plan_text
+from fxlite.passes.quantize.planning.sensitivity import Choice
 from tests import models
 from tests.zoo.registry import fill
 from tutorials import digits

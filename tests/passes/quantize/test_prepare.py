@@ -11,7 +11,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
-from fxlite.errors import FxliteError
+from fxlite.base.errors import FxliteError
 from fxlite.passes import quantize as q
 from tests.models import BasicBlock, GptBlock
 from tests.passes.quantize.helpers import draw, everything, ops_of

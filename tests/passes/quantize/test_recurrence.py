@@ -9,10 +9,10 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops, passes
-from fxlite.errors import ShapeError
+from fxlite.base.errors import ShapeError
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.observers import Observer
-from fxlite.passes.quantize.simulate import simulate
+from fxlite.passes.quantize.conversion.simulate import simulate
+from fxlite.passes.quantize.schemes.observers import Observer
 from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr
 

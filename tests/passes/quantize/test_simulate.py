@@ -11,7 +11,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.simulate import arguments_of, simulate
+from fxlite.passes.quantize.conversion.simulate import arguments_of, simulate
 from tests.passes.quantize.helpers import draw, everything, sqnr
 
 

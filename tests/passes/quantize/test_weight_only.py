@@ -11,9 +11,9 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
-from fxlite.codegen.optimize import optimize
+from fxlite.codegen.program.optimize import optimize
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.parameters import quantize_weight, restored_weight
+from fxlite.passes.quantize.schemes.parameters import quantize_weight, restored_weight
 from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, sqnr
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite.agreement import compare, sqnr
 from fxlite.passes import quantize as q
+from fxlite.types.agreement import compare, sqnr
 from tests.oracle import flatten
 from tests.passes.quantize.helpers import everything
 from tests.zoo import ZOO, Program

@@ -1,0 +1,90 @@
+"""Match attention to its template (`attention`).
+
+In and out as in :mod:`fxlite.codegen.c.templates`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fxlite.codegen.c.alternatives import attention_decisions
+from fxlite.codegen.c.attention.attention import AttentionSpec, render_attention
+from fxlite.codegen.c.decisions import NO_CHOICE, Choice
+from fxlite.codegen.c.template_parts import (
+    TemplateFunction,
+    described,
+    epilogue_of,
+    strided_operand,
+    template_function,
+)
+from fxlite.codegen.kernel.contraction import Epilogue, named
+from fxlite.codegen.kernel.lower import buffer_of, lower_attention
+from fxlite.graph.graph import Node
+from fxlite.passes.group import Group
+from fxlite.scalar import expr
+from fxlite.scalar.index import Var
+from fxlite.types import dtypes
+
+
+def claims_attention(node: Node) -> bool:
+    """True for attention of floats whose mask, if any, is of bools or of the same dtype."""
+    dtypes = [n.type.dtype for n in node.args if isinstance(n, Node)]
+    mask = dtypes[3:]
+    return dtypes[0].name in ("f32", "f64") and all(d.is_bool or d is dtypes[0] for d in mask)
+
+
+def render_attention_node(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str],
+    choice: Choice = NO_CHOICE,
+) -> TemplateFunction:  # fmt: skip
+    """Attention over any strides, with or without a mask."""
+    c = lower_attention(group)
+    output = buffer_of(c.root, is_output=True)
+    *outer, row, column = c.coordinates
+    feature, key = c.reduced
+    several = len(outer) > 1
+    names = {v: f"batch_{i}" if several else "batch" for i, v in enumerate(outer)}
+    batch = {v: named(n, v) for v, n in names.items()}
+    emitter = epilogue_of(c, output, c.value, c.store, locations)
+    axes = ((row, feature), (key, feature), (key, column), (row, key))
+    q, k, v, *mask = (
+        strided_operand(load, c.buffer(load.buffer), *pair, batch)
+        for load, pair in zip(c.operands, axes)
+    )
+    parameters = emitter.parameters([o.buffer for o in c.operands], [])
+    attributes = c.anchor.arguments
+    ctype = c.anchor.type.dtype.c_name
+    spec = AttentionSpec(
+        name=name, ctype=ctype,
+        parameters=", ".join(t for t, _ in parameters),
+        batch=tuple((names[v], emitter.text(v.extent)) for v in outer),
+        rows=emitter.text(row.extent), keys=emitter.text(key.extent),
+        features=emitter.text(feature.extent), columns=emitter.text(column.extent),
+        q=q, k=k, v=v, scale=_scale(attributes.get("scale"), feature, emitter, ctype),
+        epilogue=lambda total, at_row, at_column: emitter.print(
+            total, {**batch, row: named(at_row, row), column: named(at_column, column)}
+        ),
+        mask=mask[0] if mask else None, mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
+        masked_score=_number(attributes.get("masked_score", -math.inf), emitter, ctype),
+        causal=attributes.get("is_causal", False),
+        empty_is_nan=not mask or attributes.get("empty_rows") == "nan",
+        comment=described(group, choice), measured=choice,
+    )  # fmt: skip
+    rendered = render_attention(spec)
+    return template_function(name, rendered, parameters, {}, attention_decisions(spec))
+
+
+def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> str:
+    """What scores are multiplied by, in C: the attribute, or 1 / sqrt(features)."""
+    width = feature.extent.constant
+    if scale is None and width is None:
+        return f"({ctype})(1 / sqrt((double)fx_max({emitter.text(feature.extent)}, 1)))"
+    factor = 1 / math.sqrt(max(width or 0, 1)) if scale is None else scale
+    return _number(factor, emitter, ctype)
+
+
+def _number(value: float, emitter: Epilogue, ctype: str) -> str:
+    """A constant in C, of the type that is computed in."""
+    dtype = "f32" if ctype == "float" else "f64"
+    return emitter.printer.constant(expr.const(value, dtypes.dtype(dtype)))

@@ -1,0 +1,181 @@
+"""C text of what every attention shares, beside the matrix tile: packing whole operands, turning
+scores into weights, the dot products and weighted sums of single queries.
+
+`ATTENTION_PREAMBLE` goes once into a translation unit, after `gemm_pack.PREAMBLE` and fx_math.h,
+before any function of `attention.py`. Unused functions cost nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fxlite.codegen.c.product.gemm_pack import panel_columns
+
+BLOCK_TILES = 32
+"""Tiles of query rows in one block, for which keys and values are packed once: the packing then
+costs 1 % of the products, and the sums of the block stay in the second-level cache."""
+
+_SHARED = """\
+/* ---- Attention ------------------------------------------------------------------------------ */
+
+/* How many blocks of at most BLOCK_TILES whole row tiles the queries of each of `items` batch items
+ * are cut into, so that each thread gets at least four. */
+static inline int64_t count_query_blocks(int64_t row_tiles, int64_t items, int n_threads)
+{
+    const int64_t for_cache = (row_tiles + BLOCK_TILES - 1) / BLOCK_TILES;
+    const int64_t for_threads = items > 0 ? (4 * n_threads - 1) / items + 1 : 1;
+    const int64_t blocks = for_cache > for_threads ? for_cache : for_threads;
+    return blocks < row_tiles ? blocks : row_tiles;
+}
+"""
+
+_TYPE = """\
+
+/* All panels of B (depth x columns), one after the other. */
+__attribute__((unused)) static void pack_panels_T(
+    int64_t depth, int64_t columns, const T *b, int64_t row_stride, int64_t column_stride,
+    T *restrict panels)
+{
+    for (int64_t j = 0; j < columns; j += PANEL)
+        pack_panel_T(depth, columns - j < PANEL ? columns - j : PANEL, b + j * column_stride,
+                     row_stride, column_stride, panels + j * depth);
+}
+
+/* Whether all of rows x columns values are finite. */
+__attribute__((unused)) static bool all_finite_T(
+    int64_t rows, int64_t columns, const T *values, int64_t row_stride, int64_t column_stride)
+{
+    int wrong = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const T *const row = values + i * row_stride;
+        if (column_stride == 1) {
+            for (int64_t j = 0; j < columns; j++)
+                wrong |= !(row[j] - row[j] == 0);
+        } else {
+            for (int64_t j = 0; j < columns; j++)
+                wrong |= !(row[j * column_stride] - row[j * column_stride] == 0);
+        }
+    }
+    return !wrong;
+}
+
+/* The sum of a vector's elements, in pairs. */
+static inline T add_lanes_T(T_vec sums)
+{
+    #pragma GCC unroll 4
+    for (int half = T_lanes / 2; half > 0; half /= 2) {
+        #pragma GCC unroll 8
+        for (int l = 0; l < half; l++)
+            sums[l] += sums[l + half];
+    }
+    return sums[0];
+}
+
+/* exp(x) for x <= 0 and NaN; 0 where it would be nearly subnormal */
+static inline T exp_weight_T(T x)
+{
+    const T weight = EXP(x);
+    return x < LEAST ? 0 : weight;
+}
+
+/* Turn scores into weights: exp(score - highest), where `highest` is the highest score of the row
+ * so far, these included. Their sum joins `total`. Returns the factor that brings what was summed
+ * up with the former highest score to the new one. (The maximum passes over NaN, the weights do
+ * not.) Behind the scores is room for one vector: whole vectors are computed. */
+__attribute__((unused)) static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
+{
+    for (; count % T_lanes != 0; count++)
+        scores[count] = -INFINITY;
+    T now = *highest;
+    #pragma omp simd reduction(max: now)
+    for (int64_t j = 0; j < count; j++)
+        now = scores[j] > now ? scores[j] : now;
+    const T shift = now == -INFINITY ? 0 : now; /* nothing kept so far: all weights are 0 */
+    #pragma omp simd
+    for (int64_t j = 0; j < count; j++)
+        scores[j] = exp_weight_T(scores[j] - shift);
+    T_vec sums = {0};
+    for (int64_t j = 0; j < count; j += T_lanes)
+        sums += *(const T_vec *)(scores + j);
+    const T factor = *highest == -INFINITY ? 0 : exp_weight_T(*highest - shift);
+    *total = *total * factor + add_lanes_T(sums);
+    *highest = now;
+    return factor;
+}
+
+/* products[i] = sum over j of row[j] * matrix[i][j], for a row and a matrix that is read once. */
+__attribute__((unused)) static void multiply_by_rows_T(
+    int64_t rows, int64_t columns, const T *restrict row, const T *restrict matrix,
+    int64_t row_stride, int64_t column_stride, T *restrict products)
+{
+    if (row_stride == 1 && column_stride != 1) {
+        for (int64_t i = 0; i < rows; i++)
+            products[i] = 0;
+        for (int64_t j = 0; j < columns; j++)
+            for (int64_t i = 0; i < rows; i++)
+                products[i] += row[j] * matrix[i + j * column_stride];
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        T sum = 0;
+        if (column_stride == 1) {
+            #pragma omp simd reduction(+: sum)
+            for (int64_t j = 0; j < columns; j++)
+                sum += row[j] * matrix[i * row_stride + j];
+        } else {
+            for (int64_t j = 0; j < columns; j++)
+                sum += row[j] * matrix[i * row_stride + j * column_stride];
+        }
+        products[i] = sum;
+    }
+}
+
+/* sums[j] = sum over i of weights[i] * matrix[i][j], in the same way. */
+__attribute__((unused)) static void sum_weighted_rows_T(
+    int64_t rows, int64_t columns, const T *restrict weights, const T *restrict matrix,
+    int64_t row_stride, int64_t column_stride, T *restrict sums)
+{
+    int64_t first = 0;
+    for (; column_stride == 1 && first + 4 * T_lanes <= columns; first += 4 * T_lanes) {
+        T_vec sum[4] = {{0}};
+        for (int64_t i = 0; i < rows; i++) {
+            const T *const place = matrix + i * row_stride + first;
+            #pragma GCC unroll 4
+            for (int v = 0; v < 4; v++)
+                sum[v] += weights[i] * *(const T_vec *)(place + v * T_lanes);
+        }
+        #pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            *(T_vec *)(sums + first + v * T_lanes) = sum[v];
+    }
+    for (; column_stride == 1 && first + T_lanes <= columns; first += T_lanes) {
+        T_vec sum = {0};
+        for (int64_t i = 0; i < rows; i++)
+            sum += weights[i] * *(const T_vec *)(matrix + i * row_stride + first);
+        *(T_vec *)(sums + first) = sum;
+    }
+    for (int64_t j = first; j < columns; j++) {
+        T sum = 0;
+        for (int64_t i = 0; i < rows; i++)
+            sum += weights[i] * matrix[i * row_stride + j * column_stride];
+        sums[j] = sum;
+    }
+}
+"""
+
+
+def _preamble(ctype: str, exp: str, least: int) -> str:
+    names = """pack_panels pack_panel all_finite exp_weight add_lanes soften multiply_by_rows
+               sum_weighted_rows""".split()
+    words = {"T": ctype, "EXP": exp, "LEAST": str(least), "PANEL": str(panel_columns(ctype))}
+    words |= {f"{n}_T": f"{n}_{ctype}" for n in names}
+    words |= {f"T_{n}": f"{ctype}_{n}" for n in ("vec", "lanes")}
+    return re.sub(r"\b\w+\b", lambda match: words.get(match[0], match[0]), _TYPE)
+
+
+ATTENTION_PREAMBLE = (
+    _SHARED.replace("BLOCK_TILES", str(BLOCK_TILES))
+    + _preamble("float", "fx_exp_moderate", -87)
+    + _preamble("double", "fx_exp_f64", -708)
+)
+"""C text that must precede the functions of `attention.py`."""

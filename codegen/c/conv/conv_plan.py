@@ -1,0 +1,379 @@
+"""What a convolution is, by which plan it is computed, and how its weights are packed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fxlite.codegen.c.conv.tiles.depthwise_tile import LARGEST_KERNEL
+from fxlite.codegen.c.conv.tiles.winograd_tile import Tile, transform_weight
+from fxlite.codegen.c.dynamic_scale import Beside
+from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs
+from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, pack_b, panel_columns
+from fxlite.codegen.c.text.template_text import add, atom
+
+Plan = Literal[
+    "product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"
+]
+
+MEASURED: dict[str, tuple[Plan, Tile | None]] = {
+    "product": ("product", None),
+    "channels": ("channels", None),
+    "pixels": ("pixels", None),
+    "depthwise": ("depthwise", None),
+    "winograd 2x2": ("winograd", 2),
+    "winograd 4x4": ("winograd", 4),
+}
+"""The plans by the names that `ConvSpec.measured` has for them, with Winograd's tiles."""
+
+TURNING = 20
+"""Cycles a pixel for which a tile of "channels" is turned round, for bf16 those that a product may
+waste on the lanes beyond the last pixel: two for a pair of input channels. Measured on ResNet-50's
+layers: at 14x14 (196 of 208 lanes) 256 inputs take equally long by both plans, 1024 are 7 % faster
+by "channels"; at 7x7 2048 are 22 % faster."""
+
+FEW_OUTPUTS = 8
+"""Up to so many output channels per group, vectors hold pixels instead of channels."""
+
+
+@dataclass(frozen=True)
+class ConvSpec:
+    """One convolution.
+
+    name        of the C function
+    ctype       "float" or "double"
+    parameters  C parameter list; `Rendered.extra_parameters` are appended
+    n, h, w     C expressions of the images' number, height, width (literals where known; may be 0)
+    c, k        channels of the input and of the output
+    r, s        height and width of the kernel
+    stride, dilation   (vertical, horizontal)
+    padding     (top, left, bottom, right)
+    x           pointer to the contiguous input [n, c, h, w]
+    weight      pointer to what `pack_conv_weight` returned
+    epilogue    (sum, n, k, oh, ow) -> C statements that consume one element: the body of a simd
+                loop along ow
+    joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
+                uses them only to address contiguous arrays of the output's height and width
+    comment     what is computed, shapes, origin
+    bf16        operands may be rounded to bf16, with sums of float: see `reads_pairs`. Of float
+                convolutions only
+    fetched     float arrays [n, k, oh, ow] of which the epilogue reads or writes just the element
+                it is given: fetched into the cache ahead of it
+    measured    the plan to take, one of `alternatives.conv_plans`; "": the one that suits
+    x_last      x is [n, h, w, c]; see `conv_nhwc.py`
+    x_is_bf16   x, channels-last, is stored as bf16 (uint16_t): for "depthwise last", and for
+                "implicit product" with `bf16`
+    y_last      results of neighbouring channels are stored side by side: the epilogue is the body
+                of a simd loop along k
+    vector_epilogue  (sum, n, k, oh, ow, count) -> C statements that consume a vector of sums of
+                channels from k on, the first `count` of them (or all). None: there are none, or
+                the simd loop is as good
+    split_epilogue   (sums, n, first k, oh, ow, count) -> those for a vector of integer sums of
+                channels, in two parts: what is the same for all pixels, and the statements; see
+                `vector_printer.print_integer_vectors`. None: there is no such form
+    beside      what is computed beside the result, tile by tile
+    """
+
+    name: str
+    ctype: str
+    parameters: str
+    n: str
+    c: int
+    h: str
+    w: str
+    k: int
+    r: int
+    s: int
+    x: str
+    weight: str
+    epilogue: Callable[[str, str, str, str, str], str]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    joinable: bool = False
+    comment: str = ""
+    bf16: bool = False
+    fetched: tuple[str, ...] = ()
+    measured: str = ""
+    x_last: bool = False
+    x_is_bf16: bool = False
+    y_last: bool = False
+    vector_epilogue: Callable[[str, str, str, str, str, str], str] | None = None
+    split_epilogue: Callable[[str, str, str, str, str, str], tuple[str, str]] | None = None
+    beside: Beside | None = None
+
+    @property
+    def group_inputs(self) -> int:
+        """Input channels of one group."""
+        return self.c // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of one group."""
+        return self.k // self.groups
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns of the input under one kernel."""
+        return self.dilation[0] * (self.r - 1) + 1, self.dilation[1] * (self.s - 1) + 1
+
+    def output_size(self) -> tuple[str, str]:
+        """C expressions of the height and width of the output."""
+        top, left, bottom, right = self.padding
+        return (
+            _output_extent(self.h, top + bottom, self.reach[0], self.stride[0]),
+            _output_extent(self.w, left + right, self.reach[1], self.stride[1]),
+        )
+
+
+def _output_extent(size: str, padding: int, reach: int, stride: int) -> str:
+    """(size + padding - reach) / stride + 1, and 0 (not 1) where the kernel just does not fit."""
+    if size.isdecimal():
+        return str(max(0, (int(size) + padding - reach + stride) // stride))
+    shift = padding - reach + stride
+    total = add(size, str(shift)) if shift >= 0 else f"{size} - {-shift}"
+    return (
+        total if stride == 1 else f"({total}) / {stride}" if shift else f"{atom(size)} / {stride}"
+    )
+
+
+def is_pointwise(spec: ConvSpec) -> bool:
+    """Whether the kernel is 1x1 and every pixel is used once: then rows of pixels may be joined."""
+    return (spec.r, spec.s, *spec.stride, *spec.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
+
+
+def plan_of(spec: ConvSpec) -> Plan:
+    """Which of the plans suits the convolution.
+
+    A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
+    """
+    if spec.x_last or spec.y_last:
+        if _is_depthwise_last(spec):
+            return "depthwise last"
+        return "winograd" if winograd_tile(spec) else "implicit product"
+    if spec.measured:
+        return MEASURED[spec.measured][0]
+    if spec.group_outputs <= FEW_OUTPUTS:
+        return "depthwise" if _is_depthwise(spec) else "pixels"
+    if not is_pointwise(spec):
+        if winograd_tile(spec):
+            return "winograd"
+        return "pixels" if _is_shallow(spec) else "channels"
+    pixels = int(spec.h) * int(spec.w) if spec.h.isdecimal() and spec.w.isdecimal() else 0
+    lanes = -(-pixels // 16) * 16
+    if spec.bf16:
+        waste = -(-spec.group_inputs // 2) * 2 * (lanes - pixels) / max(pixels, 1)
+        return "channels" if waste > TURNING else "product"
+    return "channels" if pixels * 100 < 85 * lanes else "product"
+
+
+def _is_depthwise(spec: ConvSpec) -> bool:
+    """Whether each channel has a small kernel of its own, and images more than one row."""
+    alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
+    small = max(spec.r, spec.s) <= LARGEST_KERNEL and max(spec.stride) <= 2
+    return alone and small and spec.output_size()[0] != "1"
+
+
+def _is_depthwise_last(spec: ConvSpec) -> bool:
+    """Whether each channel of a channels-last image has a small kernel of its own."""
+    alone = spec.x_last and spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
+    return alone and max(spec.r, spec.s) <= LARGEST_KERNEL and spec.stride[1] <= 2
+
+
+SHALLOW = 32
+"""Products per output up to which turning a tile of channels round costs more than the lanes that
+vectors of pixels waste: the first layers of networks for images."""
+
+
+def _is_shallow(spec: ConvSpec) -> bool:
+    """Whether there are few products per output, and rows of it fill vectors of pixels well."""
+    width = spec.output_size()[1]
+    fills = not width.isdecimal() or int(width) * 100 >= 85 * (-(-int(width) // 16) * 16)
+    depth = spec.group_inputs * spec.r * spec.s
+    return spec.groups == 1 and depth <= SHALLOW and max(spec.stride) <= 2 and fills
+
+
+WEIGHT_BYTES = 16
+"""Bytes of weights that come out of the third-level cache in a cycle; measured on Zen 4, products
+wait for the rest."""
+
+KEPT_WEIGHTS = 1 << 20
+"""Weights of so many bytes stay in the second-level cache from one image to the next."""
+
+TRANSFORMED = 0.7
+"""Cycles for each point and channel, whole vectors of them, of a transform there or back. With the
+others, it predicts what 31 layers of 3 to 112 pixels across and 8 to 512 channels take to about a
+fifth, and the faster of both tiles of all but the least of them."""
+
+DIRECT = 1.1
+"""What the definition takes by its vectors of multiply-adds; of bf16, whose pixels are copied into
+pairs, a fifth more."""
+
+USUAL_SIZE = 32
+"""What a named height or width counts as."""
+
+
+def winograd_tile(spec: ConvSpec) -> Tile | None:
+    """The size of Winograd's tiles that suits the convolution; None where it does not pay.
+
+    For bf16 tiles of 4 x 4 are too inexact (1.5e-2 of the largest output against 3.5e-3 by 2 x 2
+    and 2.4e-3 by the definition), and in float they were slower than 2 x 2 in bf16 on every layer
+    of ResNet-18."""
+    if spec.x_last and spec.c % 16:
+        return None  # vectors of channels are read in place
+    if spec.measured and not spec.x_last and not spec.y_last:
+        return MEASURED[spec.measured][1]
+    shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
+    if shape != ("float", 3, 3, 1, 1, 1, 1, 1) or spec.c < 8 or spec.k <= FEW_OUTPUTS:
+        return None
+    sizes: tuple[Tile, ...] = (2,) if spec.bf16 else (2, 4)
+    best = min(sizes, key=lambda m: winograd_cycles(spec, m))
+    direct = winograd_cycles(spec, 1) * (DIRECT * 1.2 if spec.bf16 else DIRECT)
+    return best if winograd_cycles(spec, best) < 0.9 * direct else None
+
+
+def winograd_cycles(spec: ConvSpec, m: int) -> float:
+    """Cycles of a 3x3 convolution by tiles of m x m pixels: the products of whole tiles, the bytes
+    of weights (tiles of 4 x 4 have four times as many as the kernel), the transforms of points.
+    With m = 1 the vectors and weights of the definition."""
+    height, width = (int(size) if size.isdecimal() else USUAL_SIZE for size in spec.output_size())
+    images = int(spec.n) if spec.n.isdecimal() else 1
+    tiles = images * -(-height // m) * -(-width // m)
+    points = (m + 2) ** 2 if m > 1 else 9
+    inputs, outputs = (-(-size // 16) * 16 for size in (spec.c, spec.k))
+    size = points * spec.c * outputs * 4 // (2 if spec.bf16 else 1)
+    products = tiles * points * spec.c * outputs / 16 / (2 if spec.bf16 else 1)
+    read = size * (1 if size < KEPT_WEIGHTS else images) / WEIGHT_BYTES
+    transforms = TRANSFORMED * tiles * points * (inputs + outputs) if m > 1 else 0
+    return products + read + transforms
+
+
+# ---- weights --------------------------------------------------------------------------------
+
+
+def reads_pairs(spec: ConvSpec) -> bool:
+    """Whether operands are rounded to bf16, and the weights packed as pairs of them that belong to
+    input channels 2p and 2p + 1; an odd number of channels is filled up with zero."""
+    plan = plan_of(spec)
+    if not spec.bf16 or (plan == "winograd" and winograd_tile(spec) != 2):
+        return False
+    if plan == "implicit product" and spec.x_last:  # the pairs of a group lie side by side
+        return spec.groups == 1 or spec.group_inputs % 2 == 0
+    return plan in ("product", "channels", "winograd", "implicit product")
+
+
+def input_planes(spec: ConvSpec) -> int:
+    """Input channels of a group, or pairs of them."""
+    return -(-spec.group_inputs // 2) if reads_pairs(spec) else spec.group_inputs
+
+
+def product_pitch(spec: ConvSpec) -> int:
+    """Distance of the rows of a 1x1 weight, for bf16 in pairs: not a multiple of 4 KiB, see
+    `gemm_spec.copies_a`."""
+    inputs = input_planes(spec)
+    return inputs + 16 if inputs * ITEM_BYTES[spec.ctype] % 4096 == 0 else inputs
+
+
+def outputs_per_tile(spec: ConvSpec) -> int:
+    """Output channels in one tile of the plan "pixels": 1, 2 or 4."""
+    return min(spec.group_outputs, 4) if spec.group_outputs != 3 else 4
+
+
+def weight_index(spec: ConvSpec) -> str:
+    """C expression: where the packed weight of output channel k (of `group`) and `depth` =
+    (c * R + r) * S + s is; for Winograd's, that of channels c, k and `point`. For bf16, c counts
+    pairs."""
+    inputs = input_planes(spec)
+    depth = inputs * spec.r * spec.s
+    plan = plan_of(spec)
+    output = f"k % {spec.group_outputs}"
+    if plan == "product":
+        return f"k * {product_pitch(spec)} + depth"
+    if plan == "depthwise":
+        return f"k * {depth} + depth"
+    if plan == "depthwise last":
+        return f"depth * {spec.k} + k"
+    if plan == "pixels":
+        step = outputs_per_tile(spec)
+        whole = -(-spec.group_outputs // step) * step
+        return f"(group * {whole} + {output}) * {depth} + depth"
+    width = panel_columns(spec.ctype)
+    if m := winograd_tile(spec):
+        panel = f"k / {width} * {(m + 2) ** 2}"
+        c = "c / 2" if reads_pairs(spec) else "c"
+        return f"(({panel} + point) * {inputs} + {c}) * {width} + k % {width}"
+    whole = -(-spec.group_outputs // width) * width
+    return (
+        f"group * {depth * whole} + {output} / {width} * {depth * width}"
+        f" + depth * {width} + {output} % {width}"
+    )
+
+
+def packed_conv_size(spec: ConvSpec) -> int:
+    """Elements of what `pack_conv_weight` makes."""
+    plan = plan_of(spec)
+    inputs = input_planes(spec)
+    depth = inputs * spec.r * spec.s
+    width = panel_columns(spec.ctype)
+    if plan == "product":
+        return spec.k * product_pitch(spec)
+    if plan.startswith("depthwise"):
+        return spec.k * depth
+    if m := winograd_tile(spec):
+        return (m + 2) ** 2 * inputs * -(-spec.k // width) * width
+    step = outputs_per_tile(spec) if plan == "pixels" else width
+    return spec.groups * -(-spec.group_outputs // step) * step * depth
+
+
+def pack_conv_weight(
+    weight: np.ndarray[Any, Any], spec: ConvSpec, packed: np.ndarray[Any, Any] | None = None
+) -> np.ndarray[Any, Any]:
+    """Pack a [K, C/groups, R, S] weight for `render_conv(spec)`; the result is flat. ``packed`` is
+    where to put it.
+
+    "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB; for bf16 as pairs
+    "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]; for bf16 of
+                pairs
+    "pixels":   as it is, output channels of a group padded with zeros to whole tiles
+    "depthwise": as it is
+    "winograd": for each panel of `pack_b`, the matrices [C, K] of all points; for bf16 of pairs
+    """
+    plan = plan_of(spec)
+    pairs = reads_pairs(spec)
+    depth = spec.group_inputs * spec.r * spec.s
+    if packed is None:
+        packed = np.empty(packed_conv_size(spec), np.uint32 if pairs else weight.dtype)
+    if m := winograd_tile(spec):
+        width = panel_columns(spec.ctype)
+        for panel, block in enumerate(packed.reshape(-1, (m + 2) ** 2, input_planes(spec), width)):
+            points = transform_weight(weight[panel * width : (panel + 1) * width], m)
+            if pairs:
+                points = bf16_pairs(points.swapaxes(1, 2)).swapaxes(1, 2)
+            block[..., : points.shape[2]] = points
+            block[..., points.shape[2] :] = 0
+        return packed
+    rows = weight.reshape(spec.groups, spec.group_outputs, depth)
+    if plan == "product":
+        matrix = weight.reshape(spec.k, depth)
+        matrix = bf16_pairs(matrix) if pairs else matrix
+        pitch = product_pitch(spec)
+        packed[:] = np.pad(matrix, ((0, 0), (0, pitch - matrix.shape[1]))).ravel()
+    elif plan == "depthwise":
+        packed[:] = weight.ravel()
+    elif plan == "depthwise last":
+        packed[:] = weight.reshape(spec.k, depth).T.ravel()
+    elif plan == "pixels":
+        step = outputs_per_tile(spec)
+        whole = -(-spec.group_outputs // step) * step
+        packed[:] = np.pad(rows, ((0, 0), (0, whole - spec.group_outputs), (0, 0))).ravel()
+    elif packed.size:
+        if pairs:  # along the channels, which then come before the taps again
+            taps = rows.reshape(*rows.shape[:2], spec.group_inputs, -1).swapaxes(2, 3)
+            rows = bf16_pairs(taps).swapaxes(2, 3).reshape(*rows.shape[:2], -1)
+        for group, panels in zip(rows, packed.reshape(spec.groups, -1)):
+            pack_b(group.T, panels)
+    return packed

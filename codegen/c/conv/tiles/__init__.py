@@ -1,0 +1,1 @@
+"""The tiles of convolutions: the C text of their innermost loops."""

@@ -1,0 +1,134 @@
+"""C text of what convolutions of 8-bit integers need besides the tile of `int8_tile`, whose quads,
+panels and sums they have; `CONV_INT8_PREAMBLE` follows `INT8_PREAMBLE` in a translation unit.
+
+- ``pad_row_bytes``: a row of pixels, channels last, unsigned, between pixels of the zero point.
+- ``sum_runs_u8``: the tile of an image whose channels are last, by vectors. What a kernel reads
+  lies in runs of numbers that follow each other (see `conv_runs`). A run is read in whole quads;
+  the weights of what follows it are zero.
+- what `depthwise_int8_tile` has.
+"""
+
+from __future__ import annotations
+
+from fxlite.codegen.c.conv.tiles.depthwise_int8_tile import DEPTHWISE_INT8
+
+_TEXT = """\
+/* ---- Convolutions of 8-bit integers ----------------------------------------------------------
+ * Of images whose channels are last, with pixels of the zero point around them. */
+
+/* One row of a padded image: `left` pixels of `zero`, the w pixels of `row` (0 of them above and
+ * below the image), and `zero` up to `columns` pixels. Neighbouring pixels of `row` are `pixel`
+ * apart, channels `channel`; the bits of `flip` are turned over in them. */
+__attribute__((unused)) static void pad_row_bytes(
+    int64_t w, int64_t channels, const void *row, int64_t pixel, int64_t channel, int64_t left,
+    int64_t columns, int zero, int flip, uint8_t *restrict target)
+{
+    const uint8_t *const x = row;
+    const int64_t inside = w > 0 ? w : 0, first = w > 0 ? left : columns;
+    __builtin_memset(target, zero, first * channels);
+    target += first * channels;
+    if (channel == 1 && pixel == channels) {
+        if (!flip)
+            __builtin_memcpy(target, x, inside * channels);
+        for (int64_t j = 0; flip && j < inside * channels; j++)
+            target[j] = x[j] ^ flip;
+    } else {
+        for (int64_t c = 0; c < channels; c++) {
+            for (int64_t j = 0; j < inside; j++)
+                target[j * channels + c] = x[j * pixel + c * channel] ^ flip;
+        }
+    }
+    if (inside)
+        __builtin_memset(target + w * channels, zero, (columns - left - w) * channels);
+}
+
+/* sum[i][v] = a vector of b[0][j] + the sum over runs r and numbers k of 4 * quads of
+ *     x[i * x_step + run[r] + k] * b[1 + r * quads + k / 4][j][k % 4] */
+static inline __attribute__((always_inline)) void sum_pixels_int8(
+    const int rows, const int vectors, int64_t runs, int64_t quads, const uint8_t *x,
+    int64_t x_step, const int64_t *run, const int32_t *b, int_vec (*restrict sum)[2])
+{
+    int_vec b_k[2];
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = *(const int_vec *)(b + v * int_lanes);
+    }
+    b += int_panel;
+    for (int64_t r = 0; r < runs; r++) {
+        const uint8_t *const a = x + run[r], *const a_6 = opaque_pointer(a + 6 * x_step);
+        #pragma GCC unroll 1 /* else a few quads are unrolled: 5 % slower */
+        for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                b_k[v] = *(const volatile int_vec *)(b + v * int_lanes);
+            #pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                const uint8_t *const row = i < 6 ? a + i * x_step : a_6 + (i - 6) * x_step;
+                const int_vec a_i = load_quad(row + k, 0);
+                #pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    sum[i][v] = add_quads(sum[i][v], a_i, b_k[v]);
+            }
+        }
+    }
+}
+
+/* tile[i][j] = these sums. */
+static inline __attribute__((always_inline)) void store_pixels_int8(
+    const int rows, const int vectors, int64_t runs, int64_t quads, const uint8_t *x,
+    int64_t x_step, const int64_t *run, const int32_t *b, int32_t *restrict tile)
+{
+    int_vec sum[TILE_ROWS][2];
+    sum_pixels_int8(rows, vectors, runs, quads, x, x_step, run, b, sum);
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(int_vec *)(tile + i * int_panel + v * int_lanes) = sum[i][v];
+    }
+}
+"""
+
+_TILE = """\
+
+/* tile[pixels][32] = sums of `pixels` places, x_step apart, of an image by one panel of weights,
+ * 1 <= pixels <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
+TILE_FUNCTION static void sum_runs_u8(
+    int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x, int64_t x_step,
+    const int64_t *run, const int32_t *b, int32_t *restrict tile)
+{
+    const int step = 2 * int_lanes;
+    for (int j = 0; j < columns; j += step, b += step, tile += step) {
+        if (columns - j > int_lanes) {
+            switch (pixels) {
+CASES_2
+            }
+        } else {
+            switch (pixels) {
+CASES_1
+            }
+        }
+    }
+}
+"""
+
+
+def _cases(vectors: int) -> str:
+    """The switch over the number of pixels, as in `gemm_pack`."""
+    lines = []
+    for rows in range(1, 12):
+        if rows == 7:
+            lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
+        arguments = f"{rows}, {vectors}, runs, quads, x, x_step, run, b, tile"
+        lines.append(f"            case {rows}: store_pixels_int8({arguments}); break;")
+    lines.append("#endif")
+    return "\n".join(lines)
+
+
+CONV_INT8_PREAMBLE = (
+    "\n" + _TEXT + _TILE.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
+    + DEPTHWISE_INT8
+)  # fmt: skip
+"""C text that must precede the functions of `conv_int8.py`."""

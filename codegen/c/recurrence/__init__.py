@@ -1,0 +1,1 @@
+"""Recurrences in C: LSTM, GRU and Elman networks."""

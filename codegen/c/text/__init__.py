@@ -1,0 +1,1 @@
+"""What emitted C files have in common: printers, heads, what is left out."""

@@ -1,0 +1,233 @@
+"""Evaluate scalar expressions with NumPy, for whole grids of indices at once.
+
+This is the meaning of :mod:`fxlite.scalar.expr` that kernels are run by without a compiler. It
+never calls an op's reference: the two are checked against each other.
+
+In: an expression, arrays for its buffers, values (or open grids) for its loop variables. Out: an
+array of the values the expression takes on the grid. Half types are held as float32, as compiled
+code does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import FxliteError
+from fxlite.scalar import expr
+from fxlite.scalar.expr import (
+    Apply,
+    Cast,
+    CheckedIndex,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    Reduction,
+)
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+
+class IndexOutOfRange(FxliteError, IndexError):
+    """A run-time index lies outside its axis."""
+
+
+def _floordiv(a: Any, b: Any) -> Any:
+    return np.floor_divide(a, b)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: Any) -> Any:
+    return (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
+
+
+SCALAR: dict[str, Callable[..., Any]] = {
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "exp": np.exp, "expm1": np.expm1,
+    "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
+    "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
+    "logical_not": np.logical_not, "invert": np.invert, "isnan": np.isnan, "isinf": np.isinf,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
+    "erf": lambda x: _erf(x.astype(np.float64)).astype(x.dtype), "sigmoid": _sigmoid,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "floordiv": _floordiv, "mod": np.remainder, "pow": np.power, "maximum": np.maximum,
+    "minimum": np.minimum, "atan2": np.arctan2, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
+    "shr": np.right_shift, "where": np.where, "fma": lambda a, b, c: a * b + c,
+    "product": np.multiply,
+    "saturate": lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low),
+    "larger_magnitude": lambda largest, x: np.maximum(largest, np.abs(x)),
+}  # fmt: skip
+
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+    "any": np.logical_or, "all": np.logical_and,
+}  # fmt: skip
+
+
+def initial(kind: str, dtype: DType) -> Any:
+    """Neutral element of a reduction, in the dtype it is computed in."""
+    numpy = dtype.compute.numpy
+    if kind in ("sum", "any"):
+        return numpy.type(0)
+    if kind in ("prod", "all"):
+        return numpy.type(1)
+    largest = kind in ("min", "argmin")
+    if dtype.is_float:
+        return numpy.type(np.inf if largest else -np.inf)
+    if dtype.is_bool:
+        return np.bool_(largest)
+    info = np.iinfo(numpy)
+    return numpy.type(info.max if largest else info.min)
+
+
+class Evaluator:
+    """Evaluates expressions in one environment: ``env`` maps variable and dim names to numbers or
+    mutually broadcastable arrays, ``buffers`` names to arrays, ``locals`` names to values."""
+
+    def __init__(
+        self, env: Mapping[str, Any], buffers: Mapping[str, Any],
+        locals: Mapping[str, Any] | None = None, mask: Any = None,
+    ) -> None:  # fmt: skip
+        self.env = dict(env)
+        self.buffers = buffers
+        self.locals = locals if locals is not None else {}
+        self.mask = mask  # where the values are wanted: nothing is loaded elsewhere
+        self._memo: dict[int, Any] = {}
+
+    def __call__(self, node: Expr) -> Any:
+        with np.errstate(all="ignore"):
+            for inner in _post_order(node):
+                if id(inner) not in self._memo:
+                    self._memo[id(inner)] = self._compute(inner)
+        return self._memo[id(node)]
+
+    def index(self, index: Index) -> Any:
+        """Value of an index expression."""
+        return index.evaluate(self.env, self)
+
+    def _compute(self, node: Expr) -> Any:
+        numpy = node.dtype.compute.numpy
+        if isinstance(node, Const):
+            return numpy.type(node.value)
+        if isinstance(node, _Known):
+            return node.value
+        if isinstance(node, IndexValue):
+            return np.asarray(self.index(node.index), dtype=np.int64)
+        if isinstance(node, Load):
+            return self._load(node)
+        if isinstance(node, Apply):
+            args = [self._memo[id(a)] for a in node.args]
+            result = SCALAR[node.function](*args)
+            return np.asarray(result).astype(numpy, copy=False)
+        if isinstance(node, Cast):
+            value = np.asarray(self._memo[id(node.operand)])
+            return value.astype(node.dtype.numpy).astype(numpy, copy=False)
+        if isinstance(node, CheckedIndex):
+            value = np.asarray(self._memo[id(node.operand)])
+            extent = self.index(node.extent)
+            wanted = True if node.guard is None else np.asarray(self._memo[id(node.guard)])
+            wrong = wanted & ((value < -extent) | (value >= extent))
+            if wrong.any():
+                bad = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
+                raise IndexOutOfRange(
+                    f"{node.where}: index {bad} is out of range for an axis of size {extent}"
+                )
+            return np.where(wanted, np.where(value < 0, value + extent, value), -1)
+        if isinstance(node, Reduction):
+            return self._reduce(node)
+        if isinstance(node, Local):
+            value = self.locals[node.name]
+            return value[int(self.index(node.index[0]))] if node.index else value
+        raise TypeError(f"cannot evaluate {type(node).__name__}")
+
+    def _load(self, node: Load) -> Any:
+        array = np.asarray(self.buffers[node.buffer])
+        numpy = node.dtype.compute.numpy
+        index = [np.asarray(self.index(i)) for i in node.index]
+        guard = self.mask if node.guard is None else np.asarray(self(node.guard))
+        if node.guard is not None and self.mask is not None:
+            guard = guard & self.mask
+        if guard is not None:
+            if array.size == 0:
+                return np.zeros(np.broadcast_shapes(guard.shape, *(i.shape for i in index)), numpy)
+            index = [np.where(guard, i, 0) for i in index]
+        for axis, i in enumerate(index):
+            if i.size and (i.min() < 0 or i.max() >= array.shape[axis]):
+                raise IndexOutOfRange(
+                    f"kernel reads {node.buffer}{list(node.index)} outside {array.shape}, axis "
+                    f"{axis}: "
+                    f"{i.min()}..{i.max()}"
+                )
+        value = array[tuple(index)] if index else array[()]
+        value = np.asarray(value).astype(numpy, copy=False)
+        return value if guard is None else np.where(guard, value, numpy.type(0))
+
+    def _reduce(self, node: Reduction) -> Any:
+        """Run the reduction's variables one by one; an extent may itself depend on the grid."""
+        extents = [np.asarray(self.index(v.extent)) for v in node.variables]
+        longest = [int(e.max()) if e.size else 0 for e in extents]
+        total: Any = initial(node.kind, node.body.dtype)
+        if node.kind == "sum" and node.body.dtype.is_float:
+            total = np.float64(total)  # however many there are
+        best: Any = np.int64(-1)
+        for number, point in enumerate(itertools.product(*(range(n) for n in longest))):
+            env = self.env | {v.name: p for v, p in zip(node.variables, point)}
+            inside = np.asarray(True)
+            for p, extent in zip(point, extents):
+                inside = inside & (p < extent)
+            if not inside.any():
+                continue
+            body = (
+                expr.add_guard(node.body, _Known(dtypes.bool_, inside))
+                if not inside.all()
+                else node.body
+            )
+            value = Evaluator(env, self.buffers, self.locals)(body)
+            if node.kind in ("argmax", "argmin"):
+                better = value > total if node.kind == "argmax" else value < total
+                better = better | (np.isnan(value) & ~np.isnan(total)) | (best < 0)
+                if not np.issubdtype(np.asarray(value).dtype, np.bool_):
+                    better = better & ~(np.isnan(total) & (best >= 0))
+                total, best = np.where(better, value, total), np.where(better, number, best)
+            else:
+                combined = COMBINE[node.kind](total, value)
+                total = np.where(inside, combined, total)
+        if node.kind in ("argmax", "argmin"):
+            return np.asarray(best, np.int64)
+        return np.asarray(total).astype(node.dtype.compute.numpy, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class _Known(Expr):
+    """A condition that was evaluated before."""
+
+    value: Any
+
+
+def _post_order(node: Expr) -> list[Expr]:
+    """Children first; what is inside a reduction's body or a guarded load belongs to it."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(node, False)]
+    while stack:
+        current, ready = stack.pop()
+        if ready:
+            order.append(current)
+        elif id(current) not in seen:
+            seen.add(id(current))
+            stack.append((current, True))
+            if not isinstance(current, (Reduction, Load)):
+                stack += [(c, False) for c in current.children]
+    return order

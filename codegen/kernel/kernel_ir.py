@@ -1,0 +1,214 @@
+"""Kernels as small trees: loops, local variables and stores around scalar expressions.
+
+In: built by :mod:`fxlite.codegen.kernel.schedule`. Out: run in NumPy
+(:mod:`fxlite.codegen.kernel.run`) or printed as C and CUDA. Everything here is frozen; a transform
+returns a new tree. ``Kernel.check()`` finds what would make a printer emit nonsense.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from fxlite.base.errors import CodegenError
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, Load, Local, MultiIndex
+from fxlite.scalar.index import Index, Var
+from fxlite.types.dtypes import DType
+
+LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes")
+
+
+@dataclass(frozen=True)
+class For:
+    """``for var in range(0, var.extent, step)``. ``parallel``: iterations are independent and may
+    run on any thread; ``simd``: independent, next to each other in memory; ``lanes``: a short loop
+    of constant extent over the elements of a local array; ``independent``: as parallel, but C runs
+    it in order; ``reduce``: in any order, since the last statement adds to a total; ``serial``: in
+    order."""
+
+    var: Var
+    body: tuple[Stmt, ...]
+    kind: str = "serial"
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Let:
+    """A scalar computed once: ``const float name = value``."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """A local variable (``size`` 0) or a local array of ``size`` elements, all set to ``init``."""
+
+    name: str
+    dtype: DType
+    init: Expr
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Assign:
+    """``name[index] = value`` on a local variable or array."""
+
+    target: Local
+    value: Expr
+
+
+@dataclass(frozen=True)
+class If:
+    """Statements run where a condition holds."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Store:
+    """``buffer[index] = value``; ``accumulate``: ``+=``."""
+
+    buffer: str
+    index: MultiIndex
+    value: Expr
+    accumulate: bool = False
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A line of text for the reader."""
+
+    text: str
+
+
+Stmt: TypeAlias = For | Let | Alloc | Assign | If | Store | Comment
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor parameter of a kernel; the shape is in dims."""
+
+    name: str
+    dtype: DType
+    shape: MultiIndex
+    is_output: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function over buffers. ``dims`` are the named dims it takes as integers; ``doc`` says what
+    it computes and where that comes from; ``work`` is the number of scalar operations (an
+    Index)."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    dims: tuple[str, ...]
+    body: tuple[Stmt, ...]
+    doc: str = ""
+    work: Index = field(default_factory=lambda: Index.of(0))
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.buffers if not b.is_output)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in self.buffers if b.is_output)
+
+    def buffer(self, name: str) -> Buffer:
+        """The parameter of that name."""
+        for found in self.buffers:
+            if found.name == name:
+                return found
+        raise CodegenError(f"kernel {self.name} has no buffer {name!r}")
+
+    def check(self) -> None:
+        """Raise CodegenError for an unknown buffer, a wrong rank, an unbound variable or a local
+        used before it is set."""
+        _check(self, self.body, frozenset(), set())
+
+    def __str__(self) -> str:
+        from fxlite.codegen.kernel.printer import kernel_text
+
+        return kernel_text(self)
+
+
+_locals = itertools.count()
+
+
+def fresh_local(dtype: DType, prefix: str) -> Local:
+    """A local with a name that no other one has."""
+    return Local(dtype, f"{prefix}{next(_locals)}")
+
+
+def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    """All statements, outer ones first."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, (For, If)):
+            yield from statements(statement.body)
+
+
+def expressions(statement: Stmt) -> tuple[Expr, ...]:
+    """Expressions a statement holds itself (not those of statements inside it)."""
+    if isinstance(statement, (Let, Assign, Store)):
+        return (statement.value,)
+    if isinstance(statement, Alloc):
+        return (statement.init,)
+    if isinstance(statement, If):
+        return (statement.condition,)
+    return ()
+
+
+def _check(kernel: Kernel, body: Sequence[Stmt], bound: frozenset[Var], known: set[str]) -> None:
+    known = set(known)
+    for statement in body:
+        for value in expressions(statement):
+            _check_expr(kernel, value, bound, known)
+        if isinstance(statement, Store):
+            _check_access(kernel, statement.buffer, statement.index, bound)
+            if not kernel.buffer(statement.buffer).is_output:
+                raise CodegenError(f"kernel {kernel.name} writes its input {statement.buffer}")
+        elif isinstance(statement, For):
+            if statement.kind not in LOOP_KINDS:
+                raise CodegenError(f"kernel {kernel.name}: unknown loop kind {statement.kind!r}")
+            _check(kernel, statement.body, bound | {statement.var}, known)
+        elif isinstance(statement, If):
+            _check(kernel, statement.body, bound, known)
+        elif isinstance(statement, (Let, Alloc)):
+            known.add(statement.name)
+        elif isinstance(statement, Assign) and statement.target.name not in known:
+            raise CodegenError(
+                f"kernel {kernel.name} assigns {statement.target.name} before it exists"
+            )
+
+
+def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[str]) -> None:
+    for node in expr.walk(value):
+        if isinstance(node, Load):
+            _check_access(kernel, node.buffer, node.index, bound)
+        elif isinstance(node, Local) and node.name not in known:
+            raise CodegenError(f"kernel {kernel.name} reads {node.name} before it exists")
+        elif isinstance(node, expr.Reduction):
+            raise CodegenError(f"kernel {kernel.name} still holds a reduction")
+    unbound = {v.name for v in expr.free_variables(value)} - {v.name for v in bound}
+    if unbound:
+        raise CodegenError(
+            f"kernel {kernel.name} uses {', '.join(sorted(unbound))} outside its loop"
+        )
+
+
+def _check_access(kernel: Kernel, name: str, index: MultiIndex, bound: frozenset[Var]) -> None:
+    buffer = kernel.buffer(name)
+    if len(index) != len(buffer.shape):
+        raise CodegenError(
+            f"kernel {kernel.name}: {name} has rank {len(buffer.shape)} but {len(index)} indices"
+        )
+    unbound = {v.name for i in index for v in i.variables()} - {v.name for v in bound}
+    if unbound:
+        raise CodegenError(f"kernel {kernel.name}: index of {name} uses {unbound} outside its loop")

@@ -1,0 +1,385 @@
+"""Placing computations in nested loops: at which depth each part of an expression is computed.
+
+In: loop variables, outermost first, and expressions over them. Out: statements. Reductions and
+invariants move out as far as their variables allow; what is used twice gets a name. A reduction
+becomes loops of its own, a long one over contiguous memory in several accumulators, for SIMD.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
+from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_lanes
+from fxlite.scalar import expr
+from fxlite.scalar.expr import (
+    Apply,
+    Cast,
+    CheckedIndex,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    MultiIndex,
+    Reduction,
+)
+from fxlite.scalar.index import Index, Var, flatten
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+#: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
+SHORT = 4
+#: Kinds that may be accumulated in several lanes (all are associative; float sums are reordered).
+_LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
+
+
+class Nest:
+    """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d
+    loops."""
+
+    def __init__(
+        self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
+        bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
+        shapes: Mapping[str, MultiIndex] | None = None,
+    ) -> None:  # fmt: skip
+        self.order = list(order)
+        self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
+        self.bound = bound if bound is not None else {}
+        self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
+        self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
+        self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
+        self.lanes = lanes
+        self.shapes = shapes or {}  # of buffers, where addresses may be looked at
+
+    def level(self, free: frozenset[Var]) -> int:
+        """Number of loops that a value with these variables needs around it."""
+        return max((d for d, v in enumerate(self.order, 1) if v in free), default=0)
+
+    def bind(self, value: Expr) -> Expr:
+        """The value over locals: reductions, shared and invariant parts are computed at the
+        outermost depth their variables allow, and replaced by what was computed."""
+        uses = _use_counts(value)
+        chosen = _loads_in_choices(value)
+        rewritten: dict[int, Expr] = {}
+        free: dict[int, frozenset[Var]] = {}  # of every part, so that each is walked once
+        expr.free_variables(value, free)
+        here = len(self.order)
+        for node in _outside_reductions(value):
+            if id(node) in self.bound:
+                rewritten[id(node)] = self.bound[id(node)]
+                continue
+            level = self.level(free[id(node)])
+            if isinstance(node, Reduction):
+                rewritten[id(node)] = self._reduce(node, level)
+                continue
+            check = _check_key(node)
+            same = self.checks.get(check) if check else None
+            if same is not None and id(same) in self.bound:  # checked already, for another reader
+                rewritten[id(node)] = self.bound[id(same)]
+                continue
+            if check:
+                self.checks[check] = node
+            new = expr.with_label(_rebuild(node, rewritten), node.label)
+            if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
+                local = fresh_local(node.dtype, "_t")
+                read = self._if_read(new, level)
+                self.levels[level].append(Let(local.name, read))
+                self._remember(node, local, level if read is new else here)
+                new = local
+            rewritten[id(node)] = new
+        return rewritten[id(value)]
+
+    def _if_read(self, value: Expr, level: int) -> Expr:
+        """A value that moves out of loops that may not run at all: it reads and checks indices only
+        if they do. ``x[0]`` of an empty axis is not there, and need not be if nothing reads it; so
+        these loops alone may use what is computed."""
+        outside = {*self.order[:level]}
+        extents = [v.extent for v in self.order[level:] if v.extent.variables() <= outside]
+        runs = [expr.less(0, extent) for extent in extents]
+        if all(r is expr.TRUE for r in runs):
+            return value
+        if not any(self._may_fail(node) for node in _outside_reductions(value)):
+            return value
+        return expr.add_guard(value, functools.reduce(expr.both, runs))
+
+    def _may_fail(self, node: Expr) -> bool:
+        """True for a checked index, and a load whose place is not provably inside its buffer."""
+        if not isinstance(node, Load):
+            return isinstance(node, CheckedIndex)
+        shape = self.shapes.get(node.buffer, ())
+        inside = all(Index.of(0) <= i and i < size for i, size in zip(node.index, shape))
+        return node.guard is None and not inside
+
+    def _remember(self, node: Expr, local: Expr, level: int) -> None:
+        self.bound[id(node)] = local
+        self.depths[id(node)] = level
+        self.keep.append(node)
+
+    def _forget_inside(self, level: int) -> None:
+        """Locals of loops that have ended do not exist any more; another reduction over the same
+        variables has loops of its own."""
+        for key in [k for k, depth in self.depths.items() if depth > level]:
+            del self.depths[key], self.bound[key]
+
+    def _deserves_name(self, node: Expr, uses: int, level: int, here: int) -> bool:
+        if isinstance(node, CheckedIndex):
+            return True
+        if not isinstance(node, (Apply, Cast)):
+            return isinstance(node, Load) and uses > 1
+        if isinstance(node, Apply) and node.dtype.is_bool and uses == 1:
+            return False
+        return uses > 1 or level < here
+
+    def _reduce(self, node: Reduction, level: int) -> Expr:
+        """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
+        reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
+        variables = _innermost_last(reduced)
+        inner = Nest(
+            [*self.order[:level], *variables],
+            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
+            self.lanes, self.shapes,
+        )  # fmt: skip
+        inner.checks = self.checks
+        body = inner.bind(reduced.body)
+        computed = node.body.dtype.compute
+        if node.kind in ("argmax", "argmin"):
+            statements, result = _arg_reduction(node, inner, level, body)
+        elif self.lanes and _has_lanes(reduced, inner):
+            if is_long(node, BLOCK):
+                around = inner.order[level:], inner.levels[level + 1 :]
+                statements, result = sum_in_lanes(*around, body, computed, _move)
+            else:
+                statements, result = _lane_reduction(node, inner, level, body, computed)
+        elif is_long(node):
+            around = inner.order[level:], inner.levels[level + 1 :]
+            statements, result = serial_sum(*around, body, computed)
+        else:
+            total = fresh_local(computed, "_a")
+            inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))
+            loops = inner.loops(level, "reduce")
+            statements = [Alloc(total.name, computed, neutral(node.kind, computed)), *loops]
+            result = total
+        self.levels[level].extend(statements)
+        inner._forget_inside(level)
+        self.depths.update(inner.depths)
+        self._remember(node, result, level)
+        return result
+
+    def place(self, load: Load) -> Index:
+        """The address of a load, or its last index where the shapes of buffers are not known."""
+        known = load.buffer in self.shapes
+        return flatten(load.index, self.shapes[load.buffer]) if known else load.index[-1]
+
+    def loops(self, start: int, kind: str) -> list[Stmt]:
+        """The loops from depth ``start`` inwards, around what ``levels`` holds for them."""
+        body: list[Stmt] = self.levels[-1]
+        for depth in range(len(self.order) - 1, start - 1, -1):
+            loop = For(self.order[depth], tuple(body), kind)
+            body = [*self.levels[depth], loop] if depth > start else [loop]
+        return body
+
+    def finish(self, final: Sequence[Stmt]) -> list[Stmt]:
+        """All loops with ``final`` innermost: the outermost on threads, the innermost in SIMD, or,
+        if that is shorter than a vector, the one around it, in which compilers unroll it."""
+        self.levels[-1].extend(final)
+        body = self.levels[-1]
+        count = len(self.order)
+        if count == 0:
+            return body
+        is_flat = [not any(isinstance(s, (For, If)) for s in level) for level in self.levels]
+        in_vectors = count - 1 if is_flat[-1] else count
+        if count > 1 and is_flat[-1] and is_flat[-2]:
+            is_short = (self.order[-1].extent.constant or LANES) <= SHORT
+            in_vectors -= is_short
+        for depth in range(count - 1, -1, -1):
+            vector = depth == in_vectors
+            kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
+            body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
+        return body
+
+
+def _check_key(node: Expr) -> tuple[object, ...] | None:
+    """What tells whether two checked indices are one: None for what is not a plain one."""
+    if not isinstance(node, CheckedIndex) or node.guard is not None:
+        return None
+    operand = node.operand
+    if isinstance(operand, IndexValue):
+        return (operand.index, node.extent, node.where)
+    if isinstance(operand, Load) and operand.guard is None:
+        return (operand.buffer, operand.index, node.extent, node.where)
+    return None
+
+
+def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:
+    """The node over the rewritten children; run-time values inside a load's index included."""
+    children = node.children
+    new = [rewritten[id(c)] for c in children]
+    return node if all(n is c for n, c in zip(new, children)) else node.with_children(new)
+
+
+def _outside_reductions(value: Expr) -> list[Expr]:
+    """Nodes in post-order, not entering reductions."""
+    order: list[Expr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(value, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            if not isinstance(node, Reduction):
+                stack += [(c, False) for c in reversed(node.children)]
+    return order
+
+
+def _use_counts(value: Expr) -> dict[int, int]:
+    """How many parents read each node (the root: 1)."""
+    counts: dict[int, int] = {id(value): 1}
+    for node in _outside_reductions(value):
+        if not isinstance(node, Reduction):
+            for child in node.children:
+                counts[id(child)] = counts.get(id(child), 0) + 1
+    return counts
+
+
+def _loads_in_choices(value: Expr) -> frozenset[int]:
+    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case,
+    or they had a guard, so they are done before the choice: then it is a blend in a SIMD
+    register."""
+    found: set[int] = set()
+    for node in _outside_reductions(value):
+        if isinstance(node, Apply) and node.function == "where":
+            for side in node.args[1:]:
+                inner = (n for n in _outside_reductions(side) if isinstance(n, Load))
+                found.update(id(n) for n in inner if n.guard is None)
+    return frozenset(found)
+
+
+# -- reductions ----------------------------------------------------------------------------------
+def _innermost_last(node: Reduction) -> list[Var]:
+    """The variables of a reduction as loops, outermost first: of a maximum or minimum, which is the
+    same in any order, as the axes of what is read follow each other in memory."""
+    variables = list(node.variables)
+    if node.kind not in ("max", "min"):
+        return variables
+    load = next((n for n in expr.walk(node.body) if isinstance(n, Load)), None)
+    axis = {v: a for a, i in enumerate(load.index if load else ()) for v in i.variables()}
+    return sorted(variables, key=lambda v: axis.get(v, -1))
+
+
+def neutral(kind: str, dtype: DType) -> Const:
+    """The value a reduction starts from."""
+    if kind in ("sum", "prod", "any", "all"):
+        return expr.const(kind in ("prod", "all"), dtype)
+    largest = kind in ("min", "argmin")
+    if dtype.is_float:
+        return expr.const(float("inf") if largest else float("-inf"), dtype)
+    if dtype.is_bool:
+        return expr.const(largest, dtype)
+    import numpy as np
+
+    info = np.iinfo(dtype.numpy)
+    return expr.const(int(info.max if largest else info.min), dtype)
+
+
+def combine(kind: str, total: Expr, value: Expr) -> Expr:
+    """One step of a reduction."""
+    function = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or",
+                "all": "and"}[kind]  # fmt: skip
+    if total.dtype.is_bool:
+        function = {"maximum": "or", "minimum": "and"}.get(function, function)
+    return expr.apply(function, total, value)
+
+
+def _has_lanes(node: Reduction, inner: Nest) -> bool:
+    """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
+    be the one that is contiguous in memory."""
+    variable = inner.order[-1]
+    constant = variable.extent.constant
+    if node.kind not in _LANE_KINDS or node.body.dtype.is_bool:
+        return False
+    if constant is not None and constant < 2 * LANES:
+        return False
+    if variable.extent.variables() or any(isinstance(s, For) for s in inner.levels[-1]):
+        return False
+    loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
+    places = [inner.place(n) if is_long(node) else n.index[-1] for n in loads]
+    return any(p.coefficient(variable) == 1 for p in places) and not any(
+        isinstance(s, Alloc) for s in inner.levels[-1]
+    )
+
+
+def _step(kind: str, lane: Expr, value: Expr) -> Expr:
+    """One step of a lane, which for a maximum of magnitudes is cheaper than of other numbers."""
+    is_magnitude = isinstance(value, Apply) and value.function == "abs"
+    if kind == "max" and is_magnitude and value.dtype is dtypes.float32:
+        return expr.apply("larger_magnitude", lane, *value.children)
+    return combine(kind, lane, value)
+
+
+def _lane_reduction(
+    node: Reduction, inner: Nest, level: int, body: Expr, computed: DType
+) -> tuple[list[Stmt], Expr]:
+    """Whole blocks into :data:`LANES` accumulators, the rest into the first, then all lanes
+    together."""
+    variable = inner.order[-1]
+    lanes, total = fresh_local(computed, "_lanes").name, fresh_local(computed, "_a")
+    lane = expr.fresh_var(LANES, "lane")
+    whole = (variable.extent // LANES) * LANES
+    block = Var(fresh_local(dtypes.int64, "_block").name, whole)
+    zero = Local(computed, lanes, (Index.of(0),))
+    at_lane = Local(computed, lanes, (Index.of(lane),))
+
+    def moved(start: Index, target: Local) -> list[Stmt]:
+        env = {variable: start}
+        done: list[Stmt] = [_move(s, env) for s in inner.levels[-1]]
+        return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
+
+    main = For(
+        block, (For(lane, tuple(moved(Index.of(block) + lane, at_lane)), "lanes"),), "serial", LANES
+    )
+    statements: list[Stmt] = [main]
+    if (variable.extent - whole).constant != 0:
+        rest = expr.fresh_var(variable.extent % LANES, "rest")
+        statements.append(For(rest, tuple(moved(whole + rest, zero))))
+    for depth in range(len(inner.order) - 2, level - 1, -1):
+        outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
+        statements = [outer]
+    start = neutral(node.kind, computed)
+    again = expr.fresh_var(LANES, "lane")
+    element = Local(computed, lanes, (Index.of(again),))
+    together = For(again, (Assign(total, combine(node.kind, total, element)),))
+    return [Alloc(lanes, computed, start, LANES), *statements, Alloc(total.name, computed, start),
+            together], total  # fmt: skip
+
+
+def _move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
+    assert isinstance(statement, Let), statement
+    return Let(statement.name, expr.substitute_index(statement.value, env))
+
+
+def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
+    """Position of the first extreme value; the first NaN counts as one."""
+    best = fresh_local(node.body.dtype.compute, "_best")
+    where = fresh_local(dtypes.int64, "_where")
+    value = fresh_local(body.dtype, "_t")
+    position = Index.of(0)
+    for v in node.variables:
+        position = position * v.extent + Index.of(v)
+    better = expr.apply("gt" if node.kind == "argmax" else "lt", value, best)
+    if body.dtype.is_float:
+        unset = expr.apply("logical_not", expr.apply("isnan", best))
+        better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
+    first = expr.apply("lt", where, expr.const(0, dtypes.int64))
+    inner.levels[-1] += [
+        Let(value.name, body),
+        If(expr.apply("or", better, first),
+           (Assign(best, value), Assign(where, expr.index_value(position)))),
+    ]  # fmt: skip
+    start = [Alloc(best.name, best.dtype, neutral(node.kind, best.dtype)),
+             Alloc(where.name, dtypes.int64, expr.const(-1, dtypes.int64))]  # fmt: skip
+    return [*start, *inner.loops(level, "serial")], where

@@ -1,0 +1,371 @@
+"""Print kernels as C. CUDA C is the same printer with another way to print loops.
+
+In: a :class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Out: text meant to be read: names from the
+program, no needless parentheses, a comment that says what is computed and where that comes from.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from fxlite.codegen.kernel.kernel_ir import (
+    Alloc,
+    Assign,
+    Buffer,
+    Comment,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+)
+from fxlite.codegen.kernel.text import comment, signature, wrap
+from fxlite.codegen.program.names import dim_name, resolved
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
+from fxlite.scalar.index import Index, flatten, to_text
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+#: Scalar operations from which a second thread pays for its fork and join (about 1 microsecond).
+PARALLEL_OPERATIONS = 65536
+
+PARALLEL_DEFINITION = f"""\
+/* Operations (an addition is one, an exp eight) from which a loop is worth a second thread. */
+enum {{ PARALLEL_OPERATIONS = {PARALLEL_OPERATIONS} }};
+"""
+
+# precedence: higher binds tighter
+_CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
+_INFIX = {
+    "add": ("+", _SUM), "sub": ("-", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT),
+    "lt": ("<", _ORDER), "le": ("<=", _ORDER), "gt": (">", _ORDER), "ge": (">=", _ORDER),
+    "eq": ("==", _EQUAL), "ne": ("!=", _EQUAL),
+}  # fmt: skip
+_ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
+
+
+def narrowed(value: Expr, dtype: DType) -> Expr:
+    """What is stored as ``dtype``: of a number in float32 that is rounded to a half type, the
+    number, since storing it rounds it."""
+    if not isinstance(value, Cast) or value.dtype is not dtype or not dtype.is_half:
+        return value
+    return value.operand if value.operand.dtype in (dtype, dtypes.float32) else value
+
+
+class CPrinter:
+    """Prints one kernel (or one expression). ``locations`` collects the texts that run-time index
+    errors refer to by number."""
+
+    restrict = "restrict"
+
+    def __init__(self, buffers: Sequence[Buffer], locations: list[str] | None = None) -> None:
+        self.shapes = {b.name: b.shape for b in buffers}
+        self.dtypes = {b.name: b.dtype for b in buffers}
+        self.locations = [] if locations is None else locations
+        self.uses_error = self.uses_threads = False
+
+    # -- expressions ---------------------------------------------------------------------------
+    def value(self, e: Expr, minimum: int = 0) -> str:
+        """Text of an expression, in parentheses if it binds less tightly than ``minimum``."""
+        text, precedence = self._text(e)
+        return f"({text})" if precedence < minimum else text
+
+    def index(self, i: Index) -> str:
+        """Text of an integer expression."""
+        value = functools.partial(self.value, minimum=_ATOM)
+        return to_text(i, value, "/", ("fx_min", "fx_max"), dim_name)
+
+    def address(self, buffer: str, index: Sequence[Index]) -> str:
+        """``name[linear address]``"""
+        return f"{buffer}[{self.index(flatten(index, self.shapes[buffer]))}]"
+
+    def _text(self, e: Expr) -> tuple[str, int]:
+        if isinstance(e, Const):
+            return self.constant(e), _ATOM if not str(e.value).startswith("-") else _UNARY
+        if isinstance(e, IndexValue):
+            text = self.index(e.index)
+            if text.isidentifier() or text.isdecimal():
+                return text, _ATOM
+            return text, _SUM if re.search(r" [+-] |^-", text) else _PRODUCT
+        if isinstance(e, Load):
+            return self._load(e)
+        if isinstance(e, Local):
+            return (f"{e.name}[{self.index(e.index[0])}]" if e.index else e.name), _ATOM
+        if isinstance(e, Cast):
+            return self._cast(e)
+        if isinstance(e, CheckedIndex):
+            text = self.checked_index(e)
+            if e.guard is None:
+                return text, _ATOM
+            return f"{self.value(e.guard, _OR + 1)} ? {text} : -1", _CHOICE
+        assert isinstance(e, Apply), e
+        return self._apply(e)
+
+    def constant(self, e: Const) -> str:
+        """A literal in the type it is computed in."""
+        dtype, value = e.dtype, e.value
+        if dtype.is_bool:
+            return "true" if value else "false"
+        if dtype.is_integer:
+            bits = 8 * dtype.itemsize
+            if bits >= 32 and value == -(2 ** (bits - 1)):
+                return f"INT{bits}_MIN"
+            fits_int = not dtype.is_unsigned and abs(value) < 2**31
+            return str(value) if fits_int else f"{value}{dtype.c_suffix}"
+        if math.isnan(value):
+            return "NAN"
+        if math.isinf(value):
+            return "INFINITY" if value > 0 else "-INFINITY"
+        if dtype.compute is dtypes.float32:
+            rounded = np.float32(value)
+            if np.isinf(rounded):
+                return "INFINITY" if value > 0 else "-INFINITY"
+            text = (
+                np.format_float_scientific(rounded, trim="-") if _is_long(value) else str(rounded)
+            )
+            return f"{text}f"
+        return repr(float(value))
+
+    def _load(self, e: Load) -> tuple[str, int]:
+        text = self._unguarded(e)
+        if e.guard is None:
+            return text, _ATOM
+        return f"{self.value(e.guard, _OR + 1)} ? {text} : 0", _CHOICE
+
+    def _unguarded(self, e: Load) -> str:
+        return self.widen(self.address(e.buffer, e.index), self.dtypes[e.buffer])
+
+    def widen(self, text: str, dtype: DType) -> str:
+        """From memory to register."""
+        return f"fx_f32_from_{dtype.name}({text})" if dtype.is_half else text
+
+    def narrow(self, text: str, dtype: DType) -> str:
+        """From register to memory."""
+        return f"fx_{dtype.name}_from_f32({text})" if dtype.is_half else text
+
+    def _cast(self, e: Cast) -> tuple[str, int]:
+        source, target = e.operand.dtype, e.dtype
+        inner = self.value(e.operand)
+        if target.is_half:
+            return (
+                f"fx_f32_from_{target.name}(fx_{target.name}_from_{_wide(source)}({inner}))",
+                _ATOM,
+            )
+        if target.compute is source.compute:
+            return self._text(e.operand)
+        if source.is_float and target.is_integer:
+            return f"fx_cast_{source.compute.name}_{target.name}({inner})", _ATOM
+        if target.is_bool:
+            return f"{self.value(e.operand, _EQUAL + 1)} != 0", _EQUAL
+        return f"({target.c_name}){self.value(e.operand, _UNARY)}", _UNARY
+
+    def checked_index(self, e: CheckedIndex) -> str:
+        """Bounds check of a run-time index."""
+        self.uses_error = True
+        number = len(self.locations)
+        if e.where in self.locations:
+            number = self.locations.index(e.where)
+        else:
+            self.locations.append(e.where)
+        return f"fx_index({self.value(e.operand)}, {self.index(e.extent)}, {number}, error)"
+
+    def _apply(self, e: Apply) -> tuple[str, int]:
+        name, dtype = e.function, e.args[-1].dtype.compute
+        if name == "where":
+            return self._choice(*e.args), _CHOICE
+        if name in ("neg", "invert"):
+            text = f"{'-' if name == 'neg' else '~'}{self.value(e.args[0], _UNARY + 1)}"
+            return (f"({dtype.c_name})({text})" if _is_small(dtype) else text), _UNARY
+        if name == "logical_not":
+            return f"!{self.value(e.args[0], _UNARY)}", _UNARY
+        symbol, precedence = _INFIX.get(name, ("", 0))
+        if name in ("and", "or", "xor"):
+            if dtype.is_bool:
+                symbol, precedence = {
+                    "and": ("&&", _AND),
+                    "or": ("||", _OR),
+                    "xor": ("!=", _EQUAL),
+                }[name]
+            else:
+                symbol, precedence = {"and": ("&", _BITS), "or": ("|", _BITS), "xor": ("^", _BITS)}[
+                    name
+                ]
+        if not symbol:
+            args = ", ".join(self.value(a) for a in e.args)
+            return f"fx_{name}_{dtype.name}({args})", _ATOM
+        a, b = e.args
+        left = self.value(a, precedence)
+        same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
+        right = self.value(b, precedence if same and not dtype.is_float else precedence + 1)
+        if precedence in (
+            _BITS,
+            _AND,
+            _OR,
+        ):  # mixed logic reads better (and warns less) in parentheses
+            left = self.value(a, _EQUAL if not _same(a, name) else precedence)
+            right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
+        text = f"{left} {symbol} {right}"
+        if _is_small(dtype) and name in ("add", "sub", "mul"):
+            return f"({dtype.c_name})({text})", _UNARY
+        return text, precedence
+
+    def _choice(self, condition: Expr, chosen: Expr, other: Expr) -> str:
+        test, text = self.value(condition, _OR + 1), self.value(chosen, 0)
+        if (
+            isinstance(chosen, Load)
+            and chosen.guard is not None
+            and self.value(chosen.guard, _OR + 1) == test
+        ):
+            text = self._unguarded(chosen)  # one choice is enough
+        return f"{test} ? {text} : {self.value(other, 0)}"
+
+    # -- statements ------------------------------------------------------------------------------
+    def block(self, body: Sequence[Stmt], depth: int) -> list[str]:
+        """Lines of statements, indented."""
+        lines: list[str] = []
+        for s in body:
+            for line in self.statement(s, depth):
+                lines += wrap(line)
+        return lines
+
+    def statement(self, s: Stmt, depth: int) -> list[str]:
+        pad = "    " * depth
+        if isinstance(s, Let):
+            return [
+                (f"{pad}const {s.value.dtype.c_name} {s.name} = {self.value(s.value, _CHOICE)};")
+            ]
+        if isinstance(s, Alloc):
+            return self._alloc(s, pad)
+        if isinstance(s, Assign):
+            return [pad + self._assign(s)]
+        if isinstance(s, Store):
+            stored = narrowed(s.value, self.dtypes[s.buffer])
+            value = self.narrow(self.value(stored, _CHOICE), self.dtypes[s.buffer])
+            target = self.address(s.buffer, s.index)
+            if s.accumulate and self.dtypes[s.buffer].is_half:
+                total = f"{self.widen(target, self.dtypes[s.buffer])} + {self.value(s.value)}"
+                value = self.narrow(total, self.dtypes[s.buffer])
+                return [f"{pad}{target} = {value};"]
+            return [f"{pad}{target} {'+=' if s.accumulate else '='} {value};"]
+        if isinstance(s, If):
+            head = f"{pad}if ({self.value(s.condition)}) {{"
+            return [head, *self.block(s.body, depth + 1), f"{pad}}}"]
+        if isinstance(s, Comment):
+            return [f"{pad}// {s.text}"]
+        return self.loop(s, depth)
+
+    def _alloc(self, s: Alloc, pad: str) -> list[str]:
+        ctype, start = s.dtype.c_name, self.value(s.init)
+        if not s.size:
+            return [f"{pad}{ctype} {s.name} = {start};"]
+        if isinstance(s.init, Const) and s.init.value == 0:
+            return [f"{pad}{ctype} {s.name}[{s.size}] = {{0}};"]
+        return [f"{pad}{ctype} {s.name}[{s.size}];",
+                f"{pad}for (int e = 0; e < {s.size}; ++e) {s.name}[e] = {start};"]  # fmt: skip
+
+    def _assign(self, s: Assign) -> str:
+        target = self.value(s.target)
+        if (
+            isinstance(s.value, Apply)
+            and s.value.function in ("add", "mul")
+            and not _is_small(s.value.dtype)
+        ):
+            first, second = s.value.args
+            if self.value(first) == target:
+                return f"{target} {_INFIX[s.value.function][0]}= {self.value(second)};"
+        return f"{target} = {self.value(s.value, _CHOICE)};"
+
+    def loop(self, s: For, depth: int) -> list[str]:
+        """A loop with its pragma."""
+        pad = "    " * depth
+        step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
+        end = f"{s.var.name} < {self.index(s.var.extent)}"
+        head = f"{pad}for (int64_t {s.var.name} = 0; {end}; {step})"
+        lines = [pad + p for p in self.pragma(s)]
+        return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
+
+    def pragma(self, s: For) -> list[str]:
+        """OpenMP's line in front of a loop."""
+        if s.kind == "simd" or s.kind == "lanes":
+            return ["#pragma omp simd"]
+        if s.kind.startswith("parallel"):
+            simd = " simd" if s.kind.endswith("simd") else ""
+            constant = self.work.constant
+            if constant is not None and constant < PARALLEL_OPERATIONS:
+                return ["#pragma omp simd"] if simd else []
+            condition = (
+                ""
+                if constant is not None
+                else f" if ({self.index(self.work)} >= PARALLEL_OPERATIONS)"
+            )
+            depth = _perfect_depth(s)
+            joined = f" collapse({depth})" if depth > 1 else ""
+            return [f"#pragma omp parallel for{simd}{joined} num_threads(n_threads){condition}"]
+        return []
+
+    # -- functions -------------------------------------------------------------------------------
+    work: Index = Index.of(PARALLEL_OPERATIONS)
+
+    def parameters(self, kernel: Kernel) -> list[str]:
+        """C parameters of a kernel: inputs, outputs, dims."""
+        parts = [
+            f"{'' if b.is_output else 'const '}{b.dtype.c_stored} *{self.restrict} {b.name}"
+            for b in kernel.buffers
+        ]
+        return [*parts, *(f"int64_t {dim_name(d)}" for d in kernel.dims)]
+
+    def function(self, kernel: Kernel) -> str:
+        """The kernel as a static C function; ``error`` and ``n_threads`` are the last
+        parameters."""
+        self.work = kernel.work
+        body = self.block(kernel.body, 1)
+        parameters = self.parameters(kernel)
+        if self.uses_error:
+            parameters.append("fx_error *error")
+        self.uses_threads = bool(re.search(r"\bn_threads\b", "\n".join(body)))
+        if self.uses_threads:
+            parameters.append("int n_threads")
+        return "\n".join([comment(kernel.doc), *signature(kernel.name, parameters), *body, "}"])
+
+
+def _wide(dtype: DType) -> str:
+    """The float a value of another dtype is narrowed to 16 bits from."""
+    return "f64" if dtype.itemsize >= (4 if dtype.is_integer else 8) else "f32"
+
+
+def _perfect_depth(s: For) -> int:
+    """How many loops stand directly inside each other, all with independent iterations and known
+    extents: OpenMP shares out all their iterations. What is inside of SIMD is unrolled there."""
+    depth = 1
+    if s.kind.endswith("simd"):
+        return depth
+    while len(s.body) == 1 and isinstance(s.body[0], For) and s.body[0].kind == "independent":
+        s = s.body[0]
+        if s.var.extent.variables():
+            break
+        depth += 1
+    return depth
+
+
+def _same(e: Expr, name: str) -> bool:
+    return isinstance(e, Apply) and e.function == name
+
+
+def _is_small(dtype: DType) -> bool:
+    """Integers C would compute in int."""
+    return dtype.is_integer and dtype.itemsize < 4
+
+
+def _is_long(value: float) -> bool:
+    return value != 0 and not 1e-4 <= abs(value) < 1e7
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """A kernel as C, for people."""
+    return resolved(CPrinter(kernel.buffers).function(kernel))

@@ -1,0 +1,119 @@
+"""Readable names in a kernel: loop variables ``i j k``, reduced ones ``r s``, values ``t0 t1``.
+
+In: statements with the unique names lowering made. Out: the same statements renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store
+from fxlite.codegen.program.names import spelled
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, Local
+from fxlite.scalar.index import Index, Var
+
+_LOOPS = ("i", "j", "k", "l", "m", "n", "p", "q", "u", "v", "w")
+_REDUCED = ("r", "s", "t", "r1", "s1", "t1")
+_STEMS = {"_lanes": "lanes", "_lane": "lane", "_block": "block", "_rest": "rest", "_best": "best",
+          "_where": "where", "_wide": "wide", "_left": "left", "_a": "total",
+          "_t": "t"}  # fmt: skip
+
+
+def rename(
+    body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str
+) -> tuple[Stmt, ...]:
+    """Rename all variables and locals, avoiding what ``taken`` (buffers and dims) are usually
+    called. ``mark``: what becomes of a new name (:mod:`fxlite.codegen.program.names`)."""
+    names: dict[str, str] = {}
+    _assign(body, {spelled(name) for name in taken}, names, mark)
+    renamer = _Renamer(names)
+    return tuple(renamer.statement(s, {}) for s in body)
+
+
+def _assign(
+    body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: Callable[[str], str]
+) -> None:
+    """Choose names in one scope and those inside it; a loop's name is free again behind the
+    loop."""
+    for s in body:
+        if isinstance(s, For):
+            name = _pick(s.var.name, used)
+            names[s.var.name] = mark(name)
+            _assign(s.body, used | {name}, names, mark)
+        elif isinstance(s, If):
+            _assign(s.body, set(used), names, mark)
+        elif isinstance(s, (Let, Alloc)):
+            wish = s.value.label if isinstance(s, Let) else ""
+            known = bool(wish) and spelled(wish) not in used
+            names[s.name] = name = wish if known else mark(_pick(s.name, used))
+            used.add(spelled(name))
+
+
+def _pick(old: str, used: set[str]) -> str:
+    for stem, new in _STEMS.items():
+        if old.startswith(stem) and old[len(stem) :].isdigit():
+            name = _first(_numbered(new, from_zero=stem == "_t"), used)
+            break
+    else:
+        name = _first(iter(_REDUCED if old.startswith("_r") else _LOOPS), used)
+    return name
+
+
+def _numbered(stem: str, from_zero: bool) -> Iterator[str]:
+    if not from_zero:
+        yield stem
+    number = 0 if from_zero else 1
+    while True:
+        yield f"{stem}{number}"
+        number += 1
+
+
+def _first(candidates: Iterator[str], used: set[str]) -> str:
+    for name in candidates:
+        if name not in used:
+            return name
+    return _first(_numbered("i", from_zero=False), used)
+
+
+class _Renamer:
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def statement(self, s: Stmt, env: dict[Var, Index]) -> Stmt:
+        if isinstance(s, For):
+            extent = s.var.extent.substitute(env)
+            var = Var(self.names[s.var.name], extent)
+            inner = {**env, s.var: Index.of(var)}
+            return For(var, tuple(self.statement(b, inner) for b in s.body), s.kind, s.step)
+        if isinstance(s, If):
+            body = tuple(self.statement(b, env) for b in s.body)
+            return If(self.value(s.condition, env), body)
+        if isinstance(s, Let):
+            return Let(self.names[s.name], self.value(s.value, env))
+        if isinstance(s, Alloc):
+            return Alloc(self.names[s.name], s.dtype, self.value(s.init, env), s.size)
+        if isinstance(s, Assign):
+            target = self.value(s.target, env)
+            assert isinstance(target, Local)
+            return Assign(target, self.value(s.value, env))
+        if isinstance(s, Store):
+            index = tuple(self.index(i, env) for i in s.index)
+            return Store(s.buffer, index, self.value(s.value, env), s.accumulate)
+        assert isinstance(s, Comment)
+        return s
+
+    def index(self, i: Index, env: dict[Var, Index]) -> Index:
+        probe = expr.Load(expr.TRUE.dtype, "", (i,))
+        moved = self.value(probe, env)
+        assert isinstance(moved, expr.Load)
+        return moved.index[0]
+
+    def value(self, e: Expr, env: dict[Var, Index]) -> Expr:
+        renamed = expr.transform(e, self._local)
+        return expr.substitute_index(renamed, env)
+
+    def _local(self, node: Expr) -> Expr:
+        if isinstance(node, Local):
+            return Local(node.dtype, self.names.get(node.name, node.name), node.index)
+        return node

@@ -1,0 +1,231 @@
+"""Schedule: turn a lowered group into loops.
+
+In: an expression over loop variables (:class:`~fxlite.codegen.kernel.lower.Lowered`). Out: a
+:class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Adjacent loops become one (`collapse`), results of
+a window are computed a row at a time (`windows`), and all else at the depth that its variables
+allow (`nest`), so a softmax reads its row three times and computes its maximum once. Scans and
+scatters have loops of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from fxlite.base.errors import CodegenError
+from fxlite.codegen.kernel.collapse import collapse
+from fxlite.codegen.kernel.kernel_ir import (
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+    expressions,
+    fresh_local,
+    statements,
+)
+from fxlite.codegen.kernel.lower import Lowered, buffer_name, buffer_of, lower
+from fxlite.codegen.kernel.nest import Nest, combine, neutral
+from fxlite.codegen.kernel.rename import rename
+from fxlite.codegen.kernel.windows import window_rows
+from fxlite.graph.graph import Node
+from fxlite.passes.group import EXPENSIVE, Group, element_of
+from fxlite.scalar import expr
+from fxlite.scalar.expr import (
+    Apply,
+    CheckedIndex,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    MultiIndex,
+    Reduction,
+)
+from fxlite.scalar.index import DimVar, Index, Value, Var, product
+from fxlite.types import dtypes
+
+
+def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
+    """The kernel of a group without a template. ``lanes``: long reductions run in several
+    accumulators, for SIMD; without, each has one, and the target shares the loop out among its
+    threads."""
+    if group.kind == "scan":
+        return _scan(group, name)
+    if group.kind == "scatter":
+        return _scatter(group, name)
+    lowered = lower(group)
+    shapes = {b.name: b.shape for b in lowered.buffers}
+    output = buffer_of(group.root, is_output=True)
+    shapes[output.name] = output.shape
+    store = tuple(Index.of(v) for v in lowered.space)
+    value = lowered.value
+    if lowered.beside is not None:
+        value = Apply(value.dtype, "pair", (value, lowered.beside))
+    space, value, store = collapse(lowered.space, value, store, shapes, output.name)
+    if lowered.beside is not None:
+        return _with_scale(group, name, lowered, space, value, store, lanes, shapes)
+    if any(v.extent.constant == 0 for v in lowered.space):
+        return finish(name, (*lowered.buffers, output), [], group)
+    rows = window_rows(space, value, store, output, shapes) if lanes else None
+    if rows is not None:
+        return finish(name, (*lowered.buffers, output), rows, group)
+    nest = Nest(space, lanes=lanes, shapes=shapes)
+    body = nest.finish([Store(output.name, store, nest.bind(value))])
+    return finish(name, (*lowered.buffers, output), body, group)
+
+
+def _with_scale(
+    group: Group, name: str, lowered: Lowered, space: tuple[Var, ...], pair: Expr,
+    store: MultiIndex, lanes: bool, shapes: dict[str, MultiIndex],
+) -> Kernel:  # fmt: skip
+    """The kernel of a group that stores, beside its root, a value of each row (all but the last
+    axis) that the root's elements are made with."""
+    assert group.beside is not None
+    outputs = [buffer_of(node, is_output=True) for node in group.stored]
+    value, of_row = pair.children
+    nest = Nest(space, lanes=lanes, shapes=shapes)
+    element = nest.bind(value)
+    level = nest.level(expr.free_variables(of_row))
+    row = (*store[:-1], Index.of(0))
+    nest.levels[level].append(Store(outputs[1].name, row, nest.bind(of_row)))
+    body = nest.finish([Store(outputs[0].name, store, element)])
+    return finish(name, (*lowered.buffers, *outputs), body, group)
+
+
+def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group) -> Kernel:
+    """Name the variables, collect the dims, check."""
+    dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
+    taken = {b.name for b in buffers} | set(dims)
+    work = product(group.space[a].extent for a in range(len(group.space))) * _weight(body)
+    kernel = Kernel(
+        name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work
+    )
+    kernel.check()
+    return kernel
+
+
+def document(group: Group) -> str:
+    """What the kernel computes, and where in the program that is said."""
+    names = [f"{n.target.name}" for n in group.members]
+    line = f"{group.root.name}: {group.root.type} = {' -> '.join(names)}"
+    origins = list(dict.fromkeys(n.origin for n in group.members if n.origin))
+    exact = [o for o in origins if not any(_is_within(other, o) for other in origins)]
+    side = group.beside
+    beside = [] if side is None else [f"and {side.name}: {side.type} = {side.target.name}"]
+    return "\n".join([line, *beside, *exact[:4]])
+
+
+def _is_within(inner: str, outer: str) -> bool:
+    """True if both origins are of one line, and the first in a module within that of the second."""
+    (path, place), (around, same) = (o.rpartition(", ")[::2] for o in (inner, outer))
+    prefix = f"{around.partition(' (')[0]}." if around else ""
+    return place == same and path != around and path.startswith(prefix)
+
+
+def _dims(indices: Iterable[Index]) -> set[str]:
+    return {a.name for i in indices for a in i.atoms() if isinstance(a, DimVar)}
+
+
+def _indices(body: Sequence[Stmt]) -> Iterator[Index]:
+    """All index expressions of statements: extents, addresses, bounds."""
+    for statement in statements(body):
+        if isinstance(statement, For):
+            yield statement.var.extent
+        if isinstance(statement, Store):
+            yield from statement.index
+        for value in expressions(statement):
+            for node in expr.walk(value):
+                if isinstance(node, (Load, Local)):
+                    yield from node.index
+                elif isinstance(node, IndexValue):
+                    yield node.index
+                elif isinstance(node, CheckedIndex):
+                    yield node.extent
+
+
+def _weight(body: Sequence[Stmt]) -> int:
+    """Rough scalar operations per element of the root."""
+    total = 0
+    for statement in statements(body):
+        for value in expressions(statement):
+            applied = [node for node in expr.walk(value) if isinstance(node, Apply)]
+            total += sum(8 if node.function in EXPENSIVE else 1 for node in applied)
+    return max(total, 1)
+
+
+# -- scans and scatters --------------------------------------------------------------------------
+def _reader(buffers: dict[str, Buffer]) -> Callable[[Node, MultiIndex], Expr]:
+    """Reads values as loads, and notes their buffers."""
+
+    def read(node: Node, index: MultiIndex) -> Expr:
+        buffers[buffer_name(node)] = buffer_of(node)
+        return Load(node.type.dtype, buffer_name(node), index)
+
+    return read
+
+
+def _scan(group: Group, name: str) -> Kernel:
+    """A running total: the reduction's variable becomes the loop, each step is stored."""
+    buffers: dict[str, Buffer] = {}
+    space = group.space
+    value = element_of(group.root, tuple(Index.of(v) for v in space), _reader(buffers))
+    reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
+    if len(reductions) != 1:
+        raise CodegenError(f"{group.root.describe()}: a scan must hold one reduction")
+    (reduction,) = reductions
+    (scanned,) = (v for v in space if v in reduction.variables[0].extent.variables())
+    step = Var(reduction.variables[0].name, scanned.extent)
+    body = expr.substitute_index(reduction.body, {reduction.variables[0]: Index.of(step)})
+    total = fresh_local(reduction.dtype, "_a")
+    result = expr.transform(value, lambda n: total if n is reduction else n)
+    store = tuple(Index.of(step if v is scanned else v) for v in space)
+    output = buffer_of(group.root, is_output=True)
+    inner = For(
+        step,
+        (Assign(total, combine(reduction.kind, total, body)), Store(output.name, store, result)),
+    )
+    start = Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype))
+    statements: list[Stmt] = [start, inner]
+    outer = [v for v in space if v is not scanned]
+    for depth, variable in enumerate(reversed(outer)):
+        kind = "parallel" if depth == len(outer) - 1 else "independent"
+        statements = [For(variable, tuple(statements), kind)]
+    return finish(name, (*buffers.values(), output), statements, group)
+
+
+def _scatter(group: Group, name: str) -> Kernel:
+    """Copy the input, then add the source's elements at their run-time positions, in order."""
+    node = group.root
+    x, index, source = node.args[:3]
+    axis = node.arguments.get("axis", 0) % node.type.rank
+    buffers: dict[str, Buffer] = {}
+    read = _reader(buffers)
+    output = buffer_of(node, is_output=True)
+    at = tuple(Index.of(v) for v in group.space)
+    copied: Expr = expr.cast(read(x, at), node.type.dtype)
+    nest = Nest(group.space)
+    statements = nest.finish([Store(output.name, at, copied)])
+    variables = [expr.fresh_var(d) for d in index.type.shape]
+    here = tuple(Index.of(v) for v in variables)
+    checked = CheckedIndex(
+        dtypes.int64, expr.cast(read(index, here), dtypes.int64), Index.of(node.type.shape[axis]),
+        node.describe(),
+    )  # fmt: skip
+    place = fresh_local(dtypes.int64, "_t")
+    target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
+    added = expr.cast(read(source, here), node.type.dtype.compute)
+    inner: list[Stmt] = [
+        Let(place.name, checked),
+        If(expr.apply("ge", place, expr.const(0, dtypes.int64)),
+           (Store(output.name, target, added, accumulate=True),)),
+    ]  # fmt: skip
+    order = [v for a, v in enumerate(variables) if a != axis] + [variables[axis]]
+    for depth, variable in enumerate(reversed(order)):
+        outermost, kind = depth == len(order) - 1, "serial" if depth == 0 else "independent"
+        if outermost and len(order) > 1:
+            kind = "parallel"
+        inner = [For(variable, tuple(inner), kind)]
+    return finish(name, (*buffers.values(), output), [*statements, *inner], group)

@@ -1,0 +1,252 @@
+"""Sums of floats of any length, whose error does not grow with it.
+
+In: a reduction of kind "sum", and the loops over which it adds. Out: statements of a kernel. At
+most :data:`SERIAL` numbers in a row are added in their own type. What is longer, or of a length
+that is known only at the call, is added in a wider one: float32 in float64, and float64 in two, the
+sum and what rounding left out of it (Knuth's TwoSum: The Art of Computer Programming 2, 4.2.2,
+theorem B). Over contiguous memory blocks of :data:`BLOCK` numbers are added in their own type
+first, in :data:`LANES` accumulators, so that SIMD code stays as fast as it is with them alone, and
+so are rows of numbers whose sums lie side by side. docs/numerics.md derives the bound of the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fxlite.codegen.kernel.collapse import is_flat
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, fresh_local
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, Local, MultiIndex, Reduction
+from fxlite.scalar.index import Index, Var, extremum, product
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+#: Numbers that one accumulator of their own type adds.
+SERIAL = 96
+#: Accumulators of a vectorised reduction: one AVX-512 register of float32, four of NEON's.
+LANES = 16
+#: Numbers that so many accumulators add before a wider one takes their sums.
+BLOCK = 64 * LANES
+#: Sums that lie side by side and are computed together.
+COLUMNS = 256
+
+
+def is_long(node: Reduction, most: int = SERIAL) -> bool:
+    """True for a sum of floats that may have more than ``most`` terms."""
+    if node.kind != "sum" or not node.body.dtype.is_float:
+        return False
+    terms = product(v.extent for v in node.variables).constant
+    return terms is None or terms > most
+
+
+def joined(node: Reduction, shapes: Mapping[str, MultiIndex]) -> Reduction:
+    """The reduction with adjacent variables made one where no address needs a division."""
+    variables, body = list(node.variables), node.body
+    for position in range(len(variables) - 2, -1, -1):
+        outer, inner = variables[position : position + 2]
+        if outer in inner.extent.variables():
+            continue
+        both = expr.fresh_var(outer.extent * inner.extent)
+        env = {outer: Index.of(both) // inner.extent, inner: Index.of(both) % inner.extent}
+        changed = expr.substitute_index(body, env)
+        if is_flat(changed, both, dict(shapes)):
+            variables[position : position + 2], body = [both], changed
+    if len(variables) == len(node.variables):
+        return node
+    return Reduction(node.dtype, node.kind, tuple(variables), body)
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A total, or ``size`` of them, in a wider type than the numbers that are added to it: a double
+    ``sum``, for float64 with a second one, ``left``, that holds what rounding left out."""
+
+    sum: Local
+    left: Local | None
+    size: int = 0
+
+    @staticmethod
+    def of(computed: DType, size: int = 0) -> Wide:
+        """A total of numbers that are computed in this type."""
+        left = fresh_local(dtypes.float64, "_left") if computed is dtypes.float64 else None
+        return Wide(fresh_local(dtypes.float64, "_wide"), left, size)
+
+    def start(self) -> list[Stmt]:
+        """It is declared as zero."""
+        zero = expr.const(0.0, dtypes.float64)
+        parts = [self.sum] if self.left is None else [self.sum, self.left]
+        return [Alloc(part.name, part.dtype, zero, self.size) for part in parts]
+
+    def add(self, value: Expr, at: MultiIndex = ()) -> list[Stmt]:
+        """A number is added to it, or to element ``at``."""
+        total = self._at(self.sum, at)
+        if self.left is None:
+            return [_plus(total, expr.cast(value, dtypes.float64))]
+        left = self._at(self.left, at)
+        names = [fresh_local(dtypes.float64, "_t") for _ in range(3)]
+        term, new, kept = names
+        lost = _binary(
+            "add", _binary("sub", total, _binary("sub", new, kept)), _binary("sub", term, kept)
+        )
+        return [
+            Let(term.name, value), Let(new.name, _binary("add", total, term)),
+            Let(kept.name, _binary("sub", new, total)), _plus(left, lost), _plus(total, term),
+        ]  # fmt: skip
+
+    def take(self, other: Wide, at: MultiIndex) -> list[Stmt]:
+        """Element ``at`` of other totals is added to it."""
+        taken = self.add(self._at(other.sum, at))
+        if self.left is None or other.left is None:
+            return taken
+        return [*taken, _plus(self.left, self._at(other.left, at))]
+
+    def value(self, at: MultiIndex = ()) -> Expr:
+        """The total as a double. Beside a sum that is infinite or NaN, what was left out is NaN."""
+        total = self._at(self.sum, at)
+        if self.left is None:
+            return total
+        left = self._at(self.left, at)
+        return expr.apply("where", expr.apply("isnan", left), total, expr.apply("add", total, left))
+
+    @staticmethod
+    def _at(part: Local, at: MultiIndex) -> Local:
+        return Local(part.dtype, part.name, at)
+
+
+def _binary(function: str, a: Expr, b: Expr) -> Expr:
+    return expr.apply(function, a, b)
+
+
+def _plus(target: Local, value: Expr) -> Assign:
+    return Assign(target, expr.apply("add", target, value))
+
+
+def serial_sum(
+    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType
+) -> tuple[list[Stmt], Local]:
+    """The sum of ``body`` over loops with the variables ``order``, and the local that holds it.
+    ``levels[d]``: statements in the first d + 1 loops, before those inside them."""
+    wide, total = Wide.of(computed), fresh_local(computed, "_a")
+    statements: list[Stmt] = [*levels[-1], *wide.add(body)]
+    for depth in range(len(order) - 1, -1, -1):
+        statements = [For(order[depth], tuple(statements), "reduce")]
+        statements = [*levels[depth - 1], *statements] if depth else statements
+    return [*wide.start(), *statements, _narrowed(total, wide)], total
+
+
+def _narrowed(total: Local, wide: Wide) -> Let:
+    return Let(total.name, expr.cast(wide.value(), total.dtype))
+
+
+def sum_in_lanes(
+    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType,
+    moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
+) -> tuple[list[Stmt], Local]:  # fmt: skip
+    """As `serial_sum`, where the innermost loop goes over contiguous memory: blocks of it in
+    :data:`LANES` accumulators, whose sums are added to as many wide ones. ``moved``: a statement
+    with a variable replaced."""
+    variable = order[-1]
+    parts, lane = fresh_local(computed, "_lanes"), expr.fresh_var(LANES, "lane")
+    wides, wide, total = Wide.of(computed, LANES), Wide.of(computed), fresh_local(computed, "_a")
+    at_lane = (Index.of(lane),)
+    part = Local(computed, parts.name, at_lane)
+    whole = (variable.extent // LANES) * LANES
+
+    def at(place: Index) -> tuple[list[Stmt], Expr]:
+        env = {variable: place}
+        return [moved(s, env) for s in levels[-1]], expr.substitute_index(body, env)
+
+    def vectors(start: Index, count: Index) -> For:
+        step = fresh_local(dtypes.int64, "_block")
+        block = Var(step.name, count)
+        before, value = at(start + Index.of(block) + lane)
+        inner = For(lane, (*before, _plus(part, value)), "lanes")
+        return For(block, (inner,), "serial", LANES)
+
+    def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
+        again = expr.fresh_var(LANES, "lane")
+        element = Local(computed, parts.name, (Index.of(again),))
+        added = For(again, tuple(wides.add(element, (Index.of(again),))), "lanes")
+        return [Alloc(parts.name, computed, expr.const(0.0, computed), LANES), *inside, added]
+
+    rest: list[Stmt] = []
+    statements: list[Stmt]
+    if (variable.extent - whole).constant != 0:
+        left_over = expr.fresh_var(variable.extent % LANES, "rest")
+        before, value = at(whole + left_over)
+        rest = [For(left_over, (*before, *wides.add(value, (Index.of(0),))))]
+    cut = len(order) - 1  # the loop around which the accumulators are emptied
+    if whole.constant is not None and whole.constant <= BLOCK:
+        statements, terms = [vectors(Index.of(0), whole)], max(whole.constant, 1)
+        while cut and terms * (order[cut - 1].extent.constant or BLOCK + 1) <= BLOCK:
+            cut -= 1
+            terms *= order[cut].extent.constant or 1
+        statements = statements if cut < len(order) - 1 else emptied(statements)
+    else:
+        block = Var(fresh_local(dtypes.int64, "_block").name, whole)
+        count = extremum("min", Index.of(BLOCK), whole - Index.of(block))
+        inner = emptied([vectors(Index.of(block), count)])
+        statements = [For(block, tuple(inner), "serial", BLOCK)]
+    statements += rest
+    for depth in range(len(order) - 2, -1, -1):
+        statements = [For(order[depth], (*levels[depth], *statements))]
+        if depth == cut:
+            statements = emptied(statements)
+    together = expr.fresh_var(LANES, "lane")
+    gather = For(together, tuple(wide.take(wides, (Index.of(together),))))
+    statements = [*wides.start(), *statements, *wide.start(), gather, _narrowed(total, wide)]
+    return statements, total
+
+
+def sum_of_rows(
+    order: Sequence[Var], along: Var, body: Expr, computed: DType,
+    store: Callable[[Index, Expr], Stmt],
+) -> list[Stmt]:  # fmt: skip
+    """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands lie
+    side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
+    ``store(column, sum)`` stores one of them."""
+    width = along.extent.constant or COLUMNS
+    wides, parts = Wide.of(computed, min(width, COLUMNS)), fresh_local(computed, "_lanes")
+    chunk = None if width < COLUMNS else Var(fresh_local(dtypes.int64, "_block").name, along.extent)
+    first = Index.of(0 if chunk is None else chunk)
+    count = extremum("min", Index.of(COLUMNS), along.extent - first)
+
+    def row(make: Callable[[Index], Sequence[Stmt]]) -> For:
+        column = expr.fresh_var(count, "lane")
+        return For(column, tuple(make(Index.of(column))), "lanes")
+
+    def step(column: Index) -> list[Stmt]:
+        value = expr.substitute_index(body, {along: first + column} | moved)
+        return [_plus(Local(computed, parts.name, (column,)), value)]
+
+    def finished(column: Index) -> list[Stmt]:
+        return [store(first + column, expr.cast(wides.value((column,)), computed))]
+
+    def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
+        added = row(lambda c: wides.add(Local(computed, parts.name, (c,)), (c,)))
+        zero = expr.const(0.0, computed)
+        return [Alloc(parts.name, computed, zero, wides.size), *inside, added]
+
+    last, moved = order[-1], dict[Var, Index]()
+    cut = len(order) - 1
+    statements: list[Stmt]
+    if last.extent.constant is not None and last.extent.constant <= SERIAL:
+        terms = max(last.extent.constant, 1)
+        while cut and terms * (order[cut - 1].extent.constant or SERIAL + 1) <= SERIAL:
+            cut -= 1
+            terms *= order[cut].extent.constant or 1
+        statements = [For(last, (row(step),))]
+        statements = statements if cut < len(order) - 1 else emptied(statements)
+    else:
+        block = Var(fresh_local(dtypes.int64, "_block").name, last.extent)
+        rows = extremum("min", Index.of(SERIAL), last.extent - Index.of(block))
+        here = expr.fresh_var(rows)
+        moved = {last: Index.of(block) + Index.of(here)}
+        statements = [For(block, tuple(emptied([For(here, (row(step),))])), "serial", SERIAL)]
+    for depth in range(len(order) - 2, -1, -1):
+        statements = [For(order[depth], tuple(statements))]
+        if depth == cut:
+            statements = emptied(statements)
+    statements = [*wides.start(), *statements, row(finished)]
+    return statements if chunk is None else [For(chunk, tuple(statements), "serial", COLUMNS)]

@@ -1,0 +1,1 @@
+"""A whole program: order, memory, names and sizes of what it computes."""

@@ -1,0 +1,1 @@
+"""Regenerated Python: a module file that a person could have written."""

@@ -1,0 +1,199 @@
+"""Checking and timing a compiled model against eager NumPy, and the table that says so.
+
+In: a program, the function compiled from it, and cases. Out: :class:`Checked` for each case, and
+the summary as rich tables.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.c.selftest import compiled_chain
+from fxlite.codegen.program.example_inputs import Case
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.cost import flops
+from fxlite.types import shapes
+from fxlite.types.agreement import USUAL, Chain, compare, leaves
+
+
+class Disagreement(FxliteError):
+    """A compiled model computes something else than NumPy."""
+
+
+@dataclass
+class Checked:
+    """One case: the largest error, as part of the largest value, and the median times in
+    milliseconds: of NumPy, and of the compiled model by number of threads."""
+
+    case: Case
+    error: float
+    numpy_ms: float = 0.0
+    compiled_ms: dict[int, float] = field(default_factory=dict)
+    spread: float = 1.0  # largest median of the compiled model by its least time
+
+
+def check(
+    program: Callable[..., Any], functions: Sequence[Callable[..., Any]], case: Case
+) -> Checked:
+    """Run the program and what was made from it on one case; the result's case holds what the
+    program gives, its error is that of the first function.
+
+    Raises Disagreement; errors of the program itself are its own."""
+    with np.errstate(all="ignore"):
+        expected = program(**case.inputs)
+        chain = _chain(functions[0], case)
+        found = [
+            compare(leaves(expected), leaves(f(**case.inputs)), chain=chain) for f in functions
+        ]
+    for function, each in zip(functions, found):
+        if not each.agrees:
+            raise Disagreement(f"{_name(function)} differs from NumPy at {case.label}: {each}")
+    return Checked(replace(case, expected=expected), found[0].error)
+
+
+def _chain(function: Any, case: Case) -> Chain:
+    """Of the program as it was optimized, or traced where Python runs it as it is."""
+    module = getattr(function, "optimized", None) or getattr(function, "graph_module", None)
+    if not isinstance(module, GraphModule):
+        return USUAL
+    precision = getattr(function, "matmul_precision", "highest")
+    return compiled_chain(module.graph, [case.dims], precision)
+
+
+def _name(function: Any) -> str:
+    return {"CFunction": "C", "CudaFunction": "CUDA"}.get(type(function).__name__, "Python")
+
+
+#: Seconds of each turn: longer than the threads of NumPy's BLAS stay busy after their last call.
+TURN = 0.06
+
+
+def measure(program: Callable[..., Any], function: Any, checked: Checked, turns: int = 5) -> None:
+    """Fill in the times: medians of all calls; both run in turns, so that both meet the same load.
+
+    A function with threads is measured with one and with all of them."""
+    compiled = getattr(function, "function", None)
+    most = getattr(compiled, "n_threads", 1)
+    taken: dict[int, list[float]] = {n: [] for n in sorted({0, 1, most})}  # 0: NumPy
+    with np.errstate(all="ignore"):
+        for _ in range(turns):
+            for threads, times in taken.items():
+                if threads and most > 1:
+                    compiled.n_threads = threads  # type: ignore[union-attr]
+                times += _turn(function if threads else program, checked.case.inputs)
+    medians = {n: statistics.median(times) for n, times in taken.items()}
+    checked.spread = max(medians[n] / min(taken[n]) for n in medians)
+    checked.numpy_ms = medians.pop(0)
+    checked.compiled_ms = medians
+
+
+def _turn(function: Callable[..., Any], inputs: Mapping[str, Any]) -> list[float]:
+    """Milliseconds of the calls of one turn."""
+    times: list[float] = []
+    end = time.perf_counter() + TURN
+    while not times or (time.perf_counter() < end and len(times) < 1000):
+        start = time.perf_counter()
+        function(**inputs)
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+# -- text ------------------------------------------------------------------------------------------
+def quantity(value: float, unit: str = "") -> str:
+    """``1.23 M``: three digits and a decimal prefix."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".strip()
+
+
+def milliseconds(value: float) -> str:
+    """``0.0123 ms``: three digits."""
+    digits = 3 if value < 0.1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f} ms"
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else f"{number} threads"
+
+
+def kernel_kinds(function: Any) -> str:
+    """``4 kernels: 2 linear, 1 conv2d, 1 fused loops``"""
+    kinds = Counter(
+        call.group.anchor.target.name if call.group.anchor is not None else "fused loops"
+        for call in function.program.calls
+    )
+    total = sum(kinds.values())
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"{total}: {listed}" if total else "0"
+
+
+def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
+    """What a compilation made: nodes, kernels, weights, and a row of numbers for each size."""
+    module: GraphModule = function.graph_module
+    before, after = len(module.graph), len(function.optimized.graph)
+    work = flops(module)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("nodes", f"{before} before optimization, {after} after")
+    rows: list[dict[str, str]] = []
+    program = function.program if hasattr(function, "workspace_bytes") else None
+    if program is not None:
+        facts.add_row("kernels", kernel_kinds(function))
+        facts.add_row("weights", quantity(len(program.weights), "B"))
+    facts.add_row("FLOPs", _expression(work))
+    for c in checked:
+        row: dict[str, str] = {"size": c.case.label + ("" if c.case.is_random else " (data)")}
+        row["FLOPs"] = quantity(float(shapes.substitute(work, c.case.dims)))
+        if program is not None:
+            peak = function.workspace_bytes(c.case.dims) + len(program.weights)
+            row["memory"] = quantity(peak, "B")
+        row["NumPy"] = milliseconds(c.numpy_ms)
+        for threads, taken in c.compiled_ms.items():
+            many = len(c.compiled_ms) > 1
+            row[f"{name}, {_threads(threads)}" if many else name] = milliseconds(taken)
+        factor = c.numpy_ms / min(c.compiled_ms.values())
+        row["faster"] = f"{factor:.1f}x" if factor >= 1 else f"{factor:.2g}x"
+        row["largest error"] = f"{c.error:.1e}" if c.error else "0"
+        rows.append(row)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in rows[0] if rows else ():
+        if heading == "size":
+            table.add_column(heading)
+        else:  # a narrow terminal wraps headings, not numbers
+            widest = max(len(row[heading]) for row in rows)
+            table.add_column(heading, justify="right", min_width=widest)
+    for row in rows:
+        table.add_row(*row.values())
+    return Group(facts, "", table)
+
+
+def notes(function: Any, checked: Sequence[Checked]) -> Text:
+    """What the numbers of the table mean."""
+    lines = [
+        "times: medians of calls in turns",
+        "error: the largest difference from NumPy, as part of the largest value",
+    ]
+    if hasattr(function, "workspace_bytes"):
+        lines[0] += "; memory: workspace and weights"
+    if any(c.spread > 3 for c in checked):
+        lines.append("the times vary much: other programs may be using the processors")
+    return Text("\n".join(lines), style="dim")
+
+
+def _expression(value: Any) -> str:
+    text = shapes.to_text(value)
+    if type(value) is int:
+        return quantity(value)
+    return re.sub(r"\d{5,}", lambda m: f"{int(m[0]):,}".replace(",", "_"), text)

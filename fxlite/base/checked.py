@@ -1,0 +1,191 @@
+"""Public functions say which argument is wrong, where something inside of them would only stumble
+over it.
+
+In: a public function. Out: one that does the same. Where Python or NumPy raise a TypeError, an
+AttributeError or their like inside of a call, the arguments are compared with the annotations, and
+the first that is none of what is written there is named in an ArgumentError. A call that works
+costs nothing more than itself; an error with arguments that fit is one of the user's program, or of
+ours, and is raised as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, FxliteError, OptionError
+
+#: What stumbling raises.
+STUMBLES = (
+    TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError,
+    ZeroDivisionError, NotImplementedError, AssertionError,
+)  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+
+def checked(function: F, is_whole: bool = False) -> F:
+    """``function`` with errors that name its wrong argument. ``is_whole``: nothing of the user's
+    runs inside, so that whatever it stumbles over is an argument."""
+
+    @functools.wraps(function)
+    def steps(*args: Any, **kwargs: Any) -> Any:
+        try:
+            yield from function(*args, **kwargs)
+        except FxliteError:
+            raise
+        except STUMBLES as error:
+            found = _wrong_argument(function, args, kwargs, error, is_whole)
+            if found is None:
+                raise
+            raise found from error
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except FxliteError:
+            raise
+        except STUMBLES as error:
+            found = _wrong_argument(function, args, kwargs, error, is_whole)
+            if found is None:
+                raise
+            raise found from error
+
+    return steps if inspect.isgeneratorfunction(function) else call  # type: ignore[return-value]
+
+
+def checked_methods(owner: C) -> C:
+    """A class whose public methods are :func:`checked`."""
+    for name, value in list(vars(owner).items()):
+        if inspect.isfunction(value) and (name[0] != "_" or name == "__init__"):
+            setattr(owner, name, checked(value))
+    return owner
+
+
+def _wrong_argument(
+    function: Callable[..., Any], args: Any, kwargs: Any, error: Exception, is_whole: bool
+) -> FxliteError | None:
+    name = function.__qualname__.removesuffix(".__init__")
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        return ArgumentError(f"{name}: {mismatch}")
+    for parameter, value in bound.arguments.items():
+        annotation = signature.parameters[parameter].annotation
+        kind = signature.parameters[parameter].kind
+        values = [value]
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            values = list(value)
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            values = list(value.values())
+        if isinstance(annotation, str) and not all(fits(v, annotation) for v in values):
+            return ArgumentError(
+                f"{name}: argument {parameter!r} must be {annotation}, not {_shown(value)}"
+            )
+        if isinstance(error, ValueError) and isinstance(value, str) and "\0" in value:
+            return ArgumentError(f"{name}: argument {parameter!r} holds a NUL character")
+        if isinstance(error, RecursionError) and _is_deep(value):
+            return ArgumentError(f"{name}: argument {parameter!r} is nested too deeply")
+    if not is_whole:
+        return None
+    given = ", ".join(f"{n}={_shown(v)}" for n, v in bound.arguments.items())
+    kind_of_error = OptionError if isinstance(error, ValueError) else ArgumentError
+    return kind_of_error(f"{name} does not take ({given}): {error}")
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and dicts are nested deeper than 200, or hold themselves."""
+    for _ in range(200):
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        if not isinstance(value, (list, tuple)) or not value:
+            return False
+        value = [
+            inner for v in value[:100] if isinstance(v, (list, tuple, Mapping))
+            for inner in (v.values() if isinstance(v, Mapping) else v)
+        ] or None  # fmt: skip
+    return True
+
+
+def _shown(value: Any) -> str:
+    """A value in a line of an error."""
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    shown = reprlib.repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+# -- annotations -----------------------------------------------------------------------------------
+#: What an annotation's name stands for; other names are taken to fit.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "int": lambda v: isinstance(v, (int, np.integer)),
+    "float": lambda v: isinstance(v, (int, float, np.number)),
+    "bool": lambda v: isinstance(v, (bool, np.bool_)),
+    "str": lambda v: isinstance(v, str),
+    "Callable": callable,
+    "Predicate": callable,
+    "set": lambda v: isinstance(v, (set, frozenset)),
+    "Mapping": lambda v: isinstance(v, Mapping),
+    "dict": lambda v: isinstance(v, Mapping),
+    "Iterable": lambda v: isinstance(v, Iterable) and getattr(v, "ndim", 1) > 0,
+    "Sequence": lambda v: isinstance(v, (list, tuple, str)),
+    "tuple": lambda v: isinstance(v, tuple),
+    "list": lambda v: isinstance(v, (list, tuple)),
+    "os.PathLike": lambda v: hasattr(v, "__fspath__"),
+    "Path": lambda v: hasattr(v, "__fspath__"),
+    "np.ndarray": lambda v: isinstance(v, np.ndarray),
+}
+#: Classes of fxlite, by name: most are imported for annotations alone.
+_CLASSES = frozenset(
+    "DType Exactness Graph GraphModule Match Module Node Op Partition QConfig QConfigMapping "
+    "Scheme TensorType Tracer".split()
+)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(annotation: str) -> ast.expr:
+    return ast.parse(annotation, mode="eval").body
+
+
+def fits(value: Any, annotation: str) -> bool:
+    """Whether a value may be what an annotation says; True where that cannot be told."""
+    return _fits(value, _parsed(annotation))
+
+
+def _fits(value: Any, node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _fits(value, node.left) or _fits(value, node.right)
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            return fits(value, node.value)
+        return value is node.value
+    if isinstance(node, ast.Subscript):
+        name = ast.unparse(node.value)
+        if name == "Literal":
+            return any(value == ast.literal_eval(c) for c in _parts(node.slice))
+        return _fits(value, node.value) and _elements_fit(value, name, _parts(node.slice))
+    name = ast.unparse(node)
+    if name in _CLASSES:
+        return any(c.__name__ == name for c in type(value).__mro__)
+    return name not in _KINDS or _KINDS[name](value)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def _elements_fit(value: Any, name: str, parts: list[ast.expr]) -> bool:
+    if isinstance(value, Mapping) and len(parts) == 2:
+        return all(_fits(k, parts[0]) and _fits(v, parts[1]) for k, v in value.items())
+    if name in ("Iterable", "Sequence", "list") and isinstance(value, (list, tuple)):
+        return all(_fits(v, parts[0]) for v in value)
+    return True

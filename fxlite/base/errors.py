@@ -1,0 +1,113 @@
+"""The errors fxlite raises, in one place.
+
+Every one of them carries a message that names what was expected, what was found, where in the
+user's program (file and line) and what to do about it. They derive from the built-in error a
+NumPy user would expect, so ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fxlite.base.location import Location
+
+
+@dataclass(frozen=True)
+class Details:
+    """The parts of an error's message: what is wrong and where, where the value came from ("" if
+    that says nothing new), and what to write instead ("" if not known)."""
+
+    problem: str
+    location: Location | None = None
+    origin: str = ""
+    instead: str = ""
+
+
+class FxliteError(Exception):
+    """Base of all errors raised by fxlite."""
+
+    #: Given to errors that are raised while a program is traced.
+    details: Details | None = None
+
+
+class ShapeError(FxliteError, ValueError):
+    """Shapes do not fit the operation."""
+
+
+class PositionError(ShapeError, IndexError):
+    """An index or axis is out of range; NumPy's IndexError, too."""
+
+
+class DTypeError(FxliteError, TypeError):
+    """A dtype does not fit the operation."""
+
+
+class LiteralError(DTypeError, OverflowError):
+    """A number of the program does not fit the dtype it is to have; NumPy's OverflowError, too."""
+
+
+class ArgumentError(FxliteError, TypeError):
+    """A call does not fit an op's or function's signature."""
+
+
+class OptionError(FxliteError, ValueError):
+    """An option has a value outside its range."""
+
+
+class MemoryLimitError(FxliteError, MemoryError):
+    """A value would take more memory than it may, or than any array can have."""
+
+
+class TraceError(FxliteError, TypeError):
+    """The program cannot be traced: it needs a value, a file or a control flow decision at trace
+    time that only exists at run time. The message names the line and what to write instead."""
+
+
+class MemberError(FxliteError, AttributeError):
+    """A module has no member of this name; also an AttributeError, so that ``hasattr`` works."""
+
+
+class TraceAttributeError(TraceError, AttributeError):
+    """A traced value lacks an attribute; also an AttributeError, so that ``hasattr`` works."""
+
+
+class GraphError(FxliteError, RuntimeError):
+    """A graph breaks an invariant (see ``Graph.lint``) or an edit would break one."""
+
+
+class ParseError(FxliteError, ValueError):
+    """Text is not a type, a dim or a graph."""
+
+
+class QueryError(FxliteError, ValueError):
+    """A graph query is not one, or cannot be decided without types or sizes."""
+
+
+class CodegenError(FxliteError, RuntimeError):
+    """A graph cannot be turned into source for the chosen target."""
+
+
+class PicklingError(FxliteError, TypeError):
+    """Something belongs to this process, and cannot be copied or sent to another one."""
+
+
+class FileFormatError(FxliteError, ValueError):
+    """A file is not a saved graph, is damaged, or was written by a newer version."""
+
+
+def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
+    """Raise ArgumentError unless ``value`` is of a class, or of one in a tuple of classes: ``what``
+    it stands for, what it must be, what it is, and what to give ``instead``."""
+    if isinstance(value, kinds):
+        return
+    names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
+    known = {
+        "Mapping": "dict", "Iterable": "list", "Callable": "function", "int": "whole number",
+        "integer": "whole number",
+    }  # fmt: skip
+    wanted = " or ".join(dict.fromkeys(known.get(name, name) for name in names))
+    shown = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
+    hint = f"; {instead}" if instead else ""
+    raise ArgumentError(f"{what} must be a {wanted}, not {shown[:60]}{hint}")

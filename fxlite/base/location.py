@@ -1,0 +1,210 @@
+"""Where a node comes from: file, line, function and expression of the user's program, and its scope
+in the module tree.
+
+In: the running frame. Out: :class:`Location` (resolved only when somebody looks) and
+:class:`Scope`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import Details, FxliteError, TraceError
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # never the user's program
+_OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep, _NUMPY)
+_IS_OWN: dict[str, bool] = {}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A module the value was made in: ``path`` from the root (``layers.0.attn``), its class
+    name."""
+
+    path: str
+    class_name: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.class_name})" if self.path else self.class_name
+
+
+class Location:
+    """A place in the user's program. Holds code object and instruction; resolves on demand."""
+
+    __slots__ = ("_code", "_offset", "_resolved")
+
+    def __init__(
+        self,
+        code: CodeType | None = None,
+        offset: int = 0,
+        resolved: tuple[str, int, str, str] | None = None,
+    ) -> None:
+        self._code = code
+        self._offset = offset
+        self._resolved = resolved
+
+    def _resolve(self) -> tuple[str, int, str, str]:
+        if self._resolved is None:
+            code = self._code
+            if code is None:
+                self._resolved = ("<unknown>", 0, "", "")
+            else:
+                positions = _positions(code)[self._offset // 2]
+                line = positions[0] or code.co_firstlineno
+                self._resolved = (code.co_filename, line, code.co_name, _segment(code, positions))
+        return self._resolved
+
+    @property
+    def file(self) -> str:
+        return self._resolve()[0]
+
+    @property
+    def line(self) -> int:
+        return self._resolve()[1]
+
+    @property
+    def function(self) -> str:
+        return self._resolve()[2]
+
+    @property
+    def expression(self) -> str:
+        """The source text of the expression, verbatim; '' where the source is not at hand."""
+        return self._resolve()[3]
+
+    @property
+    def columns(self) -> tuple[int, int] | None:
+        """First and last column of the expression in its first line, counted from 0, the last one
+        excluded; None where they are unknown (in a graph that was loaded)."""
+        if self._code is None:
+            return None
+        first, last, start, stop = _positions(self._code)[self._offset // 2]
+        if first is None or start is None or stop is None:
+            return None
+        line = linecache.getline(self._code.co_filename, first).rstrip("\n").encode()
+        end = stop if last == first else len(line)
+        return len(line[:start].decode()), len(line[:end].decode())
+
+    def file_lines(self) -> list[str]:
+        """The lines of the file; none where it is not at hand. Of a location that was read from a
+        saved graph only the source of a Python program is shown: its file may name any other."""
+        if self._code is None and self.file not in linecache.cache:
+            is_source = self.file.endswith(".py") and not self.file.startswith(("//", "\\\\"))
+            if not (is_source and os.path.isfile(self.file)):
+                return []
+        return linecache.getlines(self.file)
+
+    @property
+    def short(self) -> str:
+        """``model.py:31``"""
+        name = self.file.replace("\\", "/").rpartition("/")[2]
+        return f"{name}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def __repr__(self) -> str:
+        return f"Location({self})"
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Location) and self._resolve() == other._resolve()
+
+    def __hash__(self) -> int:
+        return hash(self._resolve())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Location, (None, 0, self._resolve()))
+
+    def __deepcopy__(self, memo: Any) -> Location:
+        return self
+
+
+#: The code object looked at last, with the positions of all its instructions: a graph's nodes
+#: mostly come from a few long functions.
+_last_code: tuple[CodeType | None, list[Any]] = (None, [])
+
+
+def _positions(code: CodeType) -> list[Any]:
+    global _last_code
+    if _last_code[0] is not code:
+        _last_code = (code, list(code.co_positions()))
+    return _last_code[1]
+
+
+def _segment(code: CodeType, positions: Any) -> str:
+    first, last, start, stop = positions
+    if first is None or last is None or start is None or stop is None:
+        return linecache.getline(code.co_filename, first).strip() if first else ""
+    lines = [linecache.getline(code.co_filename, n).rstrip("\n") for n in range(first, last + 1)]
+    if not any(lines):
+        return ""
+    encoded = [line.encode() for line in lines]  # columns count UTF-8 bytes
+    encoded[-1] = encoded[-1][:stop]
+    encoded[0] = encoded[0][start:]
+    return " ".join(part.decode(errors="replace").strip() for part in encoded)
+
+
+#: Begins the file names of regenerated programs that are held in memory.
+REGENERATED = "<fxlite python>"
+
+
+def is_own_file(filename: str) -> bool:
+    """True for files of fxlite itself."""
+    known = _IS_OWN.get(filename)
+    if known is None:
+        absolute = os.path.abspath(filename)
+        known = _IS_OWN[filename] = absolute.startswith(_OWN) or filename.startswith(
+            ("<fxlite", "<frozen")
+        )
+    return known
+
+
+def here(depth: int = 1, known: dict[tuple[int, int], Location] | None = None) -> Location | None:
+    """Location of the innermost caller outside fxlite. ``known`` keeps the locations made so far,
+    so that the rounds of a loop share one."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        code = frame.f_code
+        own = _IS_OWN.get(code.co_filename)
+        if own is None:
+            own = is_own_file(code.co_filename)
+        if not own:
+            if known is None:
+                return Location(code, frame.f_lasti)
+            key = (id(code), frame.f_lasti)  # the location holds on to the code object
+            found = known.get(key)
+            if found is None:
+                found = known[key] = Location(code, frame.f_lasti)
+            return found
+        frame = frame.f_back
+    return None
+
+
+def definition_of(function: Any) -> Location | None:
+    """Where a function begins; None for one that is not written in Python."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    return Location(resolved=(code.co_filename, code.co_firstlineno, code.co_name, ""))
+
+
+def with_place(error: FxliteError, location: Location | None) -> FxliteError:
+    """The error with the line of the program that caused it, before what it says of the origin of
+    its values; a TraceError names the line already."""
+    if location is None or isinstance(error, TraceError):
+        return error
+    known = error.details or Details(str(error))
+    lines = [known.problem, f"at {location}: {location.expression}", *known.origin.splitlines()]
+    made = type(error)("\n  ".join(lines))
+    made.details = replace(known, location=location)
+    return made

@@ -1,0 +1,203 @@
+"""Programs named on the command line: ``model.py:Block`` or a saved ``.fxl`` file.
+
+In: that text, and maybe a file of weights. Out: a module or function that runs on NumPy arrays. A
+``.py`` file is run, with its folder on the import path, as Python would run it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fxlite.base.errors import FxliteError
+from fxlite.base.location import is_own_file
+from fxlite.files.serialize import load, load_safetensors
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Module, StateDictError
+from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.types import shapes
+from fxlite.types.symbols import Facts, symbol
+
+
+class ProgramError(FxliteError):
+    """The program, or its weights, cannot be loaded."""
+
+
+def trace_program(
+    text: str,
+    weights: str | None = None,
+    inputs: Sequence[tuple[str, Any]] = (),
+    need_types: bool = False,
+) -> tuple[Any, GraphModule]:
+    """The program that ``text`` names, and its graph; ``inputs`` are pairs of name and type.
+
+    Raises ProgramError (with ``need_types`` also for inputs without a type), and the tracer's
+    errors, which name file and line."""
+    program = load_program(text, weights)
+    types = unique(inputs, "--input")
+    if isinstance(program, GraphModule) and not types:
+        module = program
+    else:
+        module = symbolic_trace(program, inputs=types)
+    untyped = [str(n.target) for n in module.graph.placeholders if n.type is None]
+    if untyped and need_types:
+        shown = " ".join(f'--input "{name}=f32[...]"' for name in untyped)
+        raise ProgramError(f"{text} needs types of its inputs: {shown}")
+    return program, module
+
+
+def with_facts(
+    inputs: Sequence[tuple[str, Any]], facts: Sequence[tuple[str, Facts]]
+) -> list[tuple[str, Any]]:
+    """Pairs of name and type, with facts of their named dims. Raises ProgramError for a dim that no
+    type has."""
+    known = unique(facts, "--dim")
+    have = shapes.names([type.shape for _, type in inputs])
+    for name in known:
+        if name not in have:
+            listed = ", ".join(sorted(have)) or "there is none"
+            raise ProgramError(f"--dim {name}: no --input has that named dim ({listed})")
+    dims = {name: symbol(name, found) for name, found in known.items()}
+    return [(name, type.substitute(dims)) for name, type in inputs]
+
+
+def unique(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any]:
+    """Pairs as a dict. Raises ProgramError for a name that is given twice."""
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise ProgramError(f"{option} {name} is given twice")
+        made[name] = value
+    return made
+
+
+def load_program(text: str, weights: str | None = None) -> Any:
+    """The program that ``FILE.py:NAME`` or ``FILE.fxl`` names, in evaluation mode, with its
+    weights.
+
+    NAME is a module, a Module class or a function without required arguments that makes a Module
+    (both are called), or any other function, which is the program itself. Raises ProgramError."""
+    if text.endswith(".fxl"):
+        program = _saved(text)
+    else:
+        path, colon, name = text.rpartition(":")
+        if not colon or not path.endswith(".py"):
+            raise ProgramError(f"{text!r} does not name a program; write FILE.py:NAME or FILE.fxl")
+        program = _instance(find_object(path, name), text)
+    if isinstance(program, Module):
+        program.eval()
+    if weights is not None:
+        _load_weights(program, weights)
+    return program
+
+
+def _saved(path: str) -> Any:
+    if not Path(path).is_file():
+        raise ProgramError(f"there is no file {path}")
+    return load(path)
+
+
+def find_object(path: str, name: str) -> Any:
+    """The object ``name`` of a Python file, which is run. Raises ProgramError."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ProgramError(f"there is no file {path}{_near_files(Path(path))}")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.parent))
+    sys.modules[file.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ProgramError(f"{path} cannot be imported: {describe(error, file)}") from error
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ProgramError(f"{path} has no {name!r}{_near_names(module, name, str(file.stem))}")
+        found = getattr(found, part)
+    return found
+
+
+def describe(error: BaseException, file: Path | None = None) -> str:
+    """``NameError: name 'x' is not defined (model.py:12)``: the last line of the user's in it."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return text  # says the line itself
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        f
+        for f in frames
+        if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)
+    ]
+    return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
+
+
+def _near_files(path: Path) -> str:
+    try:
+        names = [p.name for p in path.parent.glob("*.py")]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, 1)
+    return f"; did you mean {path.parent / near[0]}?" if near else ""
+
+
+def _near_names(module: Any, name: str, own: str) -> str:
+    """The names that are alike, else the programs the file defines."""
+    public = {n: v for n, v in vars(module).items() if not n.startswith("_")}
+    near = difflib.get_close_matches(name, public, 3)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    programs = [
+        n for n, v in public.items() if callable(v) and getattr(v, "__module__", None) == own
+    ]
+    return f"; it defines {', '.join(programs[:8])}" if programs else ""
+
+
+def _instance(found: Any, text: str) -> Any:
+    """A class or factory called; modules and other functions as they are."""
+    is_class = inspect.isclass(found)
+    if is_class and not issubclass(found, Module):
+        raise ProgramError(f"{text} is a class, but not an nn.Module")
+    if not callable(found):
+        raise ProgramError(f"{text} is neither a model nor a function: {type(found).__name__}")
+    if isinstance(found, Module) or not (is_class or _is_factory(found)):
+        return found
+    try:
+        made = found()
+    except Exception as error:
+        hint = ""
+        if is_class and isinstance(error, TypeError) and "argument" in str(error):
+            hint = "; name a function that makes one: def make(): return MODEL(...)"
+        raise ProgramError(f"{text}() failed: {describe(error)}{hint}") from error
+    if not is_class and not callable(made):
+        raise ProgramError(f"{text}() returns a {type(made).__name__}, not a model")
+    return made
+
+
+def _is_factory(function: Any) -> bool:
+    """True for a function that can be called without arguments."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(
+        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters
+    )
+
+
+def _load_weights(program: Any, path: str) -> None:
+    if not isinstance(program, Module):
+        raise ProgramError("--weights: the program is a function, which has no weights")
+    if not Path(path).is_file():
+        raise ProgramError(f"there is no file of weights {path}")
+    try:
+        program.load_state_dict(load_safetensors(path))
+    except StateDictError as error:
+        raise ProgramError(f"{path}: {error}") from error

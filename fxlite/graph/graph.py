@@ -1,0 +1,539 @@
+"""The graph: a list of nodes in execution order, with use-lists, types, scopes and locations.
+
+The vocabulary is torch.fx's. Tensor code is ``call_function`` with an :class:`~fxlite.ops.op.Op` as
+target; ``get_attr`` reads a weight; ``call_module`` appears only for modules declared leaves.
+Every edit keeps ``users`` and ``type`` true, happens whole or not at all, and goes into a journal:
+``with graph.transaction("name"):`` rolls back when its body raises, ``undo`` and ``redo`` take
+whole transactions. All walks are loops, never recursion on graph depth.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.checked import checked, checked_methods
+from fxlite.base.errors import GraphError, ShapeError, expect
+from fxlite.base.immutable_collections import immutable_dict
+from fxlite.base.location import Location, Scope, here
+from fxlite.base.outside_text import is_name
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.dim_conditions import DimConditions
+from fxlite.graph.node import (
+    Node,
+    map_nodes,
+    new_node,
+    nodes_in,
+    set_next,
+    set_prev,
+    stored_args,
+    stored_kwargs,
+)
+from fxlite.graph.node_store import NodeList, add_user, is_container
+from fxlite.graph.retype import retype
+from fxlite.graph.size_conflict import explained
+from fxlite.ops.op import Op, as_op
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.graph.pytree import Interface
+    from fxlite.graph.size_origin import SizeOrigin
+    from fxlite.nn.module import Module
+    from fxlite.show.query.search import QueryMatch
+
+__all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
+
+OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
+
+
+def _check_target(op: str, target: Any) -> None:
+    """Raise GraphError for a target that no text of the graph can hold."""
+    if op == "placeholder":
+        if not is_name(target):
+            advice = re.sub(r"\W", "_", target, flags=re.ASCII) if isinstance(target, str) else ""
+            example = f", for example {advice!r}" if is_name(advice) else ""
+            raise GraphError(
+                f"an input is called by a Python identifier that is no keyword{example}, "
+                f"not {target!r}"
+            )
+    elif not isinstance(target, str):
+        raise GraphError(f"the target of {op} is a str, not {target!r}")
+
+
+@checked_methods
+class Graph(DimConditions):
+    """Nodes in execution order. Make one by tracing, or node by node."""
+
+    def __init__(self, owning_module: Module | None = None) -> None:
+        self.owning_module = owning_module
+        super().__init__()
+        #: Scope and location given to new nodes; set by the tracer and by passes that rewrite a
+        #: node.
+        self.current_origin: tuple[Scope | None, Location | None] | None = None
+        #: How the program is called where its inputs or results are nested; None: as they stand.
+        self.interface: Interface | None = None
+
+    # -- iteration ---------------------------------------------------------------------------
+    def output_node(self) -> Node:
+        """The output node. Raises GraphError where there is none."""
+        for node in reversed(self.nodes):
+            if node.op == "output":
+                return node
+        raise GraphError("the graph has no output node; call graph.output(value)")
+
+    @property
+    def placeholders(self) -> list[Node]:
+        """The inputs, in order."""
+        found: list[Node] = []
+        for node in self.nodes:
+            if len(found) == self._n_placeholders:
+                break
+            if node.op == "placeholder":
+                found.append(node)
+        return found
+
+    def find_nodes(
+        self, *, op: str | None = None, target: Any = None, sort: bool = True
+    ) -> list[Node]:
+        """Nodes with that op and target (an Op, its name, or a path), in order. Raises GraphError
+        or ArgumentError for a call_function with a target that is no op."""
+        if op == "call_function" and target is not None:
+            target = as_op(target)
+        return [
+            n
+            for n in self.nodes
+            if (op is None or n.op == op) and (target is None or n.target == target)
+        ]
+
+    def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
+        """Nodes by a query, ``graph.find("conv2d > batch_norm > relu")``; the language is described
+        in :mod:`fxlite.show.query`. ``sizes`` are values of named dims. Raises QueryError."""
+        from fxlite.show.query.search import find
+
+        expect(query, str, "a query", 'write e.g. graph.find("conv2d > relu")')
+        return find(self, query, sizes)
+
+    # -- building ----------------------------------------------------------------------------
+    def create_node(
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        type: Any = None,
+    ) -> Node:
+        """Insert a node at the insertion point (the end, unless inside ``inserting_before``).
+
+        A call_function is bound to its op's signature, brought to canonical form and typed.
+        Raises ArgumentError, ShapeError or DTypeError where the call does not fit the op."""
+        if args is not None:
+            expect(args, (tuple, list), "args", "a single argument is (x,)")
+        if kwargs is not None:
+            expect(kwargs, Mapping, "kwargs", "give arguments by name")
+        args = tuple(args or ())
+        if op == "call_function":
+            target = as_op(target)
+            target, bound = target.canonicalize(target.bind(args, kwargs or {}))
+            args, kwargs = target.split_arguments(bound)
+        elif op not in OPCODES:
+            raise GraphError(f"op must be one of {', '.join(OPCODES)}, not {op!r}")
+        elif kwargs and not all(map(is_name, kwargs)):
+            wrong = next(name for name in kwargs if not is_name(name))
+            raise GraphError(
+                f"{target} is called with an argument named {wrong!r}, which no text "
+                "of the graph can hold; pass it by another name, or in a dict"
+            )
+        self._check_owner(args, kwargs)
+        return self._append(op, target, args, stored_kwargs(kwargs or {}), name, type)
+
+    def call_op(
+        self, target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None = None
+    ) -> Node:
+        """Like :meth:`call_function` for arguments that are bound and canonical already, as
+        :meth:`Op.split_arguments` gives them: for the tracer and for copies."""
+        return self._append("call_function", target, args, stored_kwargs(kwargs), name, None)
+
+    def _append(
+        self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict,
+        name: str | None = None, type: Any = None,
+        origin: tuple[Scope | None, Location | None] | None = None,
+    ) -> Node:  # fmt: skip
+        """Make, type and insert a node whose arguments are in stored form."""
+        if op != "call_function":
+            args = stored_args(args)
+            _check_target(op, target)
+        elif kwargs and self.declared_dims:
+            kwargs = self._with_own_dims(kwargs)
+        if op == "placeholder" and isinstance(type, TensorType):
+            type = self._declare_dims_of(target, type)
+        if type is None:
+            type = self._infer(op, target, args, kwargs)
+        if origin is None:
+            origin = self.current_origin
+            if origin is None:
+                origin = (None, here(2))
+        if name is None:
+            name = target.name if op == "call_function" else str(target).replace(".", "_")
+        if op == "placeholder" and isinstance(type, TensorType):
+            self._namer.taken |= shapes.names(type.shape)  # a dim and a value never share a name
+        unique = self._namer.unique(name)
+        node = new_node(self, unique, op, target, args, kwargs, type, *origin)
+        self._attach(node, self._insert_before)
+        return node
+
+    def placeholder(self, name: str, type: TensorType | None = None, default: Any = ...) -> Node:
+        """An input of the graph, which a call may give by that name. Raises GraphError for what
+        Python cannot use as the name of a parameter."""
+        expect(name, str, "the name of a placeholder")
+        args = () if default is ... else (default,)
+        return self.create_node("placeholder", name, args, {}, name, type)
+
+    def get_attr(self, qualified_name: str, type: TensorType | None = None) -> Node:
+        """A parameter, buffer or constant of the owning module."""
+        expect(qualified_name, str, "the path of an attribute")
+        return self.create_node("get_attr", qualified_name, (), {}, None, type)
+
+    def call_function(
+        self, target: Op | str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> Node:  # fmt: skip
+        """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``."""
+        return self.create_node("call_function", target, args, kwargs, name)
+
+    def call_module(
+        self, target: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
+        type: Any = None,
+    ) -> Node:  # fmt: skip
+        """A call of a leaf module by its path."""
+        expect(target, str, "the path of a leaf module")
+        return self.create_node("call_module", target, args, kwargs, None, type)
+
+    def output(self, result: Any) -> Node:
+        """The result: a node, or nested tuples, lists and dicts of nodes."""
+        return self.create_node("output", "output", (result,))
+
+    def inserting_before(self, node: Node | None = None) -> _InsertionPoint:
+        """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
+        if node is not None:
+            expect(node, Node, "the place of insertion")
+        return _InsertionPoint(self, self._root._next if node is None else node)
+
+    def inserting_after(self, node: Node | None = None) -> _InsertionPoint:
+        """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
+        if node is not None:
+            expect(node, Node, "the place of insertion")
+        return _InsertionPoint(self, self._root if node is None else node._next)
+
+    def with_origin(self, node: Node) -> _Origin:
+        """``with graph.with_origin(n):`` new nodes get n's scope and location."""
+        return _Origin(self, (node.scope, node.loc))
+
+    # -- editing -----------------------------------------------------------------------------
+    def erase_node(self, node: Node) -> None:
+        """Remove a node nobody reads. Raises GraphError naming the users otherwise."""
+        expect(node, Node, "what is erased")
+        if node.graph is not self or node._erased:
+            where = "was erased already" if node.graph is self else "belongs to another graph"
+            raise GraphError(f"cannot erase {node.name}: it {where}")
+        if node._users is not None:
+            users = ", ".join(u.name for u in list(node.users)[:5])
+            raise GraphError(f"cannot erase {node.name}: it is read by {users}")
+        self._detach(node)
+
+    def rename_node(self, node: Node, wish: str) -> str:
+        """Give a node another name (made unique); returns it."""
+        expect(node, Node, "what is renamed")
+        expect(wish, str, "the name of a node")
+        self._namer.taken.discard(node.name)
+        name = self._namer.unique(wish)
+        self._set_field(node, "name", name)
+        return name
+
+    def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
+        """Copy of a node (maybe of another graph) with its arguments mapped; scope, loc, type and
+        meta are kept."""
+        expect(node, Node, "what is copied")
+        args = map_nodes(node._args, arg_transform)
+        kwargs = node._kwargs
+        if node.op != "call_function":
+            kwargs = stored_kwargs(map_nodes(kwargs, arg_transform))
+        self._check_owner(args, kwargs)
+        copy = self._append(
+            node.op, node.target, args, kwargs, node.name, node.type, (node.scope, node.loc)
+        )
+        if node._meta:
+            copy.meta = node._meta
+        return copy
+
+    def graph_copy(self, graph: Graph, value_map: dict[Node, Node] | None = None) -> Any:
+        """Append copies of all nodes of ``graph`` but its output; returns the mapped output
+        value."""
+        value_map = {} if value_map is None else value_map
+        for node in graph.nodes:
+            if node in value_map:
+                continue
+            if node.op == "output":
+                return map_nodes(node.args[0], value_map.__getitem__)
+            value_map[node] = self.node_copy(node, value_map.__getitem__)
+        return None
+
+    def eliminate_dead_code(self, is_impure: Callable[[Node], bool] | None = None) -> bool:
+        """Erase nodes nobody reads, from the end; inputs and nodes with effects stay.
+        Returns True if anything was erased."""
+        before = self._length
+        for node in reversed(self.nodes):
+            if node._users is None and not (is_impure(node) if is_impure else node.is_impure()):
+                self._detach(node)
+        return self._length < before
+
+    # -- edits as users make them --------------------------------------------------------------
+    def _check_owner(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> None:
+        for used in nodes_in(args):
+            if used.graph is not self or used._erased or used.op == "output":
+                where = "belongs to another graph"
+                if used.graph is self:
+                    where = "was erased" if used._erased else "is the output"
+                raise GraphError(f"argument {used.name} {where}")
+        if kwargs:
+            self._check_owner(tuple(kwargs.values()), None)
+
+    def _set_arguments(self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Assign arguments in stored form; the types that depend on them follow."""
+        if node.op != "call_function":
+            args, kwargs = stored_args(args), stored_kwargs(kwargs)
+        elif kwargs and self.declared_dims:
+            kwargs = self._with_own_dims(kwargs)
+        self._check_owner(args, kwargs)
+        with self._all_or_nothing():
+            self._assign(node, args, stored_kwargs(kwargs))
+            retype(self, node, (node,))
+
+    def _replace_uses(self, old: Node, new: Node, users: list[Node]) -> None:
+        """Make ``users`` read ``new`` in place of ``old``; their types follow when all of them do,
+        for two may be operands of one call."""
+
+        def swap(node: Node) -> Node:
+            return new if node is old else node
+
+        self._check_owner((new,), None)
+        with self._all_or_nothing():
+            for user in users:
+                args, kwargs = map_nodes(user._args, swap), user._kwargs
+                if user.op != "call_function":
+                    args, kwargs = stored_args(args), stored_kwargs(map_nodes(kwargs, swap))
+                self._assign(user, args, kwargs)
+            if new.type != old.type:
+                retype(self, old, users)
+
+    def _set_bound_arguments(
+        self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Assign arguments in any spelling."""
+        if node.op == "call_function":
+            args, kwargs = node.target.split_arguments(node.target.bind(args, kwargs))
+        self._set_arguments(node, args, kwargs)
+
+    def _write(self, node: Node, field: str, value: Any) -> None:
+        """``node.field = value``: checked, journalled, with the types that depend on it."""
+        if node._erased:
+            raise GraphError(f"{node.name} was erased")
+        with self._all_or_nothing():
+            if field == "op" and value not in OPCODES:
+                raise GraphError(f"op must be one of {', '.join(OPCODES)}, not {value!r}")
+            if field == "target":
+                if node.op == "call_function":
+                    self._retarget(node, value)
+                    return
+                _check_target(node.op, value)
+            self._set_field(node, field, value)
+            if field == "type":
+                retype(self, node, node.users)
+            elif field == "target" and node.op in ("get_attr", "call_module"):
+                retype(self, node, (node,))
+
+    def _retarget(self, node: Node, target: Any) -> None:
+        """``node.target = op``: the arguments are bound to the new op's signature by position and
+        name."""
+        target = as_op(target)
+        args, kwargs = target.split_arguments(target.bind(node._args, node._kwargs))
+        self._set_field(node, "target", target)
+        self._set_arguments(node, args, kwargs)
+
+    # -- types -------------------------------------------------------------------------------
+    def _infer(self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict) -> Any:
+        if op == "call_function":
+            try:
+                return target.type_of_call(args, kwargs)
+            except ShapeError as error:
+                raise explained(error, target, args, kwargs) from None
+        if op == "output":
+            return map_nodes(args[0], lambda n: n.type)
+        if op == "get_attr" and self.owning_module is not None:
+            from fxlite.types.tensor_type import type_of
+
+            return type_of(self.owning_module.get_attribute(target))
+        return None
+
+    def _retype_weights(self, target: str) -> None:
+        """The weight at a path was exchanged for one of another type."""
+        readers = self.find_nodes(op="get_attr", target=target)
+        if readers:
+            retype(self, readers[0], readers)
+
+    def explain_size(self, node: Node, axis: int) -> SizeOrigin:
+        """Where the size of an axis comes from, back to the inputs and weights that decide it, with
+        the lines of the program: ``print(gm.graph.explain_size(node, 1))``. Raises GraphError for a
+        node without a type, ShapeError for an axis it does not have."""
+        from fxlite.graph.size_origin import size_origin
+
+        return size_origin(node, axis)
+
+    # -- checking and copying ------------------------------------------------------------------
+    def lint(self, full: bool = False) -> None:
+        """Check every invariant; raises GraphError that lists all violations. A graph that passed
+        before is rechecked where it was edited since; ``full`` rechecks everything."""
+        from fxlite.graph.lint import lint
+
+        lint(self, full)
+
+    def copy(self, owning_module: Module | None = None) -> Graph:
+        """An independent copy with a history of its own: names, order, types, scope, loc, meta."""
+        return self.copy_with_nodes(owning_module)[0]
+
+    def copy_with_nodes(
+        self, owning_module: Module | None = None
+    ) -> tuple[Graph, dict[Node, Node]]:
+        """A copy, and the copy of each node."""
+        new = Graph(owning_module if owning_module is not None else self.owning_module)
+        copies: dict[Node, Node] = {}
+        noted: list[Node] = []
+        copy_of = copies.__getitem__
+        last = new._root
+        with paused_gc():
+            for node in self.nodes:
+                args, kwargs = node._args, node._kwargs
+                for value in args:
+                    if value.__class__ is Node or value.__class__ is tuple or is_container(value):
+                        args = stored_args(map_nodes(args, copy_of))
+                        break
+                if kwargs and node.op != "call_function":
+                    kwargs = stored_kwargs(map_nodes(kwargs, copy_of))
+                made = new_node(
+                    new, node.name, node.op, node.target, args, kwargs, node.type, node.scope,
+                    node.loc,
+                )  # fmt: skip
+                if node._meta:
+                    noted.append(node)
+                set_next(last, made)
+                set_prev(made, last)
+                add_user(args, made)
+                if kwargs and node.op != "call_function":
+                    add_user(tuple(kwargs.values()), made)
+                copies[node] = last = made
+        for node in noted:  # what is said of other nodes is said of their copies
+            copies[node].meta = map_nodes(node._meta, lambda n: copies.get(n, n))
+        set_next(last, new._root)
+        set_prev(new._root, last)
+        new._length, new._n_placeholders = self._length, self._n_placeholders
+        new.interface = self.interface
+        new.declared_dims = dict(self.declared_dims)
+        new.specialized, new._guards = self.specialized, self._guards
+        new._namer.taken = set(self._namer.taken)
+        new._namer.counts = dict(self._namer.counts)
+        if self._linted == self.journal.version:
+            new._linted = new.journal.version
+        return new, copies
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        copied = self.copy()
+        memo[id(self)] = copied
+        return copied
+
+    def __eq__(self, other: object) -> bool:
+        """Structural: the same calls in the same order under any names."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        from fxlite.show.comparison.compare import first_difference
+
+        return first_difference(self, other) is None
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- text --------------------------------------------------------------------------------
+    def __str__(self) -> str:
+        from fxlite.show.text.pretty import graph_text
+
+        return graph_text(self)
+
+    __repr__ = __str__
+
+    def print_tabular(self) -> None:
+        """Print a table: opcode, name, target, arguments, type, place."""
+        from fxlite.show.text.pretty import print_table
+
+        print_table(self)
+
+    def draw(
+        self,
+        path: str | Path,
+        weights: bool = False,
+        *,
+        color: str | None = None,
+        depth: int | None = None,
+        fold: bool = True,
+        times: Any = None,
+        changed_from: Graph | None = None,
+        sqnr: Mapping[str, float] | None = None,
+    ) -> None:
+        """Write a picture with shapes and modules: ``.svg`` or ``.html`` (nothing to install),
+        ``.dot``, ``.png``, ``.pdf``.
+
+        ``color`` is "op", "dtype", "time" (with ``times``, seconds by node, or a profile),
+        "change" (with ``changed_from``, another graph), "scope" or "sqnr" (with ``sqnr``, dB by
+        module path). ``depth`` closes modules below that many levels; ``fold`` draws equal modules
+        in a row once. Raises DrawError for other endings and options, and where Graphviz is needed
+        and missing."""
+        from fxlite.show.drawing.draw import draw
+
+        draw(
+            self, path, weights=weights, color=color, depth=depth, fold=fold, times=times,
+            changed_from=changed_from, sqnr=sqnr,
+        )  # fmt: skip
+
+    @functools.partial(checked, is_whole=True)
+    def to_dot(self, weights: bool = False, **options: Any) -> str:
+        """The graph in Graphviz's DOT language, modules as clusters; options as in :meth:`draw`."""
+        from fxlite.show.drawing.draw import to_dot
+
+        return to_dot(self, weights=weights, **options)
+
+
+class _InsertionPoint:
+    def __init__(self, graph: Graph, before: Node) -> None:
+        if before.graph is not graph or before._erased:
+            raise GraphError(f"{before.name} is not in this graph: nothing can be inserted there")
+        self.graph, self.before = graph, before
+
+    def __enter__(self) -> None:
+        self.saved = self.graph._insert_before
+        self.graph._insert_before = self.before
+
+    def __exit__(self, *exc: Any) -> None:
+        self.graph._insert_before = self.saved
+
+
+class _Origin:
+    def __init__(self, graph: Graph, origin: tuple[Scope | None, Location | None]) -> None:
+        self.graph, self.origin = graph, origin
+
+    def __enter__(self) -> None:
+        self.saved = self.graph.current_origin
+        self.graph.current_origin = self.origin
+
+    def __exit__(self, *exc: Any) -> None:
+        self.graph.current_origin = self.saved

@@ -1,0 +1,482 @@
+"""GraphModule: a graph together with the weights it reads; a Module that runs the graph's code.
+
+In: a graph and a module that owns its attributes. Out: something callable on arrays whose ``code``
+is regenerated from the graph by ``recompile()``.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.checked import checked_methods
+from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
+from fxlite.base.state import active_tracer
+from fxlite.graph import pytree
+from fxlite.graph.graph import Graph, Node
+from fxlite.nn.module import Module, Parameter
+from fxlite.types import guards
+from fxlite.types.plain_array import require_plain
+from fxlite.types.tensor_type import TensorType, bind_dims, type_of
+
+if TYPE_CHECKING:
+    from fxlite.show.summary import Summary
+
+_GROUPS = ("_parameters", "_buffers", "_modules")
+
+
+class Container(Module):
+    """Holds weights at a path of a GraphModule; ``container[0]`` is its child or weight named
+    "0"."""
+
+    def __getitem__(self, index: int | str) -> Any:
+        return child_or_array(self, str(index))
+
+
+def child_or_array(module: Module, name: str) -> Any:
+    """A child, parameter or buffer, whatever its name; KeyError where there is none."""
+    if name in module._modules:
+        return module._modules[name]
+    if name in module._parameters or name in module._buffers:
+        return module.__getattr__(name)
+    raise KeyError(f"{type(module).__name__} has neither a child nor an array {name!r}")
+
+
+@checked_methods
+class GraphModule(Module):
+    """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
+
+    def __init__(
+        self,
+        root: Module | Callable[..., Any] | dict[str, Any],
+        graph: Graph,
+        name: str = "GraphModule",
+    ) -> None:
+        """``root`` owns the weights the graph reads: a module, or a dict from path to array or
+        module. For a graph from :meth:`Tracer.trace` it is what was traced, module or function;
+        constants that the trace found are taken from the graph's owner."""
+        super().__init__()
+        expect(graph, Graph, "the graph of a GraphModule")
+        self.name = name
+        if not isinstance(root, dict):
+            owner = graph.owning_module
+            program = root if isinstance(root, Module) else owner
+            if program is None:
+                raise ArgumentError("the graph has no owner; give a module, or a dict of weights")
+            self.training = program.training
+            paths = [n.target for n in graph.nodes if n.op in ("get_attr", "call_module")]
+            root = {path: _find_attribute(program, owner, path) for path in paths}
+        for path, value in root.items():
+            self.set_attribute(path, value)
+        self.graph = graph
+
+    def __getitem__(self, index: int | str) -> Any:
+        """``gm[0]``: the child or array named "0", as in the code of a traced Sequential."""
+        return child_or_array(self, str(index))
+
+    # -- attributes by path ----------------------------------------------------------------------
+    def _parent(self, target: str) -> tuple[Module, str]:
+        path, _, name = target.rpartition(".")
+        module: Module = self
+        for part in path.split(".") if path else ():
+            if part not in module._modules:
+                self._note_entry(module, part)
+                module._modules[part] = Container()
+            module = module._modules[part]
+        return module, name
+
+    def _note_entry(self, parent: Module, name: str) -> None:
+        """Let the journal know what ``parent.name`` is before it is replaced."""
+        graph = self.__dict__.get("_graph")
+        if graph is not None:
+            entry = next(
+                ((g, vars(parent)[g][name]) for g in _GROUPS if name in vars(parent)[g]), None
+            )
+            graph._record((GraphModule._restore_entry, self, parent, name, entry))
+
+    def _restore_entry(self, parent: Module, name: str, entry: tuple[str, Any] | None) -> None:
+        """The inverse of replacing ``parent.name``."""
+        self._note_entry(parent, name)
+        for group in _GROUPS:
+            if entry is None or entry[0] != group:
+                vars(parent)[group].pop(name, None)
+        if entry is not None:
+            vars(parent)[entry[0]][name] = entry[1]
+
+    def _note_groups(self, module: Module) -> None:
+        """Let the journal know all that ``module`` holds before some of it is deleted."""
+        groups = tuple(dict(vars(module)[group]) for group in _GROUPS)
+        self.graph._record((GraphModule._restore_groups, self, module, groups))
+
+    def _restore_groups(self, module: Module, groups: tuple[dict[str, Any], ...]) -> None:
+        self._note_groups(module)
+        for name, group in zip(_GROUPS, groups, strict=True):
+            vars(module)[name] = group
+
+    def add_submodule(self, target: str, module: Module) -> bool:
+        """Put a module at a dotted path, making the containers on the way."""
+        self.set_attribute(target, module)
+        return True
+
+    def delete_submodule(self, target: str) -> bool:
+        """Drop the module at a dotted path; False where there is none."""
+        path, _, name = target.rpartition(".")
+        try:
+            parent = self.get_submodule(path)
+        except AttributeError:
+            return False
+        self._note_entry(parent, name)
+        return parent._modules.pop(name, None) is not None
+
+    def set_attribute(self, target: str, value: Any) -> None:
+        """Put a weight or module at a dotted path: a Parameter stays one, other arrays become
+        buffers. Nodes that read a weight in whose place one of another shape or dtype is put are
+        typed anew. Raises ShapeError or DTypeError, and changes nothing, where one does not fit."""
+        parent, name = self._parent(target)
+        graph = self.__dict__.get("_graph")
+        if graph is None or isinstance(value, Module) or name in parent._modules:
+            self._put(parent, name, value)
+            return
+        before = parent._parameters.get(name, parent._buffers.get(name))
+        with graph._all_or_nothing():
+            self._put(parent, name, value)
+            if before is not None and type_of(before) != type_of(value):
+                graph._retype_weights(target)
+
+    def _put(self, parent: Module, name: str, value: Any) -> None:
+        self._note_entry(parent, name)
+        if isinstance(value, Module):
+            parent._modules[name] = value
+        elif isinstance(value, Parameter) and value.is_parameter:
+            parent._enter(parent._parameters, name, value)
+        else:
+            parent.register_buffer(name, value)
+
+    def delete_all_unused_submodules(self) -> None:
+        """Drop weights and modules that no node reads. Leaf modules, which belong to the program,
+        are dropped whole or left as they are."""
+        used: set[str] = set()  # paths of what nodes read, and of the modules around it
+        for node in self.graph.nodes:
+            path = node.target if node.op in ("get_attr", "call_module") else ""
+            while path and path not in used:
+                used.add(path)
+                path = path.rpartition(".")[0]
+        for path, module in reversed(list(self._own_modules())):
+            dot = f"{path}." if path else ""
+            arrays = [
+                (group, name)
+                for group in (module._parameters, module._buffers)
+                for name in group
+                if dot + name not in used
+            ]
+            children = [
+                name
+                for name, child in module._modules.items()
+                if self._is_unused(child, dot + name, used)
+            ]
+            if arrays or children:
+                self._note_groups(module)
+            for group, name in arrays:
+                del group[name]
+            for name in children:
+                del module._modules[name]
+
+    def _own_modules(self) -> Iterator[tuple[str, Module]]:
+        """(path, module): this module and its containers, outer ones first; not what is inside a
+        leaf module, which may be a GraphModule with containers of its own."""
+        work: list[tuple[str, Module]] = [("", self)]
+        while work:
+            path, module = work.pop()
+            yield path, module
+            for name, child in module._modules.items():
+                if type(child) is Container:
+                    work.append((f"{path}.{name}" if path else name, child))
+
+    @staticmethod
+    def _is_unused(child: Module, path: str, used: set[str]) -> bool:
+        if type(child) is Container:
+            return not (child._parameters or child._buffers or child._modules)
+        return path not in used
+
+    # -- graph and code --------------------------------------------------------------------------
+    @property
+    def graph(self) -> Graph:
+        """The graph; edit it and call ``recompile()``."""
+        return self.__dict__["_graph"]  # type: ignore[no-any-return]
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        self.__dict__["_graph"] = graph
+        graph.owning_module = self
+        graph.journal.forget()  # what can be undone begins with the graph as it is now
+        self._prepare()
+
+    @property
+    def code(self) -> str:
+        """Source of ``forward``, for the graph as it is now."""
+        self._follow_edits()
+        if self.__dict__["_code"] is None:
+            from fxlite.show.text.pretty import forward_code
+
+            self.__dict__["_code"] = forward_code(self.graph)
+        return self.__dict__["_code"]  # type: ignore[no-any-return]
+
+    def _prepare(self) -> None:
+        """Forget the code; it is made again when somebody calls the module or reads ``code``."""
+        self.__dict__["_prepared"] = self.graph.journal.version
+        self.__dict__["_code"] = None
+        self.__dict__["_forward"] = self._first_call
+        placeholders = self.graph.placeholders
+        called = [p.target for p in placeholders]
+        if len(called) != len({*called}):
+            twice = next(name for name in called if called.count(name) > 1)
+            raise GraphError(f"two inputs are called {twice!r}; set node.target of one of them")
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        interface = self.graph.interface
+        if interface is not None and not interface.covers(p.target for p in placeholders):
+            interface = None  # an edit added inputs: they are given one by one
+        self.__dict__["_interface"] = interface
+        self.__dict__["_signature"] = (
+            inspect.Signature(
+                [inspect.Parameter(p.target, kind, default=_default(p)) for p in placeholders]
+            )
+            if interface is None
+            else interface.signature()
+        )
+
+    def _follow_edits(self) -> None:
+        """Forget the code if the graph was edited since it was made."""
+        if self.__dict__["_prepared"] != self.graph.journal.version:
+            self._prepare()
+
+    @staticmethod
+    def _first_call(module: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        module.recompile()
+        return module.__dict__["_forward"](module, *args, **kwargs)
+
+    def recompile(self) -> None:
+        """Make ``forward`` again from the graph. (Calling an edited module does it by itself.)"""
+        from fxlite.graph.forward import compile_forward
+
+        self._prepare()
+        self.__dict__["_forward"] = compile_forward(self.graph, self.name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_forward"](self, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._follow_edits()
+        if active_tracer.get() is not None:
+            return super().__call__(*args, **kwargs)
+        values = self.flatten_inputs(self.bind(args, kwargs).arguments)
+        interface = self.__dict__["_interface"]
+        labels = {} if interface is None else interface.labels()
+        placeholders = self.graph.placeholders
+        check_inputs(self.name, placeholders, values, labels)
+        result = self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
+        return result if interface is None else self.rebuild_result(result)
+
+    # -- nested inputs and results -----------------------------------------------------------------
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Arguments by parameter name, defaults filled in. Raises ArgumentError."""
+        self._follow_edits()
+        signature = self.__dict__["_signature"]
+        try:
+            bound: inspect.BoundArguments = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{self.name}{signature}: {error}") from None
+        bound.apply_defaults()
+        return bound
+
+    def flatten_inputs(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
+        """Placeholder's target -> value, from arguments by parameter name (``partial``: from some
+        of them). Raises ArgumentError naming the path of what does not fit."""
+        interface = self.__dict__["_interface"]
+        if interface is None:
+            return dict(arguments)
+        try:
+            return interface.flatten(arguments, partial)  # type: ignore[no-any-return]
+        except ArgumentError as error:
+            raise ArgumentError(f"{self.name}: {error}") from None
+
+    def run_flat(self, values: Mapping[str, Any]) -> Any:
+        """Run on arrays by placeholder's target, whatever the program's structure. The result is
+        as the output node has it. Raises what a call raises."""
+        self._follow_edits()
+        placeholders = self.graph.placeholders
+        check_inputs(self.name, placeholders, values)
+        return self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
+
+    def rebuild_result(self, result: Any) -> Any:
+        """The program's result, with its dataclasses and named tuples, from the graph's."""
+        interface = self.graph.interface
+        if interface is None or interface.result is None:
+            return result
+        if not pytree.fits(interface.result, self.graph.output_node().args[0]):
+            return result  # an edit changed it
+        return pytree.rebuild(interface.result, result)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "forward":
+            # a retrace must see the parameters by name
+            self._follow_edits()
+            function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                values = self.flatten_inputs(self.bind(args, kwargs).arguments)
+                flat = [values[p.target] for p in self.graph.placeholders]
+                return self.rebuild_result(function(self, *flat))
+
+            forward.__signature__ = signature  # type: ignore[attr-defined]
+            return forward
+        return super().__getattribute__(name)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        self._follow_edits()
+        return self.__dict__["_signature"]  # type: ignore[no-any-return]
+
+    # -- history ---------------------------------------------------------------------------------
+    def undo(self) -> str:
+        """Take back the last pass, ``replace_pattern`` or transaction (or the edits since it),
+        weights included; returns its name. Raises GraphError where there is nothing to take
+        back."""
+        return self.graph.undo()
+
+    def redo(self) -> str:
+        """Do again what the last :meth:`undo` took back; returns its name. Raises GraphError."""
+        return self.graph.redo()
+
+    # -- copies ----------------------------------------------------------------------------------
+    def copy(self) -> GraphModule:
+        """An independent graph over the same weights."""
+        holder: dict[str, Any] = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            dot = f"{path}." if path else ""
+            for group in (module._parameters, module._buffers):
+                holder.update({dot + name: value for name, value in group.items()})
+        for node in self.graph.find_nodes(op="call_module"):
+            holder[node.target] = self.get_submodule(node.target)
+        made = type(self)(holder, self.graph.copy(), self.name)
+        for path, module in self._own_modules():
+            if module._non_persistent:
+                made.get_submodule(path)._non_persistent.update(module._non_persistent)
+        made.training = self.training
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        made = self.copy()
+        memo[id(self)] = made
+        for _, module in list(made._own_modules()):
+            for group in (module._parameters, module._buffers):
+                group.update({name: copy.deepcopy(value, memo) for name, value in group.items()})
+            for name, child in module._modules.items():
+                if type(child) is not Container:  # a leaf module
+                    module._modules[name] = copy.deepcopy(child, memo)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from fxlite.files.serialize import from_bytes, to_bytes
+
+        return (from_bytes, (to_bytes(self),))
+
+    # -- named dims ------------------------------------------------------------------------------
+    def specialize(self, sizes: Mapping[str, Any] | None = None, /, **named: Any) -> GraphModule:
+        """``gm.specialize(T=128)``: a new module for fixed sizes, over the same weights. A size is
+        an int, or an expression in other named dims, ``T="2*S"``; what is known of T is then
+        required of that.
+
+        Raises ArgumentError for names that no input has, and for sizes that break a guard or the
+        facts of a dim."""
+        from fxlite.graph.specialize import specialize
+
+        return specialize(self, {**(sizes or {}), **named})
+
+    # -- text ------------------------------------------------------------------------------------
+    def print_readable(self, print_output: bool = True) -> str:
+        """Print (and return) the module as a readable class."""
+        from fxlite.show.text.pretty import readable
+
+        text = readable(self)
+        if print_output:
+            print(text)
+        return text
+
+    def summary(self, depth: int | None = None) -> Summary:
+        """The modules with result, parameters and FLOPs as a tree: ``print(gm.summary())``.
+
+        Equal blocks that follow each other are one row; ``depth`` limits the levels of modules."""
+        from fxlite.show.summary import summarize
+
+        return summarize(self, depth)
+
+    def to_folder(self, folder: str, module_name: str | None = None) -> None:
+        """Write the model as a Python package: source and a weights file."""
+        from fxlite.compiler import python_folder
+
+        python_folder(self, folder, module_name or self.name)
+
+    def __repr__(self) -> str:
+        return f"{self.name}()\n\n{self.graph}"
+
+
+def _find_attribute(program: Module, owner: Module | None, path: str) -> Any:
+    try:
+        return program.get_attribute(path)
+    except AttributeError:
+        if owner is None or owner is program:
+            raise
+        return owner.get_attribute(path)
+
+
+def _default(placeholder: Node) -> Any:
+    return placeholder.args[0] if placeholder.args else inspect.Parameter.empty
+
+
+def check_inputs(
+    name: str,
+    placeholders: Iterable[Node],
+    values: Mapping[str, Any],
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, int]:
+    """Check arrays against the declared types, and the named dims against the graph's guards,
+    before anything runs; returns the named dims' values.
+    ``labels`` are what the caller calls the inputs, where that is not their target.
+
+    Raises DTypeError (dtype, not an array) or ShapeError (rank, dims, guards), naming the input or
+    the line that requires something."""
+    pairs: list[tuple[str, TensorType, tuple[int, ...]]] = []
+    graph: Graph | None = None
+    for node in placeholders:
+        graph = node.graph
+        declared, value = node.type, values[node.target]
+        if not isinstance(declared, TensorType):
+            continue
+        label = labels.get(node.target, node.target)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise DTypeError(
+                f"{name}: {label} must be an array {declared}, not {type(value).__name__}"
+            )
+        require_plain(value, f"{name}: {label}")
+        if value.dtype != declared.dtype.numpy:
+            raise DTypeError(
+                f"{name}: {label} must be {declared}, got "
+                f"{value.dtype}{list(value.shape)}; use "
+                f"{label}.astype({declared.dtype.long_name!r})"
+            )
+        pairs.append((f"{name}: {label}", declared, value.shape))
+    try:
+        sizes = bind_dims(pairs)
+    except ShapeError as error:
+        if graph is None or not graph.specialized:
+            raise
+        said = ", ".join(f"{n} was specialized to {v}" for n, v in graph.specialized.items())
+        raise ShapeError(f"{error} ({said})") from None
+    if graph is not None and graph.guards:
+        guards.check(graph.guards, sizes, name)
+    return sizes

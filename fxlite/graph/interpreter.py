@@ -1,0 +1,201 @@
+"""Interpreter: runs a graph node by node on arrays; subclass it to look at or change each step.
+Transformer: the same walk that builds a new graph instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fxlite.base.errors import expect
+from fxlite.base.state import active_tracer
+from fxlite.graph.graph import Graph, Node, map_nodes
+from fxlite.graph.graph_module import GraphModule, check_inputs
+from fxlite.ops.op import Op
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
+from fxlite.types import shapes
+
+
+class Interpreter:
+    """Runs a GraphModule. Override ``run_node``, ``placeholder``, ``get_attr``, ``call_function``,
+    ``call_module`` or ``output``; ``self.env`` maps nodes to values, freed after their last use."""
+
+    def __init__(self, module: GraphModule, garbage_collect_values: bool = True) -> None:
+        expect(module, GraphModule, "what is interpreted", "trace it first: fx.symbolic_trace(...)")
+        self.module = module
+        self.graph = module.graph
+        self.garbage_collect_values = garbage_collect_values
+        self.env: dict[Node, Any] = {}
+        self.dims: dict[str, int] = {}
+        self.inputs: dict[str, Any] = {}
+        self.args_iter: Iterator[Any] = iter(())
+
+    def run(self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any) -> Any:
+        """Run on arrays given as to the module; returns the program's result. Nodes in
+        ``initial_env`` have the value given there and are not run; with inputs among them, no
+        arguments are needed for these.
+
+        Raises what the module raises for wrong arguments; an error of a node has a note that names
+        the node and its place."""
+        self.start(*args, initial_env=initial_env, **kwargs)
+        last_users = self._last_users() if self.garbage_collect_values else {}
+        for node in self.graph.nodes:
+            if node not in self.env:
+                self.env[node] = self.run_node(node)
+            if node.op == "output":
+                return self.module.rebuild_result(self.env[node])
+            for dead in last_users.get(node, ()):
+                self.env.pop(dead, None)
+        return None
+
+    def start(
+        self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Take the inputs in, so that ``run_node`` can be called on the nodes in their order, each
+        result going into ``env``. Raises what the module raises for wrong arguments."""
+        expect(initial_env or {}, Mapping, "initial_env", "give values by node")
+        self.env = dict(initial_env or {})
+        for node in self.env:
+            expect(node, Node, "a key of initial_env")
+        known = {n.target: v for n, v in self.env.items() if n.op == "placeholder"}
+        if known and not args and not kwargs:
+            self.inputs = known
+        else:
+            self.inputs = self.module.flatten_inputs(self.module.bind(args, kwargs).arguments)
+        given = [p for p in self.graph.placeholders if p.target in self.inputs]
+        self.dims = check_inputs(self.module.name, given, self.inputs)
+        self.args_iter = iter([self.inputs[p.target] for p in given])
+
+    def _last_users(self) -> dict[Node, list[Node]]:
+        last: dict[Node, Node] = {}
+        for node in self.graph.nodes:
+            for used in node.all_input_nodes:
+                last[used] = node
+        result: dict[Node, list[Node]] = {}
+        for used, user in last.items():
+            result.setdefault(user, []).append(used)
+        return result
+
+    def run_node(self, node: Node) -> Any:
+        """Compute one node's value; a failure names the node and its origin."""
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        try:
+            return getattr(self, node.op)(node.target, args, kwargs)
+        except Exception as error:
+            error.add_note(f"while running {node.describe()}")
+            raise
+
+    def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments with nodes replaced by values and named dims by numbers."""
+        args = self.map_nodes_to_values(node.args, node)
+        kwargs = self.map_nodes_to_values(node.kwargs, node)
+        return args, {k: shapes.substitute(v, self.dims) for k, v in kwargs.items()}
+
+    def map_nodes_to_values(self, args: Any, node: Node) -> Any:
+        """``args`` of ``node`` with the nodes in it replaced by their values. Raises RuntimeError
+        for a node that has not run."""
+
+        def value(used: Node) -> Any:
+            if used not in self.env:
+                raise RuntimeError(f"{node.name} reads {used.name}, which has no value (yet)")
+            return self.env[used]
+
+        return map_nodes(args, value)
+
+    def fetch_attr(self, target: str) -> Any:
+        """The weight or module at a path. Raises AttributeError naming the step that fails."""
+        return self.module.get_attribute(target)
+
+    def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The next input."""
+        return next(self.args_iter)
+
+    def get_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.fetch_attr(target)
+
+    def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target.is_random:
+            kwargs.setdefault("training", self.module.training)
+        return target(*args, **kwargs)
+
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.fetch_attr(target)(*args, **kwargs)
+
+    def output(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[0]
+
+
+class Transformer(Interpreter):
+    """Builds a new graph by walking the old one. Overrides of ``call_function`` and friends get and
+    return proxies, on which NumPy, operators and ``fx.ops`` work::
+
+        class NegToSigmoid(fx.Transformer):
+            def call_function(self, target, args, kwargs):
+                if target is fx.ops.neg:
+                    return 1 / (1 + np.exp(-args[0]))
+                return super().call_function(target, args, kwargs)
+
+        gm = NegToSigmoid(gm).transform()
+
+    What comes from a node keeps its scope and location, and its name and meta where the
+    method of this class recorded it."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.new_graph = Graph(module)
+        self.tracer = Tracer()
+        self._current: Node | None = None
+
+    def transform(self) -> GraphModule:
+        """The new GraphModule; the old one is left as it was."""
+        made = self.module.copy()
+        self.tracer.attach(made, Graph(made))
+        self.tracer.graph.take_conditions(self.graph)
+        self.new_graph = self.tracer.graph
+        self.env = {}
+        token = active_tracer.set(self.tracer)
+        try:
+            for node in self.graph.nodes:
+                self._current = node
+                self.tracer.origin = (node.scope, node.loc)
+                result = self.run_node(node)
+                self.env[node] = self.tracer.proxy(result) if isinstance(result, Node) else result
+        finally:
+            active_tracer.reset(token)
+            self.tracer.origin = self._current = None
+        self.new_graph.interface = self.graph.interface
+        made.graph = self.new_graph
+        return made
+
+    def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments with nodes replaced by proxies."""
+        return (
+            self.map_nodes_to_values(node.args, node),
+            dict(self.map_nodes_to_values(node.kwargs, node)),
+        )
+
+    def _make(self, op: str, target: Any, args: Any, kwargs: Any, type: Any = None) -> Proxy:
+        current = self._current
+        assert current is not None, "transform() is not running"
+        made = self.tracer.create_proxy(op, target, args, kwargs, current.name, type)
+        if current.meta and made.node.name == current.name:
+            made.node.meta = dict(current.meta)
+        return made
+
+    def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._current is not None
+        return self._make("placeholder", target, args, kwargs, self._current.type)
+
+    def get_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._make("get_attr", target, args, kwargs)
+
+    def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._make("call_function", target, args, kwargs)
+
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._current is not None
+        return self._make("call_module", target, args, kwargs, self._current.type)
+
+    def output(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._make("output", "output", args, kwargs)

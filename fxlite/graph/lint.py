@@ -1,0 +1,144 @@
+"""Lint: every invariant of a graph, checked in one walk; all violations are reported together.
+
+Order, names, outputs and the ends of the list are always checked for the whole graph: that is one
+cheap walk. What a node's own call, arguments and readers must fulfil is rechecked for the nodes
+that were edited since the graph last passed (the journal knows them), or with ``full`` for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.errors import FxliteError, GraphError
+from fxlite.ops.op import Op
+
+if TYPE_CHECKING:
+    from fxlite.graph.graph import Graph
+    from fxlite.graph.node import Node
+
+
+def lint(graph: Graph, full: bool = False) -> None:
+    """Raise GraphError listing every broken invariant: ownership, order, names, arity against the
+    op's signature, users that do not mirror arguments, output missing, doubled or not last, weights
+    that do not exist, types that differ from the op's rule."""
+    positions, problems = _walk(graph)
+    read: dict[Node, frozenset[Node]] = {}
+    for node in positions if full else _changed(graph, positions):
+        problems.extend(_check_links(node, positions, read))
+        problems.extend(_check_call(node))
+    if problems:
+        raise GraphError("the graph is not valid:\n  " + "\n  ".join(dict.fromkeys(problems)))
+    graph._linted = graph.journal.version
+
+
+def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
+    """Positions of all nodes, and what is wrong with the list itself."""
+    from fxlite.graph.graph import OPCODES
+
+    positions: dict[Node, int] = {}
+    names: set[str] = set()
+    output: Node | None = None
+    problems: list[str] = []
+    for node in graph.nodes:
+        if output is not None:
+            what = "is a second output" if node.op == "output" else "stands after the output"
+            problems.append(f"{node.describe()} {what}")
+        elif node.op == "output":
+            output = node
+        if node.op not in OPCODES:
+            problems.append(f"{node.describe()} has the unknown opcode {node.op!r}")
+        if node.graph is not graph:
+            problems.append(f"{node.describe()} belongs to another graph")
+        names.add(node.name)
+        positions[node] = len(positions)
+    if len(names) < len(positions):
+        problems.extend(_same_names(positions))
+    if output is None:
+        problems.append("the graph has no output node")
+    if len(positions) != len(graph):
+        problems.append(f"the graph counts {len(graph)} nodes, but lists {len(positions)}")
+    return positions, problems
+
+
+def _same_names(nodes: Any) -> list[str]:
+    seen: set[str] = set()
+    problems = []
+    for node in nodes:
+        if node.name in seen:
+            problems.append(f"{node.describe()} has the same name as an earlier node")
+        seen.add(node.name)
+    return problems
+
+
+def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
+    """The nodes to recheck: those edited since the last time, with what they read and who reads
+    them; all nodes if that is not known."""
+    from fxlite.graph.node import Node
+
+    if graph._linted is None or graph._linted[0] != graph.journal.generation:
+        return positions
+    found: dict[Node, None] = {}
+    for subject in graph.journal.touched(graph._linted[1]):
+        if not isinstance(subject, Node):
+            return positions  # a weight or module was exchanged, or a guard added
+        for node in (subject, *subject.all_input_nodes, *subject.users):
+            if node in positions:
+                found[node] = None
+    return found
+
+
+def _check_links(
+    node: Node, positions: dict[Node, int], read: dict[Node, frozenset[Node]]
+) -> list[str]:
+    """Arguments are earlier nodes of this graph, and use-lists mirror them. ``read`` has what users
+    read, each looked at once: a concat of many values is the user of each."""
+    problems: list[str] = []
+    here = positions[node]
+    for used in node.all_input_nodes:
+        place = positions.get(used)
+        if place is None:
+            problems.append(f"{node.describe()} reads {used.name}, which is not in this graph")
+        elif place >= here:
+            problems.append(f"{node.describe()} reads {used.name} before it is computed")
+        users = used._users
+        if users is not node and node not in used.users:
+            problems.append(f"{node.describe()} reads {used.name} but is not among its users")
+    for user in node.users:
+        if user not in read:
+            read[user] = frozenset(user.all_input_nodes)
+        if user not in positions or node not in read[user]:
+            problems.append(
+                f"{node.describe()} lists {user.name} as a user, which does not read it"
+            )
+    return problems
+
+
+def _check_call(node: Node) -> list[str]:
+    """The call fits the op's signature and type rule; the weight or module exists."""
+    op = node.op
+    try:
+        if op == "call_function":
+            target = node.target
+            if not isinstance(target, Op):
+                return [f"{node.describe()}: the target must be an op"]
+            target.check_stored(node._args, node._kwargs)
+            expected = target.type_of_call(node._args, node._kwargs)
+        elif op == "output":
+            if len(node._args) != 1:
+                return [f"{node.describe()}: the output has one argument, not {len(node._args)}"]
+            expected = node.graph._infer(op, node.target, node._args, node._kwargs)
+        elif op in ("get_attr", "call_module") and node.graph.owning_module is not None:
+            owner = node.graph.owning_module
+            read = owner.get_attribute if op == "get_attr" else owner.get_submodule
+            read(node.target)
+            if op == "call_module" or node.type is None:
+                return []
+            expected = node.graph._infer(op, node.target, node._args, node._kwargs)
+        else:
+            return []
+    except (FxliteError, AttributeError) as error:
+        return [f"{node.describe()}: {error}"]
+    if expected is not None and node.type != expected:
+        what = "op's rule" if op == "call_function" else "graph" if op == "output" else "weight"
+        return [f"{node.describe()}: has type {node.type}, but the {what} gives {expected}"]
+    return []

@@ -1,0 +1,344 @@
+"""Node: one value of a graph, what computes it and who reads it; and the view of its readers.
+
+A node's fields are read directly; every write goes through its graph, which keeps use-lists and
+types true and the journal complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any
+
+from fxlite.base.checked import checked_methods
+from fxlite.base.errors import GraphError
+from fxlite.base.immutable_collections import NO_KWARGS, immutable, immutable_dict
+from fxlite.ops.op import Op
+
+if TYPE_CHECKING:
+    from fxlite.base.location import Location, Scope
+    from fxlite.graph.graph import Graph
+
+
+def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
+    """``value`` with every Node in its tuples, lists and dicts replaced by ``function(node)``."""
+    kind = value.__class__
+    if kind is Node:
+        return function(value)
+    if kind is tuple:
+        return tuple([map_nodes(v, function) for v in value])
+    if isinstance(value, tuple):
+        return kind(*(map_nodes(v, function) for v in value))
+    if isinstance(value, list):
+        return [map_nodes(v, function) for v in value]
+    if isinstance(value, dict):
+        return {k: map_nodes(v, function) for k, v in value.items()}
+    return value
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """Every Node in nested tuples, lists and dicts, in order, repeats included."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for v in value:
+            yield from nodes_in(v)
+    elif isinstance(value, dict):
+        for v in value.values():
+            yield from nodes_in(v)
+
+
+class Users(Set["Node"]):
+    """The nodes that read a value, each once: a live, read-only view (``in``, ``len``, loops).
+
+    A loop runs over the readers there were when it began, so it may change them."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @classmethod
+    def _from_iterable(cls, values: Iterable[Any]) -> set[Any]:
+        return set(values)
+
+    def __iter__(self) -> Iterator[Node]:
+        users = self._node._users
+        if users is None:
+            return iter(())
+        return iter((users,)) if users.__class__ is Node else iter(tuple(users))
+
+    def __len__(self) -> int:
+        users = self._node._users
+        return 0 if users is None else 1 if users.__class__ is Node else len(users)
+
+    def __bool__(self) -> bool:
+        return self._node._users is not None
+
+    def __contains__(self, node: object) -> bool:
+        users = self._node._users
+        if users is None:
+            return False
+        return users is node if users.__class__ is Node else node in users
+
+    def keys(self) -> Users:
+        """The view itself: torch.fx keeps users in a dict."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(n.name for n in self)}}}"
+
+
+class NodeFields:
+    """The memory of a Node. New nodes are filled in as plain NodeFields, without the journal."""
+
+    __slots__ = (
+        "_args", "_erased", "_kwargs", "_meta", "_next", "_prev", "_users", "graph", "loc", "name",
+        "op", "scope", "target", "type",
+    )  # fmt: skip
+
+    graph: Graph
+    name: str
+    op: str
+    target: Any
+    type: Any
+    scope: Scope | None
+    loc: Location | None
+    _args: tuple[Any, ...]
+    _kwargs: immutable_dict
+    #: None, the one reader, or a dict of readers: most values have one, and memory counts
+    _users: Any
+    _meta: dict[str, Any] | None
+    _prev: Any
+    _next: Any
+    _erased: bool
+
+
+#: Writes of the links between nodes, past ``Node.__setattr__``.
+set_next: Callable[[Any, Any], None] = vars(NodeFields)["_next"].__set__
+set_prev: Callable[[Any, Any], None] = vars(NodeFields)["_prev"].__set__
+set_users: Callable[[Any, Any], None] = vars(NodeFields)["_users"].__set__
+set_erased: Callable[[Any, Any], None] = vars(NodeFields)["_erased"].__set__
+
+_WRITTEN_BY_GRAPH = frozenset(("op", "target", "type", "scope", "loc"))
+
+
+@checked_methods
+class Node(NodeFields):
+    """One value of a graph.
+
+    ``op``, ``target``, ``args``, ``kwargs`` say how it is computed; ``type`` is its TensorType (a
+    tuple of them for several outputs, None in a trace without types); ``users`` are the nodes that
+    read it; ``scope`` and ``loc`` say where in the module tree and in the program it was made.
+    ``meta`` is a dict for passes and users. Assigning to a field is an edit of the graph: it is
+    checked, journalled, and the types that depend on it follow."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        raise GraphError("make nodes with graph.call_function, graph.placeholder, ...")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _WRITTEN_BY_GRAPH:
+            self.graph._write(self, name, value)
+        elif name == "name":
+            self.graph.rename_node(self, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    # -- arguments ---------------------------------------------------------------------------
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Positional arguments: of a call_function its tensors."""
+        return self._args
+
+    @args.setter
+    def args(self, value: Iterable[Any]) -> None:
+        args, kwargs = tuple(value), dict(self._kwargs)
+        if self.op == "call_function":  # what is given by position now is not given by name
+            for name in list(self.target.signature.parameters)[: len(args)]:
+                kwargs.pop(name, None)
+        self.graph._set_bound_arguments(self, args, kwargs)
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Arguments by name: of a call_function its attributes."""
+        return self._kwargs
+
+    @kwargs.setter
+    def kwargs(self, value: Mapping[str, Any]) -> None:
+        self.graph._set_bound_arguments(self, self._args, value)
+
+    def update_arg(self, index: int, value: Any) -> None:
+        """Put ``value`` in the place of one positional argument."""
+        args = list(self._args)
+        args[index] = value
+        self.args = tuple(args)
+
+    def update_kwarg(self, name: str, value: Any) -> None:
+        """Put ``value`` in the place of one keyword argument."""
+        if self.op == "call_function":
+            name = self.target.parameter_name(name)
+        self.kwargs = {**self._kwargs, name: value}
+
+    def _set_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Assign arguments that are in stored form already (see :meth:`Op.split_arguments`)."""
+        self.graph._set_arguments(self, args, kwargs)
+
+    @property
+    def all_input_nodes(self) -> list[Node]:
+        """Nodes among the arguments, each once, in order."""
+        found: dict[Node, None] = {}
+        for value in self._args:
+            if value.__class__ is Node:
+                found[value] = None
+            elif value.__class__ is tuple or isinstance(value, (tuple, list, dict)):
+                found.update(dict.fromkeys(nodes_in(value)))
+        if self._kwargs and self.op != "call_function":  # attributes of ops hold no nodes
+            found.update(dict.fromkeys(nodes_in(self._kwargs)))
+        return list(found)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of a call_function by the names of the op's parameters."""
+        assert isinstance(self.target, Op), self
+        return self.target.named_arguments(self._args, self._kwargs)
+
+    @property
+    def users(self) -> Users:
+        """The nodes that read this value."""
+        return Users(self)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Notes of passes and users; copies of the node keep them, the graph ignores them."""
+        if self._meta is None:
+            object.__setattr__(self, "_meta", {})
+        assert self._meta is not None
+        return self._meta
+
+    @meta.setter
+    def meta(self, value: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_meta", dict(value))
+
+    def replace_input_with(self, old: Node, new: Node) -> None:
+        """Read ``new`` wherever this node reads ``old``."""
+        self.graph._replace_uses(old, new, [self])
+
+    def replace_all_uses_with(
+        self,
+        replace_with: Node,
+        delete_user_cb: Callable[[Node], bool] | None = None,
+        *,
+        propagate_meta: bool = False,
+    ) -> list[Node]:
+        """Make every user read ``replace_with`` instead, except ``replace_with`` itself and those
+        for which ``delete_user_cb`` is false. Returns the users changed. ``propagate_meta`` copies
+        this node's meta to it, which must not have any."""
+        if propagate_meta:
+            if replace_with._meta:
+                raise GraphError(f"{replace_with.name} has meta of its own")
+            replace_with.meta = self.meta
+        changed = [
+            u
+            for u in self.users
+            if u is not replace_with and (not delete_user_cb or delete_user_cb(u))
+        ]
+        self.graph._replace_uses(self, replace_with, changed)
+        return changed
+
+    def is_impure(self) -> bool:
+        """True for what dead-code elimination must keep: inputs, output, leaf modules,
+        randomness."""
+        op = self.op
+        if op == "call_function":
+            return self.target.kind == "random"  # type: ignore[no-any-return]
+        return op != "get_attr"
+
+    # -- order -------------------------------------------------------------------------------
+    @property
+    def next(self) -> Node:
+        """The node after this one; after the last comes the graph's root."""
+        return self._next  # type: ignore[no-any-return]
+
+    @property
+    def prev(self) -> Node:
+        """The node before this one."""
+        return self._prev  # type: ignore[no-any-return]
+
+    def append(self, node: Node) -> None:
+        """Move ``node`` to just after this one."""
+        if self._erased:
+            raise GraphError(f"cannot move {node.name} behind {self.name}, which was erased")
+        if node is not self:
+            self.graph._move(node, self._next)
+
+    def prepend(self, node: Node) -> None:
+        """Move ``node`` to just before this one."""
+        self.graph._move(node, self)
+
+    # -- text --------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        return self.name
+
+    def format_node(self) -> str:
+        """One readable line."""
+        from fxlite.show.text.pretty import node_line
+
+        return node_line(self)
+
+    @property
+    def origin(self) -> str:
+        """``conv1 (Conv2d), model.py:31``: for messages and comments."""
+        parts = [str(self.scope)] if self.scope is not None and self.scope.path else []
+        if self.loc is not None:
+            parts.append(self.loc.short)
+        return ", ".join(parts)
+
+    def describe(self) -> str:
+        """Name, op, type and place, for error messages."""
+        target = self.target.name if isinstance(self.target, Op) else self.target
+        type_text = f": {self.type}" if self.type is not None else ""
+        return f"node {self.name}{type_text} = {target}" + (
+            f" ({self.origin})" if self.origin else ""
+        )
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        raise GraphError(f"copy the graph or module, not its node {self.name}")
+
+
+def new_node(
+    graph: Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict,
+    type: Any, scope: Scope | None, loc: Location | None,
+) -> Node:  # fmt: skip
+    """A node that is in no list yet. (Turning the filled fields into a Node is four times as fast
+    as writing them through ``Node.__setattr__``.)"""
+    node: Any = NodeFields()
+    node.graph = graph
+    node.name = name
+    node.op = op
+    node.target = target
+    node._args = args
+    node._kwargs = kwargs
+    node._users = None
+    node._meta = None
+    node.type = type
+    node.scope = scope
+    node.loc = loc
+    node._erased = False
+    node.__class__ = Node
+    return node  # type: ignore[no-any-return]
+
+
+def stored_kwargs(kwargs: Mapping[str, Any]) -> immutable_dict:
+    """Keyword arguments as nodes hold them."""
+    if not kwargs:
+        return NO_KWARGS
+    return kwargs if kwargs.__class__ is immutable_dict else immutable(dict(kwargs))
+
+
+def stored_args(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Positional arguments as nodes hold them: lists and dicts in them immutable."""
+    for value in args:
+        if isinstance(value, (list, dict)) or value.__class__ is tuple:
+            return immutable(args)  # type: ignore[no-any-return]
+    return args

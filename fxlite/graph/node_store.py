@@ -1,0 +1,288 @@
+"""The node store: the linked list of a graph's nodes, their use-lists and names, and the few edits
+that everything else is made of.
+
+In: nodes. Out: a list that may be edited while somebody walks over it, in which every edit writes
+its inverse into the journal, so that transactions can be rolled back and undone. The store knows
+nothing of types and ops: :class:`~fxlite.graph.graph.Graph` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import keyword
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fxlite.base.checked import checked_methods
+from fxlite.base.errors import GraphError
+from fxlite.base.immutable_collections import NO_KWARGS, immutable_dict
+from fxlite.graph.journal import Journal
+from fxlite.graph.node import Node, new_node, nodes_in, set_erased, set_next, set_prev, set_users
+
+
+class Namer:
+    """Unique identifiers, ``relu``, ``relu_1``, ...; O(1) each."""
+
+    __slots__ = ("counts", "taken")
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.counts: dict[str, int] = {}
+
+    def unique(self, wish: str) -> str:
+        taken = self.taken
+        if wish not in taken and wish.isidentifier() and not _is_reserved(wish):
+            taken.add(wish)  # the way of copies and files, whose names are all different
+            return wish
+        name, stem = _identifier(wish)
+        if name in taken:
+            count = self.counts.get(stem, 0) + 1
+            name = f"{stem}_{count}"
+            while name in taken:
+                count += 1
+                name = f"{stem}_{count}"
+            self.counts[stem] = count
+        taken.add(name)
+        return name
+
+
+def _is_reserved(name: str) -> bool:
+    return keyword.iskeyword(name) or name in ("self", "ops")
+
+
+@functools.lru_cache(maxsize=4096)
+def _identifier(wish: str) -> tuple[str, str]:
+    """``wish`` as an identifier, and that without a number at its end."""
+    wish = re.sub(r"\W", "_", wish) or "value"
+    if wish[0].isdigit() or _is_reserved(wish):
+        wish = f"_{wish}"
+    return wish, re.sub(r"_\d+$", "", wish)
+
+
+@checked_methods
+class NodeStore:
+    """Nodes in a linked list, with use-lists, names and a journal."""
+
+    def __init__(self) -> None:
+        owner: Any = self
+        root = new_node(owner, "", "root", None, (), NO_KWARGS, None, None, None)
+        set_next(root, root)
+        set_prev(root, root)
+        self._root = root
+        self._insert_before = root
+        self._namer = Namer()
+        self._length = 0
+        self._n_placeholders = 0
+        #: Every edit's inverse; see :mod:`fxlite.graph.journal`.
+        self.journal = Journal()
+        self._record = self.journal.records.append
+        #: State of the journal when the graph last passed :meth:`lint`.
+        self._linted: tuple[int, int] | None = None
+
+    @property
+    def nodes(self) -> NodeList:
+        """The nodes in order; nodes may be inserted and erased while iterating."""
+        return NodeList(self)
+
+    def __len__(self) -> int:
+        return self._length
+
+    # -- transactions ------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def transaction(self, label: str) -> Iterator[None]:
+        """``with graph.transaction("fold scales"):`` the edits of the body are one unit for
+        :meth:`undo`; when the body raises they are all taken back. May be nested."""
+        start = self.journal.begin()
+        try:
+            yield
+        except BaseException:
+            self.journal.roll_back(start)
+            raise
+        self.journal.commit(label, start)
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Take back the edits of the body when it raises; no unit of their own."""
+        start = len(self.journal.records)
+        try:
+            yield
+        except BaseException:
+            self.journal.take_back(start)
+            raise
+
+    def undo(self) -> str:
+        """Take back the last transaction (or the edits since it); returns its label. Raises
+        GraphError where there is none, or inside a transaction."""
+        return self.journal.undo()
+
+    def redo(self) -> str:
+        """Do again what the last :meth:`undo` took back; returns its label. Raises GraphError."""
+        return self.journal.redo()
+
+    # -- the five edits, each with its inverse -------------------------------------------------
+    def _attach(self, node: Node, before: Node) -> None:
+        """Put a node that is in no list in front of ``before``."""
+        previous = before._prev
+        set_next(previous, node)
+        set_prev(node, previous)
+        set_next(node, before)
+        set_prev(before, node)
+        add_user(node._args, node)
+        if node._kwargs and node.op != "call_function":
+            add_user(tuple(node._kwargs.values()), node)
+        self._length += 1
+        if node.op == "placeholder":
+            self._n_placeholders += 1
+        if node._erased:  # it comes back
+            set_erased(node, False)
+            self._namer.taken.add(node.name)
+        self._record(node)
+
+    def _detach(self, node: Node) -> None:
+        """Take a node that nobody reads out of the list. It keeps its fields and its own links, so
+        that a running iteration goes on past it."""
+        for used in node.all_input_nodes:
+            _remove_user(used, node)
+        before, after = node._prev, node._next
+        if self._insert_before is node:
+            self._insert_before = after
+        set_next(before, after)
+        set_prev(after, before)
+        set_erased(node, True)
+        self._length -= 1
+        if node.op == "placeholder":
+            self._n_placeholders -= 1
+        self._namer.taken.discard(node.name)
+        self._record((undo_erase, node, after))
+
+    def _move(self, node: Node, before: Node) -> None:
+        """Put a node of the list in front of ``before``."""
+        if before is node:
+            return
+        if before.graph is not self or before._erased or node.graph is not self or node._erased:
+            raise GraphError(f"cannot move {node.name}: both nodes must be in one graph")
+        after = node._next
+        set_next(node._prev, after)
+        set_prev(after, node._prev)
+        previous = before._prev
+        set_next(previous, node)
+        set_prev(node, previous)
+        set_next(node, before)
+        set_prev(before, node)
+        self._record((undo_move, node, after))
+
+    def _assign(self, node: Node, args: tuple[Any, ...], kwargs: immutable_dict) -> None:
+        """Replace a node's arguments and the use-lists they are in."""
+        before = node.all_input_nodes
+        self._record((undo_assign, node, node._args, node._kwargs))
+        object.__setattr__(node, "_args", args)
+        object.__setattr__(node, "_kwargs", kwargs)
+        after = node.all_input_nodes
+        kept = set(after)
+        for used in before:
+            if used not in kept:
+                _remove_user(used, node)
+        for used in after:
+            _add_one_user(used, node)
+
+    def _set_field(self, node: Node, field: str, value: Any) -> None:
+        """Replace another field of a node."""
+        self._record((undo_set_field, node, field, getattr(node, field)))
+        object.__setattr__(node, field, value)
+
+
+# -- inverse edits and use-lists -------------------------------------------------------------------
+def undo_erase(node: Node, after: Node) -> None:
+    """The inverse of erasing a node that stood before ``after``."""
+    node.graph._attach(node, after)
+
+
+def undo_move(node: Node, after: Node) -> None:
+    """The inverse of moving a node that stood before ``after``."""
+    node.graph._move(node, after)
+
+
+def undo_assign(node: Node, args: tuple[Any, ...], kwargs: immutable_dict) -> None:
+    """The inverse of giving a node other arguments."""
+    node.graph._assign(node, args, kwargs)
+
+
+def undo_set_field(node: Node, field: str, value: Any) -> None:
+    """The inverse of replacing a field of a node."""
+    if field == "name":
+        node.graph._namer.taken.discard(node.name)
+        node.graph._namer.taken.add(value)
+    node.graph._set_field(node, field, value)
+
+
+def is_container(value: Any) -> bool:
+    """True for what may hold nodes inside."""
+    return isinstance(value, (list, dict, tuple))
+
+
+def add_user(args: tuple[Any, ...], user: Node) -> None:
+    """Enter ``user`` in the use-lists of the nodes in ``args``."""
+    for value in args:
+        if value.__class__ is Node:
+            users = value._users
+            if users is None:
+                set_users(value, user)
+            elif users is not user:
+                _add_one_user(value, user)
+        elif value.__class__ is tuple or is_container(value):
+            add_user(tuple(nodes_in(value)), user)
+
+
+def _add_one_user(node: Node, user: Node) -> None:
+    users = node._users
+    if users is None:
+        set_users(node, user)
+    elif users.__class__ is Node:
+        if users is not user:
+            set_users(node, {users: None, user: None})
+    else:
+        users[user] = None
+
+
+def _remove_user(node: Node, user: Node) -> None:
+    users = node._users
+    if users is user:
+        set_users(node, None)
+    elif users is not None and users.__class__ is not Node:
+        users.pop(user, None)
+        if not users:
+            set_users(node, None)
+
+
+class NodeList:
+    """View of a graph's nodes: iteration both ways, length, ``in``. Robust against edits."""
+
+    def __init__(self, graph: NodeStore) -> None:
+        self.graph = graph
+
+    def __iter__(self) -> Iterator[Node]:
+        root = self.graph._root
+        node = root._next
+        while node is not root:
+            if not node._erased:
+                yield node
+            node = node._next
+
+    def __reversed__(self) -> Iterator[Node]:
+        root = self.graph._root
+        node = root._prev
+        while node is not root:
+            if not node._erased:
+                yield node
+            node = node._prev
+
+    def __len__(self) -> int:
+        return self.graph._length
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and node.graph is self.graph and not node._erased
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(n.name for n in self)}]"

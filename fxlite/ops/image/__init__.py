@@ -1,0 +1,1 @@
+"""Ops that slide windows over the spatial axes of images."""

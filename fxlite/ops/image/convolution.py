@@ -1,0 +1,380 @@
+"""Convolutions over one or two spatial axes, with torch's meaning.
+
+Attributes are ints, or a tuple with one int for each spatial axis; they are stored as an int where
+all axes agree. Padding is stored as an int, a tuple of ints, or, where the two ends of an axis
+differ, ``((top, bottom), (left, right))``; "valid" is stored as 0 and "same" as the numbers it
+stands for, where the weight's type is known. dtypes are promoted as NumPy does; half types are
+summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.ops.contraction import common_dtype, require_bias
+from fxlite.ops.image.layout import channels_first, in_layouts, stored
+from fxlite.ops.image.spatial import (
+    LAYOUTS,
+    checked_type,
+    ints,
+    not_negative,
+    per_axis,
+    reduce_over,
+    require_layout,
+    requires_windows,
+    rewrite,
+    shortest,
+    window_count,
+)
+from fxlite.ops.op import Op, OptionalTensor, Tensor, op
+from fxlite.ops.samples import Bad, S
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index
+from fxlite.types import shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType, type_of
+
+Ints = Any  # an int or a tuple of ints, one for each spatial axis
+Pairs = tuple[tuple[int, int], ...]  # padding (low, high) of each spatial axis
+
+#: Elements of the matrix of unrolled windows that the NumPy reference builds at a time.
+_COLUMN_LIMIT = 1 << 25
+
+
+# -- attributes ------------------------------------------------------------------------------------
+def padding_pairs(
+    padding: Any, kernel: Sequence[Any], stride: Sequence[int], dilation: Sequence[int]
+) -> Pairs:
+    """(low, high) padding of each axis, from any form the ``padding`` attribute may have.
+
+    "same" puts the odd element at the high end, as torch does. Raises ArgumentError."""
+    rank = len(stride)
+    if padding == "valid":
+        return ((0, 0),) * rank
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ArgumentError(
+                f'padding="same" needs stride 1, not {shortest(stride)!r}; '
+                f"give the padding as numbers"
+            )
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((t // 2, t - t // 2) for t in totals)
+    if isinstance(padding, str):
+        raise ArgumentError(f'padding must be ints, "same" or "valid", not {padding!r}')
+    if isinstance(padding, (tuple, list)) and len(padding) == rank:
+        ends = [p if isinstance(p, (tuple, list)) else (p, p) for p in padding]
+        if all(len(e) == 2 and all(type(v) is int and v >= 0 for v in e) for e in ends):
+            return tuple((e[0], e[1]) for e in ends)
+    if isinstance(padding, (tuple, list)) and any(isinstance(p, (tuple, list)) for p in padding):
+        raise ArgumentError(
+            f"padding must be {rank} pairs (low, high) of ints >= 0, not {padding!r}"
+        )
+    return tuple((p, p) for p in per_axis(padding, rank, "padding", least=0))
+
+
+def stored_padding(pairs: Pairs) -> Any:
+    """The stored form: an int, ints, or pairs where the ends of an axis differ."""
+    if all(low == high for low, high in pairs):
+        return shortest([low for low, _ in pairs])
+    return pairs
+
+
+def _known_type(value: Any) -> TensorType | None:
+    """Type of a node or array, None in a graph without types."""
+    if isinstance(value, np.ndarray):
+        return type_of(value)
+    found = value if isinstance(value, TensorType) else getattr(value, "type", None)
+    return found if isinstance(found, TensorType) else None
+
+
+def _attach_canonical(record: Op, rank: int) -> None:
+    def rule(**bound: Any) -> Any:
+        try:
+            new: dict[str, Any] = {
+                name: ints(rank, name)(bound[name])
+                for name in ("stride", "dilation")
+                if name in bound
+            }
+            stride = per_axis(new.get("stride", 1), rank, "stride")
+            dilation = per_axis(new.get("dilation", 1), rank, "dilation")
+            padding = bound.get("padding", 0)
+            weight = _known_type(bound["weight"])
+            if padding != "same":
+                new["padding"] = stored_padding(padding_pairs(padding, (), stride, dilation))
+            elif weight is not None and weight.rank == rank + 2:
+                kernel = weight.shape[2:]
+                if all(type(k) is int for k in kernel):
+                    new["padding"] = stored_padding(
+                        padding_pairs(padding, kernel, stride, dilation)
+                    )
+        except ArgumentError as error:
+            raise ArgumentError(f"{record.name}: {error}") from None
+        return rewrite(record, bound, new)
+
+    record.canonical(rule)
+
+
+# -- type rules ------------------------------------------------------------------------------------
+def checked_operands(
+    rank: int, x: Any, weight: Any, groups: Any, channel_axis: int, form: str
+) -> tuple[TensorType, TensorType]:
+    """x and weight of the right ranks and kernel sizes. Raises ShapeError or ArgumentError."""
+    x = require_layout(x, rank)
+    kernel = ("k",) if rank == 1 else ("kh", "kw")
+    if not isinstance(weight, TensorType) or weight.rank != rank + 2:
+        found = weight.rank if isinstance(weight, TensorType) else 0
+        raise ShapeError(f"weight must be [{form}, {', '.join(kernel)}] (rank {rank + 2}), "
+                         f"not rank {found}")  # fmt: skip
+    if any(type(k) is not int or k < 1 for k in weight.shape[2:]):
+        raise ShapeError(f"the kernel size must be numbers >= 1, not {list(weight.shape[2:])}")
+    if type(groups) is not int or groups < 1:
+        raise ArgumentError(f"groups must be an int >= 1, not {groups!r}")
+    channels = weight.shape[channel_axis]
+    if type(channels) is int and channels % groups:
+        raise ShapeError(f"weight.shape[{channel_axis}] = {channels} does not divide into "
+                         f"groups={groups}")  # fmt: skip
+    return x, weight
+
+
+def require_channels(x: TensorType, expected: Any, how: str) -> None:
+    """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains the
+    number."""
+    if not shapes.equal(x.shape[1], expected):
+        hint = f"x must have {expected} channels on axis 1"
+        if shapes.equal(x.shape[-1], expected):
+            hint = "x looks channels-last: permute it to [N, C, ...]"
+        raise ShapeError(
+            f"x has {x.shape[1]} channels, but weight takes {expected} ({how}); {hint}"
+        )
+
+
+def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
+    """The common dtype of a convolution's operands. Raises DTypeError for bool."""
+    result = common_dtype(x, weight, bias)
+    if result.is_bool:
+        raise DTypeError("not defined for bool; cast x and weight to a float or an integer first")
+    return result
+
+
+def _infer(
+    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints,
+    groups: Any,
+) -> TensorType:  # fmt: skip
+    x, weight = checked_operands(rank, x, weight, groups, 0, "C_out, C_in/groups")
+    expected = shapes.normalize(weight.shape[1] * groups)
+    require_channels(x, expected, f"weight.shape[1] * groups = {weight.shape[1]} * {groups}")
+    if bias is not None:
+        require_bias(bias, weight.shape[0])
+    steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    pairs = padding_pairs(padding, weight.shape[2:], steps, gaps)
+    sizes = [
+        window_count(x.shape[2 + a], gaps[a] * (weight.shape[2 + a] - 1) + 1, steps[a], *pairs[a],
+                     LAYOUTS[rank][2 + a])
+        for a in range(rank)
+    ]  # fmt: skip
+    return TensorType((x.shape[0], weight.shape[0], *sizes), result_dtype(x, weight, bias))
+
+
+# -- references ------------------------------------------------------------------------------------
+def _convolve(
+    x: Any, weight: Any, bias: Any, stride: Sequence[int], pairs: Pairs, dilation: Sequence[int],
+    groups: int,
+) -> Any:  # fmt: skip
+    """Windows unrolled into the columns of a matrix, then one matrix product for each group."""
+    result = common_dtype(x, weight, bias)
+    wide = result.compute.numpy
+    x, weight = x.astype(wide, copy=False), weight.astype(wide, copy=False)
+    rank, outputs = len(stride), weight.shape[0]
+    if any(p != (0, 0) for p in pairs):
+        x = np.pad(x, ((0, 0), (0, 0), *pairs))
+    spans = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
+    steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
+    windows = windows[(slice(None), slice(None), *steps)]
+    sizes = windows.shape[2 : 2 + rank]
+    columns = windows.transpose(0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    points, depth = math.prod(sizes), math.prod(weight.shape[1:])
+    matrix = weight.reshape(groups, outputs // groups, depth)
+    total = np.empty((x.shape[0], groups, outputs // groups, points), wide)
+    step = max(1, _COLUMN_LIMIT // max(1, groups * depth * points))
+    for start in range(0, x.shape[0], step):
+        part = columns[start : start + step]
+        part = part.reshape(part.shape[0], groups, depth, points)
+        np.matmul(matrix, part, out=total[start : start + step])
+    return finish(total.reshape(x.shape[0], outputs, *sizes), bias, result)
+
+
+def finish(total: Any, bias: Any, result: DType) -> Any:
+    """The reference's last step: add the bias per channel (axis 1) and cast to ``result``."""
+    if bias is not None:
+        total = total + np.asarray(bias).astype(total.dtype).reshape(-1, *[1] * (total.ndim - 2))
+    return np.ascontiguousarray(total.astype(result.numpy, copy=False))
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+def _body(
+    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None, stride: Ints, padding: Any,
+    dilation: Ints, groups: int,
+) -> Expr:  # fmt: skip
+    rank = len(i) - 2
+    kernel = [k.constant for k in weight.shape[2:]]
+    steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    pairs = padding_pairs(padding, kernel, steps, gaps)
+    result = common_dtype(x, weight, bias)
+    first = group_of(i[1], weight.shape[0], groups) * weight.shape[1]
+
+    def element(c: Index, *r: Index) -> Expr:
+        place: list[Index] = []
+        conditions: list[Expr] = []
+        for a, (low, high) in enumerate(pairs):
+            at = i[2 + a] * steps[a] + r[a] * gaps[a] - low
+            # without padding at an end no window leaves the array there
+            if low:
+                conditions.append(not_negative(at))
+            if high:
+                conditions.append(expr.less(at, x.shape[2 + a]))
+            place.append(at)
+        value = expr.read_guarded(x, (i[0], first + c, *place), expr.both(*conditions), 0)
+        return expr.cast(value, result.compute) * expr.cast(weight[(i[1], c, *r)], result.compute)
+
+    total = reduce_over("sum", [weight.shape[1], *weight.shape[2:]], element)
+    return add_bias(total, i[1], bias, result)
+
+
+def group_of(channel: Index, outputs: Index, groups: int) -> Index:
+    """The group an output channel belongs to."""
+    return Index.of(0) if groups == 1 else channel // (outputs // groups)
+
+
+def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) -> Expr:
+    """``finish`` for one element: the sum plus its channel's bias, cast to ``result``."""
+    if bias is not None:
+        total = total + expr.cast(bias[channel], result.compute)
+    return expr.cast(total, result)
+
+
+# -- records ---------------------------------------------------------------------------------------
+@op("contraction",
+    samples=[S("f32[B,3,H]", "f32[4,3,3]", "f32[4]", dims={"B": 2, "H": 7}, padding=1),
+             S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2),
+             S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
+             S("f32[2,2,6]", "f32[3,2,4]", padding="same"), S("f64[1,2,5]", "f64[3,2,1]", "f64[3]"),
+             S("f16[2,2,6]", "f16[3,2,3]", "f16[3]", padding=1), S("i32[1,2,6]", "i32[3,2,3]"),
+             S("f32[0,3,7]", "f32[4,3,3]"),
+             S("f32[2,3,6]", "f32[3,1,3]", padding=((2, 0),), groups=3),
+             S("f32[2,3,H]", "f32[2,3,3]", dims={"H": 8}, stride=2)],
+    bad=[Bad("f32[2,3,7]", "f32[4,2,3]", match="x has 3 channels, but weight takes 2"),
+         Bad("f32[3,7]", "f32[4,3,3]", match="add the batch axis with x[None]"),
+         Bad("f32[2,3,4]", "f32[4,3,5]", match="does not fit along L"),
+         Bad("f32[2,3,7]", "f32[4,3,3]", stride=0, match="stride must be at least 1")])  # fmt: skip
+def conv1d(
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
+    dilation: Ints = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Convolution over one axis (torch.nn.functional.conv1d): ``x [N, C, L]``, ``weight [C_out,
+    C/groups, k]``, ``bias [C_out]`` to ``[N, C_out, L_out]``. See :func:`conv2d`."""
+    checked_type(conv1d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
+                 dilation=dilation, groups=groups)  # fmt: skip
+    return _run(1, x, weight, bias, stride, padding, dilation, groups)
+
+
+@op("contraction",
+    samples=[S("f32[B,3,H,W]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1),
+             S("f32[2,3,7,8]", "f32[4,3,3,2]", stride=(2, 1), padding=(1, 0)),
+             S("f32[B,4,H,W]", "f32[6,2,3,3]", "f32[6]", dims={"B": 1, "H": 7, "W": 8}, stride=2,
+               padding=1, groups=2),
+             S("f32[2,3,7,7]", "f32[3,1,3,3]", "f32[3]", padding=1, groups=3),
+             S("f32[1,2,9,8]", "f32[3,2,3,3]", dilation=(2, 3), padding=2),
+             S("f32[B,3,5,5]", "f32[4,3,1,1]", dims={"B": 2}),
+             S("f32[2,3,5,6]", "f32[2,3,1,1]", stride=2),
+             S("f32[1,2,5,6]", "f32[3,2,2,4]", padding="same"),
+             S("f32[1,2,5,6]", "f32[3,2,3,3]", padding="valid"),
+             S("f32[1,2,5,6]", "f32[3,2,3,3]", padding=((0, 2), (1, 0))),
+             S("f64[1,2,5,5]", "f64[3,2,3,3]", "f64[3]"),
+             S("f16[1,2,5,5]", "f16[3,2,3,3]", "f16[3]", padding=1),
+             S("bf16[1,2,4,4]", "bf16[3,2,3,3]", padding=1), S("i32[1,2,4,4]", "i32[3,2,3,3]"),
+             S("f32[0,3,5,5]", "f32[4,3,3,3]", "f32[4]"), S("f32[2,3,3,3]", "f32[4,3,3,3]"),
+             S("f32[1,2,H,W]", "f32[2,2,3,3]", dims={"H": 8, "W": 7}, stride=2),
+             S("f32[B,H,W,3]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1,
+               layout="NHWC"),
+             S("f32[2,5,6,4]", "f32[6,2,1,1]", stride=2, groups=2, layout="NHWC"),
+             S("f32[1,9,8,5]", "f32[5,1,3,3]", "f32[5]", padding=1, groups=5, layout="NHWC"),
+             S("f64[1,9,8,2]", "f64[3,2,2,3]", dilation=(2, 3), padding="same", layout="NHWC"),
+             S("f16[1,5,5,2]", "f16[3,2,3,3]", "f16[3]", layout="NHWC"),
+             S("f32[0,5,5,3]", "f32[4,3,1,1]", "f32[4]", layout="NHWC")],
+    bad=[Bad("f32[2,3,7,7]", "f32[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
+         Bad("f32[2,7,7,3]", "f32[4,3,3,3]", match="channels-last"),
+         Bad("f32[3,7,7]", "f32[4,3,3,3]", match="add the batch axis with x[None]"),
+         Bad("f32[2,3,7,7]", "f32[4,3,3]", match="weight must be [C_out, C_in/groups, kh, kw]"),
+         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", "f32[3]", match="bias must be [4]"),
+         Bad("f32[2,4,7,7]", "f32[5,2,3,3]", groups=2, match="does not divide into groups=2"),
+         Bad("f32[2,3,2,7]", "f32[4,3,3,3]", match="does not fit along H"),
+         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", stride=2, padding="same", match="needs stride 1"),
+         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding=(1, 2, 3), match="an int or 2 ints"),
+         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", padding="full", match='"same" or "valid"'),
+         Bad("f32[2,3,7,7]", "f32[4,3,3,3]", dilation=1.5, match="dilation must be"),
+         Bad("bool[2,3,7,7]", "bool[4,3,3,3]", match="not defined for bool"),
+         Bad("f32[2,7,7,3]", "f32[4,3,3,3]", layout="HWCN", match='must be "NCHW" or "NHWC"'),
+         Bad("f32[7,7,3]", "f32[4,3,3,3]", layout="NHWC", match="[N, H, W, C]")])  # fmt: skip
+def conv2d(
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
+    dilation: Ints = 1, groups: int = 1, layout: str = "NCHW",
+) -> Tensor:  # fmt: skip
+    """Convolution over two axes (torch.nn.functional.conv2d; a cross-correlation).
+
+    ``x [N, C, H, W]``, ``weight [C_out, C/groups, kh, kw]``, ``bias [C_out]`` to
+    ``[N, C_out, H_out, W_out]`` with
+    ``H_out = (H + top + bottom - dilation*(kh - 1) - 1) // stride + 1``.
+
+    ``padding``: zeros on both ends, an int or (h, w) or ((top, bottom), (left, right)); "valid" is
+    0; "same" (stride 1 only) keeps the size, an odd element going to the bottom and right.
+    ``layout="NHWC"``: x is ``[N, H, W, C]`` and the result ``[N, H_out, W_out, C_out]``; the weight
+    is the same.
+
+    Raises ShapeError for an unbatched input, channels or kernels that do not fit; ArgumentError for
+    attributes that are not ints in range."""
+    checked_type(conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
+                 dilation=dilation, groups=groups, layout=layout)  # fmt: skip
+    x = channels_first(x, layout)
+    return stored(_run(2, x, weight, bias, stride, padding, dilation, groups), layout)
+
+
+def _run(
+    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints,
+    groups: int,
+) -> Any:  # fmt: skip
+    x, weight = np.asarray(x), np.asarray(weight)
+    steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
+    pairs = padding_pairs(padding, weight.shape[2:], steps, gaps)
+    return _convolve(x, weight, bias, steps, pairs, gaps, groups)
+
+
+def _attach_rules(record: Op, rank: int) -> None:
+    def infer(
+        x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Any = 0,
+        dilation: Ints = 1, groups: int = 1,
+    ) -> TensorType:  # fmt: skip
+        return _infer(rank, x, weight, bias, stride, padding, dilation, groups)
+
+    def body(
+        i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
+        padding: Any = 0, dilation: Ints = 1, groups: int = 1,
+    ) -> Expr:  # fmt: skip
+        return _body(i, x, weight, bias, stride, padding, dilation, groups)
+
+    if rank == 2:
+        infer, body = in_layouts(infer, body)
+    record.infer(infer)
+    record.body(body)
+    requires_windows(record)
+    _attach_canonical(record, rank)
+
+
+_attach_rules(conv1d, 1)
+_attach_rules(conv2d, 2)

@@ -1,0 +1,349 @@
+"""Pooling over one or two spatial axes: max and average, with fixed windows and adaptive.
+
+Inputs are ``[N, C, L]`` or ``[N, C, H, W]``, with torch's meaning of all attributes: padding never
+wins a maximum, NaN does; ``ceil_mode`` rounds the number of windows up, the last one starting
+inside the axis. Attributes are stored as an int where all axes agree, ``stride`` only where it is
+not the kernel size. Averages of half types are summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, DTypeError
+from fxlite.ops.image.layout import channels_first, in_layouts, stored
+from fxlite.ops.image.spatial import (
+    LAYOUTS,
+    checked_type,
+    ints,
+    not_negative,
+    per_axis,
+    reduce_over,
+    require_layout,
+    requires_windows,
+    rewrite,
+    window_count,
+)
+from fxlite.ops.op import Op, Tensor, op, require_float
+from fxlite.ops.samples import Bad, S, special
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index, extremum, product
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
+
+Ints = Any  # an int or a tuple of ints, one for each spatial axis
+
+
+# -- fixed windows ---------------------------------------------------------------------------------
+def _windows(
+    rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1
+) -> tuple[tuple[int, ...], ...]:
+    """Kernel, stride, padding and dilation of each axis. Raises ArgumentError."""
+    kernel = per_axis(kernel_size, rank, "kernel_size")
+    steps = kernel if stride is None else per_axis(stride, rank, "stride")
+    pads = per_axis(padding, rank, "padding", least=0)
+    gaps = per_axis(dilation, rank, "dilation")
+    for k, p, d in zip(kernel, pads, gaps):
+        if p > (d * (k - 1) + 1) // 2:
+            raise ArgumentError(
+                f"padding {p} is more than half of the window of {d * (k - 1) + 1}, so a window "
+                f"could lie outside the input; pad with fx.ops.pad first"
+            )
+    return kernel, steps, pads, gaps
+
+
+def _infer(rank: int, x: Any, windows: tuple[tuple[int, ...], ...], ceil_mode: bool) -> TensorType:
+    x = require_layout(x, rank)
+    sizes = [
+        window_count(n, d * (k - 1) + 1, s, p, p, axis, ceil_mode)
+        for n, k, s, p, d, axis in zip(x.shape[2:], *windows, LAYOUTS[rank][2:])
+    ]
+    return TensorType((*x.shape[:2], *sizes), x.dtype)
+
+
+def _attach_canonical(record: Op, rank: int) -> None:
+    def rule(**bound: Any) -> Any:
+        new: dict[str, Any] = {}
+        try:
+            for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
+                if bound.get(name) is not None:
+                    new[name] = ints(rank, name, least)(bound[name])
+        except ArgumentError as error:
+            raise ArgumentError(f"{record.name}: {error}") from None
+        if new.get("stride") == new.get("kernel_size"):
+            new["stride"] = None
+        return rewrite(record, bound, new)
+
+    record.canonical(rule)
+
+
+def lowest(dtype: DType) -> bool | int | float:
+    """The value that never wins a maximum."""
+    if dtype.is_float:
+        return -math.inf
+    return False if dtype.is_bool else int(np.iinfo(dtype.numpy).min)
+
+
+def _shifted(
+    x: Any, sizes: Sequence[int], windows: tuple[tuple[int, ...], ...], fill: Any
+) -> Callable[[tuple[int, ...]], Any]:
+    """For each position in the window, the input elements all windows have there."""
+    kernel, steps, pads, gaps = windows
+    ends = [
+        max((m - 1) * s + d * (k - 1) + 1 - p - n, 0)
+        for m, s, d, k, p, n in zip(sizes, steps, gaps, kernel, pads, x.shape[2:])
+    ]
+    if any(pads) or any(ends):
+        x = np.pad(x, ((0, 0), (0, 0), *zip(pads, ends)), constant_values=fill)
+
+    def at(position: tuple[int, ...]) -> Any:
+        first = [r * d for r, d in zip(position, gaps)]
+        place = (slice(f, f + (m - 1) * s + 1, s) for f, m, s in zip(first, sizes, steps))
+        return x[(slice(None), slice(None), *place)]
+
+    return at
+
+
+def _run_max(record: Op, x: Any, windows: Any, **attributes: Any) -> Any:
+    sizes, x, layout = _first(record, x, attributes)
+    at = _shifted(x, sizes, windows, x.dtype.type(lowest(dtypes.dtype(x.dtype))))
+    positions = itertools.product(*(range(k) for k in windows[0]))
+    best = np.ascontiguousarray(at(next(positions)))
+    for position in positions:
+        best = np.maximum(best, at(position))
+    return stored(best, layout)
+
+
+def _run_avg(
+    rank: int, record: Op, x: Any, windows: Any, count_include_pad: bool, **attributes: Any
+) -> Any:
+    attributes["count_include_pad"] = count_include_pad
+    sizes, x, layout = _first(record, x, attributes)
+    result = dtypes.dtype(x.dtype)
+    at = _shifted(x.astype(result.compute.numpy, copy=False), sizes, windows, 0)
+    with np.errstate(all="ignore"):
+        total: Any = 0
+        for position in itertools.product(*(range(k) for k in windows[0])):
+            total = total + at(position)
+        count: Any = np.ones((), result.compute.numpy)
+        for axis, (m, n, k, s, p, _) in enumerate(zip(sizes, x.shape[2:], *windows)):
+            start = np.arange(m) * s - p
+            end = np.minimum(start + k, n + p)
+            if not count_include_pad:
+                start, end = np.maximum(start, 0), np.minimum(end, n)
+            lengths = (end - start).astype(count.dtype)
+            count = count * lengths.reshape(-1, *[1] * (rank - 1 - axis))
+        return stored((total / count).astype(result.numpy, copy=False), layout)
+
+
+def _first(record: Op, x: Any, attributes: dict[str, Any]) -> tuple[tuple[Any, ...], Any, str]:
+    """Spatial sizes of the result, x with its channels first, and the layout that it has."""
+    found = checked_type(record, x=x, **attributes)
+    layout: str = attributes.get("layout", "NCHW")
+    sizes = found.shape[1:3] if layout == "NHWC" else found.shape[2:]
+    return sizes, channels_first(x, layout), layout
+
+
+def _max_body(i: MultiIndex, x: Reader, windows: Any, ceil_mode: bool) -> Expr:
+    def element(*r: Index) -> Expr:
+        return _read(i, x, r, windows, ceil_mode, lowest(x.dtype))
+
+    return reduce_over("max", windows[0], element)
+
+
+def _avg_body(
+    i: MultiIndex, x: Reader, windows: Any, ceil_mode: bool, count_include_pad: bool
+) -> Expr:
+    computed = x.dtype.compute
+
+    def element(*r: Index) -> Expr:
+        return expr.cast(_read(i, x, r, windows, ceil_mode, 0), computed)
+
+    lengths: list[Index] = []
+    for o, n, k, s, p, _ in zip(i[2:], x.shape[2:], *windows):
+        if not ceil_mode and (count_include_pad or not p):
+            lengths.append(Index.of(k))
+            continue
+        start = o * s - p
+        if count_include_pad:
+            lengths.append(extremum("min", start + k, n + p) - start)
+        else:
+            lengths.append(extremum("min", start + k, n) - extremum("max", start, 0))
+    total = reduce_over("sum", windows[0], element)
+    count = expr.cast(expr.index_value(product(lengths)), computed)
+    return expr.cast(total / count, x.dtype)
+
+
+def _read(
+    i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode: bool, fill: Any
+) -> Expr:
+    """Element ``r`` of the window of output element ``i``; ``fill`` in the padding."""
+    place: list[Index] = []
+    conditions: list[Expr] = []
+    for o, n, offset, _, s, p, d in zip(i[2:], x.shape[2:], r, *windows):
+        at = o * s + offset * d - p
+        # without padding, and windows counted by rounding down, no window leaves the array
+        if p:
+            conditions.append(not_negative(at))
+        if p or ceil_mode:
+            conditions.append(expr.less(at, n))
+        place.append(at)
+    return expr.read_guarded(x, (*i[:2], *place), expr.both(*conditions), fill)
+
+
+_MAX_BAD_2D = [
+    Bad("f32[3,8,8]", 2, match="add the batch axis with x[None]"),
+    Bad("f32[2,3,8,8]", 2, padding=2, match="more than half of the window"),
+    Bad("f32[2,3,8,1]", 2, match="does not fit along W"),
+    Bad("f32[2,3,8,8]", (2, 2, 2), match="kernel_size must be an int or 2 ints"),
+    Bad("f32[2,3,8,8]", 0, match="kernel_size must be at least 1"),
+    Bad("f32[2,3,8,8]", match="'kernel_size' is missing"),
+]
+_BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
+
+
+@op("window",
+    samples=[S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
+             S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
+             S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0)),
+             S("f32[1,2,9,8]", 3, stride=2, dilation=2, padding=1),
+             S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
+             S("f32[1,2,6,5]", 2, ceil_mode=True), S(special("f32[1,1,5,5]"), 2, stride=1),
+             S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2), S("bf16[1,2,4,4]", 2),
+             S("i32[1,2,5,5]", 3, 1, 1), S("u8[1,2,5,5]", 3, 1, 1),
+             S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2),
+             S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
+             S(special("f32[1,5,5,3]"), (2, 3), stride=1, layout="NHWC"),
+             S("i32[1,6,5,3]", 3, 2, 1, ceil_mode=True, layout="NHWC"),
+             S("f32[0,5,5,2]", 2, layout="NHWC")],
+    bad=[*_MAX_BAD_2D, _BAD_LAYOUT])  # fmt: skip
+def max_pool2d(
+    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
+    ceil_mode: bool = False, layout: str = "NCHW",
+) -> Tensor:  # fmt: skip
+    """Largest element of each window (torch.nn.functional.max_pool2d); NaN wins.
+
+    ``x [N, C, H, W]`` to ``[N, C, H_out, W_out]`` with ``H_out = (H + 2*padding -
+    dilation*(kernel_size - 1) - 1) // stride + 1``, rounded up with ``ceil_mode``, the last window
+    starting inside. ``stride=None`` is the kernel size. ``layout="NHWC"``: x is ``[N, H, W, C]``,
+    and so is the result. Raises ShapeError for unbatched inputs and windows that do not fit,
+    ArgumentError for padding of more than half a window."""
+    windows = _windows(2, kernel_size, stride, padding, dilation)
+    return _run_max(max_pool2d, x, windows, kernel_size=kernel_size, stride=stride,
+                    padding=padding, dilation=dilation, ceil_mode=ceil_mode,
+                    layout=layout)  # fmt: skip
+
+
+@op("window",
+    samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
+             S("f32[1,2,9]", 3, stride=1, dilation=2), S("f64[1,2,6]", (2,), stride=(2,)),
+             S(special("f32[1,2,8]"), 2), S("i32[1,2,6]", 2), S("f32[0,2,6]", 2)],
+    bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
+         Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
+def max_pool1d(
+    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
+    windows = _windows(1, kernel_size, stride, padding, dilation)
+    return _run_max(max_pool1d, x, windows, kernel_size=kernel_size, stride=stride,
+                    padding=padding, dilation=dilation, ceil_mode=ceil_mode)  # fmt: skip
+
+
+@op("window",
+    samples=[S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
+             S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
+             S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False),
+             S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, dims={"B": 2, "H": 6, "W": 9}),
+             S("f32[B,1,H,W]", 3, 2, 1, ceil_mode=True, count_include_pad=False,
+               dims={"B": 2, "H": 6, "W": 9}),
+             S("f32[1,2,6,5]", 2, ceil_mode=True), S("f64[1,2,5,5]", 2), S("f16[1,2,5,5]", 2),
+             S("bf16[1,2,4,4]", 3, 1, 1), S("f32[0,2,5,5]", 2), S("f32[1,2,4,4]", 1, 2),
+             S("f32[B,H,W,5]", 3, 2, 1, dims={"B": 2, "H": 8, "W": 7}, layout="NHWC"),
+             S("f32[B,H,W,1]", 3, 2, 1, ceil_mode=True, count_include_pad=False, layout="NHWC",
+               dims={"B": 2, "H": 6, "W": 9}),
+             S("f64[1,5,6,3]", (2, 3), layout="NHWC")],
+    bad=[*_MAX_BAD_2D, _BAD_LAYOUT,
+         Bad("i32[2,3,8,8]", 2, match="must be a float tensor")])  # fmt: skip
+def avg_pool2d(
+    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, layout: str = "NCHW",
+) -> Tensor:  # fmt: skip
+    """Mean of each window (torch.nn.functional.avg_pool2d); sizes as in :func:`max_pool2d`.
+
+    The sum is divided by the number of elements of the window, padding included unless
+    ``count_include_pad`` is False; what ``ceil_mode`` adds beyond the padding never counts.
+    Raises also DTypeError for integers."""
+    windows = _windows(2, kernel_size, stride, padding)
+    return _run_avg(2, avg_pool2d, x, windows, count_include_pad, kernel_size=kernel_size,
+                    stride=stride, padding=padding, ceil_mode=ceil_mode,
+                    layout=layout)  # fmt: skip
+
+
+@op("window",
+    samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
+             S("f32[1,2,8]", 3, 2, 1, count_include_pad=False), S("f64[1,2,6]", (2,), stride=(1,)),
+             S("f16[1,2,6]", 2), S("f32[0,2,6]", 2)],
+    bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
+         Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
+def avg_pool1d(
+    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
+    """Mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
+    windows = _windows(1, kernel_size, stride, padding)
+    return _run_avg(1, avg_pool1d, x, windows, count_include_pad, kernel_size=kernel_size,
+                    stride=stride, padding=padding, ceil_mode=ceil_mode)  # fmt: skip
+
+
+def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
+    def max_type(
+        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> TensorType:  # fmt: skip
+        found = _infer(rank, x, _windows(rank, kernel_size, stride, padding, dilation), ceil_mode)
+        if found.dtype.is_bool:
+            raise DTypeError("not defined for bool; use fx.ops.any, or cast to an integer first")
+        return found
+
+    def max_element(
+        i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
+        dilation: Any = 1, ceil_mode: bool = False,
+    ) -> Expr:  # fmt: skip
+        windows = _windows(rank, kernel_size, stride, padding, dilation)
+        return _max_body(i, x, windows, ceil_mode)
+
+    def avg_type(
+        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> TensorType:  # fmt: skip
+        found = _infer(rank, x, _windows(rank, kernel_size, stride, padding), ceil_mode)
+        require_float(found, "x")
+        return found
+
+    def avg_element(
+        i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+    ) -> Expr:  # fmt: skip
+        windows = _windows(rank, kernel_size, stride, padding)
+        return _avg_body(i, x, windows, ceil_mode, count_include_pad)
+
+    rules = (max_pool, max_type, max_element), (avg_pool, avg_type, avg_element)
+    for record, infer, body in rules:
+        if rank == 2:
+            infer, body = in_layouts(infer, body)
+        record.infer(infer)
+        record.body(body)
+        requires_windows(record)
+        _attach_canonical(record, rank)
+
+
+_attach_fixed(max_pool1d, avg_pool1d, 1)
+_attach_fixed(max_pool2d, avg_pool2d, 2)

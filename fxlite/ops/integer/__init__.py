@@ -1,0 +1,1 @@
+"""Ops of quantized programs: integers of a scale, their products and recurrences."""

@@ -1,0 +1,364 @@
+"""Quantization: floats to integers and back, and integers of one scale to those of another.
+
+An integer tensor is a plain array of i8, u8 or i32; what its numbers stand for is said where it is
+used: ``(q - zero_point) * scale``. Scales and zero points are operands and broadcast against the
+values as in NumPy, so one for all, one for each channel (``[C,1,1]``) and one for each token
+(``[B,T,1]``) are the same op. docs/quantization.md has the semantics and where they come from.
+
+Every step is a float32 operation rounded to nearest, halves to even, and no product is part of a
+fused multiply-add: all back ends give the same bits. NaN becomes the least integer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.ops.image.spatial import checked_type, rewrite
+from fxlite.ops.op import Op, OptionalTensor, Tensor, broadcast_shapes, op, shape_of
+from fxlite.ops.samples import Bad, S, special, uniform
+from fxlite.scalar import expr
+from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader, read_broadcast
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
+
+#: Types that a quantized value may have. int4 is i8 with ``qmin=-8, qmax=7``.
+QUANTIZED = (dtypes.int8, dtypes.uint8)
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The least and the largest number of an integer type."""
+    info = np.iinfo(dtype.numpy)
+    return int(info.min), int(info.max)
+
+
+# -- rules that quantize and requantize share ------------------------------------------------------
+def _range(dtype: Any, qmin: Any, qmax: Any) -> tuple[DType, int, int]:
+    """The result's type and range, from attributes as given. Raises DTypeError, ArgumentError."""
+    target = dtypes.dtype(dtype)
+    if target not in QUANTIZED:
+        raise DTypeError(f"dtype must be i8 or u8, not {target}; int4 is i8 with qmin=-8, qmax=7")
+    low, high = integer_range(target)
+    least, largest = low if qmin is None else qmin, high if qmax is None else qmax
+    for name, value in (("qmin", least), ("qmax", largest)):
+        if type(value) is not int or not low <= value <= high:
+            raise ArgumentError(
+                f"{name} must be an int in {low}..{high}, the range of {target}, not {value!r}"
+            )
+    if least >= largest:
+        raise ArgumentError(f"qmin={least} must be less than qmax={largest}")
+    return target, least, largest
+
+
+def _canonical_range(record: Op) -> None:
+    """A range that is the type's is stored as none."""
+
+    def rule(**bound: Any) -> Any:
+        try:
+            target, low, high = _range(
+                bound.get("dtype", "i8"), bound.get("qmin"), bound.get("qmax")
+            )
+        except ArgumentError as error:
+            raise ArgumentError(f"{record.name}: {error}") from None
+        least, largest = integer_range(target)
+        return rewrite(record, bound, {"qmin": None if low == least else low,
+                                       "qmax": None if high == largest else high})  # fmt: skip
+
+    record.canonical(rule)
+
+
+def _operands(what: str, value: Any, scale: Any, zero_point: Any) -> tuple[shapes.Dim, ...]:
+    """The value's shape, to which scale and zero point must broadcast. Raises DTypeError where one
+    of them has a wrong type, ShapeError where it does not fit."""
+    if not isinstance(value, TensorType):
+        raise ArgumentError(f"{what} must be a tensor, not {value!r}")
+    if isinstance(scale, TensorType) and scale.dtype is not dtypes.float32:
+        raise DTypeError(f"scale must be f32, not {scale.dtype}; cast it")
+    if isinstance(zero_point, TensorType) and zero_point.dtype.name not in ("i8", "u8", "i32"):
+        raise DTypeError(f"zero_point must be i32, i8 or u8, not {zero_point.dtype}")
+    if isinstance(zero_point, float):
+        raise DTypeError(f"zero_point must be an integer, not {zero_point!r}")
+    for name, operand in (("scale", scale), ("zero_point", zero_point)):
+        found = shape_of(operand)
+        if not shapes.shapes_equal(broadcast_shapes(value.shape, found), value.shape):
+            raise ShapeError(
+                f"{name} [{', '.join(map(str, found))}] does not broadcast to {what}, {value}; one "
+                f"for each channel of [N, C, H, W] is [C, 1, 1]"
+            )
+    return value.shape
+
+
+def _float32(value: Any) -> Any:
+    return np.asarray(value).astype(np.float32, copy=False)
+
+
+def _rounded(scaled: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any) -> Any:
+    """The reference's last steps, in place: ``clip(rint(scaled) + zero_point)`` as integers."""
+    target, low, high = _range(dtype, qmin, qmax)
+    scaled = np.asarray(scaled)
+    np.rint(scaled, out=scaled)
+    if zero_point is not None:
+        np.add(scaled, _float32(zero_point), out=scaled)
+    np.fmax(scaled, np.float32(low), out=scaled)  # of NaN and a number fmax gives the number
+    np.minimum(scaled, np.float32(high), out=scaled)
+    return scaled.astype(target.numpy)
+
+
+def _rounded_body(
+    i: MultiIndex, scaled: Expr, zero_point: Reader | None, dtype: Any, qmin: Any, qmax: Any
+) -> Expr:
+    """:func:`_rounded` for one element."""
+    target, low, high = _range(dtype, qmin, qmax)
+    value = expr.apply("round", scaled)
+    if zero_point is not None:
+        value = value + _read_float32(zero_point, i)
+    bounds = (expr.const(bound, dtypes.float32) for bound in (low, high))
+    return expr.cast(expr.apply("saturate", value, *bounds), target)
+
+
+def _read_float32(x: Reader, i: MultiIndex) -> Expr:
+    return expr.cast(read_broadcast(x, i), dtypes.float32)
+
+
+def _reciprocal(scale: Expr) -> Expr:
+    """``1 / scale``; of a literal the literal."""
+    if not isinstance(scale, expr.Const):
+        return expr.apply("reciprocal", scale)
+    with np.errstate(all="ignore"):
+        return expr.const(float(np.float32(1) / np.float32(scale.value)), dtypes.float32)
+
+
+# -- records ---------------------------------------------------------------------------------------
+@op("pointwise",
+    samples=[S("f32[B,5]", 0.05, dims={"B": 3}), S("f32[4,6]", uniform("f32[]", 0.01, 0.1)),
+             S("f32[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
+             S("f32[B,T,6]", uniform("f32[B,T,1]", 0.01, 0.1), dims={"B": 2, "T": 3}),
+             S("f32[4,6]", 0.02, 7, dtype="u8"), S("f32[7]", 0.02, "i32[]"),
+             S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]", dtype="u8"),
+             S(special("f32[9]"), 0.01), S(special("f32[9]"), 0.01, 128, dtype="u8"),
+             S("f32[4,6]", 0.01, qmin=-127), S("f32[8]", 0.3, dtype="i8", qmin=-8, qmax=7),
+             S("f16[5]", 0.05), S("bf16[5]", 0.05), S("f32[0,3]", 0.1)],
+    bad=[Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
+         Bad("i32[4]", 0.1, match="x must be f32"), Bad("f64[4]", 0.1, match="x must be f32"),
+         Bad("f32[4]", "f64[]", match="scale must be f32"),
+         Bad("f32[4]", 0.1, 0.5, match="zero_point must be an integer"),
+         Bad("f32[4]", 0.1, "f32[]", match="zero_point must be i32"),
+         Bad("f32[2,3,4,4]", "f32[3]", match="do not broadcast"),
+         Bad("f32[3,1]", "f32[4]", match="one for each channel"),
+         Bad("f32[4]", 0.1, qmin=-129, match="qmin must be an int in -128..127"),
+         Bad("f32[4]", 0.1, qmin=5, qmax=5, match="must be less than")])  # fmt: skip
+def quantize(
+    x: Tensor, scale: Tensor, zero_point: OptionalTensor = None, dtype: DType = "i8",  # type: ignore[assignment]
+    qmin: int | None = None, qmax: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``clip(rint(x * (1 / scale)) + zero_point, qmin, qmax)`` as ``dtype`` (i8 or u8), in float32:
+    the reciprocal is rounded once, halves go to the even integer (torch.quantize_per_tensor).
+
+    ``scale`` (f32) and ``zero_point`` (an integer; None is 0) broadcast to ``x`` (f32, f16 or
+    bf16). The range is the type's unless given: ``qmin=-127`` is narrow, ``-8..7`` int4. Infinities
+    saturate, NaN gives qmin; so does 0 where the scale is so small (below 2**-128) that its
+    reciprocal is infinite.
+
+    Raises DTypeError for other types, ShapeError for a scale that does not broadcast to ``x``,
+    ArgumentError for a range outside ``dtype``."""
+    checked_type(quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin,
+                 qmax=qmax)  # fmt: skip
+    with np.errstate(all="ignore"):
+        scaled = _float32(x) * (np.float32(1) / _float32(scale))
+        return _rounded(scaled, zero_point, dtype, qmin, qmax)
+
+
+@quantize.infer
+def _(
+    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
+    qmax: Any = None,
+) -> TensorType:  # fmt: skip
+    shape = _operands("x", x, scale, zero_point)
+    if x.dtype.name not in ("f32", "f16", "bf16"):
+        raise DTypeError(f"x must be f32, f16 or bf16, not {x.dtype}")
+    return TensorType(shape, _range(dtype, qmin, qmax)[0])
+
+
+@quantize.body
+def _(
+    i: MultiIndex, x: Reader, scale: Reader, zero_point: Reader | None = None, dtype: Any = "i8",
+    qmin: Any = None, qmax: Any = None,
+) -> Expr:  # fmt: skip
+    scaled = expr.cast(x[i], dtypes.float32) * _reciprocal(_read_float32(scale, i))
+    return _rounded_body(i, scaled, zero_point, dtype, qmin, qmax)
+
+
+_canonical_range(quantize)
+
+
+@op("pointwise",
+    samples=[S("i8[B,5]", 0.05, dims={"B": 3}), S("u8[4,6]", uniform("f32[]", 0.01, 0.1), 128),
+             S("i8[2,3,4,4]", uniform("f32[3,1,1]", 0.01, 0.1)),
+             S("u8[3,5]", uniform("f32[3,1]", 0.01, 0.1), "u8[3,1]"),
+             S(uniform("i32[B,T,6]", -(2**31), 2**31), uniform("f32[B,T,1]", 0.01, 0.1),
+               dims={"B": 2, "T": 3}),
+             S(uniform("i32[7]", -(2**31), 2**31), 0.25, 3), S("i8[0,3]", 0.1)],
+    bad=[Bad("f32[4]", 0.1, match="q must be i8, u8 or i32"),
+         Bad("i8[4]", "f16[]", match="scale must be f32"),
+         Bad("i8[4]", "f32[2,4]", match="does not broadcast to q")])  # fmt: skip
+def dequantize(q: Tensor, scale: Tensor, zero_point: OptionalTensor = None) -> Tensor:
+    """``(q - zero_point) * scale`` as float32: ``q`` (i8, u8 or an accumulator, i32) minus the zero
+    point in int32, rounded to float32, times the scale.
+
+    Undone by :func:`quantize` with the same scale and zero point, exactly, for i8 and u8 and
+    scales from 2**-126 to 2**120. Raises DTypeError, ShapeError as quantize does."""
+    checked_type(dequantize, q=q, scale=scale, zero_point=zero_point)
+    value = np.asarray(q)
+    if zero_point is not None:
+        value = value.astype(np.int32) - np.asarray(zero_point).astype(np.int32)
+    with np.errstate(all="ignore"):
+        return np.asarray(_float32(value) * _float32(scale))
+
+
+@dequantize.infer
+def _(q: Any, scale: Any, zero_point: Any = None) -> TensorType:
+    shape = _operands("q", q, scale, zero_point)
+    if q.dtype.name not in ("i8", "u8", "i32"):
+        raise DTypeError(f"q must be i8, u8 or i32, not {q.dtype}")
+    return TensorType(shape, dtypes.float32)
+
+
+@dequantize.body
+def _(i: MultiIndex, q: Reader, scale: Reader, zero_point: Reader | None = None) -> Expr:
+    value = q[i]
+    if zero_point is not None and not _is_zero(zero_point):
+        offset = expr.cast(read_broadcast(zero_point, i), dtypes.int32)
+        value = expr.cast(value, dtypes.int32) - offset
+    return expr.apply("product", expr.cast(value, dtypes.float32), _read_float32(scale, i))
+
+
+def _is_zero(reader: Reader) -> bool:
+    return isinstance(reader, ConstReader) and reader.value == 0
+
+
+_ACCUMULATORS = uniform("i32[B,5]", -300, 300)
+
+
+@op("pointwise",
+    samples=[S(_ACCUMULATORS, 0.31, dims={"B": 3}), S(_ACCUMULATORS, 0.31, 10, dims={"B": 3}),
+             S(uniform("i32[4,6]", -9000, 9000), uniform("f32[6]", 0.001, 0.1), -3),
+             S(uniform("i32[2,3,4,4]", -9000, 9000), uniform("f32[3,1,1]", 0.001, 0.1), 128,
+               dtype="u8"),
+             S(uniform("i32[9]", -(2**31), 2**31), 1e-7, dtype="i8", qmin=0),
+             S(uniform("i32[9]", -(2**31), 2**31), 0.5, "i32[]"), S("i32[0,3]", 0.1)],
+    bad=[Bad("i8[4]", 0.1, match="acc must be i32"), Bad("i32[4]", "i32[]", match="must be f32"),
+         Bad("i32[4]", 0.1, dtype="i16", match="must be i8 or u8")])  # fmt: skip
+def requantize(
+    acc: Tensor, scale: Tensor, zero_point: OptionalTensor = None, dtype: DType = "i8",  # type: ignore[assignment]
+    qmin: int | None = None, qmax: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``clip(rint(acc * scale) + zero_point, qmin, qmax)`` as ``dtype``: the sums of an integer
+    product (i32, rounded to float32) in the scale of its result, where ``scale`` is
+    ``x_scale * weight_scale / result_scale``. A relu in between is ``qmin=zero_point``.
+
+    Types, ranges, shapes and errors as in :func:`quantize`."""
+    checked_type(requantize, acc=acc, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin,
+                 qmax=qmax)  # fmt: skip
+    with np.errstate(all="ignore"):
+        return _rounded(_float32(acc) * _float32(scale), zero_point, dtype, qmin, qmax)
+
+
+@requantize.infer
+def _(
+    acc: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
+    qmax: Any = None,
+) -> TensorType:  # fmt: skip
+    shape = _operands("acc", acc, scale, zero_point)
+    if acc.dtype is not dtypes.int32:
+        raise DTypeError(f"acc must be i32, the sums of an integer product, not {acc.dtype}")
+    return TensorType(shape, _range(dtype, qmin, qmax)[0])
+
+
+@requantize.body
+def _(
+    i: MultiIndex, acc: Reader, scale: Reader, zero_point: Reader | None = None,
+    dtype: Any = "i8", qmin: Any = None, qmax: Any = None,
+) -> Expr:  # fmt: skip
+    scaled = expr.cast(acc[i], dtypes.float32) * _read_float32(scale, i)
+    return _rounded_body(i, scaled, zero_point, dtype, qmin, qmax)
+
+
+_canonical_range(requantize)
+
+
+# -- int4 ------------------------------------------------------------------------------------------
+@op("gather",
+    samples=[S(uniform("i8[B,6]", -8, 8), dims={"B": 3}), S(uniform("i8[2]", -8, 8)),
+             S(uniform("i8[4,2,8]", -8, 8)), S("i8[0,4]"), S(uniform("i8[8]", -128, 128))],
+    bad=[Bad("i8[3,5]", match="must be even"), Bad("u8[4]", match="must be i8"),
+         Bad("i8[]", match="rank 0")])  # fmt: skip
+def pack_int4(q: Tensor) -> Tensor:
+    """Pairs of int4 as bytes: i8 ``[..., K]`` (numbers in -8..7; of others the low four bits) to u8
+    ``[..., K/2]``, the element with the even index in the low half.
+
+    Raises ShapeError for an odd last axis, DTypeError for other types."""
+    checked_type(pack_int4, q=q)
+    low, high = np.asarray(q)[..., 0::2], np.asarray(q)[..., 1::2]
+    return np.asarray((low & 15) | (high << 4)).view(np.uint8)
+
+
+@pack_int4.infer
+def _(q: Any) -> TensorType:
+    q = _packable(q, dtypes.int8)
+    if not shapes.equal(shapes.remainder(q.shape[-1], 2), 0):
+        raise ShapeError(f"the last axis must be even, not {q.shape[-1]}; pad it with a zero")
+    return TensorType((*q.shape[:-1], shapes.floordiv(q.shape[-1], 2)), dtypes.uint8)
+
+
+def _packable(q: Any, dtype: DType) -> TensorType:
+    if not isinstance(q, TensorType) or q.rank == 0:
+        raise ShapeError("rank 0 cannot hold pairs of int4")
+    if q.dtype is not dtype:
+        raise DTypeError(f"the type must be {dtype}, not {q.dtype}")
+    return q
+
+
+@pack_int4.body
+def _(i: MultiIndex, q: Reader) -> Expr:
+    low, high = (expr.cast(q[(*i[:-1], i[-1] * 2 + half)], dtypes.int32) for half in (0, 1))
+    four = expr.const(4, dtypes.int32)
+    low = expr.apply("and", low, expr.const(15, dtypes.int32))
+    return expr.cast(expr.apply("or", low, expr.apply("shl", high, four)), dtypes.uint8)
+
+
+@op("gather",
+    samples=[S(uniform("u8[B,3]", 0, 256), dims={"B": 4}), S(uniform("u8[1]", 0, 256)),
+             S(uniform("u8[4,2,4]", 0, 256)), S("u8[0,4]")],
+    bad=[Bad("i8[4]", match="must be u8"), Bad("u8[]", match="rank 0")])  # fmt: skip
+def unpack_int4(packed: Tensor) -> Tensor:
+    """What :func:`pack_int4` packed: u8 ``[..., K/2]`` to i8 ``[..., K]`` in -8..7.
+
+    Raises ShapeError for rank 0, DTypeError for other types."""
+    checked_type(unpack_int4, packed=packed)
+    signed = np.asarray(packed).view(np.int8)
+    pairs = np.stack((np.left_shift(signed, 4) >> 4, signed >> 4), axis=-1)
+    return pairs.reshape(*signed.shape[:-1], 2 * signed.shape[-1])
+
+
+@unpack_int4.infer
+def _(packed: Any) -> TensorType:
+    packed = _packable(packed, dtypes.uint8)
+    last = shapes.normalize(packed.shape[-1] * 2)
+    return TensorType((*packed.shape[:-1], last), dtypes.int8)
+
+
+@unpack_int4.body
+def _(i: MultiIndex, packed: Reader) -> Expr:
+    return int4_element(packed, i)
+
+
+def int4_element(packed: Reader, i: MultiIndex) -> Expr:
+    """Element ``i`` of the int4 values that :func:`pack_int4` packed."""
+    pair = expr.cast(packed[(*i[:-1], i[-1] // 2)], dtypes.int32)
+    # the wanted half is moved to the top of the word and back, which repeats its sign
+    up = expr.cast(expr.index_value(28 - (i[-1] % 2) * 4), dtypes.int32)
+    top = expr.apply("shl", pair, up)
+    return expr.cast(expr.apply("shr", top, expr.const(28, dtypes.int32)), dtypes.int8)

@@ -1,0 +1,311 @@
+"""Products of integers with exact sums: linear, matmul and convolution of i8 and u8 into i32.
+
+Operands are the integers that :mod:`fxlite.ops.integer.quantized` makes; only zero points enter
+here, as Python numbers, and scales are applied to the sums (requantize, dequantize). Sums are
+exact: a product that is long enough to overflow int32 is refused. A bias is int32 in the scale of
+the sums and is added modulo 2**32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
+from fxlite.ops.contraction import linear, matmul
+from fxlite.ops.image.convolution import Ints, conv2d
+from fxlite.ops.image.layout import is_channels_last
+from fxlite.ops.image.spatial import checked_type, requires_windows, rewrite
+from fxlite.ops.integer.quantized import integer_range
+from fxlite.ops.op import Op, OptionalTensor, Tensor, op
+from fxlite.ops.samples import Bad, S, uniform
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
+
+Types = Mapping[str, Any]  # types (tensors) and attributes of a call, by parameter
+
+_LARGEST_SUM = 2**31 - 1
+
+
+# -- zero points and exact sums --------------------------------------------------------------------
+def largest_depth(x: DType, y: DType, x_zero_point: int = 0, y_zero_point: int = 0) -> int:
+    """The most products of ``x - x_zero_point`` and ``y - y_zero_point`` whose sum fits int32,
+    whatever the values: 65,793 for u8 and i8, 131,071 for i8 and i8 without zero points."""
+    return _LARGEST_SUM // (_magnitude(x, x_zero_point) * _magnitude(y, y_zero_point))
+
+
+def _magnitude(dtype: DType, zero_point: int) -> int:
+    low, high = integer_range(dtype)
+    return max(high - zero_point, zero_point - low)
+
+
+def _check(name: str, value: Any, zero_point: Any) -> TensorType:
+    """Raises DTypeError unless a tensor is i8 or u8, ArgumentError unless its zero point is a
+    number of that type."""
+    if not isinstance(value, TensorType) or value.dtype.name not in ("i8", "u8"):
+        raise DTypeError(f"{name} must be an i8 or u8 tensor, not {value}; quantize it")
+    low, high = integer_range(value.dtype)
+    if type(zero_point) is not int or not low <= zero_point <= high:
+        raise ArgumentError(
+            f"the zero point of {name} must be an int in {low}..{high}, not {zero_point!r}"
+        )
+    return value
+
+
+def _check_weight_and_bias(weight: Any, bias: Any) -> None:
+    if not isinstance(weight, TensorType) or weight.dtype is not dtypes.int8:
+        raise DTypeError(f"weight must be an i8 tensor, not {weight}; quantize it")
+    if isinstance(bias, TensorType) and bias.dtype is not dtypes.int32:
+        raise DTypeError(
+            f"bias must be i32, not {bias.dtype}: the float bias divided by the scale of the sums, "
+            f"x_scale * weight_scale"
+        )
+
+
+def _check_depth(depth: Any, most: int) -> None:
+    """Raises ShapeError if int32 cannot hold the sum of ``depth`` products. A size that is a name
+    passes."""
+    if type(depth) is int and depth > most:
+        raise ShapeError(
+            f"sums in int32 hold {most} products of these types for certain, and there are "
+            f"{depth}; split the reduced axis, or leave this product in float"
+        )
+
+
+def _in_int32(record: Op, bound: Types) -> Types:
+    """The call of a float op whose product this is, on int32 values."""
+    own = {name: value for name, value in bound.items() if name in record.signature.parameters}
+    return record.map_tensors(lambda t: TensorType(t.shape, dtypes.int32), own)
+
+
+def _type_of_sums(record: Op, **bound: Any) -> TensorType:
+    """The result's type: the float op's rule says the shape."""
+    found: TensorType = record.inferred(_in_int32(record, bound))
+    return found
+
+
+def _operations(record: Op, **bound: Any) -> Any:
+    """Additions and multiplications: those of the float op. (What zero points cost depends on the
+    kernel: sums of the weights in place of a difference for each product.)"""
+    same = _in_int32(record, bound)
+    return record.flops(same, record.inferred(same))
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """Reads ``x - zero_point`` in int32: the bodies of the products are those of the float ops on
+    such readers."""
+
+    reader: Reader
+    zero_point: int = 0
+    dtype = dtypes.int32
+
+    @property
+    def shape(self) -> MultiIndex:
+        return self.reader.shape
+
+    def __getitem__(self, index: Any) -> Expr:
+        wide = expr.cast(self.reader[index], dtypes.int32)
+        return wide - self.zero_point if self.zero_point else wide
+
+
+def _exact(value: Any, zero_point: int, largest: int) -> Any:
+    """``value - zero_point`` in a float type in which sums up to ``largest`` are exact, however
+    they are ordered: float32 has every integer up to 2**24, float64 up to 2**53. NumPy's products
+    of floats run on BLAS, those of integers do not."""
+    wide = np.asarray(value).astype(np.float32 if largest <= 2**24 else np.float64)
+    return np.subtract(wide, zero_point, out=wide)
+
+
+def _as_sums(total: Any, bias: Any) -> Any:
+    """Sums computed in float as int32, with the bias."""
+    total = np.asarray(total).astype(np.int32)
+    return total if bias is None else total + np.asarray(bias)
+
+
+# -- linear ----------------------------------------------------------------------------------------
+@op("contraction",
+    samples=[S(uniform("i8[B,4]", -128, 128), uniform("i8[3,4]", -128, 128), "i32[3]",
+               dims={"B": 5}),
+             S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), x_zero_point=128),
+             S(uniform("u8[2,3,40]", 0, 256), uniform("i8[5,40]", -128, 128), "i32[5]",
+               x_zero_point=7),
+             S(uniform("i8[B,T,D]", -128, 128), "i8[2*D,D]", dims={"B": 2, "T": 3, "D": 4}),
+             S("i8[7]", "i8[3,7]", x_zero_point=-128), S("i8[0,4]", "i8[3,4]"),
+             S("u8[2,0]", "i8[3,0]", "i32[3]"),
+             S(uniform("u8[3,700]", 250, 256), uniform("i8[2,700]", -128, -120))],
+    bad=[Bad("i8[2,4]", "i8[3,5]", match="x has 4 features, but weight takes 5"),
+         Bad("f32[2,4]", "i8[3,4]", match="x must be an i8 or u8 tensor"),
+         Bad("i8[2,4]", "u8[3,4]", match="weight must be an i8 tensor"),
+         Bad("i8[2,4]", "i8[3,4]", "f32[3]", match="bias must be i32"),
+         Bad("i8[2,4]", "i8[3,4]", "i32[4]", match="bias must be [3]"),
+         Bad("u8[2,4]", "i8[3,4]", x_zero_point=-1, match="must be an int in 0..255"),
+         Bad("u8[1,65794]", "i8[1,65794]", match="hold 65793 products")])  # fmt: skip
+def int_linear(
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, x_zero_point: int = 0
+) -> Tensor:
+    """``sum((x - x_zero_point) * weight) + bias`` in int32, exactly: ``x [..., K]`` (i8 or u8),
+    ``weight [N, K]`` (i8), ``bias [N]`` (i32) to i32 ``[..., N]``.
+
+    Raises ShapeError where the features do not fit or K is so large that a sum could overflow
+    (:func:`largest_depth`), DTypeError for other types."""
+    checked_type(int_linear, x=x, weight=weight, bias=bias, x_zero_point=x_zero_point)
+    x, weight = np.asarray(x), np.asarray(weight)
+    largest = weight.shape[1] * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point)
+    wide = _exact(x, x_zero_point, largest)
+    return _as_sums(np.matmul(wide, weight.astype(wide.dtype).T), bias)
+
+
+@int_linear.infer
+def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0) -> TensorType:
+    x = _check("x", x, x_zero_point)
+    _check_weight_and_bias(weight, bias)
+    found = _type_of_sums(linear, x=x, weight=weight, bias=bias)
+    _check_depth(x.shape[-1], largest_depth(x.dtype, dtypes.int8, x_zero_point))
+    return found
+
+
+@int_linear.body
+def _(
+    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0
+) -> Expr:
+    operands = {"x": _Difference(x, x_zero_point), "weight": _Difference(weight), "bias": bias}
+    return linear.element(i, operands)
+
+
+int_linear.cost(partial(_operations, linear))
+
+
+# -- matmul ----------------------------------------------------------------------------------------
+@op("contraction",
+    samples=[S(uniform("i8[B,4]", -128, 128), uniform("i8[4,5]", -128, 128), dims={"B": 3}),
+             S(uniform("u8[3,K]", 0, 256), "i8[K,2]", dims={"K": 7}, x_zero_point=3),
+             S(uniform("u8[B,H,T,4]", 0, 256), uniform("u8[B,H,4,T]", 0, 256),
+               dims={"B": 2, "H": 3, "T": 5}, x_zero_point=120, y_zero_point=130),
+             S("i8[2,1,3,4]", "i8[5,4,2]"), S("i8[4]", "i8[4,3]"), S("i8[3,0]", "i8[0,2]"),
+             S("i8[4]", "i8[4]", x_zero_point=1, y_zero_point=-1)],
+    bad=[Bad("i8[3,4]", "i8[5,6]", match="last axis of x is 4, but axis -2 of y is 5"),
+         Bad("f32[3,4]", "i8[4,6]", match="x must be an i8 or u8 tensor"),
+         Bad("i8[3,4]", "i32[4,6]", match="y must be an i8 or u8 tensor"),
+         Bad("i8[3,4]", "i8[4,6]", y_zero_point=1.0, match="the zero point of y"),
+         Bad("u8[1,33026]", "u8[33026,1]", match="hold 33025 products")])  # fmt: skip
+def int_matmul(x: Tensor, y: Tensor, x_zero_point: int = 0, y_zero_point: int = 0) -> Tensor:
+    """``(x - x_zero_point) @ (y - y_zero_point)`` in int32, exactly: i8 or u8 operands with the
+    shapes of matmul to i32.
+
+    Raises ShapeError where the shapes do not fit or K is so large that a sum could overflow
+    (:func:`largest_depth`), DTypeError for other types."""
+    checked_type(int_matmul, x=x, y=y, x_zero_point=x_zero_point, y_zero_point=y_zero_point)
+    x, y = np.asarray(x), np.asarray(y)
+    a, b = dtypes.dtype(x.dtype), dtypes.dtype(y.dtype)
+    largest = x.shape[-1] * _magnitude(a, x_zero_point) * _magnitude(b, y_zero_point)
+    return _as_sums(
+        np.matmul(_exact(x, x_zero_point, largest), _exact(y, y_zero_point, largest)), None
+    )
+
+
+@int_matmul.infer
+def _(x: Any, y: Any, x_zero_point: Any = 0, y_zero_point: Any = 0) -> TensorType:
+    x, y = _check("x", x, x_zero_point), _check("y", y, y_zero_point)
+    found = _type_of_sums(matmul, x=x, y=y)
+    _check_depth(x.shape[-1], largest_depth(x.dtype, y.dtype, x_zero_point, y_zero_point))
+    return found
+
+
+@int_matmul.body
+def _(i: MultiIndex, x: Reader, y: Reader, x_zero_point: int = 0, y_zero_point: int = 0) -> Expr:
+    operands = {"x": _Difference(x, x_zero_point), "y": _Difference(y, y_zero_point)}
+    return matmul.element(i, operands)
+
+
+int_matmul.cost(partial(_operations, matmul))
+
+
+# -- convolution -----------------------------------------------------------------------------------
+@op("contraction",
+    samples=[S(uniform("i8[B,3,H,W]", -128, 128), uniform("i8[4,3,3,3]", -128, 128), "i32[4]",
+               dims={"B": 2, "H": 6, "W": 5}, padding=1),
+             S(uniform("u8[2,3,7,8]", 0, 256), uniform("i8[4,3,3,2]", -128, 128), stride=(2, 1),
+               padding=(1, 0), x_zero_point=128),
+             S("i8[1,4,7,8]", "i8[6,2,3,3]", "i32[6]", stride=2, padding=1, groups=2),
+             S("u8[2,3,7,7]", "i8[3,1,3,3]", padding=1, groups=3, x_zero_point=5),
+             S("i8[1,2,9,8]", "i8[3,2,3,3]", dilation=(2, 3), padding=2, x_zero_point=-4),
+             S("i8[2,3,5,6]", "i8[2,3,1,1]", stride=2), S("i8[1,2,5,6]", "i8[3,2,2,4]",
+                                                          padding="same"),
+             S("i8[0,3,5,5]", "i8[4,3,3,3]"),
+             S(uniform("u8[B,H,W,3]", 0, 256), uniform("i8[4,3,3,3]", -128, 128), "i32[4]",
+               dims={"B": 2, "H": 6, "W": 5}, padding=1, x_zero_point=9, layout="NHWC"),
+             S("i8[1,9,8,5]", "i8[5,1,3,3]", "i32[5]", stride=2, groups=5, layout="NHWC")],
+    bad=[Bad("i8[2,3,7,7]", "i8[4,2,3,3]", match="x has 3 channels, but weight takes 2"),
+         Bad("i8[7,7,3]", "i8[4,3,3,3]", layout="NHWC", match="[N, H, W, C]"),
+         Bad("f32[2,3,7,7]", "i8[4,3,3,3]", match="x must be an i8 or u8 tensor"),
+         Bad("i8[2,3,7,7]", "f32[4,3,3,3]", match="weight must be an i8 tensor"),
+         Bad("i8[2,3,7,7]", "i8[4,3,3,3]", "f32[4]", match="bias must be i32"),
+         Bad("i8[2,3,7,7]", "i8[4,3,3,3]", stride=0, match="stride must be at least 1"),
+         Bad("u8[1,8000,3,3]", "i8[1,8000,3,3]", match="hold 65793 products")])  # fmt: skip
+def int_conv2d(
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
+    dilation: Ints = 1, groups: int = 1, x_zero_point: int = 0, layout: str = "NCHW",
+) -> Tensor:  # fmt: skip
+    """``sum((x - x_zero_point) * weight) + bias`` over windows, in int32, exactly: conv2d with
+    ``x [N, C, H, W]`` (or of the ``layout``; i8 or u8), ``weight`` (i8), ``bias`` (i32) to i32.
+    What is padded counts as zero, as if ``x`` were padded with its zero point.
+
+    Attributes and errors as conv2d has them; ShapeError, too, where a sum could overflow
+    (:func:`largest_depth`), DTypeError for other types."""
+    checked_type(int_conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
+                 dilation=dilation, groups=groups, x_zero_point=x_zero_point,
+                 layout=layout)  # fmt: skip
+    x, weight = np.asarray(x), np.asarray(weight)
+    depth = weight[0].size if len(weight) else 0
+    wide = _exact(x, x_zero_point, depth * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point))
+    total = conv2d.evaluate(
+        {"x": wide, "weight": weight.astype(wide.dtype), "stride": stride, "padding": padding,
+         "dilation": dilation, "groups": groups, "layout": layout})  # fmt: skip
+    if bias is not None and not is_channels_last(layout):
+        bias = np.asarray(bias)[:, None, None]
+    return _as_sums(total, bias)
+
+
+requires_windows(int_conv2d)
+
+
+@int_conv2d.infer
+def _(
+    x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Any = 0, dilation: Ints = 1,
+    groups: Any = 1, x_zero_point: Any = 0, layout: Any = "NCHW",
+) -> TensorType:  # fmt: skip
+    x = _check("x", x, x_zero_point)
+    _check_weight_and_bias(weight, bias)
+    found = _type_of_sums(conv2d, x=x, weight=weight, bias=bias, stride=stride, padding=padding,
+                          dilation=dilation, groups=groups, layout=layout)  # fmt: skip
+    depth = shapes.normalize(shapes.product(weight.shape[1:]))
+    _check_depth(depth, largest_depth(x.dtype, dtypes.int8, x_zero_point))
+    return found
+
+
+@int_conv2d.body
+def _(
+    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0,
+    **attributes: Any,
+) -> Expr:  # fmt: skip
+    operands = {"x": _Difference(x, x_zero_point), "weight": _Difference(weight), "bias": bias}
+    return conv2d.element(i, {**operands, **attributes})
+
+
+int_conv2d.cost(partial(_operations, conv2d))
+
+
+@int_conv2d.canonical
+def _(**bound: Any) -> Any:
+    own = {name: value for name, value in bound.items() if name in conv2d.signature.parameters}
+    _, stored = conv2d.canonicalize(own)
+    attributes = {n: v for n, v in stored.items() if n not in conv2d.tensor_kinds}
+    return rewrite(int_conv2d, bound, attributes)

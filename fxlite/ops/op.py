@@ -1,0 +1,731 @@
+"""Ops: everything about an operation is one record, and every other part of the system reads it
+here.
+
+A record starts as the op's reference, a plain NumPy function whose signature is the op's signature;
+rules are attached to it::
+
+    @op("reduction", samples=[S("f32[3,4]", axis=1)])
+    def sum(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        \"\"\"Sum over ``axis``.\"\"\"
+        return np.sum(x, axis=axis, keepdims=keepdims)
+
+    @sum.infer
+    def _(x, axis=None, keepdims=False): ...       # TensorTypes in, TensorType out
+    @sum.body
+    def _(i, x, axis=None, keepdims=False): ...    # output index and readers in, Expr out
+
+Calling an op binds the arguments to the signature once (``softmax(x, 1)`` and ``softmax(x, dim=1)``
+are the same call), then either records a node (an argument is a Proxy) or runs the reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import sympy
+
+from fxlite.base.errors import (
+    ArgumentError,
+    DTypeError,
+    FxliteError,
+    GraphError,
+    OptionError,
+    PositionError,
+    ShapeError,
+)
+from fxlite.base.state import active_tracer
+from fxlite.ops.samples import BadSample, Sample
+from fxlite.scalar import expr
+from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader
+from fxlite.scalar.index import Index
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.symbols import symbol
+from fxlite.types.tensor_type import TensorType, type_of
+
+Tensor: TypeAlias = Any  # an array while running, a Proxy while tracing
+OptionalTensor: TypeAlias = Any
+Tensors: TypeAlias = Any  # a sequence of tensors
+Axis: TypeAlias = int | tuple[int, ...] | None
+
+#: What a record may be. ``pointwise`` and ``view`` can be fused into any consumer; ``composite``
+#: ops have an expansion instead of a body; ``random`` ops are never merged, moved or removed.
+KINDS = (
+    "pointwise view reduction contraction window gather scatter scan creation composite opaque "
+    "random"
+).split()
+
+_ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a": "x"}
+
+#: Arrays that programs write into: nodes also where their sizes are known, so that the writes are
+#: traced.
+_ALWAYS_RECORDED = frozenset(("full", "zeros", "ones"))
+
+#: Kinds whose references would take what their type rules refuse: a mask for an index, say.
+_ASKS_FIRST = frozenset(("gather", "scatter", "composite"))
+
+#: What Python and NumPy raise for arguments of a wrong kind, deep inside of a call.
+_OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
+
+_SHARING = frozenset(
+    "reshape permute expand squeeze unsqueeze flip slice select flatten split take einsum dropout "
+    "dropout1d dropout2d".split()
+)
+
+
+def parameter_name(key: str) -> str:
+    """The parameter that torch's or NumPy's name of it stands for (``dim``: ``axis``); other names
+    as they are."""
+    return _ALIASES.get(key, key)
+
+
+REGISTRY: dict[str, Op] = {}
+#: Other names of ops (NumPy's, torch's): alias -> op
+ALIASES: dict[str, Op] = {}
+
+
+class Op:
+    """One operation. See the module's text for how records are written."""
+
+    #: What traced calls are called; None: the op's name.
+    node_name: str | None = None
+
+    def __init__(self, kind: str, reference: Callable[..., Any], **facts: Any) -> None:
+        assert kind in KINDS, kind
+        self.kind = kind
+        self.reference = reference
+        self.name: str = facts.pop("name", None) or reference.__name__
+        self.signature = inspect.signature(reference)
+        self.samples: list[Sample] = list(facts.pop("samples", ()))
+        self.bad_samples: list[BadSample] = list(facts.pop("bad", ()))
+        self.commutative: bool = facts.pop("commutative", False)
+        self.associative: bool = facts.pop("associative", False)
+        #: True if NumPy may return a view of the input: writing into one changes the other.
+        self.shares_memory = self.name in _SHARING
+        self.symbol: str | None = facts.pop("symbol", None)  # Python operator, for printing
+        #: The rule of the derivative, where it is not that of what the op computes.
+        self.gradient: str | None = facts.pop("gradient", None)
+        assert not facts, f"unknown facts {facts}"
+        self.__doc__ = reference.__doc__
+        self.__name__ = self.name
+        self._infer: Callable[..., Any] | None = None
+        self._body: Callable[..., Expr] | None = None
+        self._expansion: Callable[..., Any] | None = None
+        self._canonical: Callable[..., Any] | None = None
+        self._cost: Callable[..., Any] | None = None
+        self._elements: Callable[..., Iterable[shapes.Dim]] | None = None
+        self.tensor_kinds: dict[str, str] = {
+            p.name: str(p.annotation)
+            for p in self.signature.parameters.values()
+            if str(p.annotation) in ("Tensor", "OptionalTensor", "Tensors")
+        }
+        self._names = list(self.signature.parameters)
+        self._defaults = {
+            p.name: p.default
+            for p in self.signature.parameters.values()
+            if p.default is not inspect.Parameter.empty
+        }
+        #: Parameters, if all are tensors that must be given: binding them is a zip.
+        self._plain_names = (
+            tuple(self._names)
+            if not self._defaults and set(self.tensor_kinds.values()) == {"Tensor"}
+            and len(self.tensor_kinds) == len(self._names) else None
+        )  # fmt: skip
+        self._tensor_names = tuple(self.tensor_kinds)
+        self._types: dict[Any, Any] = {}  # results of type rules already asked
+
+    # -- attaching rules ---------------------------------------------------------------------
+    def infer(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the type rule: TensorTypes (or Python scalars) for tensors, attributes as
+        bound."""
+        self._infer = function
+        return function
+
+    def body(self, function: Callable[..., Expr]) -> Callable[..., Expr]:
+        """Attach the meaning as loops: ``body(i, readers and attributes in signature order)``."""
+        self._body = function
+        return function
+
+    def expansion(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the definition in other ops: plain Python on tensors (composites)."""
+        self._expansion = function
+        return function
+
+    def canonical(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach a canonical form: bound arguments in, None or (another op, its arguments) out."""
+        self._canonical = function
+        return function
+
+    def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the number of arithmetic operations, a dim, of types and attributes as bound: for
+        a composite whose expansion is as long as a dim."""
+        self._cost = function
+        return function
+
+    def elements(self, function: Callable[..., Iterable[shapes.Dim]]) -> Callable[..., Any]:
+        """Attach the sizes, of types and attributes as bound, that must not be 0: the op has no
+        identity, as NumPy's max of nothing."""
+        self._elements = function
+        return function
+
+    # -- facts -------------------------------------------------------------------------------
+    @property
+    def is_random(self) -> bool:
+        return self.kind == "random"
+
+    @property
+    def has_body(self) -> bool:
+        return self._body is not None
+
+    @property
+    def has_expansion(self) -> bool:
+        return self._expansion is not None
+
+    @property
+    def has_cost(self) -> bool:
+        return self._cost is not None
+
+    @property
+    def needs_elements(self) -> bool:
+        return self._elements is not None
+
+    def needed_sizes(self, bound: Mapping[str, Any]) -> list[shapes.Dim]:
+        """The sizes that must not be 0 in a call with these types."""
+        return [] if self._elements is None else list(self._elements(**bound))
+
+    def expand(self, arguments: Mapping[str, Any]) -> Any:
+        """Run the expansion on proxies (or arrays)."""
+        assert self._expansion is not None, self.name
+        return self._expansion(**arguments)
+
+    def element(self, i: MultiIndex, arguments: Mapping[str, Any]) -> Expr:
+        """The scalar expression of output element ``i``; tensors in ``arguments`` are readers."""
+        assert self._body is not None, self.name
+        return self._body(i, **arguments)
+
+    # -- calling -----------------------------------------------------------------------------
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter name, in signature order, attributes in their stored form and
+        defaults left out. Raises ArgumentError naming the parameter."""
+        plain = self._plain_names
+        if plain is not None and not kwargs and len(args) == len(plain):
+            for value in args:
+                if value is None:
+                    break
+            else:
+                return dict(zip(plain, args))
+        if len(args) > len(self._names):
+            raise ArgumentError(
+                f"{self.name}{self.signature_text()} takes {len(self._names)} arguments, "
+                f"got {len(args)}"
+            )
+        given = dict(zip(self._names, args))
+        for key, value in kwargs.items():
+            name = self.parameter_name(key)
+            if name in given:
+                raise ArgumentError(f"{self.name}: argument {name!r} given twice")
+            given[name] = value
+        bound: dict[str, Any] = {}
+        for name in self._names:
+            if name not in given:
+                if name not in self._defaults:
+                    raise ArgumentError(
+                        f"{self.name}{self.signature_text()}: argument {name!r} is missing"
+                    )
+                continue
+            value = given[name]
+            kind = self.tensor_kinds.get(name)
+            if kind is None:
+                value = freeze(value)
+                if name == "dtype" and value is not None:
+                    value = dtypes.dtype(value)
+            elif kind == "Tensors":
+                if not isinstance(value, (tuple, list)):
+                    raise ArgumentError(
+                        f"{self.name}: argument {name!r} must be a tuple or list of tensors, not "
+                        f"{value!r}"
+                    )
+                value = tuple(value)
+            elif value is None and kind == "Tensor":
+                raise ArgumentError(f"{self.name}: argument {name!r} must be a tensor, not None")
+            if name in self._defaults and value is self._defaults[name]:
+                continue
+            if name in self._defaults and kind is None:
+                default = self._defaults[name]
+                if value == default and type(value) is type(default):
+                    continue
+            bound[name] = value
+        return bound
+
+    def parameter_name(self, key: str) -> str:
+        """The parameter that a keyword names: itself or its alias (``dim`` for ``axis``). Raises
+        ArgumentError."""
+        if key in self.signature.parameters:
+            return key
+        name = parameter_name(key)
+        if name not in self.signature.parameters:
+            raise ArgumentError(f"{self.name}{self.signature_text()} has no argument {key!r}")
+        return name
+
+    def signature_text(self) -> str:
+        """``(x, axis=None, keepdims=False)``: the signature without annotations."""
+        parts = [
+            n if n not in self._defaults else f"{n}={self._defaults[n]!r}" for n in self._names
+        ]
+        return f"({', '.join(parts)})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        bound = self.bind(args, kwargs)
+        recorder = find_recorder(self, bound)
+        if recorder is not None:
+            return recorder(self, bound)
+        return self.evaluate(bound)
+
+    def evaluate(self, bound: Mapping[str, Any]) -> Any:
+        """Run the reference on arrays. What the type rule refuses is refused with its error, where
+        NumPy would raise one of its own; raises what the reference does for values, such as an
+        IndexError."""
+        if self.kind in _ASKS_FIRST:
+            self._ask(bound)
+        try:
+            return self.reference(**bound)
+        except FxliteError:
+            raise
+        except (*_OF_ARGUMENTS, IndexError) as error:
+            self._ask(bound)
+            if isinstance(error, IndexError):
+                raise
+            raise self._unfit(self.map_tensors(_shown, bound), error) from error
+
+    def _ask(self, bound: Mapping[str, Any]) -> None:
+        """Raise what the type rule has against a call on arrays."""
+        if self.name != "getitem":  # of several results
+            self.result_type(self.map_tensors(_number_or_type, bound))
+
+    def _unfit(self, bound: Mapping[str, Any], error: Exception) -> FxliteError:
+        """The error for a call that neither its rule nor its reference expected."""
+        given = ", ".join(
+            str(v) if n in self.tensor_kinds else f"{n}={v!r}"[:60] for n, v in bound.items()
+        )
+        kind = OptionError if isinstance(error, ValueError) else ArgumentError
+        return kind(f"{self.name}{self.signature_text()} does not take ({given}): {error}")
+
+    def tensors(self, bound: Mapping[str, Any]) -> Iterator[Any]:
+        """The values in tensor places, in signature order (None and Python scalars included)."""
+        for name, kind in self.tensor_kinds.items():
+            if name in bound:
+                if kind == "Tensors":
+                    yield from bound[name]
+                else:
+                    yield bound[name]
+
+    def map_tensors(
+        self, function: Callable[[Any], Any], bound: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Bound arguments with ``function`` applied in tensor places (not to None)."""
+        result = dict(bound)
+        for name, kind in self.tensor_kinds.items():
+            value = result.get(name)
+            if value is None:
+                continue
+            result[name] = (
+                tuple(function(v) for v in value) if kind == "Tensors" else function(value)
+            )
+        return result
+
+    def canonicalize(self, bound: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
+        """The one op and arguments that all spellings of this call share."""
+        if self._canonical is not None:
+            found = self._canonical(**bound)
+            if found is not None:
+                other, arguments = found
+                return other.canonicalize(other.bind((), arguments))  # type: ignore[no-any-return]
+        return self, bound
+
+    def result_type(self, bound: Mapping[str, Any]) -> Any:
+        """Type of the result (a TensorType, or a tuple of them) from the types of the arguments.
+
+        Raises ShapeError, DTypeError or ArgumentError naming the op."""
+        try:
+            return self.inferred(bound)
+        except FxliteError as error:
+            shown = ", ".join(str(t) for t in self.tensors(bound))
+            raise type(error)(f"{self.name}({shown}): {error}") from None
+        except _OF_ARGUMENTS as error:
+            raise self._unfit(bound, error) from error
+
+    def inferred(self, bound: Mapping[str, Any]) -> Any:
+        """:meth:`result_type` for the rule of another op that has this one's shapes: errors do not
+        name the op."""
+        if self._infer is None:
+            raise NotImplementedError(f"op {self.name} has no type rule")
+        return self._infer(**bound)
+
+    def type_of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Type of a call whose arguments are nodes (and numbers) in stored form; None where an
+        input has no type and the rule needs it. A graph asks for few different calls again and
+        again, so the answers are kept. Raises as :meth:`result_type` does."""
+        key = (*[_type_key(a) for a in args], *[_attribute_key(i) for i in kwargs.items()])
+        try:
+            found = self._types.get(key, self)
+        except TypeError:
+            raise self._not_stored(args, kwargs) from None
+        if found is not self:
+            return found
+        bound = self.named_arguments(args, kwargs)
+        types = self.map_tensors(_type_or_value, bound)
+        if self.name != "getitem" and tuple in map(type, self.tensors(types)):
+            raise ArgumentError(f"{self.name}: an operand is several values; take one by getitem")
+        if any(t is None for t in self.tensors(types)) and _reads_untyped(args):
+            return None
+        found = self.result_type(types)
+        if len(self._types) >= 10_000:
+            self._types.clear()
+        self._types[key] = found
+        return found
+
+    def _not_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ArgumentError:
+        """Says which argument of a node no graph can hold: one that may change behind its back."""
+        for name, value in self.named_arguments(args, kwargs).items():
+            try:
+                hash(_type_key(value))
+            except TypeError:
+                kind, advice = f"{type(value).__module__}.{type(value).__name__}", ""
+                if name in self.tensor_kinds:
+                    advice = (
+                        '; put an array into the module, graph.owning_module.register_buffer("c", '
+                        'array), and read it with graph.get_attr("c")'
+                    )
+                return ArgumentError(
+                    f"{self.name}: argument {name!r} is a {kind.removeprefix('builtins.')}, but "
+                    f"nodes hold other nodes, numbers, texts and tuples of them{advice}"
+                )
+        return ArgumentError(f"{self.name}: an argument of the call is nothing that a node holds")
+
+    def check_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise ArgumentError unless the arguments of a node are a call of this op in stored form:
+        no operand too many or missing, only known attributes."""
+        if len(args) > len(self._tensor_names):
+            raise ArgumentError(
+                f"{self.name}{self.signature_text()} takes {len(self._tensor_names)} tensors, got "
+                f"{len(args)}"
+            )
+        if self._plain_names is not None:
+            if kwargs or len(args) < len(self._plain_names) or any(a is None for a in args):
+                self.bind(args, kwargs)  # says what is wrong
+            return
+        self.bind(args, kwargs)
+
+    def named_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments in stored form (:meth:`split_arguments`) by parameter name."""
+        named = {n: a for n, a in zip(self._tensor_names, args) if a is not None}
+        named.update(kwargs)
+        return named
+
+    def split_arguments(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """How a node stores a call: tensors by position, attributes by name."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name in self._names:
+            if name in self.tensor_kinds:
+                args.append(bound.get(name))
+            elif name in bound:
+                kwargs[name] = bound[name]
+        while args and args[-1] is None:
+            args.pop()
+        leading = list(self.tensor_kinds) == self._names[: len(self.tensor_kinds)]
+        assert leading, f"{self.name}: tensor parameters must come first"
+        return tuple(args), kwargs
+
+    def flops(self, bound: Mapping[str, Any], out: Any) -> Any:
+        """Arithmetic operations of one call, as a dim: scalar functions applied per element (a
+        multiply-add counts as 2), derived from the body; composites are summed after expansion."""
+        if self._cost is not None:
+            return shapes.normalize(self._cost(**bound))
+        if self._body is None:
+            return 0
+        i = tuple(Index.of(expr.fresh_var(d)) for d in out.shape)
+        readers = self.map_tensors(_type_reader, bound)
+        per_element = _count(self.element(i, readers), {})
+        return shapes.normalize(per_element * out.size)
+
+    def __repr__(self) -> str:
+        return f"fx.ops.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (lookup, (self.name,))
+
+    def __deepcopy__(self, memo: Any) -> Op:
+        return self
+
+
+def _type_key(value: Any) -> Any:
+    """What the type rule of a call sees of a tensor operand, hashable: 1, 1.0 and True differ."""
+    kind = value.__class__
+    if kind is tuple:
+        return tuple([_type_key(v) for v in value])
+    if kind is int or kind is float or kind is bool:
+        return kind, value
+    return getattr(value, "type", value)
+
+
+def _attribute_key(item: tuple[str, Any]) -> Any:
+    name, value = item
+    if value.__class__ is tuple:
+        return name, value, tuple([v.__class__ for v in value])
+    return name, value, value.__class__
+
+
+def _type_or_value(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return value
+    if not hasattr(value, "type"):
+        raise ArgumentError(f"a tensor is expected where {value!r} stands")
+    return value.type
+
+
+def _reads_untyped(args: tuple[Any, ...]) -> bool:
+    """True if an operand has no type. (None stands for an operand left out.)"""
+    values = [v for a in args for v in (a if isinstance(a, tuple) else (a,))]
+    return any(v is not None and getattr(v, "type", v) is None for v in values)
+
+
+class _TypeReader:
+    """Reads a value that has a type but no memory: enough to look at a body."""
+
+    def __init__(self, type: TensorType, name: str = "") -> None:
+        self.shape = tuple(Index.of(d) for d in type.shape)
+        self.dtype = type.dtype
+        self.name = name
+
+    def __getitem__(self, index: Any) -> Expr:
+        return expr.Load(self.dtype, self.name, as_multi_index(index))
+
+
+def as_multi_index(index: Any) -> MultiIndex:
+    """``x[i]`` and ``x[i, j]`` alike as a tuple of indices."""
+    return tuple(Index.of(i) for i in (index if isinstance(index, tuple) else (index,)))
+
+
+def _type_reader(value: Any) -> Reader:
+    return ConstReader(value) if isinstance(value, (bool, int, float)) else _TypeReader(value)
+
+
+def _count(node: Expr, memo: dict[int, Any]) -> Any:
+    if id(node) in memo:
+        return 0  # shared: computed once
+    memo[id(node)] = True
+    inner = 0 if isinstance(node, expr.Load) else sum(_count(c, memo) for c in node.children)
+    if isinstance(node, expr.Reduction):
+        return shapes.product(_loop_size(v.extent) for v in node.variables) * (inner + 1)
+    return inner + int(isinstance(node, expr.Apply) and node.function not in ("where", "and"))
+
+
+def _loop_size(extent: Index) -> shapes.Dim:
+    """Iterations of a loop; where they depend on an outer loop, those in the middle of it."""
+    while extent.variables():
+        extent = extent.substitute({v: (v.extent - 1) // 2 for v in extent.variables()})
+    return to_dim(extent)
+
+
+def to_dim(index: Index) -> shapes.Dim:
+    """An index made of named dims alone, as a dim."""
+    from fxlite.scalar.index import DimVar, Extremum, Quotient, Remainder
+
+    def atom_dim(atom: Any) -> Any:
+        if isinstance(atom, DimVar):
+            return symbol(atom.name, atom.facts)
+        if isinstance(atom, Quotient):
+            return shapes.floordiv(to_dim(atom.a), to_dim(atom.b))
+        if isinstance(atom, Remainder):
+            return shapes.remainder(to_dim(atom.a), to_dim(atom.b))
+        if isinstance(atom, Extremum):
+            function = shapes.minimum if atom.kind == "min" else shapes.maximum
+            return function(to_dim(atom.a), to_dim(atom.b))
+        raise TypeError(f"{atom} depends on a loop")
+
+    total: Any = 0
+    for monomial, coeff in index.terms.items():
+        term: Any = coeff
+        for atom in monomial:
+            term = term * atom_dim(atom)
+        total = total + term
+    return shapes.normalize(total)
+
+
+def freeze(value: Any) -> Any:
+    """An attribute in its stored, immutable form: NumPy scalars become Python's, lists become
+    tuples, NumPy dtypes become DTypes, named dims sympy expressions."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(freeze(v) for v in value)
+    if isinstance(value, shapes.NamedDim):
+        return shapes.normalize(value.expr)
+    if isinstance(value, sympy.Expr):
+        return shapes.normalize(value)
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    if isinstance(value, (np.dtype, type)):
+        return dtypes.dtype(value)
+    if isinstance(value, np.ndarray):
+        return tuple(freeze(v) for v in value.tolist())
+    return value
+
+
+def _number_or_type(value: Any) -> Any:
+    """What a type rule is asked with: a Python number as it is, else the type of an array or of a
+    NumPy scalar (one of these, ``np.float64``, is a ``float``, too)."""
+    return value if type(value) in (bool, int, float) else type_of(value)
+
+
+def _shown(value: Any) -> Any:
+    """An operand in an error: its type where it has one."""
+    try:
+        return _number_or_type(value)
+    except FxliteError:
+        return type(value).__name__
+
+
+def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, Any]], Any] | None:
+    """Who records this call: the tracer of the first Proxy among the arguments, or None (run
+    it)."""
+    for value in op.tensors(bound):
+        recorder = getattr(type(value), "__fx_record__", None)
+        if recorder is not None:
+            return functools.partial(recorder, value)
+    tracer = active_tracer.get()
+    if tracer is not None:
+        named = any(shapes.names(v) for n, v in bound.items() if n not in op.tensor_kinds)
+        if named or op.is_random or op.name in _ALWAYS_RECORDED:
+            return tracer.record
+    return None
+
+
+def op(
+    kind: str,
+    *,
+    name: str | None = None,
+    aliases: Iterable[str] = (),
+    **facts: Any,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Make a record from a reference function and enter it in the registry."""
+
+    def register(reference: Callable[..., Any]) -> Op:
+        record = Op(kind, reference, name=name, **facts)
+        assert record.name not in REGISTRY, record.name
+        REGISTRY[record.name] = record
+        for alias in aliases:
+            ALIASES[alias] = record
+        return record
+
+    return register
+
+
+def lookup(name: str) -> Op:
+    """The op of that name (an alias works too). Raises ArgumentError with the nearest names."""
+    found = REGISTRY.get(name) or ALIASES.get(name)
+    if found is None and name.startswith("wrapped."):
+        from fxlite.tracing.wrapped import wrapped_op
+
+        return wrapped_op(name)
+    if found is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, [*REGISTRY, *ALIASES], 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ArgumentError(f"there is no op {name!r}{hint}")
+    return found
+
+
+def as_op(target: Any) -> Op:
+    """The op that a call_function is to have as its target: an Op or the name of one. Raises
+    GraphError for anything else, ArgumentError for an unknown name."""
+    if isinstance(target, Op):
+        return target
+    if isinstance(target, str):
+        return lookup(target)
+    name = getattr(target, "__name__", "")
+    near = REGISTRY.get(name) or ALIASES.get(name)
+    hint = f"; did you mean {near!r}?" if near is not None else ""
+    raise GraphError(f"the target of a call_function is an op (fx.ops.…), not {target!r}{hint}")
+
+
+# -- helpers for type rules --------------------------------------------------------------------
+def broadcast_shapes(*operands: Sequence[shapes.Dim]) -> tuple[shapes.Dim, ...]:
+    """NumPy's broadcasting on ints and named dims. Two different names do not broadcast: that they
+    are equal would have to be known."""
+    rank = max((len(s) for s in operands), default=0)
+    result: list[shapes.Dim] = [1] * rank
+    for shape in operands:
+        for axis, dim in enumerate(shape, start=rank - len(shape)):
+            have = result[axis]
+            if have is dim or (type(dim) is int and dim == 1):
+                continue
+            if type(have) is int and have == 1:
+                result[axis] = dim
+            elif not shapes.equal(have, dim):
+                text = " and ".join(f"({', '.join(map(str, s))})" for s in operands)
+                hint = ""
+                if not (type(have) is int and type(dim) is int):
+                    hint = f"; give both axes the same name if {have} and {dim} are always equal"
+                raise ShapeError(
+                    f"shapes {text} do not broadcast: axis {axis - rank} is {have} and {dim}{hint}"
+                )
+    return tuple(result)
+
+
+def shape_of(value: Any) -> tuple[shapes.Dim, ...]:
+    """Shape of a TensorType; () for a Python scalar."""
+    return value.shape if isinstance(value, TensorType) else ()
+
+
+def weak_dtype(value: Any) -> Any:
+    """What :func:`dtypes.result_type` takes: the dtype of a TensorType, a Python scalar itself."""
+    return value.dtype if isinstance(value, TensorType) else value
+
+
+def normalize_axis(axis: Any, rank: int, what: str = "axis") -> int:
+    """A non-negative axis. Raises PositionError if out of range."""
+    if type(axis) is not int:
+        raise ArgumentError(f"{what} must be an int, not {axis!r}")
+    if not -rank <= axis < rank:
+        raise PositionError(f"{what} {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def normalize_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Sorted non-negative axes; None means all."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = tuple(normalize_axis(a, rank) for a in (axis if isinstance(axis, tuple) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"axis {axis} names an axis twice")
+    return tuple(sorted(axes))
+
+
+def require_float(type: TensorType, name: str) -> None:
+    """Raise DTypeError naming the argument unless ``type`` is a float type."""
+    if not type.dtype.is_float:
+        raise DTypeError(f"{name} must be a float tensor, not {type}; cast it with .astype('f32')")
+
+
+def pair(value: Any, what: str) -> tuple[int, int]:
+    """An int for both spatial axes, or two ints."""
+    if type(value) is int:
+        return (value, value)
+    if isinstance(value, tuple) and len(value) == 2 and all(type(v) is int for v in value):
+        return (value[0], value[1])
+    raise ArgumentError(f"{what} must be an int or two ints, not {value!r}")
+
+
+@functools.cache
+def float_dtype(dtype: DType) -> DType:
+    """Dtype of exp, sqrt, ... for an operand dtype, as NumPy's ufuncs resolve it."""
+    if dtype.is_float:
+        return dtype
+    return dtypes.dtype(np.exp(np.ones((), dtype.numpy)).dtype)

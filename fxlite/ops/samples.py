@@ -1,0 +1,127 @@
+"""Samples: example arguments of ops, written as type text, from which tests, docs and fuzzing are
+made.
+
+``S("f32[B,4]", axis=1, dims={"B": 3})`` is a call with one random float32 array of shape (3, 4);
+the oracle traces it with the named dim ``B`` and runs it with 3. ``Bad(...)`` is a call that must
+be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fxlite.types.tensor_type import TensorType, parse_type
+
+
+@dataclass(frozen=True)
+class Random:
+    """A random array: normal for floats (unless ``low``/``high`` are given), uniform integers in
+    ``[low, high)`` else. ``special`` mixes in zeros, NaN and infinities."""
+
+    type: TensorType
+    low: float | None = None
+    high: float | None = None
+    special: bool = False
+
+    def make(self, rng: np.random.Generator, dims: Mapping[str, int]) -> np.ndarray[Any, Any]:
+        """The array, with named dims replaced by ``dims``."""
+        concrete = self.type.substitute(dims)
+        shape, dtype = concrete.shape, concrete.dtype
+        if dtype.is_bool:
+            return np.asarray(rng.integers(0, 2, shape).astype(np.bool_))
+        if dtype.is_integer:
+            low = self.low if self.low is not None else (0 if dtype.is_unsigned else -5)
+            high = self.high if self.high is not None else 6
+            return np.asarray(rng.integers(int(low), int(high), shape)).astype(dtype.numpy)
+        if self.low is not None or self.high is not None:
+            low, high = self.low or 0.0, 1.0 if self.high is None else self.high
+            values = np.asarray(rng.uniform(low, high, shape))
+        else:
+            values = np.asarray(rng.standard_normal(shape))
+        if self.special and values.size:
+            flat = values.reshape(-1)
+            chosen = np.array([0.0, -0.0, np.nan, np.inf, -np.inf])
+            flat[: len(chosen)] = chosen[: flat.size]
+            values = flat.reshape(values.shape)
+        return np.asarray(values).astype(dtype.numpy)
+
+
+def uniform(text: str, low: float, high: float) -> Random:
+    """Random array with values (or integers) in ``[low, high)``."""
+    return Random(parse_type(text), low, high)
+
+
+def special(text: str) -> Random:
+    """Random array that starts with 0, -0, NaN, +inf, -inf."""
+    return Random(parse_type(text), special=True)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call of an op. Type text and :class:`Random` stand for arrays; everything else is passed
+    as it is."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    def types(self) -> list[TensorType]:
+        """Declared types of the arrays, in order of appearance."""
+        return [leaf.type for leaf in self._leaves()]
+
+    def arrays(self, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+        """The arrays, in order of appearance."""
+        rng = np.random.default_rng(seed)
+        return [leaf.make(rng, self.dims) for leaf in self._leaves()]
+
+    def _leaves(self) -> list[Random]:
+        found: list[Random] = []
+        self._map(lambda leaf: found.append(leaf))
+        return found
+
+    def _map(self, function: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def visit(value: Any) -> Any:
+            if isinstance(value, Random):
+                return function(value)
+            if isinstance(value, (tuple, list)):
+                return type(value)(visit(v) for v in value)
+            return value
+
+        return tuple(visit(a) for a in self.args), {k: visit(v) for k, v in self.kwargs.items()}
+
+    def call(self, function: Any, values: Any) -> Any:
+        """Call ``function`` with the arrays (or proxies) ``values`` in the places of the types."""
+        iterator = iter(values)
+        args, kwargs = self._map(lambda leaf: next(iterator))
+        return function(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """A call that must raise an error whose message contains ``match``."""
+
+    sample: Sample
+    match: str
+
+
+def _lift(value: Any) -> Any:
+    if isinstance(value, str) and "[" in value:
+        return Random(parse_type(value))
+    if isinstance(value, list):
+        return [_lift(v) for v in value]
+    return value
+
+
+def S(*args: Any, dims: Mapping[str, int] | None = None, **kwargs: Any) -> Sample:
+    """A sample; strings like ``"f32[3,4]"`` are random arrays of that type."""
+    lifted = {k: _lift(v) for k, v in kwargs.items()}
+    return Sample(tuple(_lift(a) for a in args), lifted, dims or {})
+
+
+def Bad(*args: Any, match: str, **kwargs: Any) -> BadSample:
+    """A call that must be refused with a message containing ``match``."""
+    return BadSample(S(*args, **kwargs), match)

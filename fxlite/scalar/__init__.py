@@ -1,0 +1,1 @@
+"""What one element of a value is: scalar expressions and integer index expressions."""

@@ -1,0 +1,568 @@
+"""Scalar expressions: what one element of a value is, as a small tree.
+
+An op's ``body`` is a function from an output index to an :class:`Expr` over readers of its inputs:
+``relu`` is ``maximum(x[i], 0)``, ``matmul`` is
+``reduce("sum", (K,), lambda k: a[i, k] * b[k, j])``. Fusing a producer into its consumer is then
+calling one function from another. Kernels, their NumPy interpreter and the C and CUDA printers all
+work on these trees.
+
+In: constants, :class:`~fxlite.scalar.index.Index` values, loads. Out: immutable trees with a dtype
+on each node; sharing in the tree (the same object reached twice) means "computed once".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+MultiIndex: TypeAlias = tuple[Index, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic. ``label`` is a
+    name for the reader of emitted source: the graph node whose value this is."""
+
+    dtype: DType
+    label: str = field(default="", init=False, repr=False)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """The same node over other children."""
+        return self
+
+    def __add__(self, other: Any) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return binary("div", other, self)
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return binary("ge", self, other)
+
+
+def run_time_values(index: MultiIndex) -> list[Value]:
+    """The run-time values inside indices, each once, in the order they are written."""
+    found: dict[Value, None] = {}
+    stack: list[Any] = list(reversed(index))
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Value):
+            found[item] = None
+        elif isinstance(item, Index):
+            stack += reversed([atom for monomial in item.terms for atom in monomial])
+        elif isinstance(item, (Quotient, Remainder, Extremum)):
+            stack += [item.b, item.a]
+    return list(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A literal: Python bool, int or float (NaN and infinity included)."""
+
+    value: bool | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class IndexValue(Expr):
+    """An index used as a number (dtype i64)."""
+
+    index: Index
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return tuple(v.expr for v in run_time_values((self.index,)))
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        values = run_time_values((self.index,))
+        env = {v: Value(c) for v, c in zip(values, children, strict=True)}
+        return IndexValue(self.dtype, self.index.substitute(env))
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """Element of a buffer. With a ``guard`` memory is touched only where the guard holds; elsewhere
+    the value is 0 (of the dtype)."""
+
+    buffer: str
+    index: MultiIndex
+    guard: Expr | None = None
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        values = tuple(v.expr for v in run_time_values(self.index))
+        return (*values, self.guard) if self.guard is not None else values
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        values = run_time_values(self.index)
+        env = {v: Value(c) for v, c in zip(values, children) if c is not v.expr}
+        index = tuple(i.substitute(env) for i in self.index) if env else self.index
+        return Load(self.dtype, self.buffer, index, None if self.guard is None else children[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Apply(Expr):
+    """A scalar function of :data:`FUNCTIONS` applied to arguments already of its operand dtype."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        return Apply(self.dtype, self.function, tuple(children))
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(Expr):
+    """Conversion as NumPy's ``astype``; float to integer truncates toward zero."""
+
+    operand: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        return Cast(self.dtype, children[0])
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedIndex(Expr):
+    """A run-time integer used as an index into an axis of size ``extent``: negative ones count from
+    the end; one out of range is reported (IndexError at the call) and yields -1. With a ``guard``
+    it is checked only where the guard holds; elsewhere the value is -1."""
+
+    operand: Expr
+    extent: Index
+    where: str
+    guard: Expr | None = None
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.operand,) if self.guard is None else (self.operand, self.guard)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        return CheckedIndex(self.dtype, children[0], self.extent, self.where, *children[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction(Expr):
+    """``combine`` over all values of ``variables``, of ``body``.
+
+    ``kind``: sum, prod, max, min (NaN wins, as in NumPy), any, all, argmax, argmin (the first
+    position in row-major order of the variables, an i64; a NaN counts as the extreme)."""
+
+    kind: str
+    variables: tuple[Var, ...]
+    body: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        return Reduction(self.dtype, self.kind, self.variables, children[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Local(Expr):
+    """A value a kernel computed before: a scalar variable, or an element of a local array."""
+
+    name: str
+    index: MultiIndex = ()
+
+
+#: Scalar functions a back end has to know: name -> number of operands. Operands share one dtype
+#: (``where``: the last two); comparisons and logic give bool, ``saturate`` i32, everything else the
+#: operand dtype.
+FUNCTIONS: dict[str, int] = {
+    **dict.fromkeys(
+        "neg abs sign exp expm1 log log1p sqrt rsqrt sin cos tan tanh erf sigmoid floor ceil round "
+        "trunc reciprocal logical_not invert isnan isinf sinh cosh asin acos atan".split(),
+        1,
+    ),
+    **dict.fromkeys(
+        "add sub mul div floordiv mod pow maximum minimum atan2 "
+        "lt le gt ge eq ne and or xor shl shr".split(),
+        2,
+    ),
+    "where": 3,
+    "fma": 3,
+    "product": 2,  # mul that is rounded: never part of a fused multiply-add
+    "saturate": 3,  # x within [low, high], NaN being low, as an i32
+    "larger_magnitude": 2,  # the maximum of a number that is not negative, or -inf, and abs(x)
+}
+_BOOLEAN = frozenset("lt le gt ge eq ne logical_not isnan isinf".split())
+
+
+def const(value: bool | int | float, dtype: DType) -> Const:
+    """A literal of the given dtype, rounded to it. Raises LiteralError where it does not fit."""
+    return Const(dtype, dtypes.literal(value, dtype))
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    """Conversion; none where the dtype is right already, folded on literals."""
+    if value.dtype is dtype:
+        return value
+    if isinstance(value, Const) and not (
+        isinstance(value.value, float) and not dtype.is_float and not abs(value.value) < 2**31
+    ):
+        return Const(dtype, dtypes.literal(value.value, dtype, wraps=True))
+    return Cast(dtype, value)
+
+
+#: Functions that give one of their operands, or a number that every float type has if it has them.
+_EXACT = frozenset("neg abs sign floor ceil round trunc maximum minimum where".split())
+
+
+def rounded(value: Expr) -> Expr:
+    """A value of a half type as that type holds it: half types are computed in float32, so that
+    what is computed has to be rounded before it is used again. Other values stay as they are."""
+    if value.dtype.compute is value.dtype or _is_rounded(value):
+        return value
+    return Cast(value.dtype, value)
+
+
+def _is_rounded(value: Expr) -> bool:
+    """Whether a value of a half type is one of its numbers already."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Load, Const, Cast)):
+            continue
+        if isinstance(node, Apply) and node.function in _EXACT:
+            stack += node.args[1:] if node.function == "where" else node.args
+        elif isinstance(node, Reduction) and node.kind in ("max", "min"):
+            stack.append(node.body)
+        else:
+            return False
+    return True
+
+
+def _operand(value: Any, dtype: DType) -> Expr:
+    return cast(value, dtype) if isinstance(value, Expr) else const(value, dtype)
+
+
+def binary(function: str, a: Any, b: Any) -> Expr:
+    """A function of two operands promoted to their common dtype; Python scalars are weak."""
+    weak = [o.dtype if isinstance(o, Expr) else o for o in (a, b)]
+    dtype = dtypes.result_type(*weak)
+    return apply(function, _operand(a, dtype), _operand(b, dtype))
+
+
+def apply(function: str, *args: Expr) -> Expr:
+    """A scalar function of operands that have the right dtype already."""
+    assert FUNCTIONS[function] == len(args), function
+    if function in _BOOLEAN:
+        dtype = dtypes.bool_
+    elif function == "saturate":
+        dtype = dtypes.int32
+    else:
+        dtype = args[-1].dtype
+    return Apply(dtype, function, args)
+
+
+def where(condition: Expr, a: Any, b: Any) -> Expr:
+    """``a`` where the condition holds, else ``b``; the operands are promoted."""
+    weak = [o.dtype if isinstance(o, Expr) else o for o in (a, b)]
+    dtype = dtypes.result_type(*weak)
+    if isinstance(condition, Const):
+        return _operand(a if condition.value else b, dtype)
+    return apply("where", condition, _operand(a, dtype), _operand(b, dtype))
+
+
+TRUE = Const(dtypes.bool_, True)
+FALSE = Const(dtypes.bool_, False)
+
+
+def index_value(index: Any) -> Expr:
+    """An index as an i64 number."""
+    index = Index.of(index)
+    constant = index.constant
+    return IndexValue(dtypes.int64, index) if constant is None else Const(dtypes.int64, constant)
+
+
+def less(a: Any, b: Any) -> Expr:
+    """``a < b`` on indices, decided now where it can be."""
+    a, b = Index.of(a), Index.of(b)
+    if a < b:
+        return TRUE
+    if b <= a:
+        return FALSE
+    return apply("lt", index_value(a), index_value(b))
+
+
+def equals(a: Any, b: Any) -> Expr:
+    """``a == b`` on indices, decided now where it can be."""
+    a, b = Index.of(a), Index.of(b)
+    if a == b:
+        return TRUE
+    if a < b or b < a:
+        return FALSE
+    return apply("eq", index_value(a), index_value(b))
+
+
+def both(*conditions: Expr) -> Expr:
+    """Conjunction of conditions, without the ones that always hold."""
+    result: Expr = TRUE
+    for condition in conditions:
+        if isinstance(condition, Const):
+            if not condition.value:
+                return FALSE
+        elif result is TRUE:
+            result = condition
+        else:
+            result = apply("and", result, condition)
+    return result
+
+
+def within(index: Any, extent: Any) -> Expr:
+    """``0 <= index < extent``, without the halves that always hold."""
+    index = Index.of(index)
+    low = TRUE if index.is_nonnegative() else apply("ge", index_value(index), index_value(0))
+    return both(low, less(index, extent))
+
+
+_fresh = itertools.count()
+
+
+def fresh_var(extent: Any, stem: str = "r") -> Var:
+    """A loop variable with a name nobody else has. Kernels rename them before they are printed."""
+    return Var(f"_{stem}{next(_fresh)}", Index.of(extent))
+
+
+def reduce(kind: str, extents: Sequence[Any], body: Callable[..., Expr]) -> Expr:
+    """Reduction over fresh variables with the given extents; ``body`` takes one index for each."""
+    variables = tuple(fresh_var(e) for e in extents)
+    inner = body(*(Index.of(v) for v in variables))
+    dtype = dtypes.int64 if kind in ("argmax", "argmin") else inner.dtype
+    return Reduction(dtype, kind, variables, inner)
+
+
+class Reader(Protocol):
+    """How a body reads an input: ``x[i, j]`` is an :class:`Expr`; ``shape`` in indices."""
+
+    @property
+    def shape(self) -> MultiIndex: ...
+    @property
+    def dtype(self) -> DType: ...
+    def __getitem__(self, index: Any) -> Expr: ...
+
+
+@dataclass(frozen=True)
+class ConstReader:
+    """A Python scalar read as a rank-0 input."""
+
+    value: bool | int | float
+
+    @property
+    def shape(self) -> MultiIndex:
+        return ()
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.dtype(type(self.value))
+
+    def __getitem__(self, index: Any) -> Expr:
+        return const(self.value, self.dtype)
+
+
+def read_broadcast(x: Reader, i: MultiIndex) -> Expr:
+    """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the
+    end)."""
+    offset = len(i) - len(x.shape)
+    return x[
+        tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))
+    ]
+
+
+def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
+    """``x[index]`` where the guard holds, else ``other``; nothing is loaded where it does not."""
+    fill = const(other, x.dtype) if not isinstance(other, Expr) else cast(other, x.dtype)
+    if guard is TRUE:
+        return x[index]
+    if guard is FALSE:
+        return fill
+    inner = add_guard(x[index], guard)
+    if isinstance(_uncast(inner), Load) and _is_zero(fill):
+        return inner
+    return where(guard, inner, fill)
+
+
+def _is_zero(node: Expr) -> bool:
+    """True for a literal 0 that is not -0.0."""
+    return isinstance(node, Const) and node.value == 0 and math.copysign(1, node.value) > 0
+
+
+def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex,
+                  where_text: str) -> Expr:  # fmt: skip
+    """``x[before, position, after]`` with a run-time position on ``axis``, bounds-checked."""
+    position = cast(position, dtypes.int64)
+    checked = CheckedIndex(dtypes.int64, position, x.shape[axis], where_text)
+    guard = apply("ge", checked, const(0, dtypes.int64))
+    return add_guard(x[(*before, Index.of(Value(checked)), *after)], guard)
+
+
+def add_guard(expr: Expr, guard: Expr) -> Expr:
+    """Guard every load in an expression, those that compute an index included, and check run-time
+    indices only where the guard holds; what is computed where it fails is not used."""
+    done: dict[int, Expr] = {id(node): node for node in walk(guard)}  # needed to decide the guard
+
+    def guarded(node: Expr) -> Expr:
+        if isinstance(node, Load):
+            both_guards = guard if node.guard is None else both(guard, node.guard)
+            return Load(node.dtype, node.buffer, node.index, both_guards)
+        if isinstance(node, CheckedIndex) and _is_decided(node):
+            both_guards = guard if node.guard is None else both(guard, node.guard)
+            return CheckedIndex(node.dtype, node.operand, node.extent, node.where, both_guards)
+        return node
+
+    return transform(expr, guarded, done)
+
+
+def _is_decided(index: CheckedIndex) -> bool:
+    """True where an index that is not read must not be checked: if it is computed, or of an axis
+    that may be empty. One that is only loaded is 0 where it is not read, which is in range."""
+    return not isinstance(_uncast(index.operand), Load) or not Index.of(0) < index.extent
+
+
+def _uncast(node: Expr) -> Expr:
+    while isinstance(node, Cast):
+        node = node.operand
+    return node
+
+
+def transform(
+    expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None
+) -> Expr:
+    """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between
+    calls that share ``done`` (results by the id of the old node). Run-time values inside indices
+    are nodes like others."""
+    done = {} if done is None else done
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        children = node.children
+        if not ready:
+            stack.append((node, True))
+            stack += [(c, False) for c in children if id(c) not in done]
+            continue
+        new = [done[id(c)] for c in children]
+        if any(n is not c for n, c in zip(new, children, strict=True)):
+            result = function(node.with_children(new))
+        else:
+            result = function(node)
+        done[id(node)] = with_label(result, node.label)
+    return done[id(expr)]
+
+
+def with_label(expr: Expr, label: str) -> Expr:
+    """Name an expression that has no name yet, in place (a label is no part of its meaning)."""
+    if label and not expr.label and not isinstance(expr, (Load, Const, Local, IndexValue)):
+        object.__setattr__(expr, "label", label)
+    return expr
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """All nodes, children first, each once; run-time values inside indices and guards included."""
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack += [(c, False) for c in reversed(node.children)]
+
+
+def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
+    """Replace loop variables in all indices of an expression."""
+
+    def replace(node: Expr) -> Expr:
+        if isinstance(node, Load):
+            return Load(
+                node.dtype, node.buffer, tuple(i.substitute(env) for i in node.index), node.guard
+            )
+        if isinstance(node, IndexValue):
+            return index_value(node.index.substitute(env))
+        if isinstance(node, CheckedIndex):
+            extent = node.extent.substitute(env)
+            return CheckedIndex(node.dtype, node.operand, extent, node.where, node.guard)
+        if isinstance(node, Local) and node.index:
+            return Local(node.dtype, node.name, tuple(i.substitute(env) for i in node.index))
+        if isinstance(node, Reduction):
+            variables = tuple(Var(v.name, v.extent.substitute(env)) for v in node.variables)
+            if variables != node.variables:
+                renamed = dict(zip(node.variables, variables, strict=True))
+                body = substitute_index(node.body, renamed)
+                return Reduction(node.dtype, node.kind, variables, body)
+        return node
+
+    return transform(expr, replace)
+
+
+def free_variables(expr: Expr, memo: dict[int, frozenset[Var]] | None = None) -> frozenset[Var]:
+    """Loop variables an expression depends on and does not reduce over itself."""
+    memo = {} if memo is None else memo
+    for node in walk(expr):
+        if id(node) in memo:
+            continue
+        found: frozenset[Var] = frozenset().union(*(memo[id(c)] for c in node.children))
+        if isinstance(node, (Load, Local)):
+            found = found.union(*(i.variables() for i in node.index))
+        elif isinstance(node, IndexValue):
+            found |= node.index.variables()
+        elif isinstance(node, CheckedIndex):
+            found |= node.extent.variables()
+        elif isinstance(node, Reduction):
+            found = found.difference(node.variables)
+            found = found.union(*(v.extent.variables() for v in node.variables))
+        memo[id(node)] = found
+    return memo[id(expr)]

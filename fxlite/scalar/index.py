@@ -1,0 +1,551 @@
+"""Index expressions: integer arithmetic on loop variables and dims, kept in one normal form.
+
+What a view does to an index (``i*T + j`` divided by ``T`` is ``i``) is decided here, exactly and
+fast: an :class:`Index` is a polynomial with integer coefficients over *atoms* (loop variables with
+an extent, named dims, quotients, remainders, values loaded from memory), and interval bounds prove
+``0 <= j < T``. sympy is for dims only; one ``simplify`` of it costs more than a whole kernel here.
+
+In: ints, sympy dims, other indices. Out: :class:`Index`, printable as C, Python or text alike.
+All named dims are non-negative integers; a loop variable lies in ``[0, extent)``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import sympy
+
+from fxlite.types import shapes
+from fxlite.types.symbols import NO_FACTS, Facts, FloorDiv, facts_of
+
+
+@dataclass(frozen=True)
+class Var:
+    """A loop variable, ``0 <= var < extent``."""
+
+    name: str
+    extent: Index
+
+
+@dataclass(frozen=True)
+class DimVar:
+    """A named dim, ``>= 0``, and what else is known of its values."""
+
+    name: str
+    facts: Facts = NO_FACTS
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """``floor(a / b)``, b > 0."""
+
+    a: Index
+    b: Index
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """``a mod b`` with the sign of b, b > 0."""
+
+    a: Index
+    b: Index
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """``min(a, b)`` or ``max(a, b)``."""
+
+    kind: str
+    a: Index
+    b: Index
+
+
+@dataclass(frozen=True)
+class Value:
+    """An integer computed at run time (a loaded index): ``expr`` is a scalar expression."""
+
+    expr: Any
+
+
+Atom: TypeAlias = Var | DimVar | Quotient | Remainder | Extremum | Value
+Monomial: TypeAlias = tuple[Atom, ...]  # sorted; () is the constant
+
+
+def _order(atom: Atom) -> tuple[str, str]:
+    return (type(atom).__name__, getattr(atom, "name", "") or repr(atom))
+
+
+class Index:
+    """An integer polynomial: ``terms`` maps a monomial (sorted tuple of atoms) to its
+    coefficient."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c}
+        self._hash: int | None = None
+
+    # -- building ---------------------------------------------------------------------------
+    @staticmethod
+    def of(value: Any) -> Index:
+        """Index of an int, a dim (sympy), a Var or an Index."""
+        if isinstance(value, Index):
+            return value
+        if type(value) is int:
+            return Index({(): value})
+        if isinstance(value, (Var, DimVar, Value)):
+            return Index({(value,): 1})
+        if isinstance(value, shapes.NamedDim):
+            value = value.expr
+        if isinstance(value, sympy.Expr):
+            return _from_sympy(value)
+        return Index({(): int(value.__index__())})
+
+    def __add__(self, other: Any) -> Index:
+        other = Index.of(other)
+        terms = dict(self.terms)
+        for monomial, coeff in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + coeff
+        return _join_division(Index(terms))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        return Index({m: -c for m, c in self.terms.items()})
+
+    def __sub__(self, other: Any) -> Index:
+        return self + (-Index.of(other))
+
+    def __rsub__(self, other: Any) -> Index:
+        return Index.of(other) + (-self)
+
+    def __mul__(self, other: Any) -> Index:
+        other = Index.of(other)
+        terms: dict[Monomial, int] = {}
+        for m1, c1 in self.terms.items():
+            for m2, c2 in other.terms.items():
+                key = tuple(sorted((*m1, *m2), key=_order)) if m1 and m2 else m1 or m2
+                terms[key] = terms.get(key, 0) + c1 * c2
+        return _join_division(Index(terms))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: Any) -> Index:
+        by = Index.of(divisor)
+        exact, rest = _split(self, by)
+        if rest.constant == 0 or _lies_within(rest, by):
+            return exact
+        if rest.constant is not None and by.constant is not None:
+            return exact + rest.constant // by.constant
+        inner = rest.single_atom
+        if isinstance(inner, Quotient):  # (a // b) // c == a // (b*c)
+            return exact + inner.a // (inner.b * by)
+        return exact + Index({(Quotient(rest, by),): 1})
+
+    def __mod__(self, divisor: Any) -> Index:
+        divisor = Index.of(divisor)
+        _, rest = _split(self, divisor)
+        if rest.constant == 0 or _lies_within(rest, divisor):
+            return rest
+        if rest.constant is not None and divisor.constant is not None:
+            return Index.of(rest.constant % divisor.constant)
+        return Index({(Remainder(rest, divisor),): 1})
+
+    # -- looking ----------------------------------------------------------------------------
+    @property
+    def constant(self) -> int | None:
+        """The value, if it does not depend on anything."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and () in self.terms:
+            return self.terms[()]
+        return None
+
+    @property
+    def single_atom(self) -> Atom | None:
+        """The atom, if the index is just that atom."""
+        if len(self.terms) == 1:
+            ((monomial, coeff),) = self.terms.items()
+            if coeff == 1 and len(monomial) == 1:
+                return monomial[0]
+        return None
+
+    def atoms(self) -> set[Atom]:
+        """All atoms, those inside quotients, remainders and extrema included."""
+        found: set[Atom] = set()
+        for monomial in self.terms:
+            for atom in monomial:
+                if atom not in found:
+                    found.add(atom)
+                    for name in ("a", "b"):
+                        if hasattr(atom, name):
+                            found |= getattr(atom, name).atoms()
+        return found
+
+    def variables(self) -> set[Var]:
+        """Loop variables the index depends on (not those inside run-time values)."""
+        return {a for a in self.atoms() if isinstance(a, Var)}
+
+    @property
+    def is_polynomial(self) -> bool:
+        """True if made of loop variables and dims alone: no division, extremum, run-time value."""
+        return all(isinstance(a, (Var, DimVar)) for m in self.terms for a in m)
+
+    def coefficient(self, var: Var) -> Index | None:
+        """c with ``self == c*var + (terms without var)``, or None if not linear in var."""
+        terms: dict[Monomial, int] = {}
+        for monomial, coeff in self.terms.items():
+            count = monomial.count(var)
+            if count > 1:
+                return None
+            for atom in monomial:
+                if atom != var and not isinstance(atom, (DimVar, Var)):
+                    if isinstance(atom, Value):
+                        if count:
+                            return None
+                    elif var in Index({(atom,): 1}).atoms():
+                        return None
+            if count == 1:
+                terms[tuple(a for a in monomial if a != var)] = coeff
+        return Index(terms)
+
+    def substitute(self, env: Mapping[Any, Any]) -> Index:
+        """Replace atoms (loop variables, dims) by other indices."""
+        if not env:
+            return self
+        result = Index({})
+        for monomial, coeff in self.terms.items():
+            term = Index.of(coeff)
+            for atom in monomial:
+                term = term * _substitute_atom(atom, env)
+            result = result + term
+        return result
+
+    def evaluate(self, env: Mapping[str, Any], value_of: Callable[[Any], Any] | None = None) -> Any:
+        """Number (or array of numbers) for given values of variables and dims by name."""
+        total: Any = 0
+        for monomial, coeff in self.terms.items():
+            term: Any = coeff
+            for atom in monomial:
+                term = term * _evaluate_atom(atom, env, value_of)
+            total = total + term
+        return total
+
+    # -- bounds -----------------------------------------------------------------------------
+    def upper(self) -> Index | None:
+        """A polynomial in dims that is >= the index wherever its loops run, or None."""
+        result = Index({})
+        for monomial, coeff in self.terms.items():
+            bound = _bound_monomial(monomial, largest=coeff > 0)
+            if bound is None:
+                return None
+            result = result + bound * coeff
+        return result
+
+    def lower(self) -> Index | None:
+        """A polynomial in dims that is <= the index wherever its loops run, or None."""
+        negated = (-self).upper()
+        return None if negated is None else -negated
+
+    def is_nonnegative(self) -> bool:
+        """True if provably >= 0."""
+        low = self.lower()
+        return low is not None and all(c >= 0 for c in low.terms.values())
+
+    def __le__(self, other: Any) -> bool:  # provably
+        return (Index.of(other) - self).is_nonnegative()
+
+    def __lt__(self, other: Any) -> bool:  # provably
+        return (Index.of(other) - self - 1).is_nonnegative()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.constant == other
+        return isinstance(other, Index) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return to_text(self)
+
+
+def _split(index: Index, divisor: Index) -> tuple[Index, Index]:
+    """(q, r) with index == q*divisor + r, q holding the terms that divide exactly."""
+    if len(divisor.terms) != 1:
+        return (Index.of(1), Index.of(0)) if index == divisor else (Index({}), index)
+    ((monomial, coeff),) = divisor.terms.items()
+    exact: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in index.terms.items():
+        left = _divide_monomial(m, monomial)
+        if left is not None and c % coeff == 0:
+            exact[left] = c // coeff
+        else:
+            rest[m] = c
+    return Index(exact), Index(rest)
+
+
+def _divide_monomial(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in divisor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _lies_within(rest: Index, divisor: Index) -> bool:
+    """Provably 0 <= rest < divisor. A divisor that is a product of dims is positive wherever the
+    loops run, which is the only place the index is ever computed."""
+    return rest.is_nonnegative() and rest < divisor
+
+
+def _join_division(index: Index) -> Index:
+    """``b*(a // b) + a mod b`` is ``a``."""
+    for monomial, coeff in index.terms.items():
+        for position, atom in enumerate(monomial):
+            if not isinstance(atom, Remainder):
+                continue
+            others = Index({monomial[:position] + monomial[position + 1 :]: coeff})
+            partner = others * (atom.a // atom.b) * atom.b
+            if len(partner.terms) != 1:
+                continue
+            ((key, value),) = partner.terms.items()
+            if index.terms.get(key) == value:
+                terms = dict(index.terms)
+                del terms[key], terms[monomial]
+                return Index(terms) + others * atom.a
+    return index
+
+
+def _bound_monomial(monomial: Monomial, *, largest: bool) -> Index | None:
+    """Bound of a product of non-negative atoms; None if an atom may be negative or unbounded."""
+    if not all(_is_nonnegative(atom) for atom in monomial):
+        return None
+    if not largest:
+        return Index({monomial: 1} if all(isinstance(a, DimVar) for a in monomial) else {})
+    result = Index.of(1)
+    for atom in monomial:
+        bound = _largest(atom)
+        if bound is None:
+            return None
+        result = result * bound
+    return result
+
+
+def _is_nonnegative(atom: Atom) -> bool:
+    if isinstance(atom, (Var, DimVar, Remainder)):
+        return True
+    if isinstance(atom, Quotient):
+        return atom.a.is_nonnegative()
+    if isinstance(atom, Extremum):
+        either = atom.a.is_nonnegative(), atom.b.is_nonnegative()
+        return any(either) if atom.kind == "max" else all(either)
+    return False  # a run-time value: unknown
+
+
+def _largest(atom: Atom) -> Index | None:
+    """Upper bound of a non-negative atom, in dims."""
+    if isinstance(atom, Var):
+        return (atom.extent - 1).upper()
+    if isinstance(atom, DimVar):
+        return Index({(atom,): 1})
+    if isinstance(atom, Remainder):
+        return (atom.b - 1).upper()
+    if isinstance(atom, Quotient):
+        high = atom.a.upper()
+        if high is not None and high.constant is not None and atom.b.constant is not None:
+            return Index.of(high.constant // atom.b.constant)
+        return high
+    if isinstance(atom, Extremum):
+        a, b = atom.a.upper(), atom.b.upper()
+        if atom.kind == "min":
+            return a if a is not None else b
+        return a + b if a is not None and b is not None else None
+    return None
+
+
+def _substitute_atom(atom: Atom, env: Mapping[Any, Any]) -> Index:
+    if atom in env:
+        return Index.of(env[atom])
+    if isinstance(atom, Quotient):
+        return atom.a.substitute(env) // atom.b.substitute(env)
+    if isinstance(atom, Remainder):
+        return atom.a.substitute(env) % atom.b.substitute(env)
+    if isinstance(atom, Extremum):
+        return extremum(atom.kind, atom.a.substitute(env), atom.b.substitute(env))
+    return Index({(atom,): 1})
+
+
+def _evaluate_atom(atom: Atom, env: Mapping[str, Any], value_of: Any) -> Any:
+    if isinstance(atom, (Var, DimVar)):
+        return env[atom.name]
+    if isinstance(atom, Value):
+        return value_of(atom.expr)
+    a, b = atom.a.evaluate(env, value_of), atom.b.evaluate(env, value_of)
+    if isinstance(atom, Quotient):
+        return a // b
+    if isinstance(atom, Remainder):
+        return a % b
+    import numpy as np
+
+    return np.minimum(a, b) if atom.kind == "min" else np.maximum(a, b)
+
+
+def extremum(kind: str, a: Any, b: Any) -> Index:
+    """``min`` or ``max`` of two indices, folded where one is provably smaller."""
+    first, second = Index.of(a), Index.of(b)
+    if first <= second:
+        return first if kind == "min" else second
+    if second <= first:
+        return second if kind == "min" else first
+    return Index({(Extremum(kind, first, second),): 1})
+
+
+@functools.lru_cache(maxsize=8192)
+def _from_sympy(value: Any) -> Index:
+    if value.is_Integer:
+        return Index.of(int(value))
+    if value.is_Symbol:
+        return Index.of(DimVar(value.name, facts_of(value)))
+    args = value.args
+    if value.is_Add:
+        return functools.reduce(lambda x, y: x + y, (_from_sympy(a) for a in args))
+    if value.is_Mul:
+        return functools.reduce(lambda x, y: x * y, (_from_sympy(a) for a in args))
+    if value.is_Pow and args[1].is_Integer and int(args[1]) > 0:
+        return functools.reduce(lambda x, y: x * y, [_from_sympy(args[0])] * int(args[1]))
+    if isinstance(value, FloorDiv):
+        return _from_sympy(args[0]) // _from_sympy(args[1])
+    if isinstance(value, sympy.Mod):
+        return _from_sympy(args[0]) % _from_sympy(args[1])
+    if isinstance(value, (sympy.Min, sympy.Max)):
+        kind = "min" if isinstance(value, sympy.Min) else "max"
+        return functools.reduce(lambda x, y: extremum(kind, x, y), (_from_sympy(a) for a in args))
+    raise TypeError(f"cannot use the dim {value} as an index")
+
+
+def product(values: Iterable[Any]) -> Index:
+    """Product of indices, dims or ints."""
+    return functools.reduce(lambda x, y: x * y, (Index.of(v) for v in values), Index.of(1))
+
+
+def flatten(index: Iterable[Any], shape: Iterable[Any]) -> Index:
+    """Row-major linear address of a multi-index in an array of the given shape."""
+    address = Index({})
+    for i, extent in zip(index, shape, strict=True):
+        address = address * Index.of(extent) + Index.of(i)
+    return address
+
+
+def unflatten(address: Index, shape: Iterable[Any]) -> tuple[Index, ...]:
+    """Multi-index of a row-major linear address; the inverse of :func:`flatten`."""
+    extents = [Index.of(s) for s in shape]
+    result: list[Index] = []
+    for position in range(len(extents) - 1, -1, -1):
+        if position == 0:
+            result.append(address)
+        elif extents[position].constant == 1:
+            result.append(Index.of(0))
+        else:
+            result.append(address % extents[position])
+            address = address // extents[position]
+    return tuple(reversed(result))
+
+
+# -- text: the same for C, CUDA and Python except for the division spelling --------------------
+def to_text(
+    index: Index,
+    value_text: Callable[[Any], str] = repr,
+    divide: str = "//",
+    minmax: tuple[str, str] = ("min", "max"),
+    dim_text: Callable[[str], str] = str,
+) -> str:
+    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C; ``dim_text``
+    says what the text calls a named dim."""
+    text, _ = _text(index, _Spelling(value_text, divide, minmax, dim_text))
+    return text
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    value_text: Callable[[Any], str]
+    divide: str
+    minmax: tuple[str, str]
+    dim_text: Callable[[str], str]
+
+
+def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
+    """(text, is a sum). Horner form: terms that share their leading dims are printed factored,
+    ``(i*T + j)*D + k`` rather than ``i*T*D + j*D + k``."""
+    if not index.terms:
+        return "0", False
+
+    def atom_text(atom: Atom) -> str:
+        if isinstance(atom, DimVar):
+            return spelling.dim_text(atom.name)
+        if isinstance(atom, Var):
+            return atom.name
+        if isinstance(atom, Value):
+            return str(spelling.value_text(atom.expr))
+        a, a_sum = _text(atom.a, spelling)
+        b, b_sum = _text(atom.b, spelling)
+        if isinstance(atom, Extremum):
+            return f"{spelling.minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
+        if spelling.divide == "/" and not atom.a.is_nonnegative():  # C truncates, an index floors
+            name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
+            return f"{name}({a}, {b})"
+        a_part = f"({a})" if a_sum or "*" in a else a
+        b_part = f"({b})" if b_sum or "*" in b or "/" in b else b
+        symbol = spelling.divide if isinstance(atom, Quotient) else "%"
+        return f"({a_part} {symbol} {b_part})"
+
+    factor = _common_factor(index)
+    if factor is not None:
+        inside, outside = factor
+        left, left_sum = _text(inside, spelling)
+        pieces = [f"({left})" if left_sum else left]
+        ((monomial, coeff),) = outside[0].terms.items()
+        pieces += [atom_text(a) for a in monomial] + ([str(coeff)] if coeff != 1 else [])
+        head = "*".join(pieces)
+        if not outside[1].terms:
+            return head, False
+        tail, _ = _text(outside[1], spelling)
+        return (f"{head} - {tail[1:]}" if tail.startswith("-") else f"{head} + {tail}"), True
+
+    parts: list[str] = []
+    for monomial, coeff in sorted(index.terms.items(), key=lambda t: (not t[0], t[1] < 0)):
+        factors = [atom_text(a) for a in sorted(monomial, key=lambda a: isinstance(a, DimVar))]
+        if abs(coeff) != 1 or not factors:
+            factors.append(str(abs(coeff)))
+        text = "*".join(factors)
+        if parts:
+            parts.append(f" {'-' if coeff < 0 else '+'} {text}")
+        else:
+            parts.append(f"-{text}" if coeff < 0 else text)
+    return "".join(parts), len(parts) > 1
+
+
+def _common_factor(index: Index) -> tuple[Index, tuple[Index, Index]] | None:
+    """(inside, (factor, rest)) with index == inside*factor + rest and at least two terms inside."""
+    if len(index.terms) < 3:
+        return None
+    best: tuple[int, Index, Index, Index] | None = None
+    candidates: set[tuple[Monomial, int]] = set()
+    for monomial, coeff in index.terms.items():
+        dim_part = tuple(a for a in monomial if isinstance(a, DimVar))
+        if coeff > 0 and (dim_part or coeff > 1):
+            candidates.add((dim_part, coeff))
+    for monomial, coeff in sorted(candidates, key=repr):
+        inside, rest = _split(index, Index({monomial: coeff}))
+        if len(inside.terms) >= 2 and all(m for m in inside.terms):
+            score = len(inside.terms)
+            if best is None or score > best[0]:
+                best = (score, inside, Index({monomial: coeff}), rest)
+    return None if best is None else (best[1], (best[2], best[3]))

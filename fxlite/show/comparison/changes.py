@@ -1,0 +1,219 @@
+"""Which nodes of two graphs were removed, added or changed, once it is known which is which.
+
+In: two graphs and pairs of their nodes. Out: the rows of a diff: unchanged nodes, and a
+:class:`NodeChange` with texts, costs and what differs for each of the others.
+
+A node that reads another value than before is changed, unless the value it read was replaced as a
+whole by something that is shown anyway (:meth:`_Reads.are_explained`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.graph.graph import Graph, Node
+from fxlite.show.comparison.compare import differences, operands
+from fxlite.show.comparison.pairing import Pairs, call_key
+from fxlite.show.node_cost import Cost, node_cost
+from fxlite.show.text.pretty import node_line, value_text
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node that was "removed" (``new`` is None), "added" (``old`` is None) or "changed".
+
+    ``what`` lists for a changed node what differs, as (attribute, before, after); besides
+    attributes there are "op", "type", "argument N", "arguments", "reads" and "order". Texts and
+    costs are those at the time of the comparison."""
+
+    kind: str
+    old: Node | None
+    new: Node | None
+    what: tuple[tuple[str, str, str], ...]
+    old_text: str
+    new_text: str
+    old_cost: Cost
+    new_cost: Cost
+
+    @property
+    def node(self) -> Node:
+        """The node, the new one where there are two."""
+        node = self.old if self.new is None else self.new
+        assert node is not None
+        return node
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+
+Row = NodeChange | Node  # a change, or an unchanged node of the new graph
+
+
+def find_rows(a: Graph, b: Graph, pairs: Pairs, renamed: Mapping[str, str]) -> Iterator[Row]:
+    """The nodes of ``b`` in order, those removed from ``a`` behind the node they stood behind.
+
+    ``renamed``: weights of ``b`` that are weights of ``a`` under another path (new -> old)."""
+    old_of = {new: old for old, new in pairs.items()}
+    reads = _Reads(a, b, pairs, old_of, renamed)
+    moved = _moved_effects(a, b, old_of)
+    behind: dict[Node | None, list[Node]] = {None: []}
+    last: Node | None = None
+    for node in a.nodes:
+        if node in pairs:
+            last = node
+        elif node.op != "get_attr":
+            behind.setdefault(last, []).append(node)
+    yield from map(_removed, behind[None])
+    for node in b.nodes:
+        old = old_of.get(node)
+        if old is not None:
+            what = [*differences(old, node), *moved.get(node, ())]
+            if not any(name == "op" or name.startswith("argument") for name, _, _ in what):
+                what += reads.changes(old, node)
+            yield _changed(old, node, tuple(what)) if what else node
+            yield from map(_removed, behind.get(old, ()))
+        elif node.op != "get_attr":
+            yield _added(node)
+
+
+def _removed(node: Node) -> NodeChange:
+    return NodeChange("removed", node, None, (), line(node), "", node_cost(node), Cost())
+
+
+def _added(node: Node) -> NodeChange:
+    return NodeChange("added", None, node, (), "", line(node), Cost(), node_cost(node))
+
+
+def _changed(old: Node, new: Node, what: tuple[tuple[str, str, str], ...]) -> NodeChange:
+    return NodeChange(
+        "changed", old, new, what, line(old), line(new), node_cost(old), node_cost(new)
+    )
+
+
+def line(node: Node) -> str:
+    """A node as a line of a diff."""
+    text = node_line(node)
+    return f"{text} = input" if node.op == "placeholder" else text
+
+
+def _moved_effects(
+    a: Graph, b: Graph, old_of: Pairs
+) -> dict[Node, tuple[tuple[str, str, str], ...]]:
+    """Nodes with effects that now run behind one they ran before."""
+    place = {node: number for number, node in enumerate(a.nodes)}
+    moved: dict[Node, tuple[tuple[str, str, str], ...]] = {}
+    latest: Node | None = None
+    for node in b.nodes:
+        if node not in old_of or not node.op.startswith("call_") or not node.is_impure():
+            continue
+        if latest is not None and place[old_of[node]] < place[old_of[latest]]:
+            moved[node] = (("order", f"before {old_of[latest].name}", f"after {latest.name}"),)
+        else:
+            latest = node
+    return moved
+
+
+class _Reads:
+    """Says whether a node reads what it read before."""
+
+    def __init__(
+        self, a: Graph, b: Graph, new_of: Pairs, old_of: Pairs, renamed: Mapping[str, str]
+    ) -> None:
+        self.a, self.new_of, self.old_of, self.renamed = a, new_of, old_of, renamed
+        self.paths_a = {n.target for n in a.nodes if n.op == "get_attr"}
+        self.paths_b = {self.identity(n) for n in b.nodes if n.op == "get_attr"}
+        #: What the readers of an old value read now, where old and new reader are paired.
+        self.now: dict[Hashable, set[Hashable]] = {}
+        for old, new in new_of.items():
+            for p, q in zip(operands(old), operands(new)):
+                self.now.setdefault(_own(p), set()).add(self.identity(q))
+        gone = [n for n in a.nodes if n.op != "get_attr" and n not in new_of]
+        come = [n for n in b.nodes if n.op != "get_attr" and n not in old_of]
+        self.removed = _region_inputs(gone, _own)
+        self.added = _region_inputs(come, self.identity)
+        self.values = _value_numbers(a) if gone else {}
+
+    def identity(self, new: Node) -> Hashable:
+        """What a node of the new graph is in the old one: a node, a path of a weight, or itself."""
+        if new.op == "get_attr":
+            return str(self.renamed.get(new.target, new.target))
+        return self.old_of.get(new, new)
+
+    def changes(self, old: Node, new: Node) -> Iterator[tuple[str, str, str]]:
+        """("reads", before, after) for each operand that is another value than before."""
+        for p, q in zip(operands(old), operands(new)):
+            if _own(p) != self.identity(q) and not self.are_explained(p, q):
+                yield "reads", value_text(p), value_text(q)
+
+    def are_explained(self, p: Node, q: Node) -> bool:
+        """True if other lines show that ``q`` is read in place of ``p``: all readers of ``p`` do
+        so, and
+
+        - ``p`` was removed and ``q`` was added, or
+        - ``p`` was removed, and ``q`` is what the nodes removed with it read, or an equal node, or
+        - ``q`` was added, and the nodes added with it read ``p``.
+
+        One weight in place of another is never explained: weights are listed apart."""
+        if p.op == q.op == "get_attr" or len(self.now[_own(p)]) > 1:
+            return False
+        gone = p.target not in self.paths_b if p.op == "get_attr" else p not in self.new_of
+        if q.op == "get_attr":
+            come = self.identity(q) not in self.paths_a
+        else:
+            come = q not in self.old_of
+        if gone and come:
+            return True
+        if gone and p in self.removed:
+            is_equal = self.values[p] == self.values.get(self.old_of.get(q, p), None)
+            return self.identity(q) in self.removed[p] or (q in self.old_of and is_equal)
+        return come and q in self.added and _own(p) in self.added[q]
+
+
+def _own(node: Node) -> Hashable:
+    """A node, or the path of a weight, which several nodes may read."""
+    return node.target if node.op == "get_attr" else node
+
+
+def _region_inputs(nodes: list[Node], identity: Any) -> dict[Node, set[Hashable]]:
+    """For each node what its region reads from outside; nodes that read each other are one region.
+
+    Regions are joined with a disjoint-set forest, the smaller under the larger."""
+    parent = {node: node for node in nodes}
+    size = dict.fromkeys(nodes, 1)
+
+    def root(node: Node) -> Node:
+        while parent[node] is not node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for node in nodes:
+        for operand in operands(node):
+            if operand in parent:
+                one, other = root(node), root(operand)
+                if one is not other:
+                    small, large = sorted((one, other), key=size.__getitem__)
+                    parent[small] = large
+                    size[large] += size[small]
+    inputs: dict[Node, set[Hashable]] = {}
+    for node in nodes:
+        read = {identity(operand) for operand in operands(node) if operand not in parent}
+        inputs.setdefault(root(node), set()).update(read)
+    return {node: inputs[root(node)] for node in nodes}
+
+
+def _value_numbers(graph: Graph) -> dict[Node, int]:
+    """Equal numbers for nodes that compute the same; one of its own for a node with effects."""
+    numbers: dict[Hashable, int] = {}
+    found: dict[Node, int] = {}
+    for node in graph.nodes:
+        key: Hashable = node
+        if node.op == "get_attr":
+            key = node.target
+        elif not node.is_impure():
+            key = (call_key(node), *(found[n] for n in operands(node)))
+        found[node] = numbers.setdefault(key, len(numbers))
+    return found

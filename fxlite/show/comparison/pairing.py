@@ -1,0 +1,301 @@
+"""Which node of one graph is which node of another.
+
+In: two graphs. Out: a dict from nodes of the first to nodes of the second. What computes the same
+from the same inputs, or leads to the outputs in the same way, belongs together under any name;
+between two edits the neighbourhood decides, then the order, then the name.
+
+Structures are compared by numbers that a dict gives them, from both ends of the graphs. The
+neighbourhoods are the colours of Weisfeiler and Leman (1968), in which the nodes paired so far have
+colours of their own. What is left between two paired nodes is aligned as a sequence, greedily and
+in a window: all steps are near-linear in the number of nodes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
+
+from fxlite.graph.graph import Graph, Node
+from fxlite.ops.op import Op
+from fxlite.show.comparison.compare import operands
+
+#: How many steps a neighbourhood reaches, and how often neighbourhoods and sequences are looked at
+#: again with the nodes paired meanwhile.
+_RADIUS, _ROUNDS = 4, 3
+#: Nodes skipped at most where two sequences differ, by the number of nodes that must agree then.
+_WINDOWS = {3: 64, 2: 16, 1: 8}
+
+Pairs = dict[Node, Node]
+Colours = dict[Node, Any]
+
+
+def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str]) -> Pairs:
+    """Partner in ``b`` of each node of ``a`` that has one; get_attr nodes are left out.
+
+    Two nodes of a pair have the same op, or read and feed the same nodes. ``renamed`` says which
+    weights of ``b`` are weights of ``a`` under another path (new path -> old path)."""
+    numbers: dict[Hashable, int] = defaultdict()
+    numbers.default_factory = numbers.__len__  # type: ignore[attr-defined]
+    old, new = _Side(a, {}, numbers), _Side(b, renamed, numbers)
+    pairs = _pair_ends(a, b)
+    for side, ends in ((old, list(pairs)), (new, list(pairs.values()))):
+        side.look_at({node: ("end", number) for number, node in enumerate(ends)})
+
+    def alike(one: Node, other: Node) -> bool:
+        if old.call[one] != new.call[other]:
+            return False
+        return bool(old.down[one] == new.down[other] or old.up[one] == new.up[other])
+
+    _pair_names(old, new, pairs, alike)
+    _pair_equal(old, new, pairs, old.both(), new.both())
+    _pair_equal(old, new, pairs, old.down, new.down)
+    _pair_equal(old, new, pairs, old.up, new.up)
+    for _ in range(_ROUNDS):
+        count = len(pairs)
+        _pair_neighbourhoods(old, new, pairs, numbers)
+        _pair_sequences(old, new, pairs)
+        if len(pairs) == count:
+            break
+    _pair_names(old, new, pairs, lambda x, y: (x.op, x.target) == (y.op, y.target))
+    _pair_places(old, new, pairs)
+    return pairs
+
+
+class _Side:
+    """One of the graphs, and what is known of its nodes.
+
+    ``call`` numbers a node by its op and attributes, ``down`` by all that it is computed from,
+    ``up`` by all that is done with it."""
+
+    def __init__(
+        self, graph: Graph, renamed: Mapping[str, str], numbers: dict[Hashable, int]
+    ) -> None:
+        self.nodes = [n for n in graph.nodes if n.op != "get_attr"]
+        self.order = {node: place for place, node in enumerate(self.nodes)}
+        self.reads = {node: operands(node) for node in self.nodes}
+        self.readers: dict[Node, list[tuple[Node, int]]] = {node: [] for node in self.nodes}
+        self.weights: Colours = {}
+        for node, read in self.reads.items():
+            for position, operand in enumerate(read):
+                if operand.op == "get_attr":
+                    path = renamed.get(operand.target, operand.target)
+                    self.weights[operand] = numbers["weight", path]
+                else:
+                    self.readers[operand].append((node, position))
+        self.numbers = numbers
+        self.call: Colours = {node: numbers[call_key(node)] for node in self.nodes}
+        self.down: Colours = dict(self.weights)
+        self.up: Colours = {}
+
+    def look_at(self, ends: Mapping[Node, Hashable]) -> None:
+        """Number all nodes from the inputs and from the outputs; ``ends`` have fixed numbers."""
+        numbers, down, up = self.numbers, self.down, self.up
+        for node in self.nodes:
+            known = ends.get(node) or (self.call[node], *(down[n] for n in self.reads[node]))
+            down[node] = numbers[known]
+        for node in reversed(self.nodes):
+            known = ends.get(node)
+            if known is None:
+                uses = sorted((up[user], position) for user, position in self.readers[node])
+                # what nobody reads has nothing in common with others of its kind
+                known = ("up", self.call[node], *uses) if uses else ("dead", id(node))
+            up[node] = numbers[known]
+
+    def token(self, node: Node) -> int:
+        """A number for a node by itself and the module it stands in."""
+        path = node.scope.path if node.scope is not None else ""
+        return self.numbers["token", self.call[node], path]
+
+    def both(self) -> Colours:
+        return {node: (self.down[node], self.up[node]) for node in self.nodes}
+
+
+def call_key(node: Node) -> Hashable:
+    """Op, target, and arguments with nodes left out; an input's own name is none of it."""
+    if node.op == "placeholder":
+        return node.op
+    target = node.target.name if isinstance(node.target, Op) else node.target
+    args = tuple(map(_value_key, node.args))
+    if not node.kwargs:
+        return (node.op, target, args)
+    return (
+        node.op,
+        target,
+        args,
+        tuple((k, _value_key(node.kwargs[k])) for k in sorted(node.kwargs)),
+    )
+
+
+def _value_key(value: Any) -> Hashable:
+    if isinstance(value, Node):
+        return None
+    if isinstance(value, (tuple, list)):
+        return (isinstance(value, list), *map(_value_key, value))
+    if isinstance(value, dict):
+        return ("dict", *((key, _value_key(v)) for key, v in value.items()))
+    return (type(value).__name__, repr(value))
+
+
+# -- the ways to find pairs ------------------------------------------------------------------------
+def _pair_ends(a: Graph, b: Graph) -> Pairs:
+    """The outputs, and the inputs: by position, or by name where one graph has more."""
+    pairs: Pairs = {}
+    old, new = a.placeholders, b.placeholders
+    if len(old) != len(new):
+        by_name = {n.target: n for n in new}
+        old = [n for n in old if n.target in by_name]
+        new = [by_name[n.target] for n in old]
+    pairs.update(zip(old, new))
+    outputs = [[n for n in graph.nodes if n.op == "output"] for graph in (a, b)]
+    pairs.update(zip(*outputs))
+    return pairs
+
+
+def _left(old: _Side, new: _Side, pairs: Pairs) -> tuple[list[Node], list[Node]]:
+    """The nodes without a partner."""
+    taken = set(pairs.values())
+    return [n for n in old.nodes if n not in pairs], [n for n in new.nodes if n not in taken]
+
+
+def _pair_names(old: _Side, new: _Side, pairs: Pairs, fits: Callable[[Node, Node], bool]) -> None:
+    """Pair nodes of one name for which ``fits`` holds."""
+    left, right = _left(old, new, pairs)
+    by_name = {node.name: node for node in right}
+    for node in left:
+        other = by_name.get(node.name)
+        if other is not None and fits(node, other):
+            pairs[node] = other
+
+
+def _pair_equal(
+    old: _Side, new: _Side, pairs: Pairs, colours: Colours, others: Colours, single: bool = False
+) -> None:
+    """Pair nodes of one colour, in order; with ``single`` only those whose colour no other node of
+    their graph has."""
+    left, right = _left(old, new, pairs)
+    buckets: dict[Hashable, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+    for node in left:
+        buckets[colours[node]][0].append(node)
+    for node in right:
+        if others[node] in buckets:
+            buckets[others[node]][1].append(node)
+    for ones, twos in buckets.values():
+        if not single or len(ones) == len(twos) == 1:
+            pairs.update(zip(ones, twos))
+
+
+def _pair_neighbourhoods(
+    old: _Side, new: _Side, pairs: Pairs, numbers: dict[Hashable, int]
+) -> None:
+    """Pair nodes whose surroundings are alike and like no others, the widest first."""
+    fixed: list[Colours] = [dict(old.weights), dict(new.weights)]
+    for number, (one, other) in enumerate(pairs.items()):
+        fixed[0][one] = fixed[1][other] = numbers["pair", number]
+    left = _left(old, new, pairs)
+    if not left[0] or not left[1]:
+        return
+    levels: list[list[Colours]] = []
+    for side, known, nodes in zip((old, new), fixed, left):
+        colours = {node: side.token(node) for node in nodes}
+        levels.append([])
+        for _ in range(_RADIUS):
+            known.update(colours)
+            colours = {node: numbers[_surroundings(side, known, node)] for node in nodes}
+            levels[-1].append(colours)
+    for colours, others in reversed(list(zip(*levels))):
+        _pair_equal(old, new, pairs, colours, others, single=True)
+
+
+def _surroundings(side: _Side, known: Colours, node: Node) -> Hashable:
+    reads = tuple(known[n] for n in side.reads[node])
+    uses = sorted((known[user], position) for user, position in side.readers[node])
+    return (known[node], reads, tuple(uses))
+
+
+def _pair_sequences(old: _Side, new: _Side, pairs: Pairs) -> None:
+    """Align what lies between paired nodes that stand in the same order in both graphs."""
+    known = sorted(pairs, key=old.order.__getitem__)
+    kept = _longest_rising([new.order[pairs[node]] for node in known])
+    taken = set(pairs.values())
+    ends = [(old.order[n], new.order[pairs[n]]) for i, n in enumerate(known) if i in kept]
+    ends.append((len(old.nodes), len(new.nodes)))
+    start = (0, 0)
+    for end in ends:
+        left = [n for n in old.nodes[start[0] : end[0]] if n not in pairs]
+        right = [n for n in new.nodes[start[1] : end[1]] if n not in taken]
+        tokens = [old.token(n) for n in left], [new.token(n) for n in right]
+        pairs.update((left[i], right[j]) for i, j in _aligned(*tokens))
+        start = (end[0] + 1, end[1] + 1)
+
+
+def _aligned(left: list[int], right: list[int]) -> Iterator[tuple[int, int]]:
+    """Places of equal tokens, rising in both. Where the sequences differ, the shortest way on is
+    taken after which some tokens agree; where there is none nearby, a window of both is skipped."""
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if left[i] == right[j]:
+            yield i, j
+            i, j = i + 1, j + 1
+        else:
+            skip = _skipped(left, right, i, j)
+            i, j = i + skip[0], j + skip[1]
+
+
+def _skipped(left: list[int], right: list[int], i: int, j: int) -> tuple[int, int]:
+    """How many tokens to skip in both, so that the next ones agree (or both sequences end so)."""
+    for length, window in _WINDOWS.items():
+        window = min(window, len(left) - i + len(right) - j)
+        for steps in range(1, window):
+            for one in range(steps + 1):
+                here = left[i + one : i + one + length]
+                if here and here == right[j + steps - one : j + steps - one + length]:
+                    return one, steps - one
+    half = _WINDOWS[3] // 2
+    return half, half
+
+
+def _longest_rising(places: list[int]) -> set[int]:
+    """Indices of a longest rising subsequence; O(n log n), by patience sorting."""
+    tops: list[int] = []
+    top_index: list[int] = []
+    before: list[int] = []
+    for index, place in enumerate(places):
+        pile = bisect.bisect_left(tops, place)
+        before.append(top_index[pile - 1] if pile else -1)
+        if pile == len(tops):
+            tops.append(place)
+            top_index.append(index)
+        else:
+            tops[pile], top_index[pile] = place, index
+    found: set[int] = set()
+    index = top_index[-1] if top_index else -1
+    while index >= 0:
+        found.add(index)
+        index = before[index]
+    return found
+
+
+def _pair_places(old: _Side, new: _Side, pairs: Pairs) -> None:
+    """Pair nodes of any op that read the same nodes and are read by the same nodes."""
+    left, right = _left(old, new, pairs)
+
+    def place(side: _Side, node: Node, partner: Callable[[Node], Any]) -> Hashable:
+        reads = tuple(partner(n) for n in side.reads[node])
+        uses = frozenset((partner(user), position) for user, position in side.readers[node])
+        known = None not in reads and all(user is not None for user, _ in uses)
+        return (node.op, reads, uses) if known and uses else None
+
+    def partner_of_old(node: Node) -> Any:
+        return pairs.get(node) or old.weights.get(node)
+
+    taken = set(pairs.values())
+
+    def partner_of_new(node: Node) -> Any:
+        return node if node in taken else new.weights.get(node)
+
+    waiting = {place(new, node, partner_of_new): node for node in right}
+    waiting.pop(None, None)
+    found = {place(old, node, partner_of_old): node for node in left}
+    pairs.update({one: waiting[key] for key, one in found.items() if key in waiting})

@@ -1,0 +1,291 @@
+"""The outline of a picture: what of a graph is drawn, as nested boxes.
+
+In: a graph. Out: an :class:`Outline`: a tree of :class:`Part` (nodes, in boxes for the calls of
+modules), in which equal boxes that follow each other are one ("×12"), boxes below a depth are
+closed, and the edges between what is left to see. Where and in which colours it is drawn is the
+matter of other files.
+
+A part stands for a range of the drawn nodes, and the ranges of the parts in a box follow each
+other. So whatever is closed or folded, edges lead forward in the order of the tree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fxlite.graph.graph import Graph, Node
+from fxlite.show.drawing.repeats import Repeat, Signatures, find_repeats
+
+#: Nodes and closed boxes drawn at most where the caller does not say how deep.
+LIMIT = 300
+_STRETCHES = 100  # into which a box with more parts than that is cut
+
+
+@dataclass(eq=False)
+class Part:
+    """A node (no ``children``), or a box: nodes ``start`` to ``stop`` of the outline.
+
+    ``level`` is the number of module boxes around what is in it. A part with ``times`` > 1 stands
+    for that many equal ranges in a row, of which this is the first."""
+
+    start: int
+    stop: int
+    title: str = ""
+    times: int = 1
+    level: int = 0
+    is_open: bool = True
+    parent: Part | None = None
+    children: list[Part] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Where the last of the equal ranges stops."""
+        return self.start + (self.stop - self.start) * self.times
+
+    @property
+    def is_drawn_whole(self) -> bool:
+        """True for a node and for a closed box."""
+        return not self.children or not self.is_open
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is drawn of a graph: ``nodes`` in order, and the tree over them. ``drawn_as`` says for
+    each node, by place, which one stands for it (itself, unless it is in a folded part)."""
+
+    nodes: list[Node]
+    root: Part
+    drawn_as: list[int]
+    #: For each node the folded parts around it, outer ones first: start, and number of the copy.
+    _copies: list[tuple[tuple[int, int], ...]]
+
+    def parts(self) -> Iterator[Part]:
+        """All parts below the root, outer ones first, in order."""
+        stack = self.root.children[::-1]
+        while stack:
+            part = stack.pop()
+            yield part
+            stack += part.children[::-1]
+
+    def visible(self) -> Iterator[Part]:
+        """The parts that are drawn, those in closed boxes left out."""
+        stack = self.root.children[::-1]
+        while stack:
+            part = stack.pop()
+            yield part
+            if part.is_open:
+                stack += part.children[::-1]
+
+    def node_edges(self) -> dict[tuple[int, int], None]:
+        """Pairs of places of nodes, as drawn: who is read by whom. What leads from one copy in a
+        folded part to the next is left out."""
+        place = {node: i for i, node in enumerate(self.nodes)}
+        edges: dict[tuple[int, int], None] = {}
+        for reader, node in enumerate(self.nodes):
+            for used in node.all_input_nodes:
+                source = place.get(used)
+                if source is not None and not self._are_apart(source, reader):
+                    edges[self.drawn_as[source], self.drawn_as[reader]] = None
+        return edges
+
+    def _are_apart(self, one: int, other: int) -> bool:
+        """True if the two stand in different copies in a folded part."""
+        for (fold_a, copy_a), (fold_b, copy_b) in zip(self._copies[one], self._copies[other]):
+            if fold_a != fold_b:
+                return False
+            if copy_a != copy_b:
+                return True
+        return False
+
+    def edges(self) -> list[tuple[Part, Part]]:
+        """Pairs of visible parts, each once."""
+        owner: list[Part] = [self.root] * len(self.nodes)
+        for part in self.visible():
+            if part.is_drawn_whole:
+                owner[part.start : part.stop] = [part] * (part.stop - part.start)
+        pairs = ((owner[a], owner[b]) for a, b in self.node_edges())
+        return list(dict.fromkeys((a, b) for a, b in pairs if a is not b))
+
+
+def outline(
+    graph: Graph,
+    weights: bool = False,
+    fold: bool = True,
+    marks: Mapping[Node, Hashable] | None = None,
+) -> Outline:
+    """The nodes of a graph in boxes, one for each call of a module; all boxes are open.
+
+    ``fold``: draw equal boxes and stretches that follow each other once. ``marks``: nodes with
+    different marks are not equal. ``weights``: draw the get_attr nodes, too."""
+    nodes = [n for n in graph.nodes if weights or n.op != "get_attr"]
+    paths = [tuple(n.scope.path.split(".")) if n.scope and n.scope.path else () for n in nodes]
+    classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope}
+    signatures = Signatures(nodes, marks or {}) if fold else None
+    root = Part(0, len(nodes))
+    folded: list[Part] = []
+    work = [(root, 0)]
+    while work:
+        part, depth = work.pop()
+        below = {}
+        for start, stop, inner in _calls(paths, part, depth):
+            title, name = ".".join(paths[start][depth:inner]), classes.get(
+                ".".join(paths[start][:inner])
+            )  # fmt: skip
+            child = Part(start, stop, f"{title} ({name})" if title and name else title)
+            part.children.append(child)
+            below[child] = inner
+        if signatures is not None and len(part.children) > 1:
+            folded += _fold(part, signatures)
+        for child in (c for p in part.children for c in (p.children or [p])):
+            if child.stop - child.start > 1:
+                work.append((child, below[child]))
+    _connect(root)
+    return Outline(nodes, root, *_copies(len(nodes), folded))
+
+
+def _calls(
+    paths: list[tuple[str, ...]], part: Part, depth: int
+) -> Iterator[tuple[int, int, int]]:  # fmt: skip
+    """Start, stop and depth of the calls of modules (and single nodes) directly in a part: runs of
+    nodes whose paths go on with the same name."""
+    for name, run in itertools.groupby(
+        range(part.start, part.stop), lambda i: paths[i][depth : depth + 1]
+    ):
+        inside = list(run)
+        if not name:
+            yield from ((i, i + 1, depth) for i in inside)
+            continue
+        path, below = paths[inside[0]], depth + 1
+        if len(inside) == 1:
+            below = len(path)
+        while below < len(path) and len({paths[i][below : below + 1] for i in inside}) == 1:
+            below += 1  # a box that would hold nothing but one box
+        yield inside[0], inside[-1] + 1, below
+
+
+# -- folding ---------------------------------------------------------------------------------------
+def _fold(part: Part, signatures: Signatures) -> list[Part]:
+    """Replace what repeats among the children of a part by one of each; returns those."""
+    children = part.children
+    repeats = find_repeats([range(c.start, c.stop) for c in children], signatures)
+    kept: list[Part] = []
+    folds: list[Part] = []
+    position = 0
+    for repeat in repeats:
+        kept += children[position : repeat.first]
+        position = repeat.first + repeat.period * repeat.times
+        folds.append(_folded(children, repeat))
+        kept.append(folds[-1])
+    part.children = [*kept, *children[position:]]
+    return folds
+
+
+def _folded(children: list[Part], repeat: Repeat) -> Part:
+    first, last = children[repeat.first], children[repeat.first + repeat.period - 1]
+    if repeat.period == 1:
+        final = children[repeat.first + repeat.times - 1]
+        first.title = _joined_titles(first.title, final.title)
+        first.times = repeat.times
+        return first
+    inside = children[repeat.first : repeat.first + repeat.period]
+    return Part(first.start, last.stop, times=repeat.times, children=inside)
+
+
+def _joined_titles(first: str, last: str) -> str:
+    """``layer.0 (Layer)`` and ``layer.5 (Layer)`` -> ``layer.0…5 (Layer)``."""
+    if first == last:
+        return first
+    path, space, name = first.partition(" ")
+    other = last.partition(" ")[0]
+    return f"{path}…{other.rpartition('.')[2]}{space}{name}"
+
+
+def _copies(
+    count: int, folded: list[Part]
+) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:  # fmt: skip
+    """For each node the one drawn for it, and the copies it stands in, outer ones first."""
+    around: list[list[Part]] = [[] for _ in range(count)]
+    for part in folded:  # outer parts come before those in them
+        for place in range(part.start, part.end):
+            around[place].append(part)
+    drawn_as, copies = [], []
+    for place in range(count):
+        trail: list[tuple[int, int]] = []
+        while len(trail) < len(around[place]):
+            part = around[place][len(trail)]
+            copy, offset = divmod(place - part.start, part.stop - part.start)
+            place = part.start + offset
+            trail.append((part.start, copy))
+        drawn_as.append(place)
+        copies.append(tuple(trail))
+    return drawn_as, copies
+
+
+# -- levels, and what is closed --------------------------------------------------------------------
+def _connect(box: Part) -> None:
+    """Fill in parents and levels in a box. A fold of several parts is no level: it has no
+    module."""
+    stack = [box]
+    while stack:
+        part = stack.pop()
+        for child in part.children:
+            child.parent = part
+            child.level = part.level + bool(child.children and child.title)
+        stack += part.children
+
+
+def close_below(found: Outline, depth: int | None) -> int | None:
+    """Close the boxes ``depth`` levels down. None: as deep as ``LIMIT`` allows, and if there are
+    more than that many parts outside all modules, consecutive ones are put into closed boxes.
+
+    Returns the depth; None if all boxes are open, 0 if not even modules could be shown."""
+    is_automatic, is_cut = depth is None, False
+    if depth is None:
+        if sum(not part.children for part in found.parts()) <= LIMIT:
+            return None
+        is_cut = _cut(found, found.root)
+        depth = _deepest(found)
+    is_any_closed = False
+    for part in found.parts():
+        part.is_open = part.level < depth
+        is_any_closed |= bool(part.children) and not part.is_open
+    if is_automatic:
+        for part in found.parts():  # those that are closed, for a page on which they can be opened
+            _cut(found, part)
+    return 0 if is_cut else depth if is_any_closed else None
+
+
+def _cut(found: Outline, box: Part) -> bool:
+    """Put the parts of a box with more than ``LIMIT`` of them into closed boxes of consecutive
+    ones; True if there were more."""
+    if len(box.children) <= LIMIT:
+        return False
+    size = -(-len(box.children) // _STRETCHES)
+    box.children = [
+        _stretch(found, box.children[at : at + size]) for at in range(0, len(box.children), size)
+    ]
+    _connect(box)
+    return True
+
+
+def _stretch(found: Outline, inside: list[Part]) -> Part:
+    if len(inside) == 1:
+        return inside[0]
+    start, stop = inside[0].start, inside[-1].end
+    title = f"{found.nodes[start].name} … {found.nodes[stop - 1].name}"
+    return Part(start, stop, title, is_open=False, children=inside)
+
+
+def _deepest(found: Outline) -> int:
+    """The largest depth at which no more than ``LIMIT`` parts are drawn; at least 1."""
+    highest = max((part.level for part in found.parts()), default=0) + 2
+    more = [0] * (highest + 1)  # by depth: parts that are drawn from it on, less those no longer
+    for part in found.parts():
+        above = part.parent.level if part.parent else 0
+        more[above + 1] += 1
+        if part.children:
+            more[part.level + 1] -= 1
+    drawn = list(itertools.accumulate(more))
+    return max((depth for depth in range(1, highest) if drawn[depth] <= LIMIT), default=1)

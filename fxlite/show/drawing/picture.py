@@ -1,0 +1,237 @@
+"""A picture before it is written to a file: what each part says, how large it is, its colour.
+
+In: a graph and options. Out: a :class:`Picture`, from which SVG, DOT and HTML are made; and the
+tree of boxes that the layout takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.show.drawing.colours import SCHEMES, Colours, DrawError, changes_between
+from fxlite.show.drawing.layout import Box, layout
+from fxlite.show.drawing.outline import Outline, Part, close_below, outline
+from fxlite.show.node_cost import node_flops
+from fxlite.show.text.pretty import node_line, type_text, value_text
+
+LINE_HEIGHT, BIG, SMALL = 15.0, 12.0, 10.5  # pixels: text lines, names and types, titles
+ADVANCE = 0.605  # width of a character of a monospaced font, in ems
+LONGEST = 34  # characters of one text
+_MOST_TYPES = 3  # of the inputs (and outputs) of a closed box
+_MOST_REMOVED = 8  # nodes named in the caption
+
+#: A line of text in a part: CSS class and text.
+Text = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn, in which colours, and a caption ("" where nothing is folded or closed)."""
+
+    outline: Outline
+    colours: Colours
+    caption: str
+
+
+class Options(TypedDict, total=False):
+    """What to show; :func:`fxlite.show.drawing.draw.draw` says what each means."""
+
+    weights: bool
+    color: str | None
+    depth: int | None
+    fold: bool
+    times: Any
+    changed_from: Graph | None
+    sqnr: Mapping[str, float] | None
+
+
+def picture(
+    graph: Graph,
+    *,
+    weights: bool = False,
+    color: str | None = None,
+    depth: int | None = None,
+    fold: bool = True,
+    times: Any = None,
+    changed_from: Graph | None = None,
+    sqnr: Mapping[str, float] | None = None,
+) -> Picture:
+    """The picture of a graph. Raises DrawError for options that do not fit."""
+    data = {"time": times, "change": changed_from, "sqnr": sqnr}
+    given = [name for name, value in data.items() if value is not None]
+    color = color or (given[0] if given else "op")
+    if color not in SCHEMES:
+        raise DrawError(f"color={color!r}: a picture is coloured by {', '.join(SCHEMES)}")
+    if color == "time" and times is None:
+        raise DrawError("color='time' needs times={node: seconds}, or a profile, to draw")
+    if color == "change" and changed_from is None:
+        raise DrawError("color='change' needs changed_from=, the graph to compare with")
+    if color == "sqnr" and sqnr is None:
+        raise DrawError("color='sqnr' needs sqnr={module path: dB}, as q.sensitivity() finds it")
+    if depth is not None and depth < 1:
+        raise DrawError(f"depth={depth}: at least one level of modules is drawn, depth=1")
+    seconds = _seconds_by_name(graph, times)
+    changes: dict[Node, str] = {}
+    removed: list[str] = []
+    if changed_from is not None:
+        changes, removed = changes_between(changed_from, graph)
+    found = outline(graph, weights, fold, marks=changes if color == "change" else None)
+    closed_at = close_below(found, depth)
+    ratios = ratios_by_node(graph, sqnr or {})
+    if sqnr and not ratios:
+        names = ", ".join(list(sqnr)[:3])
+        raise DrawError(f"sqnr= has {names}, …, but no module or node of this graph")
+    coloured_by = {"time": seconds, "change": changes, "sqnr": ratios}
+    colours = SCHEMES[color](found, coloured_by.get(color))
+    remarks = [_closed_remark(found, closed_at), _folded_remark(found), colours.remark]
+    if color == "change" and removed:
+        names = ", ".join(removed[:_MOST_REMOVED]) + (" …" if len(removed) > _MOST_REMOVED else "")
+        remarks.append(f"{len(removed)} removed: {names}")
+    return Picture(found, colours, "; ".join(filter(None, remarks)))
+
+
+def _seconds_by_name(graph: Graph, times: Any) -> dict[str, float]:
+    """Seconds by name of node, from a dict by node or name, or from a profile."""
+    given = times.node_seconds() if hasattr(times, "node_seconds") else times or {}
+    seconds = {key.name if isinstance(key, Node) else key: value for key, value in given.items()}
+    if seconds and not any(node.name in seconds for node in graph.nodes):
+        names = ", ".join(list(seconds)[:3])
+        raise DrawError(f"times= has {names}, …, but no node of this graph: draw the graph timed")
+    return seconds
+
+
+def ratios_by_node(graph: Graph, ratios: Mapping[str, float]) -> dict[Node, float]:
+    """The ratio of each call, from those of nodes by name or of modules by path; what only moves
+    values within a module has none."""
+    found: dict[Node, float] = {}
+    for node in graph.nodes:
+        if not node.op.startswith("call_"):
+            continue
+        path = node.scope.path if node.scope is not None else ""
+        if node.name in ratios:
+            found[node] = ratios[node.name]
+        elif path in ratios and _computes(node):
+            found[node] = ratios[path]
+    return found
+
+
+def _computes(node: Node) -> bool:
+    """True for calls with arithmetic, and for those that read weights."""
+    reads_weights = any(x.op == "get_attr" for x in node.all_input_nodes)
+    return reads_weights or node.op != "call_function" or node_flops(node) != 0
+
+
+def _closed_remark(found: Outline, closed_at: int | None) -> str:
+    if closed_at is None:
+        return ""
+    if closed_at == 0:
+        return f"{len(found.nodes):,} nodes, consecutive ones in a box: too many to be drawn"
+    levels = f"{closed_at} level{'s' if closed_at > 1 else ''}"
+    return (
+        f"{len(found.nodes):,} nodes, {levels} of modules shown (depth={closed_at + 1} shows more)"
+    )
+
+
+def _folded_remark(found: Outline) -> str:
+    if not any(part.times > 1 for part in found.visible()):
+        return ""
+    return "×N: equal parts that follow each other; the first is drawn"
+
+
+# -- what parts say --------------------------------------------------------------------------------
+def title(part: Part) -> str:
+    """``layer.0…5 (Layer) ×6``"""
+    return f"{part.title} {repeated(part)}".strip()
+
+
+def repeated(part: Part) -> str:
+    """``×12``, or nothing for a part that stands for itself."""
+    return f"×{part.times:,}" if part.times > 1 else ""
+
+
+def texts(drawn: Picture, part: Part) -> list[Text]:
+    """The lines of a node or closed box: title, name and attributes, type, and a note."""
+    lines: list[Text] = [("title", title(part))]
+    if part.children:
+        count = part.stop - part.start
+        lines = [("name", title(part)), ("more", f"{count:,} nodes"), *_ends(drawn.outline, part)]
+    else:
+        node = drawn.outline.nodes[part.start]
+        name = str(node.target) if node.op == "get_attr" else node.name
+        lines.append(("name", f"{name} {_attributes(node)}".rstrip()))
+        lines.append(("type", _short(type_text(node.type) if node.type is not None else "")))
+    lines.append(("note", drawn.colours.note(part)))
+    return [(css, text) for css, text in lines if text]
+
+
+def _attributes(node: Node) -> str:
+    values = [] if node.op == "output" else [v for v in node.args if not list(nodes_in(v))]
+    parts = [value_text(v) for v in values if v is not None]
+    parts += [f"{k}={value_text(v)}" for k, v in node.kwargs.items() if not list(nodes_in(v))]
+    return _short(" ".join(parts))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _ends(found: Outline, part: Part) -> list[Text]:
+    """The types that go into a closed box and those that come out, weights left out."""
+    inside = found.nodes[part.start : part.end]
+    known = set(inside)
+    reads = (u for n in inside[: part.stop - part.start] for u in n.all_input_nodes)
+    entering = dict.fromkeys(u for u in reads if u not in known and u.op != "get_attr")
+    leaving = [n for n in inside if any(user not in known for user in n.users)]
+    rows = [("→", _types(list(entering))), ("←", _types(leaving))]
+    into, out = (text for _, text in rows)
+    if len(into) + len(out) + 3 <= 1.4 * LONGEST:
+        return [("type", f"{into} → {out}")] if into or out else []
+    return [("type", f"{into} →"), ("type", f"→ {out}")]
+
+
+def _types(nodes: list[Node]) -> str:
+    shown = [type_text(n.type) for n in nodes[:_MOST_TYPES] if n.type is not None]
+    return _short(", ".join(shown + (["…"] if len(nodes) > _MOST_TYPES else [])))
+
+
+def tooltip(found: Outline, part: Part) -> str:
+    """What is told on pointing at a node: its line of code and where it comes from."""
+    node = found.nodes[part.start]
+    if part.children:
+        last = found.nodes[part.stop - 1]
+        return f"{part.title}: {node.name} … {last.name}"
+    return f"{node_line(node)}\n{node.origin}" if node.origin else node_line(node)
+
+
+# -- layout ----------------------------------------------------------------------------------------
+def size(lines: list[Text]) -> tuple[float, float]:
+    """Width and height in pixels of a node or closed box with these texts."""
+    widths = [len(text) * (SMALL if css in SMALL_TEXTS else BIG) * ADVANCE for css, text in lines]
+    return max(widths, default=0.0) + 18, LINE_HEIGHT * len(lines) + 9
+
+
+#: CSS classes of texts in the small font.
+SMALL_TEXTS = frozenset(("title", "note"))
+
+
+def laid_out(drawn: Picture) -> tuple[Box, list[tuple[Part, Box]]]:
+    """The boxes of what is visible, placed; and the box of each part, outer ones first."""
+    root = Box(drawn.outline.root)
+    boxes = {drawn.outline.root: root}
+    placed = []
+    for part in drawn.outline.visible():
+        box = boxes[part] = Box(part)
+        if part.is_drawn_whole:
+            box.width, box.height = size(texts(drawn, part))
+        else:
+            box.title = title(part)
+            box.title_width = len(box.title) * SMALL * ADVANCE
+        assert part.parent is not None
+        boxes[part.parent].children.append(box)
+        placed.append((part, box))
+    if placed:
+        layout(root, drawn.outline.edges())
+    return root, placed

@@ -1,0 +1,466 @@
+"""Reading a graph back from its text: ``parse(str(graph)) == graph``, also after an edit by hand.
+
+In: what ``print(graph)`` shows. Out: a :class:`~fxlite.graph.graph.Graph`, or a ParseError that
+names the line and what was expected there. The text is taken apart with :mod:`ast` and never run.
+
+Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...)``, an operator on
+values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
+``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped;
+``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim.
+Types may be left out; where they stand, they must agree with the op's rule. The comment on the
+right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import textwrap
+from typing import Any
+
+from fxlite.base.bounded import bounded, syntax_tree
+from fxlite.base.checked import checked
+from fxlite.base.errors import FxliteError, ParseError, expect
+from fxlite.base.location import Location, Scope
+from fxlite.base.paused_gc import paused_gc
+from fxlite.graph.graph import Graph, Node
+from fxlite.ops.op import REGISTRY, Op, lookup
+from fxlite.show.comparison.compare import types_equal
+from fxlite.show.text.comments import (
+    called_inputs,
+    check_of,
+    listed_weights,
+    origin_of,
+    specialized_dims,
+    weights_in,
+)
+from fxlite.show.text.errors import cut, error_at, error_at_column
+from fxlite.show.text.words import with_usual_words
+from fxlite.types import guards, shapes
+from fxlite.types.guards import Guard
+from fxlite.types.tensor_type import TensorType, parse_type
+
+_SYMBOLS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
+    ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+_UNARY: dict[type, str] = {ast.USub: "-", ast.Invert: "~"}
+_NUMBERS = {"inf": math.inf, "nan": math.nan}
+
+
+@bounded(ParseError, "the text")
+@checked
+def parse(text: str) -> Graph:
+    """The graph that prints as ``text``. Raises ParseError with line and column."""
+    expect(text, str, "the text of a graph")
+    with paused_gc():
+        return _Parser(textwrap.dedent(text)).run()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines = text.splitlines()
+        self.graph = Graph()
+        self.values: dict[str, Node] = {}
+        self.weights: dict[str, Node] = {}
+        self.weight_types: dict[str, TensorType | None] = {}
+        self.listed: list[str] = []  # weights of the comment that are still to be made, last first
+        self.dims: set[str] = set()
+        self.origin: tuple[Scope | None, Location | None] = (None, None)
+        self.origins: dict[str, tuple[Scope | None, Location | None]] = {}  # by comment
+        self.operators = {(o.symbol, len(o.tensor_kinds)): o for o in REGISTRY.values() if o.symbol}
+
+    def error(self, at: Any, message: str) -> ParseError:
+        return error_at(self.lines, at, message)
+
+    # -- the whole -----------------------------------------------------------------------------
+    def run(self) -> Graph:
+        try:
+            tree = syntax_tree(self.text, "exec")
+        except SyntaxError as error:
+            number, column = error.lineno or 1, (error.offset or 1) - 1
+            message = f"not Python text: {error.msg}"
+            raise error_at_column(self.lines, number, column, 1, message) from None
+        tree = with_usual_words(tree)
+        body = [s for s in tree.body if not isinstance(s, ast.ImportFrom)]
+        if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
+            raise self.error(1, "expected one function: def forward(self, x: f32[B,3]):")
+        function = body[0]
+        self.weight_types = listed_weights(self.lines)
+        self._reserve(function)
+        conditions = [s for s in function.body if isinstance(s, ast.Assert)]
+        self._declared_dims(conditions)
+        self._placeholders(function)
+        self._guards(conditions)
+        for statement in function.body:
+            if not isinstance(statement, ast.Assert):
+                self._statement(statement)
+        if self.graph._root._prev.op != "output":
+            raise self.error(len(self.lines), "expected a last line: return value")
+        return self.graph
+
+    def _reserve(self, function: ast.FunctionDef) -> None:
+        """Keep the names of the text for their lines: weights get other ones. Note which of the
+        weights in the comment are read."""
+        if self.weight_types:
+            read = weights_in(self.text)
+            self.listed = [t for t in reversed(self.weight_types) if t in read]
+        for statement in function.body:
+            name = _assigned(statement)
+            if name is not None:
+                self.graph._namer.taken.add(name)
+
+    def _placeholders(self, function: ast.FunctionDef) -> None:
+        arguments = function.args
+        if not arguments.args or arguments.args[0].arg != "self":
+            raise self.error(function, "the first parameter must be self")
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
+            raise self.error(function, "expected plain parameters: name: type")
+        parameters = arguments.args[1:]
+        defaults: list[Any] = [None] * (len(parameters) - len(arguments.defaults))
+        renamed = {
+            s.value.id: s.targets[0].id
+            for s in function.body
+            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
+            if isinstance(s.targets[0], ast.Name)
+        }
+        called = called_inputs(self.lines)
+        for parameter, default in zip(parameters, [*defaults, *arguments.defaults], strict=True):
+            found = self._type(parameter.annotation) if parameter.annotation else None
+            if isinstance(found, TensorType):
+                self.dims |= shapes.names(found.shape)
+            args = () if default is None else (self._literal(default),)
+            name = renamed.get(parameter.arg, parameter.arg)
+            target = called.get(parameter.arg, parameter.arg)
+            self._new(parameter, "placeholder", target, args, {}, name, found)
+
+    # -- conditions on named dims ---------------------------------------------------------------
+    def _conditions(self, statement: ast.Assert, loc: Location | None = None) -> list[Guard]:
+        try:
+            return guards.from_ast(statement.test, ast.unparse(statement.test), loc)
+        except FxliteError as error:
+            raise self.error(statement, str(error)) from None
+
+    def _declared_dims(self, conditions: list[ast.Assert]) -> None:
+        """``assert 1 <= T <= 512  # declared``: facts of the named dims of the inputs."""
+        self.graph.specialized = specialized_dims(self.lines)
+        for statement in conditions:
+            if self._comment(statement) == "declared":
+                try:
+                    found = self._conditions(statement)
+                    dim = guards.facts_from(found, ast.unparse(statement.test))
+                except FxliteError as error:
+                    raise self.error(statement, str(error)) from None
+                self.graph.declare_dims({dim.name: dim})
+
+    def _guards(self, conditions: list[ast.Assert]) -> None:
+        """``assert T <= 512  # model.py:12: assert x.shape[1] <= self.max_len``"""
+        found: list[Guard] = []
+        for statement in conditions:
+            comment = self._comment(statement)
+            if comment != "declared":
+                place = check_of(comment or self._comment_before(statement))
+                found += self._conditions(statement, place)
+        for guard in found:
+            if unknown := sorted(guard.names - self.dims):
+                raise self.error(1, f"{guard}: {unknown[0]} is not a named dim of an input")
+        if found:
+            self.graph.guards = found
+
+    # -- lines ---------------------------------------------------------------------------------
+    def _statement(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Return):
+            self.origin = (None, None)
+            if statement.value is None:
+                raise self.error(statement, "expected: return value")
+            self.graph.current_origin = self.origin
+            self.graph.output(self._structure(statement.value))
+            self.graph.current_origin = None
+            return
+        name = _assigned(statement)
+        if name is None or not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            raise self.error(statement, "expected: name: type = ops.NAME(...), or return value")
+        value = statement.value
+        if value is None:
+            raise self.error(statement, f"{name} has a type but no value")
+        if isinstance(statement, ast.Assign):
+            if isinstance(value, ast.Name) and self.values.get(name) is not None:
+                return  # x_1 = x: the name inside for a parameter
+            if self._reads_a_shape(value):
+                self.dims.add(name)  # B = x.shape[0]
+                return
+        if self.graph._length and self.graph._root._prev.op == "output":
+            raise self.error(statement, "nothing may follow the return")
+        declared = (
+            self._type(statement.annotation) if isinstance(statement, ast.AnnAssign) else None
+        )
+        self._read_origin(statement)
+        self._define(statement, name, value, declared)
+
+    def _reads_a_shape(self, value: ast.expr) -> bool:
+        return any(
+            isinstance(part, ast.Attribute)
+            and part.attr == "shape"
+            and isinstance(part.value, ast.Name)
+            and part.value.id in self.values
+            for part in ast.walk(value)
+        )
+
+    def _read_origin(self, statement: ast.stmt) -> None:
+        """Scope and location from the comment on the right or on the line before; without one they
+        are those of the line before."""
+        comment = self._comment(statement)
+        if not comment:
+            comment = self._comment_before(statement)
+            if origin_of(comment)[1] is None:
+                return
+        if comment not in self.origins:
+            self.origins[comment] = origin_of(comment)
+        self.origin = self.origins[comment]
+
+    def _comment(self, statement: ast.stmt) -> str:
+        """What stands behind a line's ``#``."""
+        end = statement.end_lineno or statement.lineno
+        text = cut(self.lines[end - 1], statement.end_col_offset or 0, None).strip()
+        return text[1:].strip() if text.startswith("#") else ""
+
+    def _comment_before(self, statement: ast.stmt) -> str:
+        """The comment on the line before."""
+        text = self.lines[statement.lineno - 2].strip()
+        return text[1:].strip() if text.startswith("#") else ""
+
+    def _define(self, at: ast.stmt, name: str, value: ast.expr, declared: Any) -> None:
+        node = self._expression(value, name, declared)
+        if not isinstance(node, Node):
+            raise self.error(at, f"expected a call or an operator, not {ast.unparse(value)!r}")
+        if node.name != name:
+            self.values[name] = node  # w = self.fc.weight: another name for it
+        if declared is not None and node.type is not None and not types_equal(node.type, declared):
+            annotation = getattr(at, "annotation", at)
+            raise self.error(annotation, f"{name} is declared {declared}, but it is {node.type}")
+
+    def _new(
+        self, at: Any, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+        name: str | None, type: Any = None,
+    ) -> Node:  # fmt: skip
+        graph = self.graph
+        if name is not None:
+            if name in self.values:
+                raise self.error(at, f"{name} is defined twice")
+            graph._namer.taken.discard(name)
+        graph.current_origin = self.origin
+        try:
+            node = graph.create_node(op, target, args, kwargs, name, type)
+        except FxliteError as error:
+            raise self.error(at, str(error)) from None
+        finally:
+            graph.current_origin = None
+        if name is not None:
+            if node.name != name:
+                raise self.error(at, f"{name!r} cannot be the name of a value")
+            self.values[name] = node
+        return node
+
+    # -- values --------------------------------------------------------------------------------
+    def _expression(self, value: ast.expr, name: str | None = None, declared: Any = None) -> Any:
+        """A tensor operand: a node, a number, or None. ``name`` is for the node it makes."""
+        if isinstance(value, ast.Call):
+            return self._call(value, name, declared)
+        if isinstance(value, ast.Name):
+            return self._name(value)
+        if isinstance(value, (ast.Attribute, ast.Subscript)):
+            return self._weight(value)
+        if not self._has_tensor(value):
+            literal = self._try_literal(value)
+            if literal is not _NOT_LITERAL:
+                return literal
+        if isinstance(value, ast.BinOp):
+            return self._operator(value, value.op, (value.left, value.right), name)
+        if isinstance(value, ast.Compare) and len(value.ops) == 1:
+            return self._operator(value, value.ops[0], (value.left, *value.comparators), name)
+        if isinstance(value, ast.UnaryOp):
+            return self._operator(value, value.op, (value.operand,), name)
+        raise self.error(value, f"expected a value, not {ast.unparse(value)!r}")
+
+    def _has_tensor(self, value: ast.expr) -> bool:
+        """True where an operator surely has a tensor operand; the rest is tried as a literal."""
+        if isinstance(value, ast.BinOp):
+            return self._has_tensor(value.left) or self._has_tensor(value.right)
+        if isinstance(value, ast.UnaryOp):
+            return self._has_tensor(value.operand)
+        return isinstance(value, ast.Name) and value.id in self.values
+
+    def _operator(self, at: ast.expr, op: Any, operands: Any, name: str | None) -> Node:
+        symbol = (_SYMBOLS if len(operands) == 2 else _UNARY).get(type(op))
+        found = self.operators.get((symbol, len(operands))) if symbol else None
+        if found is None:
+            raise self.error(at, f"no op is written {ast.unparse(at)!r}")
+        args = tuple(self._expression(o) for o in operands)
+        return self._new(at, "call_function", found, args, {}, name)
+
+    def _name(self, value: ast.Name) -> Any:
+        node = self.values.get(value.id)
+        if node is not None:
+            return node
+        if value.id in _NUMBERS:
+            return _NUMBERS[value.id]
+        import difflib
+
+        near = difflib.get_close_matches(value.id, self.values, 2)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise self.error(value, f"{value.id} is not defined before this line{hint}")
+
+    def _weight(self, value: ast.expr) -> Node:
+        wanted = self._path(value)
+        while wanted not in self.weights:  # those named before it in the comment come first
+            target = self.listed.pop() if wanted in self.listed else wanted
+            declared = self.weight_types.get(target)
+            self.weights[target] = self._new(value, "get_attr", target, (), {}, None, declared)
+        return self.weights[wanted]
+
+    def _path(self, value: ast.expr) -> str:
+        """``self.layers[0].weight`` -> ``layers.0.weight``"""
+        parts: list[str] = []
+        current = value
+        while not isinstance(current, ast.Name):
+            if isinstance(current, ast.Attribute):
+                parts.append(current.attr)
+                current = current.value
+            elif isinstance(current, ast.Subscript) and isinstance(current.slice, ast.Constant):
+                parts.append(str(current.slice.value))
+                current = current.value
+            else:
+                break
+        if not isinstance(current, ast.Name) or current.id != "self" or not parts:
+            raise self.error(value, f"expected self.PATH or a value, not {ast.unparse(value)!r}")
+        return ".".join(reversed(parts))
+
+    def _call(self, call: ast.Call, name: str | None, declared: Any) -> Node:
+        function = call.func
+        if any(k.arg is None for k in call.keywords):
+            raise self.error(call, "expected name=value, not **")
+        op_name = _op_name(function)
+        if op_name is None:
+            target = self._path(function)
+            args = tuple(self._structure(a) for a in call.args)
+            kwargs = {str(k.arg): self._structure(k.value) for k in call.keywords}
+            return self._new(call, "call_module", target, args, kwargs, name, declared)
+        try:
+            op = lookup(op_name)
+        except FxliteError as error:
+            raise self.error(call, str(error)) from None
+        parameters = list(op.signature.parameters)
+        if len(call.args) > len(parameters):
+            raise self.error(call, f"ops.{op.name} takes {len(parameters)} arguments")
+        args = tuple(self._argument(op, p, a) for p, a in zip(parameters, call.args))
+        kwargs = {
+            str(k.arg): self._argument(op, str(k.arg), k.value)
+            for k in call.keywords
+            if not (op.is_random and ast.unparse(k.value) == "self.training")
+        }
+        return self._new(call, "call_function", op, args, kwargs, name)
+
+    def _argument(self, op: Op, parameter: str, value: ast.expr) -> Any:
+        kind = op.tensor_kinds.get(parameter)
+        if kind is None:
+            return self._literal(value)
+        if kind == "Tensors":
+            if not isinstance(value, (ast.Tuple, ast.List)):
+                raise self.error(
+                    value, f"{parameter} of ops.{op.name} is a tuple of values: (a, b)"
+                )
+            return tuple(self._expression(v) for v in value.elts)
+        return self._expression(value)
+
+    def _structure(self, value: ast.expr) -> Any:
+        """Nested tuples, lists and dicts of values."""
+        if isinstance(value, (ast.Tuple, ast.List)):
+            made = [self._structure(v) for v in value.elts]
+            return made if isinstance(value, ast.List) else tuple(made)
+        if isinstance(value, ast.Dict):
+            keys = [self._literal(k) if k is not None else None for k in value.keys]
+            return dict(zip(keys, map(self._structure, value.values)))
+        return self._expression(value)
+
+    def _try_literal(self, value: ast.expr) -> Any:
+        try:
+            return self._literal(value)
+        except ParseError:
+            return _NOT_LITERAL
+
+    def _literal(self, value: ast.expr) -> Any:
+        """An attribute: numbers, text, dims, None, tuples and lists of them, slice(...)."""
+        if isinstance(value, ast.Constant):
+            return value.value
+        if isinstance(value, (ast.Tuple, ast.List)):
+            made = [self._literal(v) for v in value.elts]
+            return made if isinstance(value, ast.List) else tuple(made)
+        if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
+            inner = self._literal(value.operand)
+            if isinstance(inner, (int, float)):
+                return -inner
+        if isinstance(value, ast.Name):
+            if value.id in _NUMBERS and value.id not in self.dims:
+                return _NUMBERS[value.id]
+            if value.id in self.values:
+                raise self.error(
+                    value, f"{value.id} is a value; a number or a dim is expected here"
+                )
+        called = value.func if isinstance(value, ast.Call) else None
+        if isinstance(value, ast.Call) and isinstance(called, ast.Name) and called.id == "slice":
+            return slice(*(self._literal(a) for a in value.args))
+        for part in ast.walk(value):
+            if isinstance(part, ast.Name) and part.id not in self.dims | _DIM_FUNCTIONS:
+                raise self.error(value, f"{part.id} is neither a value nor a named dim of an input")
+        try:
+            return shapes.from_ast(value, ast.unparse(value))
+        except FxliteError as error:
+            raise self.error(value, str(error)) from None
+
+    # -- types ---------------------------------------------------------------------------------
+    def _type(self, value: ast.expr) -> Any:
+        if isinstance(value, (ast.Tuple, ast.List)):
+            return tuple(self._type(v) for v in value.elts)
+        if isinstance(value, ast.Dict):
+            keys = [k.id if isinstance(k, ast.Name) else self._literal(k) for k in value.keys if k]
+            return dict(zip(keys, map(self._type, value.values)))
+        try:
+            found = parse_type(self._source(value))
+            return found.substitute(own) if (own := self.graph.declared_dims) else found
+        except FxliteError as error:
+            raise self.error(value, str(error)) from None
+
+    def _source(self, value: ast.expr) -> str:
+        """The text of an expression. (``ast.unparse`` takes longer than everything else.)"""
+        if value.lineno != value.end_lineno:
+            return ast.unparse(value)
+        return cut(self.lines[value.lineno - 1], value.col_offset, value.end_col_offset)
+
+
+_NOT_LITERAL = object()
+_DIM_FUNCTIONS = {"Min", "Max", "Mod", "min", "max"}
+
+
+def _op_name(function: ast.expr) -> str | None:
+    """``ops.relu`` -> ``relu``; likewise ``ops.wrapped.helpers.scale``, a function given
+    to fx.wrap; None for what is no op."""
+    parts: list[str] = []
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    is_op = isinstance(function, ast.Name) and function.id == "ops" and parts
+    return ".".join(reversed(parts)) if is_op else None
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    """The name a line defines."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target: ast.expr = statement.targets[0]
+    elif isinstance(statement, ast.AnnAssign):
+        target = statement.target
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None

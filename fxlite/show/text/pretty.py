@@ -1,0 +1,444 @@
+"""Text of graphs: readable code with a type on every line, the code that runs, and a table.
+
+In: graphs. Out: strings. ``str(graph)`` parses back with :func:`fxlite.parse`; ``forward_code`` is
+the same text as a Python function, and ``executable_code`` is that function stripped for running.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import keyword
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from fxlite.base import outside_text
+from fxlite.graph.graph import Graph, Node, nodes_in
+from fxlite.show.text.line_breaking import wrap_code
+from fxlite.show.text.words import USUAL, Words, words_of
+from fxlite.types import shapes
+from fxlite.types.dtypes import DType
+from fxlite.types.guards import facts_text
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fxlite.graph.graph_module import GraphModule
+
+
+# -- values ----------------------------------------------------------------------------------------
+@functools.cache
+def attribute_text(target: str) -> str:
+    """``layers.0.weight`` -> ``self.layers[0].weight``; names that cannot be attributes are keys,
+    ``self.heads["class"].weight``."""
+    return "self" + "".join(map(_part_text, target.split(".")))
+
+
+@functools.cache
+def _part_text(part: str) -> str:
+    from fxlite.graph.graph_module import GraphModule
+
+    if part.isdigit() and str(int(part)) == part:
+        return f"[{part}]"
+    plain = part.isidentifier() and not keyword.iskeyword(part) and part != "name"
+    return (
+        f".{part}"
+        if plain and not hasattr(GraphModule, part)
+        else f"[{outside_text.python_string(part)}]"
+    )
+
+
+def value_text(value: Any, words: Words = USUAL) -> str:
+    """An argument as Python text; nodes by name, weights as ``self.…``."""
+    kind = value.__class__
+    if kind is Node:
+        return attribute_text(value.target) if value.op == "get_attr" else value.name
+    if kind in _PLAIN:
+        return repr(value) if kind is not float or words is USUAL else _float_text(value, words)
+    if isinstance(value, DType):
+        return repr(value.name)
+    if isinstance(value, sympy.Expr):
+        return dim_text(value, words)
+    if isinstance(value, tuple):
+        inner = ", ".join([value_text(v, words) for v in value])
+        return f"({inner},)" if len(value) == 1 or hasattr(value, "_fields") else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join([value_text(v, words) for v in value])}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {value_text(v, words)}" for k, v in value.items()) + "}"
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return f"{words.slice}({', '.join([value_text(v, words) for v in parts])})"
+    return repr(value)
+
+
+def _float_text(value: float, words: Words) -> str:
+    return re.sub("inf|nan", lambda found: str(getattr(words, found[0])), repr(value))
+
+
+def dim_text(dim: Any, words: Words) -> str:
+    """A dim as Python text."""
+    return _in_words(shapes.to_text(dim), words)
+
+
+def _in_words(text: str, words: Words) -> str:
+    """Text of dims, in which functions are called by ``words``."""
+    if words is USUAL:
+        return text
+    return re.sub(r"\b(Min|Max|Mod)(?=\()", lambda found: str(getattr(words, found[0])), text)
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
+def has_operator(node: Node) -> bool:
+    """Whether a call is written with an operator. NumPy's ``**`` squares bools in another dtype
+    than np.power, so that a power of bools is written as a call."""
+    if not node.target.symbol or node.kwargs:
+        return False
+    base = node.args[0]
+    type = getattr(base, "type", None)
+    return not (node.target.symbol == "**" and type is not None and type.dtype.is_bool)
+
+
+def call_text(node: Node, words: Words = USUAL) -> str:
+    """The right-hand side of a node's line."""
+    target, kwargs = node.target, node.kwargs
+    if node.op == "get_attr":
+        return attribute_text(target)
+    parts = [value_text(a, words) for a in node.args]
+    if node.op != "call_function":
+        head = attribute_text(target)
+    elif has_operator(node) and len(parts) == 2:
+        left, right = parts
+        if target.symbol == "**" and left.startswith("-"):
+            left = f"({left})"  # -2 ** x is -(2 ** x)
+        return f"{left} {target.symbol} {right}"
+    elif has_operator(node) and len(parts) == 1:
+        return f"{target.symbol}{parts[0]}"
+    else:
+        head = f"{words.ops}.{target.name}"
+    if kwargs:
+        parts += [f"{k}={value_text(v, words)}" for k, v in kwargs.items()]
+    if node.op == "call_function" and target.is_random and "training" not in kwargs:
+        parts.append("training=self.training")  # follows gm.train() and gm.eval()
+    return f"{head}({', '.join(parts)})"
+
+
+def type_text(type: Any) -> str:
+    """A type, or nested tuples, lists and dicts of them, as text: ``(f32[B,4], i64[B])``."""
+    if isinstance(type, (tuple, list)):
+        return f"({', '.join(map(type_text, type))}{',' if len(type) == 1 else ''})"
+    if isinstance(type, dict):
+        return "{" + ", ".join(f"{_key_text(k)}: {type_text(v)}" for k, v in type.items()) + "}"
+    return str(type)
+
+
+def _key_text(key: Any) -> str:
+    return str(key) if outside_text.is_name(key) else repr(key)
+
+
+def _remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """``write``, with its answers kept by the identity of the value. Only for the length of one
+    walk over a graph, which keeps the values alive; most nodes share their types and scopes."""
+    known: dict[int, str] = {}
+
+    def remembered(value: Any) -> str:
+        text = known.get(id(value))
+        if text is None:
+            text = known[id(value)] = write(value)
+        return text
+
+    return remembered
+
+
+def _annotation(type: Any) -> str:
+    return f": {type_text(type)}" if type is not None else ""
+
+
+# -- lines -----------------------------------------------------------------------------------------
+def node_line(node: Node, words: Words = USUAL) -> str:
+    """``relu: f32[B,10] = ops.relu(linear)``"""
+    if node.op == "output":
+        return f"return {value_text(node.args[0], words)}"
+    if node.op == "placeholder":
+        return node.name + _annotation(node.type)
+    return f"{node.name}{_annotation(node.type)} = {call_text(node, words)}"
+
+
+def _signature(graph: Graph, words: Words) -> str:
+    parts = ["self"]
+    for node in graph.placeholders:
+        # the parameter keeps the program's name; the value's own name may differ
+        default = f" = {value_text(node.args[0], words)}" if node.args else ""
+        parts.append(f"{_parameter(node)}{_annotation(node.type)}{default}")
+    return ", ".join(parts)
+
+
+def _parameter(node: Node) -> str:
+    """Name of an input's parameter: the program's, but for ``self``, which is the module."""
+    return node.name if node.target == "self" else str(node.target)
+
+
+def _head_lines(graph: Graph, words: Words) -> Iterator[str]:
+    """What stands in the body before the nodes: other names for inputs, and named dims."""
+    for node in graph.placeholders:
+        if node.name != _parameter(node):
+            yield f"{node.name} = {node.target}"
+    yield from _dim_lines(graph, words)
+
+
+def condition_lines(graph: Graph, words: Words = USUAL) -> Iterator[tuple[str, str]]:
+    """(code, comment) of what a call's named dims must fulfil: ``assert T <= 512`` and where that
+    is said, ``declared`` for the facts of a named dim."""
+    for dim in graph.declared_dims.values():
+        yield f"assert {_in_words(facts_text(dim), words)}", "declared"
+    for guard in graph.guards:
+        place, said = guard.loc, ""
+        if place is not None:
+            said = (
+                outside_text.comment(f"{place.short}: {place.expression}").strip().removesuffix(":")
+            )
+        yield f"assert {_in_words(str(guard), words)}", said
+    if graph.specialized:
+        said = ", ".join(f"{n} = {v}" for n, v in graph.specialized.items())
+        yield "", f"specialized: {said}"
+
+
+def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
+    """(code, comment) for each line of the body."""
+    yield from ((line, "") for line in _head_lines(graph, words))
+    yield from condition_lines(graph, words)
+    annotation = _remembering(_annotation)
+    scope_text = _remembering(lambda scope: str(scope) if scope is not None and scope.path else "")
+    place_text = _remembering(lambda loc: loc.short if loc is not None else "")
+    shown: tuple[str, str] = ("", "")
+    for node in graph.nodes:
+        op = node.op
+        if op == "placeholder" or op == "get_attr":
+            continue
+        if op == "output":
+            yield node_line(node, words), ""
+            continue
+        line = f"{node.name}{annotation(node.type)} = {call_text(node, words)}"
+        origin = scope_text(node.scope), place_text(node.loc)
+        if origin == shown:
+            yield line, ""
+            continue
+        shown = origin
+        yield line, outside_text.comment(", ".join(p for p in origin if p)).strip()
+
+
+def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
+    """``B = x.shape[0]`` for every named dim that an attribute or a condition uses."""
+    placeholders = [n for n in graph.placeholders if isinstance(n.type, TensorType)]
+    if all(n.type.is_concrete for n in placeholders):
+        return
+    needed = set(graph.declared_dims).union(*(guard.names for guard in graph.guards))
+    for node in graph.nodes:
+        if node.kwargs:
+            needed |= shapes.names(list(node.kwargs.values()))
+    bound: set[str] = set()
+    pending: list[tuple[Any, str]] = []
+    for node in placeholders:
+        for axis, dim in enumerate(node.type.shape):
+            if isinstance(dim, sympy.Symbol):
+                if dim.name not in bound:
+                    bound.add(dim.name)
+                    if dim.name in needed:
+                        yield f"{dim.name} = {node.name}.shape[{axis}]"
+            elif not isinstance(dim, int):
+                pending.append((dim, f"{node.name}.shape[{axis}]"))
+    for dim, text in pending:
+        unknown = [s for s in dim.free_symbols if s.name not in bound]
+        if len(unknown) == 1 and dim.is_polynomial(unknown[0]):
+            polynomial = sympy.Poly(dim, unknown[0])
+            if polynomial.degree() == 1:
+                a, b = polynomial.all_coeffs()
+                bound.add(unknown[0].name)
+                if unknown[0].name in needed:
+                    first, factor = dim_text(b, words), dim_text(a, words)
+                    yield f"{unknown[0].name} = ({text} - ({first}))//({factor})"
+
+
+def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
+    """``# weights: fc1.weight f32[32,64], fc1.bias f32[32]``, wrapped at 100 columns."""
+    weights = list({n.target: n for n in graph.nodes if n.op == "get_attr"}.values())
+    if not weights:
+        return []
+    lines: list[str] = []
+    current = "    # weights:"
+    for position, node in enumerate(weights):
+        piece = f" {node.target} {node.type}" + ("," if position < len(weights) - 1 else "")
+        if len(current) + len(piece) > width:
+            lines.append(current)
+            current = "    #   "
+        current += piece
+    return [*lines, current]
+
+
+# -- whole texts -----------------------------------------------------------------------------------
+def graph_text(graph: Graph) -> str:
+    """Readable code, a type on every line, where it comes from on the right."""
+    words = words_of(graph)
+    lines = [*_head(graph, words), *_weights_comment(graph)]
+    lines += (f"    {_with_comment(code, comment)}" for code, comment in _lines(graph, words))
+    return "\n".join(lines)
+
+
+def _head(graph: Graph, words: Words, width: int = 0) -> list[str]:
+    """The function's head, which is broken at ``width`` columns, and what stands before the body's
+    lines: imports of words, and what the parameter ``_self`` is called."""
+    head = f"def forward({_signature(graph, words)}):"
+    lines = words.import_lines(itertools.chain([head], (c for c, _ in _lines(graph, words))))
+    lines += wrap_code(head, width) if width else [head]
+    called = (f"    # input: {n.name} is {n.target}" for n in graph.placeholders)
+    return [*lines, *(c for n, c in zip(graph.placeholders, called) if n.target == "self")]
+
+
+def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None) -> str:
+    """The text of a graph for a reader with ``width`` columns: comments that do not fit stand on
+    the line before, long calls are broken. ``weight_lines`` limits the list of weights."""
+    listed = _weights_comment(graph, width)
+    if weight_lines is not None and len(listed) > weight_lines:
+        weights = sum(node.op == "get_attr" for node in graph.nodes)
+        left_out = weights - sum(line.count("[") for line in listed[:weight_lines])
+        listed = [*listed[:weight_lines], f"    #    and {left_out} more"]
+    words = words_of(graph)
+    lines = [*_head(graph, words, width), *listed]
+    for code, comment in _lines(graph, words):
+        whole = f"    {_with_comment(code, comment)}"
+        if len(whole) <= width:
+            lines.append(whole)
+            continue
+        if comment:
+            lines.append(f"    # {comment}")
+        lines += wrap_code(f"    {code}", width)
+    return "\n".join(lines)
+
+
+def _with_comment(code: str, comment: str) -> str:
+    return "  ".join(part for part in (code, f"# {comment}" if comment else "") if part)
+
+
+_IMPORT = "from __future__ import annotations\n\n\n"
+
+
+def forward_code(graph: Graph) -> str:
+    """Source of the function that runs the graph: ``def forward(self, x): ...``."""
+    return f"{_IMPORT}{graph_text(graph)}\n"
+
+
+def executable_code(graph: Graph) -> str:
+    """The function of :func:`forward_code` for running: no types and comments, which would double
+    the time to compile it, and values are deleted behind their last use, which frees their memory.
+
+    Every expression has the line and column it has in :func:`forward_code`, so that tracebacks can
+    show the readable text."""
+    words = words_of(graph)
+    lines = [*_head(graph, words), *_weights_comment(graph)]
+    lines += [f"    {line}" for line in _head_lines(graph, words)]
+    lines += [f"    {_with_comment(*line)}" for line in condition_lines(graph, words)]
+    annotation_width = _remembering(lambda type: " " * len(_annotation(type)))
+    deletions = _deletions(graph)
+    for node in graph.nodes:
+        op = node.op
+        if op == "placeholder" or op == "get_attr":
+            continue
+        if op == "output":
+            lines.append(f"    {node_line(node, words)}")
+            continue
+        line = f"    {node.name}{annotation_width(node.type)} = {call_text(node, words)}"
+        dead = deletions.get(node)
+        lines.append(f"{line}; del {dead}" if dead else line)
+    return _IMPORT + "\n".join(lines) + "\n"
+
+
+def _deletions(graph: Graph) -> dict[Node, str]:
+    """For each node the names of the values it reads last. The inputs are not among them: the
+    caller holds those."""
+    seen: set[Node] = set()
+    dead: dict[Node, str] = {}
+    for node in reversed(graph.nodes):
+        names = []
+        for value in node.args if node.op == "call_function" else (node.args, node.kwargs):
+            for used in (value,) if value.__class__ is Node else nodes_in(value):
+                if used not in seen:
+                    seen.add(used)
+                    if used.op not in ("placeholder", "get_attr"):
+                        names.append(used.name)
+        if names:
+            dead[node] = ", ".join(names)
+    return dead
+
+
+def readable(module: GraphModule) -> str:
+    """The module as a class with its forward."""
+    name = re.sub(r"\W", "_", module.name, flags=re.ASCII)
+    name = name if outside_text.is_name(name) else f"_{name}"
+    body = "\n".join(f"    {line}" for line in str(module.graph).splitlines())
+    return f"class {name}(nn.Module):\n{body}"
+
+
+# -- tables ----------------------------------------------------------------------------------------
+def print_table(graph: Graph) -> None:
+    """Print opcode, name, type, value and place of every node as a table."""
+    from rich.console import Console
+
+    from fxlite.base.console import show
+
+    console = Console(highlight=False)
+    show(console, node_table(graph, console.width))
+
+
+def node_table(graph: Graph, width: int = 100) -> Table:
+    """The table of :func:`print_table` for ``width`` columns. Where a column of its own would leave
+    too little, the origin stands under the value of the first node that has it."""
+    from rich.table import Table
+
+    rows = [_table_row(node) for node in graph.nodes]
+    room = width - 2 * 4
+    names, types = (min(24, max(len(row[n]) for row in rows)) if rows else 0 for n in (1, 2))
+    room -= len("call_function") + names + types
+    is_wide = room >= 50
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("opcode", no_wrap=True)
+    table.add_column("name", overflow="fold", width=max(names, 4))
+    table.add_column("type", overflow="fold", width=max(types, 4))
+    table.add_column("value" if is_wide else "value  # origin", overflow="fold", ratio=3)
+    if is_wide:
+        table.add_column("origin", overflow="fold", ratio=2)
+    shown = ""
+    for *cells, origin in rows:
+        if not is_wide and origin != shown:
+            cells[-1] += f"\n# {origin}" if origin else ""
+        shown = origin or shown
+        table.add_row(*_plain((*cells, origin) if is_wide else cells))
+    return table
+
+
+def _table_row(node: Node) -> list[str]:
+    if node.op == "placeholder":
+        value, origin = str(node.target), ""
+    elif node.op == "output":
+        value, origin = value_text(node.args[0]), ""
+    else:
+        value, origin = call_text(node), node.origin
+    return [
+        node.op,
+        node.name,
+        type_text(node.type) if node.type is not None else "",
+        value,
+        origin,
+    ]
+
+
+def _plain(cells: Sequence[str]) -> list[Any]:
+    """Cells whose brackets are not markup."""
+    from rich.text import Text
+
+    return list(map(Text, cells))

@@ -1,0 +1,104 @@
+"""The words that a graph's text uses itself, and how it writes them where they mean something else.
+
+In: a graph. Out: :class:`Words`. A graph may have inputs and named dims called ``inf`` or ``ops``;
+its text then begins with ``from fxlite.show.text.words import inf as inf_``, which Python and
+:func:`fxlite.parse` both understand. What the words mean stands here for the function that runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from math import inf as inf
+from math import nan as nan
+from typing import NamedTuple
+
+from fxlite import ops as ops
+from fxlite.graph.graph import Graph
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
+
+Min, Max = shapes.minimum, shapes.maximum
+slice = slice
+
+
+def Mod(a: int, b: int) -> int:
+    """The remainder of a size."""
+    return a % b
+
+
+class Words(NamedTuple):
+    """How a text writes each word."""
+
+    ops: str = "ops"
+    inf: str = "inf"
+    nan: str = "nan"
+    slice: str = "slice"
+    Min: str = "Min"
+    Max: str = "Max"
+    Mod: str = "Mod"
+
+    def import_lines(self, code: Iterable[str]) -> list[str]:
+        """What a text begins with that writes words of its code in other spellings: one line, or
+        none."""
+        if self is USUAL:
+            return []
+        found = set(re.findall(r"\w+", "\n".join(code)))
+        others = [f"{n} as {w}" for n, w in zip(self._fields, self) if n != w and w in found]
+        return [f"from fxlite.show.text.words import {', '.join(others)}"] if others else []
+
+
+USUAL = Words()
+_NUMBERS = {"inf": inf, "nan": nan}
+
+
+def words_of(graph: Graph) -> Words:
+    """The words of a graph's text: the usual ones, but for those that name an input, a value or a
+    dim of the graph."""
+    inputs = graph.placeholders
+    taken = {"self", *(str(node.target) for node in inputs)} | graph._namer.taken
+    if taken.isdisjoint(USUAL):
+        return USUAL
+    taken = {"self", *(str(node.target) for node in inputs), *(n.name for n in graph.nodes)}
+    for node in inputs:
+        if isinstance(node.type, TensorType):
+            taken |= shapes.names(node.type.shape)
+    spelled = []
+    for word in USUAL:
+        while word in taken:
+            word += "_"
+        spelled.append(word)
+    return Words(*spelled)
+
+
+class _Usual(ast.NodeTransformer):
+    """Writes words as usual again. Calls and numbers are told apart from values by where they
+    stand, so that nothing becomes ambiguous by that."""
+
+    def __init__(self, usual: dict[str, str]) -> None:
+        self.usual = usual
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        base = node.func
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        if isinstance(base, ast.Name):
+            base.id = self.usual.get(base.id, base.id)
+        node.args = [self.visit(a) for a in node.args]
+        for keyword in node.keywords:
+            keyword.value = self.visit(keyword.value)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        number = _NUMBERS.get(self.usual.get(node.id, ""))
+        return node if number is None else ast.copy_location(ast.Constant(number), node)
+
+
+def with_usual_words(tree: ast.Module) -> ast.Module:
+    """A text's tree without what :meth:`Words.import_lines` introduces."""
+    usual: dict[str, str] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module == __name__:
+            usual |= {n.asname: n.name for n in statement.names if n.asname}
+    return _Usual(usual).visit(tree) if usual else tree

@@ -1,0 +1,143 @@
+"""The trace doctor: all problems of a program in one run, each with a ready fix.
+
+In: a program and input types, as for ``symbolic_trace``. Out: a :class:`Diagnosis`. The program
+runs on proxies that go on after a problem with something in its place: ``if x.sum() > 0`` is taken
+to be true (and in another run false, so that problems in ``else`` are found), ``float(x)`` is 1.0,
+and a value that could not be computed makes no further problems wherever it goes.
+
+The program runs several times; what it changes outside its inputs (an attribute that counts calls,
+say) it changes each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.base.checked import checked
+from fxlite.base.errors import FxliteError
+from fxlite.nn.module import Module
+from fxlite.tracing.doctor.doctor_tracer import DoctorTracer, Problem, place_text
+from fxlite.tracing.inputs import declare
+
+#: Branches of which the other side is tried, too.
+_MOST_RUNS = 6
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All problems that were found; true if there are none, so that the program can be traced."""
+
+    problems: tuple[Problem, ...]
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.problems)
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return "no problems: the program can be traced"
+        count = len(self.problems)
+        parts = [f"{count} problem{'s' if count > 1 else ''}"]
+        parts += [f"{number}. {problem}" for number, problem in enumerate(self.problems, 1)]
+        return "\n".join(parts)
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        if not self.problems:
+            return Text(str(self), style="green")
+        lines: list[Any] = []
+        for number, p in enumerate(self.problems, 1):
+            lines.append(Text.assemble((f"{number}. ", "bold"), (p.problem, "bold red")))
+            lines.append(Text.assemble((f"   {p.location}  ", "dim"), (p.expression, "cyan")))
+            lines += [Text(f"   {line}", style="dim") for line in p.origin.splitlines()]
+            if p.fix:
+                lines.append(Text.assemble("   instead: ", (p.fix, "green")))
+        return Group(*lines)
+
+
+@checked
+def trace_doctor(
+    program: Module | Callable[..., Any],
+    *types: Any,
+    concrete_args: Mapping[str, Any] | None = None,
+    leaf: Any = (),
+    inputs: Mapping[str, Any] | None = None,
+    **named: Any,
+) -> Diagnosis:
+    """Find everything that keeps a program from being traced; the arguments are those of
+    :func:`fxlite.symbolic_trace`. Runs the program's ``forward`` a few times.
+
+    Raises ArgumentError for input names that the program does not have."""
+    from fxlite.files.serialize import load_if_saved
+
+    program = load_if_saved(program)
+    function = program.forward if isinstance(program, Module) else program
+    given = {**(inputs or {}), **named}
+    declared = declare(function, types, given, concrete_args or {})
+    return Diagnosis(tuple(_examine(program, declared, concrete_args, leaf)))
+
+
+def add_further_problems(
+    error: FxliteError,
+    program: Any,
+    declared: Mapping[str, Any],
+    concrete_args: Mapping[str, Any] | None,
+    leaf: Any,
+) -> None:
+    """Let the message of an error that tracing raised list the other problems of the program,
+    too."""
+    first = error.details
+    if first is None or first.location is None:
+        return
+    try:
+        found = _examine(program, declared, concrete_args, leaf)
+    except Exception:  # the first error is the one to report, whatever the second run does
+        return
+    fix = next((p.fix for p in found if p.problem == first.problem), "")
+    message = str(error)
+    if fix and first.instead:
+        message = message.replace(f"  instead: {first.instead}", f"  instead: {fix}")
+    error.args = (message,)
+    more = [p for p in found if (p.location, p.expression) != place_text(first.location)]
+    if not more:
+        return
+    title = f"and {len(more)} more problem{'s' if len(more) > 1 else ''}:"
+    listed = "\n".join(f"{number}. {p}" for number, p in enumerate(more, 2))
+    error.args = (f"{message}\n{title}\n{listed}",)
+
+
+def _examine(
+    program: Any,
+    declared: Mapping[str, Any],
+    concrete_args: Mapping[str, Any] | None,
+    leaf: Any,
+) -> list[Problem]:
+    """Problems in the order of the program's lines, over runs that take other branches."""
+    problems: dict[tuple[str, str, str], Problem] = {}
+    waiting: list[frozenset[tuple[str, str]]] = [frozenset()]
+    tried: set[tuple[str, str]] = set()
+    for _ in range(_MOST_RUNS):
+        if not waiting:
+            break
+        tracer = DoctorTracer(leaf, waiting.pop(0), problems)
+        tracer.examine(program, declared, concrete_args)
+        for site in tracer.rounds:
+            if site not in tried:
+                tried.add(site)
+                waiting.append(tracer.refused | {site})
+    files = list(dict.fromkeys(p.location.rpartition(":")[0] for p in problems.values()))
+
+    def line(problem: Problem) -> tuple[int, int]:
+        file, _, number = problem.location.rpartition(":")
+        return files.index(file), int(number or 0)
+
+    return sorted(problems.values(), key=line)

@@ -1,0 +1,399 @@
+"""A tracer that goes on after a problem, for the trace doctor.
+
+In: a program. Out: :class:`Problem` records, and no graph that means anything: a value that could
+not be computed is replaced by one that makes no further problems (:class:`Poison`), ``float(x)`` by
+1.0, a named size by a number no program has, and ``if`` is decided by the plan of the run.
+"""
+
+from __future__ import annotations
+
+import dis
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import Details, FxliteError
+from fxlite.base.location import Location, here, is_own_file
+from fxlite.nn.module import Module
+from fxlite.tracing.doctor.doctor_fixes import fix_for
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
+from fxlite.types import dtypes
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.graph.graph import Node
+    from fxlite.ops.op import Op
+
+#: Rounds of ``while x > 0``.
+_MOST_ROUNDS = 2
+#: Stands for a named size where Python needs a number; no sensible program has it.
+_ODD_SIZE = 61
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that cannot be traced. ``location``: "model.py:31" with its path, ``origin``: where
+    the value came from, "" if that is the input itself; ``fix``: what to write instead."""
+
+    location: str
+    expression: str
+    problem: str
+    origin: str
+    fix: str
+
+    def __str__(self) -> str:
+        lines = [self.problem, f"  at {self.location}: {self.expression}"]
+        lines += [f"  {line}" for line in self.origin.splitlines()]
+        if self.fix:
+            lines.append(f"  instead: {self.fix}")
+        return "\n".join(lines)
+
+
+def place_text(location: Location) -> tuple[str, str]:
+    """(file:line, expression)."""
+    return str(location), location.expression
+
+
+class _Stop(Exception):
+    """There is nothing sensible to go on with."""
+
+
+class DoctorTracer(Tracer):
+    """Notes problems and goes on. ``refused``: the branches that are not taken."""
+
+    def __init__(
+        self,
+        leaf: Iterable[Any],
+        refused: frozenset[tuple[str, str]],
+        problems: dict[tuple[str, str, str], Problem],
+    ) -> None:
+        super().__init__(leaf)
+        self.refused = refused
+        self.problems = problems
+        self.rounds: dict[tuple[str, str], int] = {}
+        self.names: tuple[str, ...] = ()
+        self._pretended = False
+        self._poison: _Poison | None = None
+
+    def examine(
+        self, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None
+    ) -> None:
+        """One run."""
+        code = getattr(getattr(program, "forward", program), "__code__", None)
+        if code is not None:
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            self.names = tuple(n for n in names if n != "self" and n not in (concrete_args or {}))
+        before = len(self.problems)
+        try:
+            self.trace(program, declared, concrete_args)
+        except _Stop:
+            pass
+        except FxliteError as error:
+            self.report(error)
+        except Exception as error:
+            if len(self.problems) == before and not self.rounds:  # else it may follow from those
+                self.report(error)
+
+    # -- noting --------------------------------------------------------------------------------
+    def report(self, error: Exception) -> None:
+        """Note a problem, once for each place."""
+        details = getattr(error, "details", None)
+        if details is None:
+            text = str(error).split("\n  at ")[0]
+            if not isinstance(error, FxliteError):
+                text = f"{type(error).__name__}: {text}"
+            details = Details(text, _place_of(error) or here(2))
+        if self._pretended and re.search(rf"\b{_ODD_SIZE}\b", details.problem):
+            return  # follows from a size that was made up
+        location = details.location
+        place = place_text(location) if location is not None else ("", "")
+        key = (*place, *details.problem.split(" ")[:1])  # not the names of nodes, in loops
+        if key not in self.problems:
+            fix = fix_for(details, self.names)
+            self.problems[key] = Problem(*place, details.problem, details.origin, fix)
+
+    def poison(self) -> _Poison:
+        """The value that makes no further problems."""
+        if self._poison is None:
+            node = self.graph.create_node("placeholder", "unknown", (), {}, "unknown")
+            self._poison = _Poison(node, self)
+        return self._poison
+
+    # -- going on ------------------------------------------------------------------------------
+    def proxy(self, node: Node) -> Proxy:
+        return _DoctorProxy(node, self)
+
+    def to_bool(self, proxy: Proxy) -> bool:
+        try:
+            super().to_bool(proxy)
+        except FxliteError as error:
+            self.report(error)
+            details = error.details
+        return self.takes(details.location if details is not None else None)
+
+    def takes(self, location: Location | None) -> bool:
+        """Whether a branch is taken in this run."""
+        if location is None:
+            return True
+        site = place_text(location)
+        rounds = self.rounds[site] = self.rounds.get(site, 0) + 1
+        taken = site not in self.refused
+        return taken if rounds <= _MOST_ROUNDS else False
+
+    def iter(self, proxy: Proxy) -> Iterator[Any]:
+        if proxy.is_typed:
+            return super().iter(proxy)
+        try:
+            super().iter(proxy)
+        except FxliteError as error:
+            self.report(error)
+        return iter([self.poison()] * _unpacked())
+
+    def size_needed(self, problem: str, instead: str) -> Any:
+        try:
+            super().size_needed(problem, instead)
+        except FxliteError as error:
+            self.report(error)
+            details = error.details
+        location = details.location if details is not None else None
+        expression = location.expression if location is not None else ""
+        if "range(" in expression or "len(" in expression:
+            return 2
+        self._pretended = True
+        return _ODD_SIZE
+
+    def call_module(
+        self, module: Module, forward: Callable[..., Any], args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:  # fmt: skip
+        if self.path_of_module(module) == "":
+            return super().call_module(module, forward, args, kwargs)
+        try:
+            return super().call_module(module, forward, args, kwargs)
+        except FxliteError as error:
+            if not _has_poison((args, kwargs)):
+                self.report(error)
+            return self.poison()
+
+    def record(self, op: Op, bound: dict[str, Any]) -> Any:
+        if any(isinstance(v, _Poison) for v in op.tensors(bound)):
+            return self.poison()
+        try:
+            return super().record(op, bound)
+        except FxliteError as error:
+            self.report(error)
+            return self.poison()
+
+
+def _place_of(error: BaseException) -> Location | None:
+    """The last line of the user's program in an error's traceback."""
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if not is_own_file(frame.f_code.co_filename):
+            found = frame
+    if found is None:
+        return None
+    return Location(found.f_code, found.f_lasti)
+
+
+def _unpacked() -> int:
+    """How many values the program unpacks at this moment: ``a, b = x``; 1 if it does something
+    else."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_own_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return 1
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at + 1] if code[at] == dis.opmap["UNPACK_SEQUENCE"] else 1
+
+
+def _has_poison(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(_has_poison(v) for v in value)
+    if isinstance(value, dict):
+        return any(_has_poison(v) for v in value.values())
+    return isinstance(value, (_Poison, _PoisonShape))
+
+
+# -- values ----------------------------------------------------------------------------------------
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of Proxy that notes what it cannot do."""
+
+    def method(self: _DoctorProxy, *args: Any, **kwargs: Any) -> Any:
+        if _has_poison((self, args, kwargs)):
+            return self.tracer.poison()
+        try:
+            return original(self, *args, **kwargs)
+        except _Stop:
+            raise
+        except Exception as error:
+            self.tracer.report(error)
+            return self.tracer.poison()
+
+    return method
+
+
+def _standing_in(name: str, value: Any) -> Callable[..., Any]:
+    """``float(x)`` and the like: noted, and answered with ``value``."""
+    original = getattr(Proxy, name)
+
+    def method(self: _DoctorProxy, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(self, _Poison):
+            try:
+                original(self, *args, **kwargs)
+            except FxliteError as error:
+                self.tracer.report(error)
+        return value(self) if callable(value) else value
+
+    return method
+
+
+class _DoctorProxy(Proxy):
+    """A proxy that notes problems and goes on."""
+
+    __slots__ = ()
+    tracer: Any
+
+    @property
+    def shape(self) -> Any:
+        return self._known("shape", _PoisonShape())
+
+    @property
+    def dtype(self) -> Any:
+        return self._known("dtype", dtypes.float32.numpy)
+
+    @property
+    def ndim(self) -> Any:
+        return self._known("ndim", 2)
+
+    @property
+    def size(self) -> Any:
+        return self._known("size", 1)
+
+    @property
+    def T(self) -> Any:
+        return self._known("T", self.tracer.poison())
+
+    @property
+    def mT(self) -> Any:
+        return self._known("mT", self.tracer.poison())
+
+    def _known(self, name: str, other: Any) -> Any:
+        try:
+            return getattr(super(), name)
+        except Exception as error:
+            self.tracer.report(error)
+            return other
+
+    def __getattr__(self, name: str) -> Any:
+        return _noting_call(self, super().__getattr__(name))
+
+
+def _noting_call(proxy: _DoctorProxy, method: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: _noting(lambda _, *a, **k: method(*a, **k))(
+        proxy, *args, **kwargs
+    )
+
+
+_OPERATORS = [
+    f"__{form}{name}__"
+    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+    for form in ("", "r", "i")
+]
+for _name in (*_OPERATORS, "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__neg__",
+              "__abs__", "__invert__", "__pos__", "__getitem__", "__setitem__", "__array_ufunc__",
+              "__array_function__"):  # fmt: skip
+    setattr(_DoctorProxy, _name, _noting(getattr(Proxy, _name)))
+_DoctorProxy.__hash__ = Proxy.__hash__  # type: ignore[method-assign]
+
+
+def _example(proxy: Any) -> Any:
+    """An array in the place of a proxy."""
+    if isinstance(proxy, _Poison) or not proxy.is_typed:
+        return np.ones(())
+    sizes = [d if type(d) is int else 2 for d in proxy.type.shape]
+    return np.ones(sizes, proxy.type.dtype.numpy)
+
+
+for _name, _value in {
+    "__float__": 1.0, "__int__": 1, "__index__": 1, "item": 1.0, "tolist": lambda p: [1.0],
+    "__array__": _example, "__contains__": True, "__len__": 2,
+}.items():  # fmt: skip
+    setattr(_DoctorProxy, _name, _standing_in(_name, _value))
+
+
+def _length(self: _DoctorProxy) -> int:
+    if isinstance(self, _Poison):
+        return 1
+    try:
+        return Proxy.__len__(self)
+    except FxliteError as error:
+        self.tracer.report(error)
+        return 2
+
+
+_DoctorProxy.__len__ = _length  # type: ignore[method-assign, assignment]
+
+
+class _PoisonShape:
+    """The shape of a value without one."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return (2,) if isinstance(index, slice) else 2
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([2] * _unpacked())
+
+    def __len__(self) -> int:
+        return 2
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: Any) -> Any:
+        return self
+
+    __radd__ = __add__
+
+
+class _Poison(_DoctorProxy):
+    """In the place of a value that could not be computed."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType((), dtypes.float32)
+
+    @property
+    def shape(self) -> Any:
+        return _PoisonShape()
+
+    @property
+    def T(self) -> Any:
+        return self
+
+    @property
+    def mT(self) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        taken: bool = self.tracer.takes(here(2))
+        return taken
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self] * _unpacked())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self

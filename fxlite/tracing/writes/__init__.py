@@ -1,0 +1,1 @@
+"""Views and writes in place, traced: who shares memory with whom."""

@@ -1,0 +1,261 @@
+"""Memory: which traced values share it, and what a write into one of them changes.
+
+On arrays, a write through a view changes its base and all other views of it. A graph has values
+only. So each value that owns memory is the root of a tree of views, as the program made them; a
+write makes a new value of the root, by undoing the chain of views step by step, and views are
+derived anew when the program reads them next.
+
+In: the trees of views of :mod:`fxlite.tracing.writes.shared_memory`, and writes (:func:`write`).
+Out: nodes, so that the traced function gives what the program gives on arrays. Refused: writes into
+memory of the caller (inputs, weights, constants) and reads or writes whose answer depends on
+whether NumPy made a view or a copy, where that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import TraceError
+from fxlite.ops.op import Op, lookup
+from fxlite.tracing.writes.shared_memory import View, root_of, view_of
+from fxlite.tracing.writes.strides import Layout, contiguous, node_layout, reshaped, view_layout
+from fxlite.tracing.writes.view_steps import folded, undo_step
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.graph.graph import Node
+    from fxlite.tracing.proxy import Proxy
+    from fxlite.tracing.tracer import Tracer
+
+_COPY = "copy it first: {0} = {0}.copy()"
+
+
+# -- reading ---------------------------------------------------------------------------------------
+def current_node(view: View, tracer: Tracer) -> Node:
+    """The node of the view's present value, made now where a write has changed its base.
+
+    Raises TraceError where the value depends on what NumPy does, and that is not known."""
+    count = tracer.writes.count
+    chain: list[View] = []
+    at: View | None = view
+    while at is not None and at.seen != count:
+        chain.append(at)
+        at = at.parent
+    for v in reversed(chain):
+        parent = v.parent
+        if parent is None:
+            assert v.memory is not None
+            if v.memory.doubt:
+                raise tracer.error(
+                    f"the value of {v.node.name} is not known: {v.memory.doubt}",
+                    _COPY.format("y") + " where the view is made",
+                    v.node,
+                )
+        elif parent.node is not v.source:
+            shares = _shares_memory(v, tracer)
+            if shares is None:
+                raise tracer.error(
+                    f"{v.node.name} may or may not share memory with {parent.node.name}, which was "
+                    f"written to since",
+                    _COPY.format("y") + " before one of them is written to",
+                    v.node,
+                )
+            if shares:
+                assert v.op is not None
+                v.source = parent.node
+                v.node = _call(tracer, v.op, (parent.node,), v.attributes)
+            else:
+                v.detach()
+        v.seen = count
+    return view.node
+
+
+def _call(tracer: Tracer, op: Op, args: tuple[Any, ...], attributes: Mapping[str, Any]) -> Node:
+    return tracer.create_proxy("call_function", op, args, dict(attributes))._node
+
+
+def _shares_memory(view: View, tracer: Tracer) -> bool | None:
+    """Whether the view of its parent is one in NumPy, too; None: not known."""
+    if view.op is None or view.parent is None:
+        return None
+    if view.op.name not in ("reshape", "flatten"):
+        return True
+    old, new = view.parent.node.type, view.node.type
+    if not isinstance(old, TensorType) or not isinstance(new, TensorType):
+        return None
+    if _moves_ones(old.shape, new.shape):
+        return True
+    return reshaped(_layout(view.parent, tracer), old.shape, new.shape)[0]
+
+
+def _moves_ones(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """True if only axes of size 1 come or go, which NumPy does without a copy in any layout."""
+    before, after = ([d for d in shape if not (type(d) is int and d == 1)] for shape in (old, new))
+    return shapes.shapes_equal(before, after)
+
+
+def _layout(view: View, tracer: Tracer) -> Layout | None:
+    chain: list[View] = []
+    while view.parent is not None:
+        chain.append(view)
+        view = view.parent
+    writes = tracer.writes
+    if not isinstance(view.node.type, TensorType):
+        return None
+    if writes.arrays != len(tracer._attributes):
+        writes.arrays = len(tracer._attributes)
+        for node, array in tracer._attributes.values():
+            if not np.asarray(array).flags.c_contiguous:
+                writes.written[node] = None
+    if view.made is None:
+        found: Layout | None = contiguous(view.node.type.shape)
+    else:
+        found = node_layout(view.made, writes.written, writes.layouts)
+    before = view.node.type
+    for v in reversed(chain):
+        if v.op is None:
+            return None
+        found = view_layout(found, v.op, v.attributes, before, v.node.type)
+        before = v.node.type
+    return found
+
+
+# -- writing ---------------------------------------------------------------------------------------
+#: A view op that is not recorded: the op, its attributes and the type of its result.
+Step = tuple[Op, Mapping[str, Any], TensorType]
+
+
+def write(
+    proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "writing in place"
+) -> None:
+    """The memory behind ``steps`` applied to ``proxy`` gets ``value``: a node or number that can be
+    broadcast to it and has its dtype, or a function that makes such a node from the node of the
+    present value.
+
+    Raises TraceError where the program must not write there, or where it is not known which values
+    change."""
+    tracer = proxy.tracer
+    chain = _writable_chain(proxy, what)
+    views: list[View | None] = [*chain, *[None] * len(steps)]
+    types: list[Any] = [v.node.type for v in chain] + [step[2] for step in steps]
+    ops: list[tuple[Op, Mapping[str, Any]]] = [(v.op, v.attributes) for v in chain[1:]]  # type: ignore[misc]
+    ops += [(op, attributes) for op, attributes, _ in steps]
+    if ops and not all(isinstance(t, TensorType) for t in types):
+        raise tracer.error(
+            f"{what} through a view needs types",
+            'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
+        )
+    nodes: dict[int, Node] = {level: v.node for level, v in enumerate(chain)}
+
+    def present(level: int) -> Node:
+        start = max(known for known in nodes if known <= level)
+        for n in range(start, level):
+            nodes[n + 1] = _call(tracer, ops[n][0], (nodes[n],), ops[n][1])
+        return nodes[level]
+
+    level = len(ops)
+    new = value(present(level)) if callable(value) else value
+    done: dict[int, Node] = {}
+    if _has_shape(new, types[level]):
+        done[level] = new
+    while level:
+        first, at = folded(ops, types, level)
+        if first < level:
+            new = _call(tracer, lookup("slice_update"), (present(first), new), {"at": at})
+            level = first
+        else:
+            done[level] = new = _fitted(tracer, new, types[level])
+            level -= 1
+            new = _call(tracer, *undo_step(*ops[level], types[level], new))
+        done[level] = new
+    done[0] = _fitted(tracer, new, types[0])
+    _replace(tracer, views, done, given=value)
+
+
+def _replace(
+    tracer: Tracer, views: Sequence[View | None], done: Mapping[int, Node], given: Any
+) -> None:
+    """The views on the path of a write have new values. ``given``: the node that was written, which
+    may stand for another value of the program, too."""
+    writes = tracer.writes
+    for level, node in done.items():
+        view = views[level]
+        if view is None:
+            continue
+        layout = _layout(view, tracer)
+        if node is given and node_layout(node, writes.written, writes.layouts) != layout:
+            layout = None
+        writes.written[node] = layout
+        view.node = node
+        if level and level - 1 in done:
+            view.source = done[level - 1]
+    writes.count += 1
+
+
+def _writable_chain(proxy: Proxy, what: str) -> list[View]:
+    """The views from the memory that a write changes to the proxy's own, each with its present
+    node."""
+    tracer = proxy.tracer
+    view = view_of(proxy)
+    current_node(view, tracer)
+    chain = [view]
+    while chain[-1].parent is not None:
+        v = chain[-1]
+        shares = _shares_memory(v, tracer)
+        if shares is None:
+            base = root_of(chain[-1].parent).memory
+            assert base is not None
+            if base.refusal:
+                raise _refused(
+                    tracer, what, v.node, f"may share memory with a value that {base.refusal}"
+                )
+            base.doubt = (
+                f"{v.node.name} was written to, and may or may not share its memory (NumPy makes a "
+                "view or a copy, depending on the layout)"
+            )
+        if not shares:
+            v.detach()
+            break
+        chain.append(v.parent)  # type: ignore[arg-type]
+    chain.reverse()
+    memory = chain[0].memory
+    assert memory is not None
+    if memory.refusal:
+        name = chain[0].node.name
+        reason = memory.refusal
+        if len(chain) > 1:
+            reason = f"shares memory with {name}, which {reason}"
+        raise _refused(tracer, what, view.node, reason, name)
+    if any(v.op is not None and v.op.name == "expand" for v in chain):
+        raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
+    return chain
+
+
+def _refused(tracer: Tracer, what: str, node: Node, reason: str, name: str = "") -> TraceError:
+    return tracer.error(
+        f"{what} changes {node.name}, which {reason}", _COPY.format(name or node.name), node
+    )
+
+
+def _has_shape(value: Any, type: Any) -> bool:
+    found = getattr(value, "type", None)
+    if found is None:
+        return hasattr(value, "op")  # a node of a trace without types
+    return isinstance(type, TensorType) and shapes.shapes_equal(found.shape, type.shape)
+
+
+def _fitted(tracer: Tracer, value: Any, type: Any) -> Node:
+    """A node of exactly that type."""
+    if _has_shape(value, type):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (bool, int, float)):
+        attributes = {"shape": type.shape, "value": value, "dtype": type.dtype}
+        node = _call(tracer, lookup("full"), (), attributes)
+    else:
+        node = _call(tracer, lookup("expand"), (value,), {"shape": type.shape})
+    tracer.require_sizes(node)
+    return node

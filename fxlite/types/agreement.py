@@ -1,0 +1,360 @@
+"""Whether two results agree: the one comparer of the project, and its only tolerances.
+
+In: what is expected, what was found, what may differ (:class:`Exactness`) and how many operations
+lie behind the numbers (:class:`Chain`). Out: an :class:`Agreement`, which says the place that is
+off most, what is expected and found there, the error and the bound, as text and as data.
+
+Compared are, in this order: nesting, shapes and dtypes, places of NaN and infinities, values. A
+float may be off by :func:`bound` times the largest finite number that is expected in its array: the
+terms of a sum are as large as that, also where they cancel. docs/numerics.md derives the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+Array = np.ndarray[Any, Any]
+
+#: The largest relative error of one rounding.
+UNIT = {d.name: float(ml_dtypes.finfo(d.numpy).eps) / 2 for d in dtypes.FLOATS}
+#: The least number above zero; among the numbers near it a rounding is off by half of it.
+LEAST = {d.name: float(ml_dtypes.finfo(d.numpy).smallest_subnormal) for d in dtypes.FLOATS}
+#: The largest relative error of an operand of a product, by how products are computed: "medium"
+#: rounds operands to bf16, "high" splits them in two, "int8" rounds to one of 255 integers.
+OPERAND = {"highest": 0.0, "high": 2.0**-16, "medium": 2.0**-8, "int8": 2.0**-8}
+#: Units by which one operation may be off: elementary functions, those of NumPy and of compiled
+#: code, are within 4 ulp (docs/numerics.md), and an ulp is up to two units.
+OPERATION = 8
+#: n roundings, as independent numbers of mean 0, add up to more than CONFIDENCE * sqrt(n) units
+#: with a probability of 2 exp(-CONFIDENCE**2 / 2) at most if each is a whole unit (N. J. Higham,
+#: T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5),
+#: 2019, theorem 2.4). Of errors spread evenly over the unit it is seven standard deviations.
+CONFIDENCE = 4.0
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The longest way from an input to a result: how many ``operations`` round, how many ``terms``
+    their sums and products have together, and how many ``products`` of matrices are among them,
+    computed with a ``precision`` of :data:`OPERAND`. :func:`fxlite.show.node_cost.longest_chain`
+    counts."""
+
+    operations: int = 0
+    terms: int = 0
+    products: int = 0
+    precision: str = "highest"
+
+    def then(self, other: Chain) -> Chain:
+        """One behind the other."""
+        return replace(
+            self, operations=self.operations + other.operations, terms=self.terms + other.terms,
+            products=self.products + other.products,
+        )  # fmt: skip
+
+    def at_least(self, other: Chain) -> Chain:
+        """The longer of both, count by count."""
+        return replace(
+            self, operations=max(self.operations, other.operations),
+            terms=max(self.terms, other.terms), products=max(self.products, other.products),
+        )  # fmt: skip
+
+
+#: What is assumed of numbers about which nothing is known: a sum as long as one accumulator of a
+#: product takes (docs/numerics.md), and what is done before and after it. Programs of users are
+#: allowed no less: functions such as exp multiply what came before by up to 88 (|x| in float32).
+USUAL = Chain(operations=3, terms=512, products=1)
+
+
+def bound(dtype: Any, chain: Chain = USUAL) -> float:
+    """How far two results may be apart, as a part of the largest number: each of the two is rounded
+    in every operation. Half types are computed in float32 and rounded once for each operation. 0
+    for integers."""
+    kind = dtypes.dtype(dtype)
+    name = kind.name
+    if not kind.is_float:
+        return 0.0
+    roundings = OPERATION * chain.operations + chain.terms
+    allowed = _grown(UNIT[kind.compute.name], 2 * roundings)
+    if kind.is_half:
+        allowed += _grown(UNIT[name], 2 * chain.operations)
+    if kind.compute is dtypes.float32 and chain.precision != "highest":
+        # one of the two rounds both operands of each product
+        allowed += _grown(OPERAND[chain.precision], 2 * max(chain.products, 1))
+    return allowed
+
+
+def _grown(unit: float, roundings: int) -> float:
+    """The error of that many roundings: their sum, or what is likely where there are many."""
+    return unit * min(float(roundings), CONFIDENCE * math.sqrt(roundings))
+
+
+# -- what may differ -------------------------------------------------------------------------------
+KINDS = ("exact", "allclose", "sqnr")
+DEFAULT_DB = 30.0
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What may differ between two results, or change in those of a program.
+
+    - ``exact``: nothing; NaN stays NaN and the sign of zeros counts (the bits inside a NaN do not).
+    - ``allclose``: rounding. Numbers differ by at most ``atol + rtol * (largest finite number
+      expected)``; without ``rtol`` it is the :func:`bound` of the dtype. Rounding makes no finite
+      number of a NaN or an infinity and none of them of a finite number: so what is finite stays
+      finite and close, what is not stays so (an infinity may become a NaN: ``inf * (2 - 1)`` and
+      ``2 * inf - inf``, unless the ``same_program`` is computed twice).
+    - ``sqnr``: quantization. Ten times the decimal logarithm of (power of the result) / (power of
+      the error) is at least ``db``; what is finite stays finite; float dtypes may differ.
+
+    Integers and bools are equal, except for ``sqnr``, where integers count as numbers."""
+
+    kind: str
+    rtol: float | None = None
+    atol: float | None = None
+    db: float | None = None
+    same_program: bool = False
+
+    def __str__(self) -> str:
+        if self.kind == "sqnr":
+            return f"sqnr({self.db:g} dB)"
+        given = [
+            f"{n}={v:g}" for n, v in (("rtol", self.rtol), ("atol", self.atol)) if v is not None
+        ]
+        return f"{self.kind}({', '.join(given)})" if given else self.kind
+
+
+exact = Exactness("exact")
+#: One program computed in two ways: rounding may differ, NaN and infinities may not.
+computed = Exactness("allclose", same_program=True)
+
+
+@checked
+def allclose(rtol: float | None = None, atol: float | None = None) -> Exactness:
+    """Rounding may differ, see :class:`Exactness`; without ``rtol`` as much as the dtype and the
+    operations behind a number explain."""
+    return Exactness("allclose", rtol, atol)
+
+
+@checked
+def sqnr(db: float = DEFAULT_DB) -> Exactness:
+    """The result keeps a signal-to-noise ratio of ``db`` decibels, see :class:`Exactness`."""
+    return Exactness("sqnr", db=db)
+
+
+def as_exactness(value: Exactness | str) -> Exactness:
+    """An Exactness itself, or the one that "exact", "allclose" or "sqnr" names. Raises
+    ArgumentError."""
+    if isinstance(value, Exactness):
+        return value
+    if value not in KINDS:
+        raise ArgumentError(
+            f"exactness must be one of {', '.join(KINDS)}, allclose(...) or sqnr(...), "
+            f"not {value!r}"
+        )
+    return sqnr() if value == "sqnr" else Exactness(value)
+
+
+# -- what was found --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Agreement:
+    """How two results compare: of the one that does not agree, or else of the one that is off most.
+
+    ``problem`` is "" where they agree, else "structure", "type", "value" or "noise"; ``result`` is
+    the number of the array among those of a nested result, None where there is one alone. ``place``
+    is an index: of the element that is off most or, where every bit counts, of the first one;
+    ``expected`` and ``actual`` stand there (or describe results that cannot be compared).
+    ``error`` is the largest, ``bound`` what is allowed, both as parts of the largest number
+    expected; for ``sqnr`` they are decibels. ``wrong`` of ``size`` elements differ by more."""
+
+    problem: str = ""
+    result: int | None = None
+    place: tuple[int, ...] | None = None
+    expected: Any = None
+    actual: Any = None
+    error: float = 0.0
+    bound: float = 0.0
+    wrong: int = 0
+    size: int = 0
+
+    @property
+    def agrees(self) -> bool:
+        return not self.problem
+
+    def __str__(self) -> str:
+        head = "" if self.result is None else f"result {self.result}: "
+        return head + self._text()
+
+    def _text(self) -> str:
+        if self.agrees:
+            return f"the largest error is {self.error:.3g}, allowed are {self.bound:.3g}"
+        if self.problem == "noise":
+            if self.wrong:
+                return "a finite number became NaN or infinite"
+            return (
+                f"the signal-to-noise ratio is {self.error:.1f} dB, promised are {self.bound:g} dB"
+            )
+        text = f"expected {self.expected}, got {self.actual}"
+        if self.problem != "value":
+            return text
+        text += f" at {list(self.place)}" if self.place else ""
+        text += f"; {self.wrong} of {self.size} elements differ"
+        if self.bound and math.isfinite(self.error):
+            text += f" by more than {self.bound:.2g} of the largest number, up to {self.error:.3g}"
+        return text
+
+    def data(self) -> dict[str, Any]:
+        """The fields as numbers and texts."""
+        found = dict(vars(self))
+        found["place"] = None if self.place is None else list(self.place)
+        for name in ("expected", "actual"):
+            found[name] = None if found[name] is None else str(found[name])
+        return found
+
+
+def leaves(value: Any) -> list[Array]:
+    """The arrays of a nested result, in order; None is a part that is no array."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [a for v in value.values() for a in leaves(v)]
+    if isinstance(value, (tuple, list)):
+        return [a for v in value for a in leaves(v)]
+    return [np.asarray(value)]
+
+
+def structure(value: Any) -> Any:
+    """A nested result without its arrays, to compare."""
+    if isinstance(value, dict):
+        return [(key, structure(v)) for key, v in value.items()]
+    if isinstance(value, (tuple, list)):
+        return type(value), [structure(v) for v in value]
+    return value is None
+
+
+def compare(
+    expected: Any, actual: Any, promise: Exactness = computed, chain: Chain = USUAL,
+    spread: Sequence[Array] | None = None,
+) -> Agreement:  # fmt: skip
+    """Compare two nested results. ``spread``: for each array the absolute error of its elements
+    that was measured, which is allowed beside the bound; infinite where anything may stand."""
+    if structure(expected) != structure(actual):
+        return Agreement("structure", None, None, _shown(expected), _shown(actual))
+    arrays = leaves(expected)
+    off_most = Agreement()
+    for number, (e, a) in enumerate(zip(arrays, leaves(actual), strict=True)):
+        room = None if spread is None else spread[number]
+        found = _compare_arrays(e, a, promise, chain, room)
+        if len(arrays) > 1:
+            found = replace(found, result=number)
+        if not found.agrees:
+            return found
+        if number == 0 or found.error > off_most.error:
+            off_most = found
+    return off_most
+
+
+def _shown(value: Any) -> str:
+    arrays = leaves(value)
+    if isinstance(value, (tuple, list, dict)):
+        return f"{type(value).__name__} of {len(arrays)} results"
+    return "nothing" if value is None else f"one result {_type_text(arrays[0])}"
+
+
+def _type_text(array: Array) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _compare_arrays(
+    e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None
+) -> Agreement:
+    if e.shape != a.shape or not _dtypes_fit(e.dtype, a.dtype, promise):
+        return Agreement("type", None, None, _type_text(e), _type_text(a))
+    if promise.kind == "sqnr" and e.dtype.kind != "b":
+        return _signal(e, a, promise.db or 0.0)
+    dtype = dtypes.dtype(e.dtype)
+    if not dtype.is_float or promise.kind == "exact":
+        return _equal(e, a, dtype.is_float, spread)
+    return _close(e, a, dtype, promise, chain, spread)
+
+
+def _dtypes_fit(expected: Any, actual: Any, promise: Exactness) -> bool:
+    if promise.kind != "sqnr":
+        return bool(expected == actual)
+    return all(d == expected or dtypes.dtype(d).is_float for d in (expected, actual))
+
+
+def _equal(e: Array, a: Array, is_float: bool, spread: Array | None) -> Agreement:
+    """Every element; of floats the sign of zeros counts, and NaNs are alike."""
+    if e.tobytes() == a.tobytes():
+        return Agreement(size=e.size)
+    same = e == a
+    if is_float:
+        same = same & (np.signbit(e) == np.signbit(a)) | np.isnan(e) & np.isnan(a)
+    wrong = np.asarray(~same if spread is None else ~same & np.isfinite(spread))
+    if not wrong.any():
+        return Agreement(size=e.size)
+    return _at(e, a, wrong, int(np.argmax(wrong)), math.inf, 0.0)
+
+
+def _at(e: Array, a: Array, wrong: Array, first: int, error: float, allowed: float) -> Agreement:
+    place = tuple(int(i) for i in np.unravel_index(first, e.shape))
+    count = int(np.count_nonzero(wrong))
+    return Agreement("value", None, place, e[place], a[place], error, allowed, count, e.size)
+
+
+def _close(
+    e: Array, a: Array, dtype: DType, promise: Exactness, chain: Chain, spread: Array | None
+) -> Agreement:
+    relative = bound(dtype, chain) if promise.rtol is None else promise.rtol
+    if np.array_equal(e, a):
+        return Agreement(bound=relative, size=e.size)
+    x, y = e.astype(np.float64), a.astype(np.float64)
+    with np.errstate(all="ignore"):
+        errors = np.abs(x - y)
+    largest = float(np.abs(x).max(initial=0.0))
+    finite = np.isfinite(x)
+    if not math.isfinite(largest):
+        largest = float(np.abs(x, where=finite, out=np.zeros_like(x)).max(initial=0.0))
+    room = relative * largest + relative / UNIT[dtype.name] * LEAST[dtype.name]
+    room += promise.atol or 0.0
+    worst = float(errors.max(initial=0.0))
+    if not worst <= room:  # or it is NaN
+        same = (x == y) | np.isnan(x) & np.isnan(y) if promise.same_program else ~np.isfinite(y)
+        errors = np.where(finite & np.isfinite(y), errors, np.where(~finite & same, 0.0, np.inf))
+        worst = float(errors.max(initial=0.0))
+    error = worst / largest if largest else worst
+    if worst <= room:
+        return Agreement(error=error, bound=relative, size=e.size)
+    excess = errors - room
+    if spread is not None:
+        measured = np.isfinite(spread)
+        excess = np.where(measured, excess - np.where(measured, spread, 0), -np.inf)
+    wrong = np.asarray(excess > 0)
+    if not wrong.any():
+        return Agreement(error=error, bound=relative, size=e.size)
+    return _at(e, a, wrong, int(np.argmax(excess)), error, relative)
+
+
+def _signal(e: Array, a: Array, db: float) -> Agreement:
+    x, y = e.astype(np.float64), a.astype(np.float64)
+    finite = np.isfinite(x)
+    lost = int(np.count_nonzero(~np.isfinite(y[finite])))
+    if lost:
+        return Agreement("noise", wrong=lost, size=e.size, error=-math.inf, bound=db)
+    signal = float(np.square(x[finite]).sum())
+    noise = float(np.square(x[finite] - y[finite]).sum())
+    if noise == 0:
+        return Agreement(error=math.inf, bound=db, size=e.size)
+    ratio = 10 * math.log10(signal / noise) if signal else -math.inf
+    return Agreement("" if ratio >= db else "noise", error=ratio, bound=db, size=e.size)

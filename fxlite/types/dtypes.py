@@ -1,0 +1,247 @@
+"""Data types: one record for each dtype a value may have, and NumPy's promotion rules.
+
+In: names (``"f32"``), NumPy dtypes, Python scalars. Out: :class:`DType` constants such as
+:data:`float32`, and :func:`result_type`, which answers what NumPy answers (NEP 50: a Python scalar
+is weak and takes the dtype of the array beside it). What files, pictures, text and emitted C know
+about a dtype stands in its record; a new dtype is a new record here, and the scalar functions of
+its C type in ``codegen/c/fx_math.h``.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from fxlite.base.errors import DTypeError, LiteralError
+
+if TYPE_CHECKING:
+    from fxlite.types.tensor_type import TensorType
+
+__all__ = [
+    "bfloat16", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class DType:
+    """One data type. There is one object of each, so that they are compared by identity.
+
+    - ``name``: what prints in types (``f32``); in capitals it is the name in safetensors files.
+    - ``long_name``: what NumPy calls it.
+    - ``numpy``: the NumPy dtype.
+    - ``buffer``: the characters that NumPy's buffers give for what is stored. The size of an item
+      tells ``int`` from ``long``.
+    - ``c_name``: how C and CUDA spell the type of a value in a register.
+    - ``colours``: fill and border in pictures. The usual float32 is pale, what is rare in a model
+      of floats is not.
+    - ``c_stored``: how C and CUDA spell the type of a value in memory, where that is another.
+    - ``c_note``: what C has in memory, in words, where the type does not say it.
+    - ``c_suffix``: what ends a literal in C. Those of signed types need it only from 2**31 on.
+    """
+
+    name: str
+    long_name: str
+    numpy: np.dtype[Any]
+    kind: Literal["bool", "signed", "unsigned", "float"]
+    buffer: str
+    c_name: str
+    colours: tuple[str, str]
+    c_stored: str = ""
+    c_note: str = ""
+    c_suffix: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "c_stored", self.c_stored or self.c_name)
+        object.__setattr__(self, "c_note", self.c_note or self.c_stored)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_half(self) -> bool:
+        """True for floats of 16 bits, which are stored as their bits and computed in float32."""
+        return self.kind == "float" and self.numpy.itemsize == 2
+
+    @property
+    def is_integer(self) -> bool:
+        """True for the signed and unsigned integers; bool is not an integer."""
+        return self.kind == "signed" or self.kind == "unsigned"
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind == "unsigned"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    @property
+    def compute(self) -> DType:
+        """The dtype arithmetic is done in: half types are computed in float32, and every op of a
+        program rounds its result, as NumPy does."""
+        return float32 if self.is_half else self
+
+    @functools.cached_property
+    def accumulator(self) -> DType:
+        """The dtype of sums and products, NumPy's: integers are added up in 64 bits."""
+        return self if self.is_float else dtype(np.zeros(1, self.numpy).sum().dtype)
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """The NumPy dtype under which an array crosses into compiled code: NumPy's buffers know no
+        dtypes of other libraries, so those go as their bits."""
+        return np.dtype(f"u{self.itemsize}") if self.numpy.kind == "V" else self.numpy
+
+    def __getitem__(self, shape: Any) -> TensorType:
+        """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the dims' facts. Raises
+        ShapeError for what is no size."""
+        from fxlite.types.tensor_type import TensorType, checked_shape
+
+        return TensorType(checked_shape(shape if isinstance(shape, tuple) else (shape,)), self)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dtype, (self.name,))
+
+
+bool_ = DType(
+    "bool", "bool", np.dtype(np.bool_), "bool", "?", "bool", ("#f3dbe3", "#bb6f8a"),
+    c_stored="unsigned char", c_note="one byte, 0 or 1",
+)  # fmt: skip
+uint8 = DType("u8", "uint8", np.dtype(np.uint8), "unsigned", "B", "uint8_t", ("#ffd08a", "#c47a00"))
+uint16 = DType(
+    "u16", "uint16", np.dtype(np.uint16), "unsigned", "H", "uint16_t", ("#fbe3bd", "#a8843a")
+)
+uint32 = DType(
+    "u32", "uint32", np.dtype(np.uint32), "unsigned", "IL", "uint32_t", ("#ece4d3", "#9c8a62"),
+    c_suffix="u",
+)  # fmt: skip
+uint64 = DType(
+    "u64", "uint64", np.dtype(np.uint64), "unsigned", "LQ", "uint64_t", ("#f0ebe0", "#a89c84"),
+    c_suffix="ULL",
+)  # fmt: skip
+int8 = DType("i8", "int8", np.dtype(np.int8), "signed", "b", "int8_t", ("#ffb454", "#b85f00"))
+int16 = DType("i16", "int16", np.dtype(np.int16), "signed", "h", "int16_t", ("#f6e39a", "#b39a1e"))
+int32 = DType("i32", "int32", np.dtype(np.int32), "signed", "il", "int32_t", ("#e9e6d4", "#a09a6b"))
+int64 = DType(
+    "i64", "int64", np.dtype(np.int64), "signed", "lq", "int64_t", ("#eeece2", "#aaa58a"),
+    c_suffix="LL",
+)  # fmt: skip
+float16 = DType(
+    "f16", "float16", np.dtype(np.float16), "float", "e", "float", ("#c9ebe4", "#2f9a86"),
+    c_stored="uint16_t", c_note="IEEE half, in uint16_t",
+)  # fmt: skip
+bfloat16 = DType(
+    "bf16", "bfloat16", np.dtype(ml_dtypes.bfloat16), "float", "H", "float", ("#bfe3f2", "#2b8db3"),
+    c_stored="uint16_t", c_note="the upper half of a float, in uint16_t",
+)  # fmt: skip
+float32 = DType(
+    "f32", "float32", np.dtype(np.float32), "float", "f", "float", ("#e8eef4", "#8aa0b5")
+)
+float64 = DType(
+    "f64", "float64", np.dtype(np.float64), "float", "d", "double", ("#d9c8ee", "#7d55b3")
+)
+
+ALL = tuple(d for d in globals().values() if isinstance(d, DType))
+FLOATS = tuple(d for d in ALL if d.is_float)
+INTEGERS = tuple(d for d in ALL if d.is_integer)
+
+BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
+_LONGEST = 100  # characters of the name of a dtype
+_BY_NUMPY = {d.numpy: d for d in ALL}
+
+
+def dtype(value: Any) -> DType:
+    """The :class:`DType` meant by a name (``"f32"``, ``"float32"``), a NumPy dtype or scalar type,
+    a Python type (``float`` is f64, ``int`` i64, ``bool`` bool) or a DType.
+
+    Raises DTypeError for anything else, complex numbers included."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str) and value in BY_NAME:
+        return BY_NAME[value]
+    try:
+        if not isinstance(value, str) or len(value) <= _LONGEST:
+            return _BY_NUMPY[np.dtype(value).newbyteorder("=")]
+    except (TypeError, KeyError, ValueError, SyntaxError):
+        pass
+    known = " ".join(d.name for d in ALL)
+    shown = repr(value)[:200]
+    raise DTypeError(f"{shown} is not a dtype fxlite knows; use one of: {known}") from None
+
+
+_PROMOTED: dict[tuple[Any, ...], DType] = {}
+
+
+def result_type(*operands: DType | bool | int | float) -> DType:
+    """The dtype NumPy gives to arithmetic on these operands. Python scalars are weak (NEP 50).
+
+    Raises DTypeError where NumPy (with ml_dtypes) has no common type."""
+    key = tuple(o if isinstance(o, DType) else type(o) for o in operands)
+    found = _PROMOTED.get(key)
+    if found is None:
+        weak = [o if isinstance(o, DType) else type(o)(1) for o in operands]
+        found = _PROMOTED[key] = _promote(weak)
+    return found
+
+
+def _promote(operands: list[Any]) -> DType:
+    """Promotion without a cache."""
+    strong = [o for o in operands if isinstance(o, DType)]
+    weak = [o for o in operands if not isinstance(o, DType)]
+    try:
+        if bfloat16 in strong and weak:  # ml_dtypes: a Python scalar beside bfloat16 is not weak
+            ones = [np.ones((), o.numpy) for o in strong]
+            return dtype(functools.reduce(np.add, [*ones, *weak]).dtype)
+        return dtype(np.result_type(*(o.numpy for o in strong), *weak))
+    except TypeError:
+        names = ", ".join(o.name for o in strong)
+        raise DTypeError(f"no common dtype for {names}; cast one of them first") from None
+
+
+def literal(value: bool | int | float, dtype: DType, wraps: bool = False) -> Any:
+    """A Python number as an element of ``dtype``, as NumPy converts one (NEP 50): rounded to it,
+    truncated to an integer, or, with ``wraps``, taken modulo the integers that there are.
+
+    Raises LiteralError where the dtype does not hold it."""
+    try:
+        if dtype.is_bool:
+            return bool(value)
+        if dtype.is_float:
+            wide = float(value)
+            return wide if dtype.compute is dtype else float(_rounded(wide, dtype))
+        whole = int(value)
+    except (OverflowError, ValueError):
+        raise LiteralError(f"the number {value} does not fit {dtype}") from None
+    info = np.iinfo(dtype.numpy)
+    if info.min <= whole <= info.max:
+        return whole
+    if wraps and -(2**63) <= whole < 2**64:
+        return int(np.array(whole % 2**64, np.uint64).astype(dtype.numpy))
+    raise LiteralError(
+        f"the number {value} does not fit {dtype}, which holds {info.min} to {info.max}; cast the "
+        f"tensor beside it to a wider dtype"
+    )
+
+
+def _rounded(value: float, dtype: DType) -> Any:
+    with np.errstate(all="ignore"):
+        return dtype.numpy.type(value)
+
+
+def of_value(value: Any) -> DType:
+    """dtype of an array or Python scalar (a Python float is f64 here, not weak)."""
+    return dtype(value.dtype if hasattr(value, "dtype") else type(value))

@@ -1,0 +1,258 @@
+"""Guards: conditions on named dims that a call must fulfil.
+
+In: checks that a traced program makes of its own sizes (``assert x.shape[1] <= self.max_len``), and
+the facts declared with ``fx.dims``. Out: :class:`Guard` records, which are decided while tracing
+where that can be, kept by the graph where not, and checked in every call, whatever the back end.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from fxlite.base.bounded import bounded, syntax_tree
+from fxlite.base.errors import ParseError, ShapeError
+from fxlite.base.location import Location
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.symbols import Facts, FactSymbol, symbol
+
+#: A relation and what holds where it does not.
+OPPOSITE = {"<=": ">", ">": "<=", "<": ">=", ">=": "<", "==": "!=", "!=": "=="}
+#: A relation with its sides exchanged.
+TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "==": "==", "!=": "!="}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """``left relation right`` must hold. ``loc`` is the check in the program, with its text as the
+    expression; None for a fact of a declared dim. Where it comes from does not count in ``==``."""
+
+    left: Dim
+    relation: str
+    right: Dim
+    loc: Location | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{_side(self.left)} {self.relation} {_side(self.right)}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The named dims it speaks of."""
+        return shapes.names((self.left, self.right))
+
+    @property
+    def reason(self) -> str:
+        """``T <= 512 is required by model.py:12: assert x.shape[1] <= self.max_len``"""
+        if self.loc is None:
+            return f"{self} is required (declared by fx.dims)"
+        said = f": {self.loc.expression}" if self.loc.expression else ""
+        return f"{self} is required by {self.loc.short}{said}"
+
+    def substitute(self, env: Mapping[str, Dim]) -> Guard:
+        """The guard with named dims replaced by values or other dims."""
+        left, right = shapes.substitute((self.left, self.right), env)
+        return Guard(left, self.relation, right, self.loc)
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it holds for these sizes, which must name all its dims."""
+        names, function = _function(self)
+        return bool(function(*[sizes[name] for name in names]))
+
+
+def _side(dim: Dim) -> str:
+    """A dim as text, ``T % 8`` where sympy says ``Mod(T, 8)``."""
+    if isinstance(dim, sympy.Mod):
+        value, by = (f"({a})" if a.is_Add or a.is_Mul else str(a) for a in dim.args)
+        return f"{value} % {by}"
+    return shapes.to_text(dim)
+
+
+@functools.lru_cache(maxsize=1024)
+def _function(guard: Guard) -> tuple[list[str], Any]:
+    """The names of the dims, and a function of their values. Its text is made of dims alone."""
+    names = sorted(guard.names)
+    meaning = {"Min": min, "Max": max, "Mod": lambda a, b: a % b, "__builtins__": {}}
+    return names, eval(f"lambda {', '.join(names)}: {guard}", meaning)
+
+
+# -- deciding --------------------------------------------------------------------------------------
+def decide(left: Dim, relation: str, right: Dim, known: Iterable[Guard] = ()) -> bool | None:
+    """Whether a relation of dims holds for all their values (True), for none (False), or depends on
+    them (None). ``known`` are guards that hold already."""
+    if relation in (">", ">="):
+        left, relation, right = right, TURNED[relation], left
+    if relation in ("<", "!="):
+        opposite = decide(right, "<=", left, known) if relation == "<" else None
+        opposite = decide(left, "==", right, known) if relation == "!=" else opposite
+        return None if opposite is None else not opposite
+    if relation == "<=":
+        if shapes.at_least(right, left) or _follows(left, right, known):
+            return True
+        return False if _less(right, left, known) else None
+    if shapes.equal(left, right):
+        return True
+    for guard in known:
+        if {guard.left, guard.right} == {left, right} and guard.relation in ("==", "!="):
+            return guard.relation == "=="
+    return False if _less(left, right, known) or _less(right, left, known) else None
+
+
+def _less(a: Dim, b: Dim, known: Iterable[Guard]) -> bool:
+    return shapes.at_least(b, a + 1) or _follows(a + 1, b, known)
+
+
+def _follows(small: Dim, large: Dim, known: Iterable[Guard]) -> bool:
+    """True if ``small <= large`` follows from one of the guards."""
+    for guard in known:
+        low, relation, high = guard.left, guard.relation, guard.right
+        if relation in (">", ">="):
+            low, relation, high = high, TURNED[relation], low
+        if relation == "<":
+            low = low + 1
+        elif relation not in ("<=", "=="):
+            continue
+        if shapes.at_least(large - small, high - low):
+            return True
+        if relation == "==" and shapes.at_least(large - small, low - high):
+            return True
+    return False
+
+
+def of_facts(dim: FactSymbol) -> list[Guard]:
+    """The facts of a named dim as guards."""
+    plain, facts = symbol(dim.name), dim.facts
+    found = []
+    if facts.minimum > 0:
+        found.append(Guard(plain, ">=", facts.minimum))
+    if facts.maximum is not None:
+        found.append(Guard(plain, "<=", facts.maximum))
+    if facts.multiple_of > 1:
+        found.append(Guard(sympy.Mod(plain, facts.multiple_of), "==", 0))
+    return found
+
+
+def remaining(guards: Iterable[Guard], env: Mapping[str, Dim], title: str) -> tuple[Guard, ...]:
+    """The guards for other dims: those that are still open. Raises ShapeError for one that cannot
+    hold, with ``title`` before the reason."""
+    found: dict[Guard, None] = {}
+    for guard in guards:
+        new = guard.substitute(env)
+        answer = decide(new.left, new.relation, new.right)
+        if answer is False:
+            given = ", ".join(f"{n}={env[n]}" for n in sorted(guard.names) if n in env)
+            raise ShapeError(f"{title}: {guard.reason}" + (f"; got {given}" if given else ""))
+        if answer is None:
+            found.setdefault(new)
+    return tuple(found)
+
+
+def check(guards: Iterable[Guard], sizes: Mapping[str, int], title: str) -> None:
+    """Raise ShapeError for a guard that these sizes break. One about other dims is left alone."""
+    for guard in guards:
+        if guard.names <= sizes.keys() and not guard.holds(sizes):
+            given = ", ".join(f"{n}={sizes[n]}" for n in sorted(guard.names))
+            raise ShapeError(f"{title}: {guard.reason}; got {given}")
+
+
+def fitting_sizes(
+    dims: Mapping[str, FactSymbol], guards: Iterable[Guard], wished: Mapping[str, int]
+) -> dict[str, int] | None:
+    """Sizes near the wished ones that fulfil the facts of ``dims`` and the guards; None where a
+    search of one dim at a time finds none."""
+    sizes = {n: dims[n].facts.nearest(v) if n in dims else v for n, v in wished.items()}
+    done: list[Guard] = []
+    for guard in guards:
+        if not guard.names <= sizes.keys():
+            continue
+        done.append(guard)
+        if not guard.holds(sizes):
+            near = (s for name in sorted(guard.names) for s in _changed(sizes, name, dims))
+            found = next((s for s in near if all(g.holds(s) for g in done)), None)
+            if found is None:
+                return None
+            sizes = found
+    return sizes
+
+
+#: How far from a wished size another one is looked for.
+_REACH = 1024
+
+
+def _changed(
+    sizes: dict[str, int], name: str, dims: Mapping[str, FactSymbol]
+) -> Iterator[dict[str, int]]:
+    """The sizes with one dim changed, the nearest first."""
+    for distance in range(1, _REACH):
+        for value in (sizes[name] + distance, sizes[name] - distance):
+            allowed = name not in dims or dims[name].facts.broken_by(value) is None
+            if value >= 0 and allowed:
+                yield {**sizes, name: value}
+
+
+# -- text ------------------------------------------------------------------------------------------
+_SYMBOLS: dict[type[ast.cmpop], str] = {
+    ast.LtE: "<=", ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+
+
+def from_ast(test: ast.expr, text: str, loc: Location | None = None) -> list[Guard]:
+    """The guards that an expression such as ``1 <= T <= 512 and T % 8 == 0`` says. Raises
+    ParseError."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [guard for value in test.values for guard in from_ast(value, text, loc)]
+    if not isinstance(test, ast.Compare) or any(type(o) not in _SYMBOLS for o in test.ops):
+        raise ParseError(f"{text[:200]!r} is not a condition on dims; write T <= 512 or T % 8 == 0")
+    sides = [shapes.from_ast(side, text) for side in (test.left, *test.comparators)]
+    relations = [_SYMBOLS[type(o)] for o in test.ops]
+    return [Guard(a, r, b, loc) for a, r, b in zip(sides, relations, sides[1:])]
+
+
+@bounded(ParseError, "a condition on dims")
+def parse(text: str, loc: Location | None = None) -> Guard:
+    """The guard that prints as ``text``. Raises ParseError."""
+    try:
+        (found,) = from_ast(syntax_tree(text).body, text, loc)
+    except (SyntaxError, ValueError) as error:
+        raise ParseError(f"{text[:200]!r} is not a condition on dims") from error
+    return found
+
+
+def facts_text(dim: FactSymbol) -> str:
+    """The facts of a named dim as one condition: ``1 <= T <= 512 and T % 8 == 0``."""
+    facts = dim.facts
+    parts = []
+    if facts.maximum is not None:
+        low = f"{facts.minimum} <= " if facts.minimum else ""
+        parts.append(f"{low}{dim} <= {facts.maximum}")
+    elif facts.minimum:
+        parts.append(f"{dim} >= {facts.minimum}")
+    if facts.multiple_of > 1:
+        parts.append(f"{dim} % {facts.multiple_of} == 0")
+    return " and ".join(parts)
+
+
+def facts_from(guards: Iterable[Guard], text: str) -> FactSymbol:
+    """The named dim whose :func:`facts_text` says these guards. Raises ParseError."""
+    facts: dict[str, int] = {}
+    names: set[str] = set()
+    for guard in guards:
+        left, relation, right = guard.left, guard.relation, guard.right
+        if type(left) is int:
+            left, relation, right = right, TURNED[relation], left
+        names |= guard.names
+        if left.is_Symbol and relation in (">=", "<=") and type(right) is int:
+            facts["minimum" if relation == ">=" else "maximum"] = right
+        elif isinstance(left, sympy.Mod) and left.args[0].is_Symbol and relation == "==":
+            facts["multiple_of"] = int(left.args[1])
+        else:
+            raise ParseError(f"{text!r} does not say what fx.dims can declare")
+    if len(names) != 1:
+        raise ParseError(f"{text!r} is not about one named dim")
+    made: FactSymbol = symbol(names.pop(), Facts(**facts))
+    return made

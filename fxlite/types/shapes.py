@@ -1,0 +1,486 @@
+"""Dims: sizes of axes, as Python ints or as sympy expressions in named dims (``B``, ``4*D``).
+
+In: dim text, ints, sympy expressions. Out: the same in one normal form (an int wherever the value
+is known), arithmetic on them that never calls ``sympy.simplify``, and :class:`NamedDim`, the object
+a traced program sees as ``x.shape[0]`` when that size is a name.
+
+Named dims are non-negative integers.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import sympy
+
+from fxlite.base.bounded import LARGEST_INT, bounded, syntax_tree
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
+from fxlite.base.state import active_tracer
+from fxlite.types import proofs
+from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
+
+Dim: TypeAlias = Any  # int | sympy.Expr; sympy has no types to check against
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+_OPTIONS = ("min", "max", "multiple_of")
+
+
+@checked
+def dims(
+    names: str,
+    *,
+    min: int | Mapping[str, int] | None = None,
+    max: int | Mapping[str, int] | None = None,
+    multiple_of: int | Mapping[str, int] | None = None,
+) -> Any:
+    """``B, T = fx.dims("B T", max=512)``: named dims to use in shapes and types, and what their
+    values fulfil. An option is for all of them, or a dict by name, ``max={"T": 512}``.
+
+    Facts decide comparisons while tracing and are checked when the program is called. Raises
+    ArgumentError for facts that no size fulfils."""
+    found = names.replace(",", " ").split()
+    made = []
+    for name in found:
+        facts: dict[str, Any] = {}
+        for option, given in zip(_OPTIONS, (min, max, multiple_of)):
+            if isinstance(given, Mapping):
+                if unknown := sorted(set(given) - set(found)):
+                    raise ArgumentError(f"{option} names {', '.join(unknown)}, not in {names!r}")
+                given = given.get(name)
+            if given is not None:
+                facts[_FIELDS.get(option, option)] = given
+        made.append(symbol(name, Facts(**facts)))
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+_FIELDS = {"min": "minimum", "max": "maximum"}
+
+
+def normalize(value: Any) -> Dim:
+    """One normal form: a Python int where the value is known, else an expanded sympy expression."""
+    if type(value) is int:
+        return value
+    if isinstance(value, NamedDim):
+        value = value.expr
+    if isinstance(value, sympy.Expr):
+        if value.is_Integer:
+            return int(value)
+        return value if value.is_Symbol else _normal_form(value)
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ShapeError(f"a dim is an int or a named dim, not {value!r} ({type(value).__name__})")
+    return int(value.__index__())
+
+
+@functools.lru_cache(maxsize=4096)
+def _normal_form(value: Any) -> Any:
+    if value.has(sympy.floor):  # B // 2 on sympy's own symbols
+        value = value.replace(sympy.floor, _floor_as_division)
+    found = expanded(value) if value.is_Add or value.is_Mul or value.is_Pow else value
+    return int(found) if found.is_Integer else found
+
+
+def _floor_as_division(argument: Any) -> Any:
+    return FloorDiv(*sympy.fraction(sympy.together(argument)))
+
+
+def equal(a: Dim, b: Dim) -> bool:
+    """True if provably equal for all values of the named dims."""
+    if a is b or (type(a) is int and type(b) is int):
+        return bool(a == b)
+    if a == b:
+        return True
+    difference = normalize(a - b)
+    return (type(difference) is not int and proofs.is_zero(difference)) or difference == 0
+
+
+def shapes_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """True if both shapes are provably equal, axis by axis."""
+    return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def at_least(a: Dim, b: Dim) -> bool:
+    """True if ``a >= b`` is provable for all values of the named dims."""
+    difference = normalize(a - b)
+    if type(difference) is int:
+        return difference >= 0
+    if difference.is_nonnegative:
+        return True
+    return bool(fact_symbols(difference)) and proofs.never_negative(difference)
+
+
+def product(values: Iterable[Dim]) -> Dim:
+    """Number of elements: the product of dims."""
+    result: Dim = 1
+    for value in values:
+        result = result * value
+    return normalize(result)
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """``a // b``, rounded down."""
+    if type(a) is int and type(b) is int:
+        return a // b
+    return normalize(FloorDiv(sympy.sympify(a), sympy.sympify(b)))
+
+
+def remainder(a: Dim, b: Dim) -> Dim:
+    """``a % b``, with the sign of b; 0 where b is known to divide a."""
+    if type(a) is int and type(b) is int:
+        return a % b
+    if type(b) is int and proofs.divides(b, a):
+        return 0
+    return normalize(sympy.Mod(a, b))
+
+
+def minimum(a: Dim, b: Dim, *more: Dim) -> Dim:
+    """The smallest of dims; ``Min(a, b)`` where that is not known."""
+    if more:
+        return functools.reduce(minimum, (b, *more), a)
+    if type(a) is int and type(b) is int:
+        return min(a, b)
+    if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # in a program that is being traced
+        return for_user(minimum(normalize(a), normalize(b)))
+    if at_least(a, b):
+        return b
+    if at_least(b, a):
+        return a
+    return normalize(sympy.Min(a, b))
+
+
+def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
+    """The largest of dims; ``Max(a, b)`` where that is not known."""
+    if more:
+        return functools.reduce(maximum, (b, *more), a)
+    if type(a) is int and type(b) is int:
+        return max(a, b)
+    if isinstance(a, NamedDim) or isinstance(b, NamedDim):
+        return for_user(maximum(normalize(a), normalize(b)))
+    if at_least(a, b):
+        return a
+    if at_least(b, a):
+        return b
+    return normalize(sympy.Max(a, b))
+
+
+def names(value: Any) -> frozenset[str]:
+    """Names of the named dims in a dim or a (nested) sequence of dims."""
+    if isinstance(value, (tuple, list)):
+        return frozenset().union(*(names(v) for v in value))
+    if isinstance(value, NamedDim):
+        value = value.expr
+    if isinstance(value, sympy.Expr):
+        return frozenset(s.name for s in value.free_symbols)
+    return frozenset()
+
+
+def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
+    """Replace named dims by the values in ``env``; works on nested tuples and lists, and leaves
+    everything that is not a dim alone."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(substitute(v, env) for v in value)
+    if isinstance(value, NamedDim):
+        value = value.expr
+    if isinstance(value, sympy.Expr):
+        found = {s: env[s.name] for s in value.free_symbols if s.name in env}
+        return normalize(value.subs(found, simultaneous=True)) if found else normalize(value)
+    return value
+
+
+def to_text(value: Dim) -> str:
+    """Dim as Python text: ``4*D``, ``(H + 1)//2``."""
+    return str(value)
+
+
+_MOST_TERMS, _HIGHEST_POWER, _MOST_PARTS, _MOST_CALLS = 1000, 64, 4000, 64
+
+
+def _times(a: Dim, b: Dim) -> Dim:
+    if _terms(a) * _terms(b) > _MOST_TERMS:
+        raise ParseError(f"the product has more than {_MOST_TERMS} terms")
+    return a * b
+
+
+def _power(a: Dim, b: Dim) -> Dim:
+    if type(b) is not int or not 0 <= b <= _HIGHEST_POWER:
+        raise ParseError(f"the exponent {b} is not a number from 0 to {_HIGHEST_POWER}")
+    if _terms(a) ** b > _MOST_TERMS:
+        raise ParseError(f"the power has more than {_MOST_TERMS} terms")
+    return a**b
+
+
+def _terms(dim: Dim) -> int:
+    return len(dim.args) if isinstance(dim, sympy.Add) else 1
+
+
+def _divisor(dim: Dim) -> Dim:
+    if dim == 0:
+        raise ParseError("a size is divided by 0")
+    return dim
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: _times,
+    ast.FloorDiv: lambda a, b: floordiv(a, _divisor(b)),
+    ast.Mod: lambda a, b: remainder(a, _divisor(b)),
+    ast.Pow: _power,
+}
+_FUNCTIONS = {"Min": minimum, "Max": maximum, "min": minimum, "max": maximum}
+
+
+@bounded(ParseError, "a dim")
+def from_ast(node: ast.expr, text: str) -> Dim:
+    """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and ``Max``.
+    Raises ParseError, also for what would take long or is no size: numbers of more than 63 bits,
+    powers above 64, more than 1000 terms."""
+    if isinstance(node, ast.Name | ast.Constant):
+        return _small(_from_ast(node, text), text)
+    parts = calls = 0
+    for part in ast.walk(node):
+        parts += 1
+        if isinstance(part, ast.Mod | ast.FloorDiv):
+            calls += 1
+        elif isinstance(part, ast.Call):  # sympy compares the arguments of Min and Max
+            is_remainder = isinstance(part.func, ast.Name) and part.func.id == "Mod"
+            calls += 1 if is_remainder else 4 * len(part.args)
+    if parts > _MOST_PARTS or calls > _MOST_CALLS:
+        raise ParseError(f"the dim {text[:200]!r} has too many parts")
+    try:
+        return _small(_from_ast(node, text), text)
+    except ParseError as error:
+        if text[:200] in str(error):
+            raise
+        raise ParseError(f"in {text[:200]!r}: {error}") from None
+
+
+def _small(dim: Dim, text: str) -> Dim:
+    """The dim, if no number in it is larger than sizes are."""
+    numbers = [dim] if type(dim) is int else map(int, dim.atoms(sympy.Integer))
+    if any(abs(number) > LARGEST_INT for number in numbers):
+        raise ParseError(f"{text[:200]!r} has a number of more than 63 bits, which is no size")
+    return dim
+
+
+def _from_ast(node: ast.expr, text: str) -> Dim:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name):
+        return symbol(node.id)
+    if isinstance(node, ast.BinOp):
+        chain: list[ast.BinOp] = []  # a + b + c + ... may be longer than the stack is deep
+        first: ast.expr = node
+        while isinstance(first, ast.BinOp) and type(first.op) in _OPERATORS:
+            chain.append(first)
+            first = first.left
+        if chain:
+            found = _from_ast(first, text)
+            for step in reversed(chain):
+                found = _OPERATORS[type(step.op)](found, _from_ast(step.right, text))
+                found = _small(normalize(found), text)
+            return found
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return normalize(-_from_ast(node.operand, text))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        function = _FUNCTIONS.get(node.func.id)
+        if function is not None and len(node.args) >= 2 and not node.keywords:
+            return functools.reduce(function, (_from_ast(a, text) for a in node.args))
+        if node.func.id == "Mod" and len(node.args) == 2:
+            value, by = (_from_ast(a, text) for a in node.args)
+            return remainder(value, _divisor(by))
+    part = ast.unparse(node)
+    raise ParseError(f"{part[:200]!r} in {text[:200]!r} is not a dim; write ints, names, + - * //")
+
+
+@bounded(ParseError, "a dim")
+def parse(text: str) -> Dim:
+    """``"4*D"`` -> a dim. Raises ParseError."""
+    try:
+        tree = syntax_tree(text.strip()).body
+    except SyntaxError:
+        shown = f"{text[:200]!r} is not a dim"
+        raise ParseError(f"{shown}; write an int or an expression like 4*D") from None
+    return from_ast(tree, text)
+
+
+_UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "equal": operator.eq,
+    "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "maximum": lambda a, b: maximum(a, b),
+    "minimum": lambda a, b: minimum(a, b),
+}  # fmt: skip
+
+
+class NamedDim:
+    """What a traced program gets from ``x.shape[0]`` when that size is a named dim.
+
+    It does arithmetic and goes into shapes. Where Python itself needs a number (``range``, ``if``,
+    ``np.zeros``) there is none at trace time, and a TraceError says so.
+    """
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: Any) -> None:
+        self.expr = expr
+
+    def _number(self, what: str) -> Any:
+        """Python needs a number: refused, unless the tracer has one to go on with."""
+        problem = (
+            f"{what} needs a number, but the size {self.expr} is a named dim, which has no value "
+            "while tracing"
+        )
+        instead = (
+            "use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a number in place "
+            f"of {', '.join(sorted(names(self.expr)))}"
+        )
+        if what.startswith(("the comparison", "if")):
+            instead += (
+                "; bounds in fx.dims(..., min=, max=, multiple_of=), or an assert before this "
+                "line, decide it for all sizes"
+            )
+        tracer = active_tracer.get()
+        if tracer is None:
+            raise TraceError(f"{problem}\n  instead: {instead}")
+        return tracer.size_needed(problem, instead)
+
+    def __index__(self) -> int:
+        return int(self._number("range(), len(), indexing or np.zeros"))
+
+    def __int__(self) -> int:
+        return int(self._number("int()"))
+
+    def __float__(self) -> float:
+        return float(self._number("float()"))
+
+    def __bool__(self) -> bool:
+        return _decided(self.expr, "!=", 0, is_truth=True)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: with NumPy's ints a size
+        stays a size, else it is a traced number; never an array of objects."""
+        if any(hasattr(type(v), "__fx_record__") for v in inputs):
+            return NotImplemented  # the traced value's own method takes over
+        function = _UFUNC_OPERATORS.get(ufunc.__name__)
+        plain = [int(v) if isinstance(v, np.integer) else v for v in inputs]
+        known = all(isinstance(v, (int, NamedDim)) for v in plain)
+        if function is not None and known and method == "__call__" and not kwargs:
+            return function(*plain)
+        tracer = active_tracer.get()
+        if tracer is None:
+            self._number(f"np.{ufunc.__name__}")
+        from fxlite.tracing.numpy_api import call_ufunc
+
+        traced = [tracer.size(v) if isinstance(v, NamedDim) else v for v in inputs]  # type: ignore[union-attr]
+        return call_ufunc(tracer, ufunc, method, tuple(traced), kwargs)  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        return self._compare_equal("==", other)  # type: ignore[no-any-return]
+
+    def __ne__(self, other: object) -> bool:  # not the opposite of ==, which may be a guard
+        return self._compare_equal("!=", other)  # type: ignore[no-any-return]
+
+    def _compare_equal(self, relation: str, other: object) -> Any:
+        if isinstance(other, NamedDim):
+            other = other.expr
+        if not isinstance(other, (int, sympy.Expr)):
+            return NotImplemented
+        return _decided(self.expr, relation, own_dims(other))
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def _compare(self, relation: str, other: Any) -> bool:
+        return _decided(self.expr, relation, normalize(own_dims(other)))
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compare("<", other)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compare(">=", other)
+
+    def __add__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, lambda a, b: a + b)
+
+    def __sub__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, lambda a, b: a * b)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, floordiv)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, lambda a, b: floordiv(b, a))
+
+    def __mod__(self, other: Any) -> Any:
+        return _wrap_arithmetic(self, other, remainder)
+
+    def __neg__(self) -> Any:
+        return NamedDim(-self.expr)
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+
+def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool:
+    """Whether a comparison holds; the tracer decides where that depends on the sizes."""
+    from fxlite.types.guards import decide
+
+    tracer = active_tracer.get()
+    known = () if tracer is None else tracer.graph.guards
+    answer = decide(left, relation, right, known)
+    if answer is None:
+        answer = None if tracer is None else tracer.check_of_sizes(left, relation, right, is_truth)
+    if answer is None:
+        what = "if, while, and, or" if is_truth else f"the comparison {left} {relation} {right}"
+        answer = bool(NamedDim(left)._number(what))
+    return answer
+
+
+def own_dims(value: Any) -> Any:
+    """A dim of a program that is being traced, with the symbols of the graph: ``T`` of
+    ``fx.dims("T")`` is the ``T`` of the inputs, whatever is known of that."""
+    tracer = active_tracer.get()
+    if tracer is None or not tracer.graph.declared_dims:
+        return value
+    return substitute(value, tracer.graph.declared_dims)
+
+
+def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -> Any:
+    if isinstance(b, NamedDim):
+        b = b.expr
+    elif isinstance(b, sympy.Expr):
+        b = own_dims(b)
+    elif hasattr(type(b), "__fx_record__"):
+        return NotImplemented  # a traced value: its own operators take over
+    elif isinstance(b, float) or not hasattr(b, "__index__"):
+        return NotImplemented
+    else:
+        b = int(b)
+    return for_user(normalize(function(a.expr, b)))
+
+
+def for_user(value: Dim) -> Any:
+    """A dim as the traced program sees it: a plain int, or a :class:`NamedDim`."""
+    return value if type(value) is int else NamedDim(value)

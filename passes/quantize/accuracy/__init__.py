@@ -1,0 +1,1 @@
+"""What keeps a quantized program accurate: equalization, GPTQ, bias correction."""

@@ -1,0 +1,215 @@
+"""GPTQ: weights rounded one column after the other, each error made good by the columns left.
+
+In: a prepared (and calibrated) module and batches. Out: the same with integers chosen for the
+weights of products, which convert takes as they are. Rounding to nearest is the best for each
+weight alone; for the layer's result it is not where inputs are correlated, because errors of
+weights on inputs that move together can cancel.
+
+With inputs X [K, samples] and H = X Xᵀ + λ I, the error of a row w of weights is
+(w - ŵ) H (w - ŵ)ᵀ. Columns are rounded in order; with U the upper Cholesky factor of H⁻¹ = Uᵀ U,
+the rest of the row moves to where the error is least (Frantar et al., "GPTQ: accurate post-training
+quantization for generative pre-trained transformers", 2022, algorithm 1)::
+
+    e = (w[i] - ŵ[i]) / U[i, i]        w[i+1:] -= e U[i, i+1:]
+
+Products are done in their order, the inputs being what the ones before give with their new
+weights.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.checked import checked
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.image.convolution import padding_pairs
+from fxlite.ops.image.spatial import per_axis
+from fxlite.passes.ledger import refusals, refuse, set_ledger
+from fxlite.passes.quantize.conversion.prepare import META, require_prepared
+from fxlite.passes.quantize.conversion.simulate import Product, simulate
+from fxlite.passes.quantize.schemes.parameters import (
+    QuantizedWeight,
+    quantize_weight,
+    restored_weight,
+    signal_to_noise,
+)
+from fxlite.passes.quantize.schemes.roles import summed_axes
+from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
+
+_BLOCK = 128  # columns whose errors are passed on one by one; the others get them block by block
+_COLUMNS = 1 << 24  # numbers of unrolled windows at a time
+
+
+@checked
+def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -> GraphModule:
+    """The prepared module with integers for the weights of its products, chosen by GPTQ; convert it
+    next. ``batches`` are inputs (each an array, a tuple of arguments or a dict of named ones), read
+    once and held together; there should be more rows of activations than inputs of a layer.
+    ``damping`` is λ as a part of the mean of H's diagonal. Scales are those of rounding to nearest;
+    of groups, each is set when its first column is reached.
+
+    Weights that several products read, and those for which rounding to nearest is as good on the
+    data, are left, with the reason in the ledger. Raises QuantizationError for modules that are
+    not prepared and calibrated, for no batches, and for NaN or infinities in them."""
+    if not damping > 0:
+        raise QuantizationError(f"damping must be positive (0.01 is usual), not {damping}")
+    require_prepared(prepared)
+    module = prepared.copy()
+    set_ledger(module, refusals(prepared))
+    readers: Counter[str] = Counter()
+    for read in module.graph.find_nodes(op="get_attr"):
+        readers[read.target] += len(read.users)
+    chosen: dict[Node, QuantizedWeight] = {}
+    for product in simulate(module, batches):
+        if product.weight is None:
+            continue
+        reason = _why_not(product, readers)
+        if reason is None:
+            found = _chosen(product, module, damping)
+            if found is None:
+                reason = "rounding to nearest is as good on these batches"
+            else:
+                product.weight = chosen[product.node] = found
+        if reason is not None:
+            refuse(module, "gptq", product.node, reason, [product.node])
+    for node, found in chosen.items():
+        node.meta[META] = replace(node.meta[META], weight=found)
+    return module
+
+
+def _why_not(product: Product, readers: Counter[str]) -> str | None:
+    assert product.source is not None
+    if product.node.target.name == "recurrence":
+        return "what it multiplies are its own results"
+    times = readers[product.source.target]
+    if times > 1:
+        return f"its weight is read by {times} nodes, whose inputs differ"
+    if product.node.target.name.startswith("conv_transpose"):
+        return "a transposed convolution has no rows of inputs that its weights share"
+    is_matmul = product.node.target.name == "matmul"
+    if is_matmul and (product.position == 0 or product.source.type.rank != 2):
+        return "its weight is no matrix on the right-hand side"
+    return None
+
+
+def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedWeight | None:
+    """The weight's integers by GPTQ, None where they are no better than the nearest ones."""
+    scheme, nearest = product.qconfig.weight, product.weight
+    assert scheme is not None and nearest is not None
+    assert product.source is not None and product.position is not None
+    array = np.asarray(module.get_attribute(product.source.target))
+    array = array.T if product.is_transposed else array
+    read = product.node.args[product.position]
+    axes = summed_axes(product.node, read, product.is_transposed)
+    (channel,) = set(range(array.ndim)).difference(axes)
+
+    def rows(x: Any) -> Any:
+        """An array like the weight as [groups, rows, K]."""
+        x = np.moveaxis(x, channel, 0)
+        return x.reshape(groups, x.shape[0] // groups, -1)
+
+    hessians = _hessians(product)
+    groups = len(hessians)
+    weights = rows(array.astype(np.float64))
+    rounded = np.empty(weights.shape, np.int8)
+    scales: list[Any] = []
+    shared = None
+    if scheme.per != "group":
+        full = np.broadcast_to(nearest.scale, [n if i == channel else 1 for i, n in
+                                               enumerate(array.shape)])  # fmt: skip
+        shared = rows(full)
+    for number, hessian in enumerate(hessians):
+        fixed = None if shared is None else shared[number]
+        rounded[number], found = _round_columns(weights[number], hessian, scheme, fixed, damping)
+        scales.append(found)
+    moved = np.moveaxis(array, channel, 0).shape
+    integers = np.moveaxis(rounded.reshape(moved), 0, channel)
+    scale = nearest.scale if shared is not None else np.concatenate(scales).astype(np.float32)
+    made = QuantizedWeight(np.ascontiguousarray(integers), scale, 0.0)
+    values = restored_weight(made, scheme)
+    if _error(weights - rows(values), hessians) >= _error(
+        weights - rows(restored_weight(nearest, scheme)), hessians
+    ):
+        return None
+    return replace(made, sqnr=signal_to_noise(array.astype(np.float64), values))
+
+
+def _error(difference: Any, hessians: Any) -> float:
+    """The squared error of the results: the sum of d H dᵀ over the rows d of all groups."""
+    return float(np.sum((difference @ hessians) * difference))
+
+
+def _hessians(product: Product) -> Any:
+    """X Xᵀ for each group of a convolution (of other products there is one): [groups, K, K].
+
+    Raises QuantizationError for values that are no numbers."""
+    total: Any = 0.0
+    for args, kwargs in product.operands:
+        for columns in _columns(product.node, args, kwargs):
+            wide = columns.astype(np.float64)
+            total = total + wide @ np.swapaxes(wide, 1, 2)
+    if not np.isfinite(total).all():
+        raise QuantizationError(f"gptq: {product.node.describe()} reads NaN or infinities")
+    return total
+
+
+def _columns(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Iterable[Any]:
+    """The inputs of a product as columns [groups, K, samples], a part at a time."""
+    x = args[0]
+    if not node.target.name.startswith("conv"):
+        yield x.reshape(-1, x.shape[-1]).T[None]
+        return
+    rank, kernel = x.ndim - 2, args[1].shape[2:]
+    steps = per_axis(kwargs.get("stride", 1), rank, "stride")
+    gaps = per_axis(kwargs.get("dilation", 1), rank, "dilation")
+    pairs = padding_pairs(kwargs.get("padding", 0), kernel, steps, gaps)
+    x = np.pad(x, ((0, 0), (0, 0), *pairs))
+    spans = [d * (k - 1) + 1 for k, d in zip(kernel, gaps, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
+    every = (*(slice(None, None, s) for s in steps), *(slice(None, None, d) for d in gaps))
+    windows = windows[(slice(None), slice(None), *every)]
+    # channels, places in the window, then what differs between samples
+    order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
+    groups = kwargs.get("groups", 1)
+    images = max(1, _COLUMNS // max(1, windows[:1].size))
+    for start in range(0, len(x), images):
+        part = windows[start : start + images].transpose(order)
+        yield part.reshape(groups, x.shape[1] // groups * int(np.prod(kernel)), -1)
+
+
+def _round_columns(
+    weights: Any, hessian: Any, scheme: Scheme, scale: Any, damping: float
+) -> tuple[Any, Any]:
+    """Integers [N, K] and scales of weights [N, K]. ``scale`` [N, 1], or None: groups' own."""
+    weights, hessian = weights.copy(), hessian.copy()
+    depth = weights.shape[1]
+    diagonal = np.diagonal(hessian)
+    unused = diagonal == 0  # inputs that are always 0: any weight does
+    hessian[unused, unused] = 1.0
+    hessian[np.diag_indices(depth)] += damping * (diagonal.mean() or 1.0)
+    upper = np.linalg.cholesky(np.linalg.inv(hessian)).T
+    qmin, qmax = scheme.range
+    integers = np.empty(weights.shape, np.int8)
+    scales = []
+    size = scheme.group_size
+    for start in range(0, depth, _BLOCK):
+        stop = min(start + _BLOCK, depth)
+        errors = np.zeros((len(weights), stop - start))
+        for i in range(start, stop):
+            if size is not None and i % size == 0:
+                scale = quantize_weight(weights[:, i : i + size], scheme, (1,)).scale
+                scales.append(scale)
+            step = scale[:, 0].astype(np.float64)
+            found = np.clip(np.rint(weights[:, i] / step), qmin, qmax)
+            integers[:, i] = found
+            error = (weights[:, i] - found * step) / upper[i, i]
+            weights[:, i + 1 : stop] -= np.outer(error, upper[i, i + 1 : stop])
+            errors[:, i - start] = error
+        weights[:, stop:] -= errors @ upper[start:stop, stop:]
+    return integers, np.concatenate(scales, axis=1) if scales else scale

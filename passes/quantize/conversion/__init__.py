@@ -1,0 +1,1 @@
+"""From a float graph to one of integers: prepare, calibrate, convert, simulate."""

@@ -1,0 +1,198 @@
+"""Convert: from a prepared and calibrated graph to one that computes with integers.
+
+In: a module from :func:`prepare` or :func:`prepare_qat`. Out: a module whose products are integer
+ops, with integer weights; observers and float weights are gone. The graph is written anew, in
+order, each value in the forms its readers ask for (:mod:`fxlite.passes.quantize.conversion.forms`).
+
+What stays float, and why, goes into the ledger and into ``meta["float"]`` of its node; what became
+integers is described in ``meta["quantized"]`` (:mod:`fxlite.passes.quantize.schemes.record`). Nodes
+that stand for an old one say so in ``meta["from"]``.
+
+Before (prepared)::
+
+    relu_observed: f32[B,16,8,8] = self.observers.relu(relu)
+    conv2d_1: f32[B,32,8,8] = ops.conv2d(relu_observed, self.conv2.weight, self.conv2.bias)
+    relu_1: f32[B,32,8,8] = ops.relu(conv2d_1)
+    relu_1_observed: f32[B,32,8,8] = self.observers.relu_1(relu_1)
+
+After::
+
+    conv2d_1_sums: i32[B,32,8,8] = ops.int_conv2d(relu_integers, self.conv2.weight_i8, ...)
+    relu_1_integers: u8[B,32,8,8] = ops.requantize(conv2d_1_sums, self.relu_1_requantize_scale, ...)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fxlite.base.checked import checked
+from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.ledger import refuse
+from fxlite.passes.quantize.conversion.casts import convert_cast
+from fxlite.passes.quantize.conversion.forms import PARTS, Forms, Integers, Sums
+from fxlite.passes.quantize.conversion.prepare import META, Decision, is_prepared
+from fxlite.passes.quantize.conversion.products import convert_product, convert_table
+from fxlite.passes.quantize.schemes.observers import Observer
+from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, is_call, moved
+from fxlite.passes.quantize.schemes.scheme import QuantizationError
+from fxlite.passes.rules.const_fold import fold_constants
+
+
+@checked
+def convert(prepared: GraphModule) -> GraphModule:
+    """The integer program of a prepared and calibrated one, which is left as it was.
+
+    Raises QuantizationError for a module that was not prepared, and, with the list of them, where
+    observers have seen no data."""
+    if not is_prepared(prepared):
+        raise QuantizationError(
+            "convert takes what prepare returned: convert(prepare(gm, mapping))"
+        )
+    prepared = _with_constants(prepared)
+    _check_calibration(prepared)
+    forms = Forms(prepared)
+    module, graph = forms.module, forms.graph
+    for node in prepared.graph.nodes:
+        forms.current = node
+        with graph.with_origin(node):
+            _convert(forms, node)
+    graph.interface = prepared.graph.interface
+    forms.add_guards()
+    graph.eliminate_dead_code()
+    graph.output_node().meta["quantization"] = {
+        "unmatched": prepared.graph.output_node().meta[META],
+        "bytes_before": _weight_bytes(prepared),
+    }
+    module.graph = graph
+    for node in graph.nodes:
+        if "float" in node.meta:
+            refuse(module, "quantize", node, node.meta["float"], [node])
+    module.delete_all_unused_submodules()
+    graph.lint()
+    return module
+
+
+def _with_constants(prepared: GraphModule) -> GraphModule:
+    """The program with what its weights alone decide computed once. (prepare did so already, but
+    not prepare_qat.)"""
+    found = map(observer_of, prepared.graph.find_nodes(op="call_module"))
+    if all(observer is None or observer.followed is None for observer in found):
+        return prepared
+    prepared = prepared.copy()
+    fold_constants(prepared, expand_weights=False)
+    return prepared
+
+
+def observer_of(node: Node) -> Observer | None:
+    """The observer that a node calls; None for other nodes."""
+    if node.op != "call_module" or node.graph.owning_module is None:
+        return None
+    module = node.graph.owning_module.get_submodule(node.target)
+    return module if isinstance(module, Observer) else None
+
+
+def _check_calibration(prepared: GraphModule) -> None:
+    found = (observer_of(node) for node in prepared.graph.find_nodes(op="call_module"))
+    unseen = {id(module): module for module in found if module is not None and not module.values}
+    if unseen:
+        listed = "\n  ".join(f"{module.of}: {module.seen()}" for module in unseen.values())
+        raise QuantizationError(
+            f"{len(unseen)} observers are not calibrated; call the prepared module on data that "
+            f"reaches them, then convert it:\n  {listed}"
+        )
+
+
+def _weight_bytes(prepared: GraphModule) -> int:
+    """Bytes of the weights of the float program, each counted once."""
+    arrays = {}
+    for node in prepared.graph.find_nodes(op="get_attr"):
+        if not isinstance(prepared.get_submodule(node.target.rpartition(".")[0]), Observer):
+            array = prepared.get_attribute(node.target)
+            arrays[id(array)] = int(array.nbytes)
+    return sum(arrays.values())
+
+
+def _convert(forms: Forms, node: Node) -> None:
+    """Write what a node becomes."""
+    decision = node.meta.get(META)
+    if not isinstance(decision, Decision):
+        decision = Decision("other")
+    if node.op == "get_attr" or decision.role == "weight":
+        return  # read when somebody asks for it
+    if decision.role == "states":
+        forms.floats[node] = forms.float_of(node.args[0])
+    elif observer_of(node) is not None:
+        _observe(forms, node)
+    elif is_call(node, "fake_quantize") and observer_of(node.args[0]) is not None:
+        forms.integers[node] = forms.integers[node.args[0]]
+    elif is_call(node, "getitem") and PARTS in forms.halves.get(node.args[0], ()):
+        made = forms.call("getitem", (forms.halves[node.args[0]][PARTS],), dict(node.kwargs))
+        forms.halves[node] = {made.type.dtype.name: made}
+    elif decision.role == "carry":
+        _carry(forms, node)
+    elif decision.qconfig is None:
+        forms.copy(node, decision.reason or None)
+    elif decision.role == "product":
+        convert_product(forms, node, decision.qconfig)
+    elif decision.role == "table":
+        convert_table(forms, node, decision.qconfig)
+    else:
+        convert_cast(forms, node, decision.qconfig)
+
+
+def _observe(forms: Forms, node: Node) -> None:
+    """The value behind an observer: integers."""
+    value, observer = node.args[0], observer_of(node)
+    assert observer is not None
+    scale, zero_point = (number.item() for number in observer.calculate_qparams())
+    have = forms.integers.get(value)
+    if have is not None and (have.scale, have.zero_point) == (scale, zero_point):
+        forms.integers[node] = have
+        return
+    sums = forms.sums.get(value)
+    if sums is None:
+        made = forms.quantized(value, scale, zero_point, observer.scheme)
+        forms.integers[node] = Integers(made, scale, zero_point, observer.scheme)
+    else:
+        wanted = Integers(sums.node, scale, zero_point, observer.scheme)
+        forms.integers[node] = replace(wanted, node=_requantized(forms, value, sums, wanted))
+
+
+def _requantized(forms: Forms, value: Node, sums: Sums, wanted: Integers) -> Node:
+    """Sums as integers of another scale; what is cut off is cut off in integers."""
+    ratio = np.asarray(sums.scale, np.float64) / wanted.scale
+    qmin, qmax = wanted.scheme.range
+    if sums.least is not None:
+        qmin = min(max(qmin, wanted.of(sums.least)), qmax - 1)
+    if sums.largest is not None:
+        qmax = max(min(qmax, wanted.of(sums.largest)), qmin + 1)
+    scale = forms.constant(value, "requantize_scale", ratio)
+    args = (sums.node, scale, *([wanted.zero_point] if wanted.zero_point else ()))
+    arguments = {"dtype": wanted.scheme.dtype, "qmin": qmin, "qmax": qmax}
+    return forms.call("requantize", args, arguments, f"{value.name}_integers")
+
+
+def _carry(forms: Forms, node: Node) -> None:
+    """An op that runs on integers as it stands, if its operands are integers of one scale."""
+    values = moved(node)
+    found = [forms.integers[v] for v in values if v in forms.integers]
+    if len(found) < len(values) or len({(f.scale, f.zero_point) for f in found}) > 1:
+        forms.copy(node)
+        return
+    first, name = found[0], f"{node.name}_integers"
+    times, bounds = factor(node), clip_bounds(node)
+    if times is not None:
+        forms.integers[node] = replace(first, scale=float(np.float32(first.scale * times)))
+        return
+    if bounds is not None:
+        low, high = (None if b is None else first.of(b) for b in bounds)
+        made = forms.call("clip", (first.node,), {"min": low, "max": high}, name)
+    else:
+        nodes = {v: f.node for v, f in zip(values, found, strict=True)}
+        args = map_nodes(node.args, lambda n: nodes[n] if n in nodes else forms.float_of(n))
+        filled = {"value": first.zero_point} if is_call(node, "pad") else {}
+        made = forms.call(node.target, args, {**node.kwargs, **filled}, name)
+    forms.integers[node] = replace(first, node=made)

@@ -1,0 +1,192 @@
+"""Where integers flow: which values of a graph are to be observed, which ops pass integers on, and
+who reads them.
+
+In: a graph and the config of each call. Out: a :class:`IntegerFlow`; nothing is edited.
+
+A static product wants integers of the values it reads. An op that only moves numbers and whose
+result is wanted wants its operands, in the same scale. Such a chain ends at a value that is
+computed, which is the one that is observed. Two kinds of values differ in who else reads the
+integers. What comes out of integer products and elementwise arithmetic on them is stored as
+integers for all its readers, a quarter of the bytes; a value computed in float elsewhere (layer
+norm, softmax, an input) exists in float anyway, and only products read it rounded.
+
+Elementwise arithmetic behind a product is computed with its sums before they are stored, so what is
+between is not rounded. An addition can be part of one product only, the last; the other operand is
+stored, hence observed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fxlite.graph.graph import Graph, Node
+from fxlite.passes.quantize.schemes.roles import (
+    PRODUCTS,
+    carries,
+    data_slots,
+    factor,
+    is_call,
+    is_elementwise,
+    is_float32,
+    is_reducing,
+    is_weight,
+    moved,
+    multiply_adds,
+    operands,
+    why_not,
+    why_not_table,
+)
+from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
+
+
+@dataclass(frozen=True)
+class IntegerFlow:
+    """``products`` are computed as their config says; ``reasons`` says why others are not.
+    ``carriers`` run on integers. ``groups`` are the values to observe, each list with one scale, by
+    the scheme of that scale; ``stored`` are those of them that every reader reads rounded.
+    ``edges``: (product, operand, scheme) where a product wants another scheme than the chain
+    has. ``tables`` are embeddings whose rows become integers."""
+
+    products: dict[Node, QConfig]
+    tables: dict[Node, QConfig]
+    reasons: dict[Node, str]
+    carriers: frozenset[Node]
+    groups: list[tuple[Scheme, list[Node]]]
+    stored: frozenset[Node]
+    edges: list[tuple[Node, Node, Scheme]]
+
+
+@dataclass
+class _Flow:
+    """What is found out about the values of a graph."""
+
+    order: dict[Node, int] = field(default_factory=dict)
+    static: dict[Node, QConfig] = field(default_factory=dict)  # calls with a static config
+    products: dict[Node, QConfig] = field(default_factory=dict)
+    tables: dict[Node, QConfig] = field(default_factory=dict)
+    reasons: dict[Node, str] = field(default_factory=dict)
+    carriers: set[Node] = field(default_factory=set)  # that could
+    #: values that come from integer products and elementwise arithmetic alone
+    born: set[Node] = field(default_factory=set)
+    #: the product in whose epilogue a value is computed
+    epilogue: dict[Node, Node] = field(default_factory=dict)
+    wanted: dict[Node, Scheme] = field(default_factory=dict)
+    #: values whose integers are joined with others, so that they have one scale
+    joined: set[Node] = field(default_factory=set)
+
+
+def find_integer_flow(
+    graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[Node, str]
+) -> IntegerFlow:
+    """Decide for every node. The graph must have types."""
+    flow = _Flow()
+    for position, node in enumerate(graph.nodes):
+        flow.order[node] = position
+        if node.op == "call_function":
+            _classify(flow, node, qconfigs.get(node), rules.get(node, "global"))
+    for node in reversed(graph.nodes):
+        _find_wants(flow, node)
+    # of a split all parts are integers, also those that nobody wants
+    carriers = frozenset(
+        n
+        for n in flow.carriers
+        if n in flow.wanted or (is_call(n, "getitem") and n.args[0] in flow.wanted)
+    )
+    groups, edges = _groups(flow, carriers)
+    stored = frozenset(v for _, values in groups for v in values if v in flow.born)
+    return IntegerFlow(flow.products, flow.tables, flow.reasons, carriers, groups, stored, edges)
+
+
+def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> None:
+    """Role and origin of one call; its operands are classified already."""
+    is_static = qconfig is not None and qconfig.mode == "static"
+    if is_static:
+        assert qconfig is not None
+        flow.static[node] = qconfig
+    if node.target.name in PRODUCTS or multiply_adds(node) != 0:
+        reason = why_not(node, qconfig, rule)
+        if reason is not None:
+            flow.reasons[node] = reason
+        elif qconfig is not None and qconfig.mode != "cast":
+            flow.products[node] = qconfig
+            if is_static and not is_call(node, "recurrence"):  # whose states are computed in float
+                flow.born.add(node)
+                flow.epilogue[node] = node
+    elif is_call(node, "embedding"):
+        reason = why_not_table(node, qconfig, rule)
+        if reason is not None:
+            flow.reasons[node] = reason
+        elif qconfig is not None and qconfig.mode != "cast":
+            flow.tables[node] = qconfig
+    elif is_static and carries(node):
+        flow.carriers.add(node)
+        if all(v in flow.born for v in moved(node)):
+            flow.born.add(node)
+    elif is_static and (is_elementwise(node) or is_reducing(node)):
+        values = [v for v in operands(node) if not is_weight(v) and is_float32(v)]
+        if values and all(v in flow.born for v in values):
+            flow.born.add(node)
+    if is_static and is_elementwise(node) and node not in flow.products:
+        origins = [flow.epilogue[v] for v in operands(node) if v in flow.epilogue]
+        if origins:
+            flow.epilogue[node] = max(origins, key=flow.order.__getitem__)
+
+
+def _find_wants(flow: _Flow, node: Node) -> None:
+    """What a node wants of its operands, when what is wanted of it is known."""
+    if node in flow.products:
+        qconfig = flow.products[node]
+        if qconfig.mode == "static":
+            assert qconfig.activation is not None
+            for value in data_slots(node):
+                flow.wanted[value] = qconfig.activation  # the first reader's remains
+    elif node in flow.carriers:
+        if node in flow.joined and factor(node) is not None:
+            flow.carriers.remove(node)  # it would change the scale: it is computed and observed
+        elif node in flow.wanted:
+            values = moved(node)
+            for value in values:
+                flow.wanted.setdefault(value, flow.wanted[node])
+            if node in flow.joined or len(values) > 1:
+                flow.joined |= set(values)
+    elif node in flow.static:
+        scheme = flow.static[node].activation
+        assert scheme is not None
+        for value in operands(node):
+            if value not in flow.born or not (is_elementwise(node) or is_reducing(node)):
+                continue
+            is_fused = value in flow.epilogue and flow.epilogue.get(node) is flow.epilogue[value]
+            if not is_fused:
+                flow.wanted.setdefault(value, scheme)
+
+
+def _groups(
+    flow: _Flow, carriers: frozenset[Node]
+) -> tuple[list[tuple[Scheme, list[Node]]], list[tuple[Node, Node, Scheme]]]:
+    """The observed values in lists of one scale each, and products that want another scheme."""
+    parent: dict[Node, Node] = {}
+
+    def root(value: Node) -> Node:
+        while parent.get(value, value) is not value:
+            parent[value] = parent.get(parent[value], parent[value])
+            value = parent[value]
+        return value
+
+    for node in carriers:
+        for value in moved(node):
+            parent[root(value)] = root(node)
+    members: dict[Node, list[Node]] = {}
+    for value in sorted(flow.wanted, key=flow.order.__getitem__):
+        if value not in carriers:
+            members.setdefault(root(value), []).append(value)
+    schemes: dict[Node, Scheme] = {}
+    readers: list[tuple[Node, Node, Scheme]] = []
+    for product in sorted(flow.products, key=flow.order.__getitem__):
+        qconfig = flow.products[product]
+        if qconfig.mode == "static" and qconfig.activation is not None:
+            for value in data_slots(product):
+                readers.append((product, value, qconfig.activation))
+                schemes.setdefault(root(value), qconfig.activation)
+    groups = [(schemes.get(r, flow.wanted[values[0]]), values) for r, values in members.items()]
+    edges = [(p, v, s) for p, v, s in readers if schemes[root(v)] != s]
+    return groups, edges

@@ -1,0 +1,105 @@
+"""Passes that quantize a whole program and need no calibration: ``quantize_dynamic``,
+``quantize_weights``, ``cast_floats``.
+
+In: a typed graph. Out: the converted one; a program in which nothing is to be quantized stays as it
+is, with the reasons in the ledger. Parts are chosen with prepare and convert and a mapping.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite import nn
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import graph_pass, refuse
+from fxlite.passes.quantize.conversion.convert import convert
+from fxlite.passes.quantize.conversion.prepare import META, Decision, prepare
+from fxlite.passes.quantize.schemes.mapping import QConfigMapping
+from fxlite.passes.quantize.schemes.scheme import (
+    QConfig,
+    bf16,
+    dynamic_int8,
+    fp16,
+    unknown,
+    weight_only_int4,
+    weight_only_int8,
+)
+from fxlite.passes.rules.const_fold import const_fold
+from fxlite.types.agreement import sqnr
+
+
+@graph_pass(exactness=sqnr(20))
+def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
+    """Products with weights in 8-bit integers, activations quantized row by row while it runs.
+
+    The scale of each row of a linear layer (of each image for a convolution) is its largest
+    magnitude over 127; weights have a scale for each output channel. Nothing is calibrated.
+    Products of two activations stay float."""
+    return _converted(gm, dynamic_int8())
+
+
+@graph_pass(exactness=sqnr(10))
+def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> GraphModule | None:
+    """Weights stored as 8-bit or 4-bit integers; arithmetic in float.
+
+    Linear layers and embeddings read integers, convolutions floats, which their integers become
+    when the program is compiled. 8 bits have a scale for each row, 4 bits for each ``group_size``
+    (32, 64 or 128) numbers of a row."""
+    if bits not in (4, 8):
+        raise unknown("number of bits", bits, ("4", "8"))
+    return _converted(gm, weight_only_int8() if bits == 8 else weight_only_int4(group_size))
+
+
+@graph_pass(exactness=sqnr(20))
+def cast_floats(gm: GraphModule, dtype: str = "bf16") -> GraphModule | None:
+    """All float32 arithmetic and weights in bfloat16, or ``dtype="f16"``: half the bytes.
+
+    Inputs and results keep their types. float16 ends at 65504: weights beyond it are an error,
+    values become infinite."""
+    configs = {"bf16": bf16(), "f16": fp16()}
+    if dtype not in configs:
+        raise unknown("half type", dtype, configs)
+    made = _converted(gm, configs[dtype])
+    if made is not None:
+        const_fold.function(made)  # casts of constants
+    return made
+
+
+def _converted(gm: GraphModule, qconfig: QConfig) -> GraphModule | None:
+    prepared = prepare(gm, QConfigMapping().set_global(qconfig))
+    decisions = [(n, n.meta[META]) for n in prepared.graph.nodes if META in n.meta]
+    if any(isinstance(d, Decision) and d.qconfig is not None for _, d in decisions):
+        return convert(prepared)
+    for node, decision in decisions:
+        if isinstance(decision, Decision) and decision.reason:
+            refuse(gm, "quantize", node, decision.reason, [node])
+    return None
+
+
+class _Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 8)
+        for layer in (self.up, self.down):
+            generator = np.random.default_rng(0)
+            layer.weight[:] = generator.standard_normal(layer.weight.shape)
+            layer.bias[:] = generator.standard_normal(layer.bias.shape)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(np.maximum(self.up(x), 0))
+
+
+quantize_dynamic.example(_Layers, "each row has its scale", x="f32[B,32]")
+quantize_dynamic.counterexample(
+    lambda x: x @ x.T, "both operands are activations: that takes calibration", x="f32[B,32]"
+)
+quantize_weights.example(_Layers, "one byte for a weight", x="f32[B,32]")
+quantize_weights.example(
+    _Layers, "half a byte, and a scale for 32 weights",
+    options={"bits": 4, "group_size": 32}, x="f32[B,32]",
+)  # fmt: skip
+quantize_weights.counterexample(lambda x: np.tanh(x), "there are no weights", x="f32[B,32]")
+cast_floats.example(_Layers, "casts stand where it begins and ends", x="f32[B,32]")
+cast_floats.counterexample(lambda x: x @ x, "float64 stays as it is", x="f64[4,4]")

@@ -1,0 +1,1 @@
+"""Which layer is computed by which scheme: sensitivities, plans and reports."""

@@ -1,0 +1,324 @@
+"""Mixed precision for a budget: :func:`plan`.
+
+In: a float module, batches, and a budget of accuracy, signal-to-noise ratio, bytes or time. Out: a
+:class:`~fxlite.passes.quantize.planning.mixed_plan.Plan` whose quantized model was run and keeps
+the budget.
+
+Sensitivities come from one shadow run. By them layers go over from float to integers one after
+another, most gain for the least loss first (:mod:`fxlite.passes.quantize.planning.frontier`). How
+far that may go is decided by running the quantized model, not by the estimate: noise of layers adds
+up or cancels. Where quality is the budget, the last plan in order that keeps it is found by
+bisection, as in Pandey et al. (2023); that takes quality to fall along the order, and where it does
+not, a plan is found that keeps the budget and may not be the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.checked import checked
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import as_module
+from fxlite.passes.profiling.tables import seconds_text
+from fxlite.passes.quantize.conversion.calibration import Arguments, as_batches, calibrated, results
+from fxlite.passes.quantize.conversion.convert import convert
+from fxlite.passes.quantize.planning.frontier import Move, Option, moves
+from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer
+from fxlite.passes.quantize.planning.planner_text import decibel_text
+from fxlite.passes.quantize.planning.quantization_report import report
+from fxlite.passes.quantize.planning.sensitivity import (
+    FLOAT,
+    SCHEMES,
+    Choice,
+    Sensitivity,
+    decibels,
+    sensitivity,
+)
+from fxlite.passes.quantize.planning.shadow import Powers
+from fxlite.passes.quantize.schemes.scheme import QConfig, QConfigError, QuantizationError, unknown
+
+Metric = Callable[[GraphModule], float]
+
+
+class PlanError(QuantizationError):
+    """No plan keeps the budget; the message says how near one comes."""
+
+
+@checked
+def plan(
+    program: Any,
+    batches: Iterable[Any],
+    *,
+    metric: Metric | None = None,
+    max_accuracy_drop: float | None = None,
+    min_sqnr: float | None = None,
+    max_bytes: int | None = None,
+    max_latency: float | None = None,
+    minimize: str = "latency",
+    schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str] = SCHEMES,
+    sensitivities: Sensitivity | None = None,
+) -> Plan:
+    """Which layers to compute by which of ``schemes``, within a budget::
+
+        plan = q.plan(gm, batches, metric=accuracy, max_accuracy_drop=0.005)
+        plan.save("plan.toml")
+        qgm = q.quantize(gm, plan.qconfig_mapping(), batches)
+
+    Quality: ``max_accuracy_drop`` of ``metric``, a function that takes the float or the quantized
+    module and returns a number, higher is better, on data of its own; or ``min_sqnr``, in dB, of
+    the model's results on the batches. What quality is left is spent on ``minimize``: "latency" or
+    "bytes". Size: ``max_bytes`` of all weights, ``max_latency`` in seconds, as estimated; they are
+    kept with the least loss. With both, the plan of least loss must keep the quality.
+    ``sensitivities`` from an earlier run replace the shadow run (and ``schemes``).
+
+    Raises PlanError, with the nearest values that can be reached, where no plan keeps the budget;
+    QConfigError for arguments that mean nothing; and what :func:`sensitivity` and the metric raise.
+    """
+    if minimize not in ("latency", "bytes"):
+        raise unknown("quantity to minimize", minimize, ("latency", "bytes"))
+    budget = _Budget(max_accuracy_drop, min_sqnr, max_bytes, max_latency)
+    budget.check(metric)
+    data = list(batches)
+    found = sensitivities or sensitivity(program, data, schemes)
+    spared = budget.spared(minimize)
+    if found.roofs is None and "latency" in spared:
+        raise PlanError(
+            "times cannot be estimated: there is no C compiler to measure the machine's rates "
+            'with; minimize="bytes", or give sensitivities made with roofs='
+        )
+    order = _order(found, spared)
+    search = _Search(as_module(program), as_batches(data), found, budget, metric, order)
+    if budget.bytes is None and budget.seconds is None:
+        return _within_quality(search)
+    return _within_size(search)
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What is to be kept; None where there is no limit."""
+
+    drop: float | None
+    sqnr: float | None
+    bytes: int | None
+    seconds: float | None
+
+    def check(self, metric: Metric | None) -> None:
+        """Raise QConfigError for a budget that means nothing."""
+        for name, limit in vars(self).items():
+            if limit is not None and not isinstance(limit, (int, float, np.number)):
+                raise QConfigError(f"the budget of {name} is a number, not {limit!r}")
+        if self.drop is not None and metric is None:
+            raise QConfigError("max_accuracy_drop needs metric=, a function of the module")
+        if all(limit is None for limit in vars(self).values()):
+            raise QConfigError(
+                "give a budget: max_accuracy_drop with metric, min_sqnr, max_bytes or max_latency"
+            )
+        if self.drop is not None and not self.drop >= 0:
+            raise QConfigError(f"max_accuracy_drop is 0 or more, not {self.drop}")
+
+    def spared(self, minimize: str) -> list[str]:
+        """What layers are to save: the sizes that are limited, else ``minimize``."""
+        limits = {"bytes": self.bytes, "latency": self.seconds}
+        return [name for name, limit in limits.items() if limit is not None] or [minimize]
+
+    def holds_quality(self, found: Measured) -> bool:
+        """True if the measured quality is within the budget."""
+        if self.sqnr is not None and not found.sqnr >= self.sqnr:
+            return False
+        return self.drop is None or (found.drop is not None and found.drop <= self.drop)
+
+    def quality_text(self, found: Measured) -> str:
+        """The qualities that are limited, as measured and as allowed."""
+        parts = []
+        if self.sqnr is not None:
+            parts.append(f"SQNR {decibel_text(found.sqnr)} (min_sqnr {decibel_text(self.sqnr)})")
+        if self.drop is not None:
+            parts.append(f"metric drop {found.drop:.4g} (max_accuracy_drop {self.drop:.4g})")
+        return ", ".join(parts)
+
+
+def _order(found: Sensitivity, spared: list[str]) -> list[Move]:
+    """The moves from float to integers. Of several costs, each counts by its share of float's."""
+    wholes = {"bytes": found.bytes() or 1, "latency": found.seconds() or 1.0}
+
+    def cost(choice: Choice) -> float:
+        costs = {"bytes": choice.bytes, "latency": choice.seconds or 0.0}
+        return sum(costs[name] / wholes[name] for name in spared)
+
+    return moves(
+        {
+            layer.path: [
+                Option(scheme, 10 ** (-choice.sqnr / 10), cost(choice))
+                for scheme, choice in layer.choices.items()
+            ]
+            for layer in found.layers
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Plans by how many moves are made, each measured once."""
+
+    module: GraphModule
+    data: list[Arguments]
+    found: Sensitivity
+    budget: _Budget
+    metric: Metric | None
+    order: list[Move]
+    tried: dict[int, Plan] = field(default_factory=dict)
+    expected: dict[str, Any] = field(default_factory=dict)
+
+    def chosen(self, count: int) -> dict[str, str]:
+        """The scheme of each layer after some moves."""
+        schemes = {layer.path: FLOAT for layer in self.found.layers}
+        return schemes | {move.layer: move.scheme for move in self.order[:count]}
+
+    def sizes(self) -> list[tuple[int, float]]:
+        """Estimated bytes and seconds after each number of moves."""
+        layers = {layer.path: layer for layer in self.found.layers}
+        schemes = dict.fromkeys(layers, FLOAT)
+        size, seconds = self.found.bytes(), self.found.seconds() or 0.0
+        found = [(size, seconds)]
+        for move in self.order:
+            choices = layers[move.layer].choices
+            before, after = choices[schemes[move.layer]], choices[move.scheme]
+            schemes[move.layer] = move.scheme
+            size += after.bytes - before.bytes
+            seconds += (after.seconds or 0.0) - (before.seconds or 0.0)
+            found.append((size, seconds))
+        return found
+
+    def plan(self, count: int) -> Plan:
+        """The plan after some moves, measured."""
+        if count not in self.tried:
+            made = _plan_of(self.found, self.chosen(count))
+            self.tried[count] = replace(made, measured=self._measured(made))
+        return self.tried[count]
+
+    def _measured(self, made: Plan) -> Measured:
+        quantized = convert(calibrated(self.module, made.qconfig_mapping(), self.data))
+        if not self.expected:
+            self.expected["results"] = [results(self.module, *given) for given in self.data]
+            self.expected["metric"] = self._metric(self.module)
+        counted = report(quantized)
+        return Measured(
+            _sqnr(self.expected["results"], quantized, self.data), counted.bytes_after,
+            counted.bytes_before, self._metric(quantized), self.expected["metric"],
+        )  # fmt: skip
+
+    def _metric(self, module: GraphModule) -> float | None:
+        if self.metric is None:
+            return None
+        found = self.metric(module)
+        try:
+            value = float(found)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise PlanError(f"the metric is {found!r}; it must be a number, higher is better")
+        return value
+
+
+@checked
+def results_sqnr(program: Any, quantized: GraphModule, batches: Iterable[Any]) -> float:
+    """Signal-to-noise ratio in dB of a quantized module's results: those of the float program, over
+    the difference; infinite where there is none."""
+    module, data = as_module(program), as_batches(batches)
+    return _sqnr([results(module, *given) for given in data], quantized, data)
+
+
+def _sqnr(expected: list[list[Any]], quantized: GraphModule, data: list[Arguments]) -> float:
+    powers = Powers()
+    for given, exact in zip(data, expected, strict=True):
+        for before, after in zip(exact, results(quantized, *given), strict=True):
+            powers.add(before, after)
+    return decibels(powers.ratio)
+
+
+def _plan_of(found: Sensitivity, chosen: Mapping[str, str]) -> Plan:
+    planned = [
+        PlannedLayer(x.path, chosen[x.path], x.choices[chosen[x.path]], x.choices[FLOAT])
+        for x in found.layers
+    ]
+    used = [layer.scheme for layer in planned if layer.scheme != FLOAT]
+    static = [scheme for scheme in used if found.schemes[scheme].mode == "static"]
+    elsewhere = PlannedLayer("", static[0] if static else FLOAT)
+    elsewhere = next((layer for layer in planned if not layer.path), elsewhere)
+    named = tuple(layer for layer in planned if layer.path)
+    return Plan(found.program, found.schemes, named, elsewhere)
+
+
+def _within_quality(search: _Search) -> Plan:
+    """The last plan that keeps the quality, by bisection."""
+
+    def holds(count: int) -> bool:
+        measured = search.plan(count).measured
+        assert measured is not None
+        return search.budget.holds_quality(measured)
+
+    most = len(search.order)
+    if holds(most):
+        return search.plan(most)
+    if not holds(0):
+        nearest = search.plan(0).measured
+        assert nearest is not None
+        raise PlanError(
+            f"no plan keeps the budget: with every layer in float (batch norm folded) it is "
+            f"{search.budget.quality_text(nearest)}"
+        )
+    kept, broken = 0, most
+    while broken - kept > 1:
+        middle = (kept + broken) // 2
+        kept, broken = (middle, broken) if holds(middle) else (kept, middle)
+    return search.plan(kept)
+
+
+def _within_size(search: _Search) -> Plan:
+    """The first plan that is small and fast enough; it must have the quality, too."""
+    budget = search.budget
+    sizes = search.sizes()
+    for count, (size, seconds) in enumerate(sizes):
+        if budget.bytes is not None and size > budget.bytes:
+            continue
+        if budget.seconds is not None and seconds > budget.seconds:
+            continue
+        made = search.plan(count)
+        assert made.measured is not None
+        if budget.bytes is not None and made.measured.bytes > budget.bytes:
+            continue  # the estimate leaves out a few scales
+        if not budget.holds_quality(made.measured):
+            raise PlanError(_quality_is_lost(search, made.measured))
+        return made
+    parts = []
+    if budget.bytes is not None:
+        measured = [p.measured.bytes for p in search.tried.values() if p.measured is not None]
+        least = min(measured or [size for size, _ in sizes])
+        parts.append(f"the fewest bytes are {least:,} (max_bytes {budget.bytes:,})")
+    if budget.seconds is not None:
+        shortest = min(seconds for _, seconds in sizes)
+        parts.append(
+            f"the least time, as estimated, is {seconds_text(shortest)} "
+            f"(max_latency {seconds_text(budget.seconds)})"
+        )
+    raise PlanError(f"no plan keeps the budget: {', '.join(parts)}; allow more, or other schemes")
+
+
+def _quality_is_lost(search: _Search, measured: Measured) -> str:
+    """The message for a size that costs too much quality: what it costs, and the size of the
+    smallest plan that has the quality."""
+    found = _within_quality(search)
+    count = next(c for c, p in search.tried.items() if p is found)
+    size, seconds = search.sizes()[count]
+    near = [] if search.budget.bytes is None else [f"{size:,} bytes"]
+    near += [] if search.budget.seconds is None else [seconds_text(seconds)]
+    return (
+        f"no plan keeps both budgets: the one of least loss that is small enough has "
+        f"{search.budget.quality_text(measured)}; with that quality a plan takes "
+        f"{' and '.join(near)}"
+    )

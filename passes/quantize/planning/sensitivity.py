@@ -1,0 +1,312 @@
+"""What quantization does to each layer: :func:`sensitivity`.
+
+In: a float module, batches, and the schemes to choose from. Out: a :class:`Sensitivity`: for each
+layer and scheme the signal-to-noise ratio, the bytes of the weights and an estimate of the time;
+what :func:`fxlite.passes.quantize.plan` chooses from. A *layer* is a module in whose own forward
+products or tables of embeddings stand, known by its path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite import compiler
+from fxlite.base.checked import checked
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import as_module
+from fxlite.passes.quantize.conversion.calibration import (
+    Arguments,
+    as_batches,
+    calibrated,
+    float_results,
+)
+from fxlite.passes.quantize.conversion.prepare import prepare
+from fxlite.passes.quantize.planning.latency import product_seconds
+from fxlite.passes.quantize.planning.shadow import (
+    Powers,
+    Shadow,
+    Stored,
+    Way,
+    operand_ranges,
+    way_of,
+)
+from fxlite.passes.quantize.schemes.mapping import QConfigMapping
+from fxlite.passes.quantize.schemes.roles import (
+    PRODUCTS,
+    is_call,
+    multiply_adds,
+    product_weights,
+    why_not,
+    why_not_table,
+)
+from fxlite.passes.quantize.schemes.scheme import (
+    QConfig,
+    QConfigError,
+    QuantizationError,
+    named_configs,
+    unknown,
+)
+from fxlite.show.roofs import Roofs
+
+#: The schemes that plans choose from unless told otherwise.
+SCHEMES = ("static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4")
+#: The name of a layer that stays as it is.
+FLOAT = "float"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layer computed by one scheme: ``sqnr`` in dB (infinite where nothing differs), ``bytes`` of
+    its weights with their scales, estimated ``seconds`` (None without roofs)."""
+
+    sqnr: float
+    bytes: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: its path ("" for the model's own forward), the ops of its products, the choices by
+    scheme ("float" first), and for the schemes that nothing of it can have, why not."""
+
+    path: str
+    ops: tuple[str, ...]
+    choices: Mapping[str, Choice]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The layers in the order they run. ``of`` says whose signal-to-noise ratios they are:
+    "layer" or "output". ``other_bytes`` are those of weights that are in no layer (biases, norms).
+    """
+
+    program: str
+    schemes: Mapping[str, QConfig]
+    layers: tuple[Layer, ...]
+    of: str
+    sizes: Mapping[str, int]
+    other_bytes: int
+    roofs: Roofs | None
+
+    def _check(self, scheme: str) -> None:
+        if scheme not in (FLOAT, *self.schemes):
+            raise unknown("scheme", scheme, (FLOAT, *self.schemes))
+
+    def sqnr(self, scheme: str) -> dict[str, float]:
+        """The signal-to-noise ratio of each layer in dB, by path: ``graph.draw("x.svg",
+        sqnr=found.sqnr("static_int8"))`` paints it. Raises QConfigError for other schemes, as the
+        methods below."""
+        self._check(scheme)
+        return {x.path: x.choices[scheme].sqnr for x in self.layers if scheme in x.choices}
+
+    def bytes(self, scheme: str = FLOAT) -> int:
+        """Bytes of all weights if each layer that can have the scheme has it."""
+        self._check(scheme)
+        return self.other_bytes + sum(_chosen(x, scheme).bytes for x in self.layers)
+
+    def seconds(self, scheme: str = FLOAT) -> float | None:
+        """Estimated seconds of all products, likewise; None without roofs."""
+        self._check(scheme)
+        found = [_chosen(x, scheme).seconds for x in self.layers]
+        return None if None in found else math.fsum(s for s in found if s is not None)
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from fxlite.passes.quantize.planning.planner_text import sensitivity_table
+
+        yield sensitivity_table(self, options.max_width)
+
+    def __str__(self) -> str:
+        from fxlite.base.console import plain_text
+
+        return plain_text(self)
+
+    __repr__ = __str__
+
+
+def _chosen(layer: Layer, scheme: str) -> Choice:
+    return layer.choices.get(scheme, layer.choices[FLOAT])
+
+
+@checked
+def sensitivity(
+    program: Any,
+    batches: Iterable[Any],
+    schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str] = SCHEMES,
+    *,
+    of: str = "layer",
+    roofs: Roofs | None = None,
+) -> Sensitivity:
+    """How much each layer loses by each scheme, alone: ``print(q.sensitivity(gm, batches))``.
+
+    A batch is an array, a tuple of the inputs in order, or a dict of them by name. ``schemes`` are
+    presets by name, configs, or a dict that gives names to configs. Calibration (one run for each
+    static scheme) is followed by one *shadow run*: each layer's products are computed in float and,
+    from the same operands, by each scheme; the ratio is that of the products' results, in dB over
+    all batches. Where a layer has several products, their noise-to-signal ratios add up.
+    ``of="output"`` gives the ratio of the model's results instead, with that layer alone quantized;
+    for it the rest of the model runs once more for each layer and scheme.
+
+    The time is the least that the machine's measured rates allow for the first batch's sizes
+    (:mod:`fxlite.passes.quantize.planning.latency`); ``roofs`` stand for another machine.
+
+    Raises QConfigError for schemes that do not exist or cast, QuantizationError without a batch,
+    and what prepare and calling the program raise."""
+    if of not in ("layer", "output"):
+        raise QConfigError(f'of is "layer" or "output", not {of!r}')
+    module, configs, data = as_module(program), named_configs(schemes), as_batches(batches)
+    study = _study(module, configs, data)
+    shadow = Shadow(study.base, study.ways, keep=of == "output")
+    outputs: dict[tuple[str, str], Powers] = {}
+    sizes: dict[str, int] = {}
+    for args, kwargs in data:
+        shadow.run(*args, **kwargs)
+        sizes = sizes or dict(shadow.dims)
+        if of == "output":
+            _add_outputs(shadow, study, outputs)
+
+    def ratio(path: str, scheme: str) -> float:
+        if of == "output":
+            return outputs[path, scheme].ratio
+        nodes = study.layers[path]
+        return math.fsum(shadow.powers[n, scheme].ratio for n in nodes if scheme in study.ways[n])
+
+    known = compiler.machine_roofs() if roofs is None else roofs
+    layers = tuple(_layer(study, path, ratio, sizes, known) for path in study.layers)
+    others = _all_weight_bytes(study.base) - sum(study.own_bytes.values())
+    return Sensitivity(module.name, configs, layers, of, sizes, others, known)
+
+
+# -- what is to be run -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Study:
+    """``base`` is the calibrated graph, ``layers`` its products by path. ``ways`` and ``refused``
+    say by scheme how each is computed, or why not. ``own_bytes`` are those of the float weights
+    that a product is the first to read."""
+
+    base: GraphModule
+    configs: Mapping[str, QConfig]
+    layers: dict[str, list[Node]]
+    ways: dict[Node, dict[str, Way]]
+    refused: dict[Node, dict[str, str]]
+    own_bytes: dict[Node, int]
+
+
+def _study(module: GraphModule, configs: Mapping[str, QConfig], data: list[Arguments]) -> _Study:
+    prepared: dict[str, GraphModule] = {}
+    for name, config in configs.items():
+        if config.mode == "static":
+            prepared[name] = calibrated(module, QConfigMapping().set_global(config), data)
+    ranges = {name: operand_ranges(found) for name, found in prepared.items()}
+    if not prepared:  # nothing to calibrate, but prepare also cleans up
+        name, config = next(iter(configs.items()))
+        prepared[name] = prepare(module, QConfigMapping().set_global(config))
+    base = next(iter(prepared.values()))
+    study = _Study(base, configs, {}, {}, {}, {})
+    seen: set[str] = set()
+    stored: Stored = {}
+    for node in base.graph.nodes:
+        if not is_quantizable(node):
+            continue
+        study.layers.setdefault(path_of(node), []).append(node)
+        study.ways[node], study.refused[node] = {}, {}
+        for name, config in configs.items():
+            reason = _why_not(node, config)
+            if reason is None:
+                study.ways[node][name] = way_of(node, config, ranges.get(name, {}), stored)
+            else:
+                study.refused[node][name] = reason
+        read = {w.target for w in node.all_input_nodes if w in product_weights(node)}
+        study.own_bytes[node] = sum(int(base.get_attribute(t).nbytes) for t in read - seen)
+        seen |= read
+    if not study.layers:
+        raise QuantizationError(f"{module.name} has no products or tables that could be integers")
+    return study
+
+
+def path_of(node: Node) -> str:
+    """The path of the module that a node stands in."""
+    return node.scope.path if node.scope is not None else ""
+
+
+def is_quantizable(node: Node) -> bool:
+    """True for products and tables, whether or not they can be integers."""
+    if node.op != "call_function":
+        return False
+    return is_call(node, *PRODUCTS, "embedding") or multiply_adds(node) != 0
+
+
+def _why_not(node: Node, config: QConfig) -> str | None:
+    rule = why_not_table if is_call(node, "embedding") else why_not
+    return rule(node, config, "")
+
+
+def _add_outputs(shadow: Shadow, study: _Study, outputs: dict[tuple[str, str], Powers]) -> None:
+    """Run what depends on each layer once more, by each scheme."""
+    exact = float_results(shadow)
+    for path, nodes in study.layers.items():
+        for scheme in study.configs:
+            if any(scheme in study.ways[node] for node in nodes):
+                powers = outputs.setdefault((path, scheme), Powers())
+                for before, after in zip(exact, shadow.rerun(nodes, scheme), strict=True):
+                    powers.add(before, after)
+
+
+# -- what was found --------------------------------------------------------------------------------
+def _layer(
+    study: _Study,
+    path: str,
+    ratio: Callable[[str, str], float],
+    sizes: Mapping[str, int],
+    roofs: Roofs | None,
+) -> Layer:
+    nodes = study.layers[path]
+    choices = {FLOAT: _choice(study, nodes, FLOAT, math.inf, sizes, roofs)}
+    refused: dict[str, str] = {}
+    for scheme in study.configs:
+        if any(scheme in study.ways[node] for node in nodes):
+            found = decibels(ratio(path, scheme))
+            choices[scheme] = _choice(study, nodes, scheme, found, sizes, roofs)
+        else:
+            refused[scheme] = study.refused[nodes[0]][scheme]
+    return Layer(path, tuple(dict.fromkeys(n.target.name for n in nodes)), choices, refused)
+
+
+def _choice(
+    study: _Study,
+    nodes: list[Node],
+    scheme: str,
+    sqnr: float,
+    sizes: Mapping[str, int],
+    roofs: Roofs | None,
+) -> Choice:
+    """The costs of a layer by one scheme; products that cannot have it stay float."""
+    total, seconds = 0, 0.0
+    for node in nodes:
+        way = study.ways[node].get(scheme)
+        stored = study.own_bytes[node]
+        if way is not None and stored:
+            stored = way.weight_bytes
+        total += stored
+        if roofs is not None:
+            config = None if way is None else study.configs[scheme]
+            read = 0 if way is None else way.weight_bytes
+            seconds += product_seconds(node, config, read, sizes, roofs)
+    return Choice(sqnr, total, None if roofs is None else seconds)
+
+
+def _all_weight_bytes(prepared: GraphModule) -> int:
+    """Bytes of all weights, each counted once."""
+    targets = {n.target for n in prepared.graph.find_nodes(op="get_attr")}
+    return sum(int(prepared.get_attribute(target).nbytes) for target in targets)
+
+
+def decibels(ratio: float) -> float:
+    """A noise-to-signal ratio of powers as a signal-to-noise ratio in dB."""
+    if ratio == 0:
+        return math.inf
+    return -10 * math.log10(ratio) if math.isfinite(ratio) else -math.inf

@@ -1,0 +1,230 @@
+"""Float and quantized layers side by side: one run that tells what rounding does to each layer.
+
+In: a prepared graph, for each of its products (and tables) the ways to compute it, and arguments.
+Out: powers of signal and noise. While the float program runs, each product is computed once more
+for each way, from the same float values, rounded first; what its result differs by is that way's
+noise. So a run takes as long as the model for each way, whatever the number of layers.
+
+What an integer product gives is computed in float here: operands and weights are rounded to the
+numbers that their integers stand for. The two differ by float32's own rounding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
+from fxlite.ops.integer.fake_quantization import fake_quantize
+from fxlite.passes.quantize.conversion.calibration import float_results
+from fxlite.passes.quantize.conversion.convert import observer_of
+from fxlite.passes.quantize.conversion.dynamic import rounded_rows
+from fxlite.passes.quantize.conversion.prepare import META
+from fxlite.passes.quantize.conversion.recurrence import integer_recurrence, state_attributes
+from fxlite.passes.quantize.schemes.observers import Observer
+from fxlite.passes.quantize.schemes.parameters import (
+    QuantizedWeight,
+    packed_bytes,
+    quantize_weight,
+    require_finite,
+    restored_weight,
+)
+from fxlite.passes.quantize.schemes.roles import (
+    data_slots,
+    factor,
+    is_call,
+    is_transposed,
+    moved,
+    product_weights,
+    summed_axes,
+)
+from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a product: ``rounded`` gives for operands that are rounded what makes them
+    so. ``weight_bytes`` are those of the integers and their scales. ``function`` is called in place
+    of the op, if there is one."""
+
+    rounded: Mapping[Node, Callable[[Any], Any]]
+    weight_bytes: int
+    function: Callable[..., Any] | None = None
+
+
+#: Scale and zero point of each computed operand of a product, by its name and position.
+Ranges = Mapping[tuple[str, int], tuple[float, int]]
+
+
+def operand_ranges(prepared: GraphModule) -> Ranges:
+    """What a calibrated module knows of its products' operands. An op that runs on integers hands
+    on the scale that it was given."""
+    known: dict[Node, tuple[float, int]] = {}
+    found: dict[tuple[str, int], tuple[float, int]] = {}
+    for node in prepared.graph.nodes:
+        observer = observer_of(node)
+        decision = node.meta.get(META)
+        role = getattr(decision, "role", "")
+        if observer is not None:
+            scale, zero_point = observer.calculate_qparams()
+            known[node] = float(scale), int(zero_point)
+        elif role == "carry" and moved(node)[0] in known:
+            scale, zero_point = known[moved(node)[0]]
+            known[node] = scale * (factor(node) or 1.0), zero_point
+        elif role == "product":
+            slots = [node.arguments["h0"]] if is_call(node, "recurrence") else data_slots(node)
+            for place, operand in enumerate(slots):
+                if operand in known:
+                    found[node.name, place] = known[operand]
+    return found
+
+
+#: Weights as integers, by path, scheme, summed axes and whether it is the transpose: schemes share
+#: them.
+Stored = dict[tuple[str, Scheme, tuple[int, ...], bool], QuantizedWeight]
+
+
+def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
+    """How a product is computed under a config; ``ranges`` are for a static one. Integers that are
+    not in ``stored`` yet are put there.
+
+    Raises QuantizationError for weights that are not finite."""
+    rounded: dict[Node, Callable[[Any], Any]] = {}
+    if qconfig.activation is not None and not is_call(node, "embedding"):
+        for place, operand in enumerate(data_slots(node)):
+            if qconfig.dynamic:
+                rounded[operand] = _by_row(node, qconfig.activation)
+            else:
+                rounded[operand] = _by_range(qconfig.activation, ranges[node.name, place])
+    scheme = Scheme(per="channel") if is_call(node, "embedding") else qconfig.weight
+    assert scheme is not None
+    transposed = is_transposed(node)
+    weight_bytes = 0
+    for weight in product_weights(node):
+        found = _integers(node, weight, scheme, transposed, stored)
+        rounded[weight] = _restored(found, scheme, transposed)
+        weight_bytes += packed_bytes(found, scheme)
+    if is_call(node, "recurrence") and qconfig.activation is not None:
+        state = {}
+        if not qconfig.dynamic:
+            state = state_attributes(qconfig.activation, *ranges[node.name, 0])
+        return Way({}, weight_bytes, partial(integer_recurrence, weight=found, state=state))
+    return Way(rounded, weight_bytes)
+
+
+def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
+    qmin, qmax = scheme.range
+    arguments = {"dtype": scheme.dtype, "qmin": qmin, "qmax": qmax}
+    return lambda x: fake_quantize(x, known[0], known[1], **arguments)
+
+
+def _by_row(node: Node, scheme: Scheme) -> Callable[[Any], Any]:
+    return lambda x: rounded_rows(x, node, scheme)
+
+
+def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Callable[[Any], Any]:
+    """Takes the float weight and gives the numbers that its integers stand for. They are made each
+    time: only integers are kept."""
+
+    def restored(weight: Any) -> Any:
+        numbers = restored_weight(found, scheme)
+        return numbers.T if transposed else numbers
+
+    return restored
+
+
+def _integers(
+    node: Node, weight: Node, scheme: Scheme, transposed: bool, stored: Stored
+) -> QuantizedWeight:
+    axes = summed_axes(node, weight, transposed)
+    key = (weight.target, scheme, axes, transposed)
+    if key not in stored:
+        assert node.graph.owning_module is not None
+        array = np.asarray(node.graph.owning_module.get_attribute(weight.target))
+        require_finite(weight.target, array)
+        stored[key] = quantize_weight(array.T if transposed else array, scheme, axes)
+    return stored[key]
+
+
+@dataclass
+class Powers:
+    """Sums of squares: of a float result, and of what another result differs from it by."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, signal: Any, other: Any) -> None:
+        """Take in a batch."""
+        wide = np.asarray(signal, np.float64)
+        self.signal += float(np.sum(wide**2))
+        self.noise += float(np.sum((wide - other) ** 2))
+
+    @property
+    def ratio(self) -> float:
+        """Noise by signal; 0 where both are 0, infinite where there is nothing but noise."""
+        if self.noise == 0:
+            return 0.0
+        return self.noise / self.signal if self.signal else float("inf")
+
+
+class Shadow(Interpreter):
+    """Runs a prepared graph in float, and each product in its other ways, too. ``powers`` has what
+    was found by product and scheme; with ``keep`` all values stay in ``env``."""
+
+    def __init__(
+        self, prepared: GraphModule, ways: Mapping[Node, Mapping[str, Way]], keep: bool = False
+    ) -> None:
+        super().__init__(prepared, garbage_collect_values=not keep)
+        self.ways = ways
+        self.powers: dict[tuple[Node, str], Powers] = {
+            (node, scheme): Powers() for node, found in ways.items() for scheme in found
+        }
+
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Observers are calibrated already and let values through."""
+        if isinstance(self.module.get_submodule(target), Observer):
+            return args[0]
+        return super().call_module(target, args, kwargs)
+
+    def run_node(self, node: Node) -> Any:
+        value = super().run_node(node)
+        for scheme, way in self.ways.get(node, {}).items():
+            self.powers[node, scheme].add(value, self._computed(node, way))
+        return value
+
+    def _computed(self, node: Node, way: Way) -> Any:
+        """The product's result in another way, from values in ``env``."""
+
+        def value(used: Node) -> Any:
+            found = self.env[used]
+            return way.rounded[used](found) if used in way.rounded else found
+
+        args, kwargs = map_nodes((node.args, node.kwargs), value)
+        if way.function is not None:
+            return way.function(args, kwargs)
+        return self.call_function(node.target, args, kwargs)
+
+    def rerun(self, products: list[Node], scheme: str) -> list[Any]:
+        """The results with some products computed in another way; only what depends on them runs.
+        The run before must have kept its values."""
+        kept = self.env
+        self.env = dict(kept)
+        changed: set[Node] = set()
+        chosen, node = set(products), products[0]
+        while node.op != "output":
+            if node in chosen and scheme in self.ways[node]:
+                self.env[node] = self._computed(node, self.ways[node][scheme])
+                changed.add(node)
+            elif not changed.isdisjoint(node.all_input_nodes):
+                self.env[node] = super().run_node(node)
+                changed.add(node)
+            node = node.next
+        found = float_results(self)
+        self.env = kept
+        return found

@@ -1,0 +1,1 @@
+"""How values become integers, said as data: schemes, mappings, observers, parameters."""

@@ -1,0 +1,358 @@
+"""What a call is to quantization: a product, an op that moves or compares integers as they are, or
+one that computes with floats.
+
+In: a node of a typed graph. Out: its role, the multiply-adds it does, and for a product why it
+stays in float, if it does. Everything here looks at one node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import FxliteError
+from fxlite.graph.graph import Node
+from fxlite.ops.integer.quantized_product import largest_depth
+from fxlite.passes.quantize.schemes.scheme import QConfig
+from fxlite.show.node_cost import node_flops
+from fxlite.types import dtypes, shapes
+from fxlite.types.guards import decide
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+#: Products with an integer counterpart.
+PRODUCTS = ("linear", "conv1d", "conv2d", "matmul", "recurrence")
+#: Products whose weights can be stored as integers, and are expanded when the program is compiled.
+_EXPANDED = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "recurrence")
+#: Composites made of products: (op, the modes in which they are taken apart).
+OPENED = {
+    "scaled_dot_product_attention": ("static",), "einsum": ("static",),
+    "lstm": ("static", "dynamic", "weight_only"), "gru": ("static", "dynamic", "weight_only"),
+    "rnn": ("static", "dynamic", "weight_only"),
+}  # fmt: skip
+#: Ops whose result holds numbers of their operands and nothing else: the same op on integers gives
+#: the integers of the result.
+_MOVING = (
+    "reshape", "permute", "expand", "squeeze", "unsqueeze", "flip", "roll", "slice", "select",
+    "split", "flatten", "take", "concat", "stack", "max_pool1d", "max_pool2d",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "max", "min", "maximum", "minimum", "interpolate",
+)  # fmt: skip
+#: Sums of few numbers: float arithmetic, but worth reading 8-bit numbers.
+_REDUCING = (
+    "mean", "sum", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+)  # fmt: skip
+_ACTIVATIONS = (
+    "gelu", "silu", "hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus",
+    "mish", "relu6", "hardtanh", "prelu", "softsign", "tanhshrink", "logsigmoid",
+)  # fmt: skip
+#: The room that a sum leaves for a bias in its int32.
+BIAS_ROOM = 2**24
+
+
+def is_call(value: Any, *names: str) -> bool:
+    """True for a node that calls one of these ops."""
+    return isinstance(value, Node) and value.op == "call_function" and value.target.name in names
+
+
+def operands(node: Node) -> list[Node]:
+    """The tensor operands of a call that are nodes, in order."""
+    return [v for v in node.target.tensors(node.arguments) if isinstance(v, Node)]
+
+
+def is_float32(node: Any) -> bool:
+    """True for a node that is a float32 array."""
+    return (
+        isinstance(node, Node)
+        and isinstance(node.type, TensorType)
+        and node.type.dtype is dtypes.float32
+    )
+
+
+def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
+    """(least, largest) of an op that cuts off: relu, relu6, hardtanh, clip; else None."""
+    if node.op != "call_function":
+        return None
+    arguments = node.arguments
+    name = node.target.name
+    if name == "relu":
+        return 0.0, None
+    if name == "relu6":
+        return 0.0, 6.0
+    if name == "hardtanh":
+        return arguments.get("min_val", -1.0), arguments.get("max_val", 1.0)
+    if name == "clip":
+        return arguments.get("min"), arguments.get("max")
+    return None
+
+
+def factor(node: Node) -> float | None:
+    """The positive number that ``x * c`` or ``x / c`` multiplies ``x``, the first operand, by:
+    integers stay as they are, the scale changes. None for other nodes."""
+    if not is_call(node, "mul", "div") or not is_float32(node):
+        return None
+    x, y = node.args
+    if not isinstance(x, Node) or x.type != node.type:
+        return None
+    if isinstance(y, Node):
+        owner = node.graph.owning_module
+        if y.op != "get_attr" or y.type.rank != 0 or owner is None:
+            return None
+        y = float(np.asarray(owner.get_attribute(y.target)))
+    if not 1e-6 < y < 1e6:
+        return None
+    return float(y if node.target.name == "mul" else 1 / y)
+
+
+def carries(node: Node) -> bool:
+    """True for an op that can run on integers, in the scale of its operands: views, max pooling,
+    joins, selection, padding with zero, relu behind one of those, and multiplication by a positive
+    number."""
+    if node.op != "call_function":
+        return False
+    name = node.target.name
+    if factor(node) is not None:
+        return True
+    if name == "pad":
+        return node.arguments.get("value", 0) == 0 and is_float32(node)
+    bounds = clip_bounds(node)
+    if bounds is not None:
+        source = operands(node)[0]
+        is_relu = bounds == (0, None)  # other bounds need not be numbers of the operand's scale
+        return is_relu and is_float32(node) and carries(source) and clip_bounds(source) is None
+    if name == "getitem":
+        return is_call(node.args[0], "split") and carries(node.args[0])
+    if name not in _MOVING:
+        return False
+    if name == "split" and is_call(node.args[0], "recurrence"):  # states, and a cell state
+        return False
+    if name == "interpolate" and node.arguments.get("mode", "nearest") != "nearest":
+        return False
+    if name in ("maximum", "minimum") and len(operands(node)) != 2:
+        return False
+    return all(map(is_float32, moved(node))) and _runs_on_integers(node)
+
+
+def moved(node: Node) -> list[Node]:
+    """The operands of an op that carries whose numbers it moves (not the indices of a take)."""
+    if factor(node) is not None:
+        return [node.args[0]]
+    if is_call(node, "take"):
+        return [node.arguments["x"]]
+    return operands(node)
+
+
+def _runs_on_integers(node: Node) -> bool:
+    """True if the op's type rule takes u8 in the place of float32."""
+
+    def as_integers(value: Any) -> Any:
+        found = value.type if isinstance(value, Node) else value
+        if isinstance(found, tuple):
+            return tuple(as_integers(t) for t in found)
+        if isinstance(found, TensorType) and found.dtype is dtypes.float32:
+            return TensorType(found.shape, dtypes.uint8)
+        return found
+
+    try:
+        node.target.result_type(node.target.map_tensors(as_integers, node.arguments))
+    except FxliteError:
+        return False
+    return True
+
+
+def is_elementwise(node: Node) -> bool:
+    """True for float arithmetic on each element by itself: what can be part of a product's
+    epilogue."""
+    if node.op != "call_function" or not is_float32(node):
+        return False
+    return node.target.kind == "pointwise" or node.target.name in _ACTIVATIONS
+
+
+def is_reducing(node: Node) -> bool:
+    """True for means and sums over a few axes, pooling included."""
+    return is_call(node, *_REDUCING) and is_float32(node)
+
+
+# -- products --------------------------------------------------------------------------------------
+def is_weight(node: Any) -> bool:
+    """True for a node that reads a weight of the program."""
+    return isinstance(node, Node) and node.op == "get_attr"
+
+
+def source_weight(value: Any) -> Node | None:
+    """The weight behind fake quantization, None for a computed value."""
+    while is_call(value, "fake_quantize") or value.op == "call_module":
+        value = value.args[0]
+    return value if value.op == "get_attr" else None
+
+
+def is_expanded(node: Node) -> bool:
+    """True for a product whose weight, where it alone is integers, is floats in memory: no kernel
+    reads it as integers."""
+    return is_call(node, *_EXPANDED)
+
+
+def data_slots(node: Node) -> list[Node]:
+    """The operands of a product that are computed: they are what is observed. (A recurrence rounds
+    its states itself: prepare observes them where they are computed.)"""
+    if node.target.name == "matmul":
+        return [v for v in operands(node) if not is_weight(v)]
+    if node.target.name == "recurrence":
+        return []
+    return [node.arguments["x"]]
+
+
+def weight_operand(product: Node) -> Node:
+    """The operand that is the weight of a product with one; of a matmul the right one."""
+    name = {"matmul": "y", "recurrence": "weight_hh"}.get(product.target.name, "weight")
+    found: Node = product.arguments[name]
+    return found
+
+
+def product_weights(node: Node) -> list[Node]:
+    """The weights that a product multiplies with, or the table of an embedding."""
+    if is_call(node, "matmul"):
+        return [v for v in node.args if is_weight(v)]
+    weight = node.arguments.get("weight_hh" if is_call(node, "recurrence") else "weight")
+    return [weight] if weight is not None and is_weight(weight) else []
+
+
+def weight_axis(product: Node, weight: Node) -> int:
+    """The axis of a weight that is the channel of the result: it keeps scales of its own."""
+    if product.target.name != "matmul":
+        return 0
+    rank: int = weight.type.rank
+    if rank == 1:
+        return 0
+    return rank - 1 if weight is product.args[1] else rank - 2
+
+
+def is_transposed(product: Node) -> bool:
+    """True if the integers of a product's weight are stored with its axes exchanged, as rows of
+    outputs: ``x @ weight`` becomes a linear layer."""
+    if not is_call(product, "matmul"):
+        return False
+    x, y = product.args
+    return y.type.rank == 2 and source_weight(y) is not None and source_weight(x) is None
+
+
+def summed_axes(product: Node, weight: Node, transposed: bool = False) -> tuple[int, ...]:
+    """The axes of a weight (or of its transpose) along which a channel's numbers share a scale; of
+    an embedding's those of a row."""
+    rank: int = weight.type.rank
+    if rank == 1:
+        return (0,)
+    is_first = transposed or is_call(product, "embedding")
+    channel = 0 if is_first else weight_axis(product, weight)
+    return tuple(axis for axis in range(rank) if axis != channel)
+
+
+def depth(node: Node) -> Dim:
+    """How many products one sum of a product has (of a transposed convolution: in how many sums a
+    number takes part)."""
+    if node.target.name == "matmul":
+        return node.args[0].type.shape[-1]
+    return shapes.normalize(shapes.product(weight_operand(node).type.shape[1:]))
+
+
+def multiply_adds(node: Node) -> Dim:
+    """Multiply-adds of a call; 0 for what is no product."""
+    if node.op != "call_function":
+        return 0
+    name, arguments = node.target.name, node.arguments
+    if name in ("linear", "conv1d", "conv2d", "matmul"):
+        return shapes.normalize(node.type.size * depth(node))
+    if name.startswith("conv_transpose"):
+        return shapes.normalize(arguments["x"].type.size * depth(node))
+    if name == "scaled_dot_product_attention":
+        query, value = arguments["query"].type, arguments["value"].type
+        rows = shapes.product(node.type.shape[:-1])
+        per_row = value.shape[-2] * (query.shape[-1] + value.shape[-1])
+        return shapes.normalize(rows * per_row)
+    if name == "recurrence":
+        length, batch, _ = arguments["gates"].type.shape
+        return shapes.normalize(length * batch * arguments["weight_hh"].type.size)
+    if name in ("lstm", "gru", "rnn"):
+        length, batch, _ = arguments["x"].type.shape
+        weights = arguments["weight_ih"].type.size + arguments["weight_hh"].type.size
+        return shapes.normalize(length * batch * weights)
+    if name == "einsum" and len(arguments["operands"]) > 1:
+        return shapes.floordiv(node_flops(node), 2)
+    return 0
+
+
+def why_not_table(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
+    """Why the rows of an embedding stay in float; None if they become integers."""
+    if qconfig is None:
+        return _left_in_float(rule)
+    if qconfig.mode == "cast":
+        return None
+    weight = node.arguments["weight"]
+    if not is_weight(weight):
+        return "its weight is computed in the graph"
+    if not is_float32(weight):
+        return "its weight is not float32"
+    return "its rows are single numbers" if weight.type.shape[1] == 1 else None
+
+
+def _left_in_float(rule: str) -> str:
+    return "no rule of the mapping is for it" if rule == "global" else f"{rule} says so"
+
+
+def why_not(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
+    """Why a product stays in float; None if it is computed as its config says."""
+    if qconfig is None:
+        return _left_in_float(rule)
+    name, mode = node.target.name, qconfig.mode
+    if mode == "cast":
+        return None
+    if name not in PRODUCTS and not (mode == "weight_only" and name in _EXPANDED):
+        if mode not in OPENED.get(name, (mode,)):
+            return "both operands of its products are computed; static_int8 quantizes them"
+        return f"there is no integer {name}"
+    if not all(is_float32(v) for v in operands(node)) or not is_float32(node):
+        return "its operands are not all float32"
+    if name == "matmul":
+        return _why_not_matmul(node, qconfig)
+    if is_call(weight_operand(node), "dequantize_weight"):
+        return "its weight is stored in integers already"
+    if not is_weight(weight_operand(node)):
+        return "its weight is computed in the graph"
+    if node.arguments.get("layout", "NCHW") != "NCHW":
+        return f"its layout is {node.arguments['layout']}; quantize before the layout pass"
+    if name != "recurrence" and node.arguments["x"].type.rank == 0:
+        return "its operand has rank 0"
+    return None if mode == "weight_only" else _why_not_exact(node, qconfig)
+
+
+def _why_not_matmul(node: Node, qconfig: QConfig) -> str | None:
+    x, y = node.args
+    if is_weight(x) and is_weight(y):
+        return "both operands are constants; const_fold computes it"
+    if qconfig.mode == "static":
+        return _why_not_exact(node, qconfig)
+    if not is_weight(y) or y.type.rank != 2:
+        return (
+            "the right operand is no [K, N] weight; static_int8 quantizes products of activations"
+        )
+    return None if qconfig.mode == "weight_only" else _why_not_exact(node, qconfig)
+
+
+def _why_not_exact(node: Node, qconfig: QConfig) -> str | None:
+    """Why the sums do not fit int32 for certain, or None."""
+    scheme = qconfig.activation
+    assert scheme is not None
+    length = depth(node)
+    activation = dtypes.dtype(scheme.dtype)
+    other = activation if node.target.name == "matmul" and qconfig.mode == "static" else dtypes.int8
+    most = largest_depth(activation, other)
+    if decide(length, "<=", most, node.graph.guards) is False:
+        has = f"{length:,}" if isinstance(length, int) else shapes.to_text(length)
+        return f"int32 holds the sum of {most:,} products for certain, and it has {has}"
+    if not isinstance(length, int):  # a named dim: convert adds a guard
+        return None
+    bias = node.arguments.get("bias") if node.target.name != "matmul" else None
+    magnitudes = (255 if scheme.dtype == "u8" else 128) * 128
+    if bias is not None and 2**31 - length * magnitudes < BIAS_ROOM:
+        return f"its sums of {length:,} products leave no room for the bias in int32"
+    return None

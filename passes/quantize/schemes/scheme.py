@@ -1,0 +1,262 @@
+"""How values become integers, as data: a :class:`Scheme` for a value, a :class:`QConfig` for an op.
+
+In: the names a user gives. Out: frozen records that print as what they say, and the presets
+``static_int8()``, ``dynamic_int8()``, ``weight_only_int8()``, ``weight_only_int4()``, ``fp16()``
+and ``bf16()``. What is no scheme is refused here, with the nearest names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fxlite.base.checked import checked, checked_methods
+from fxlite.base.errors import FxliteError
+
+#: Least and largest integer by (dtype, symmetric). Symmetric i8 and i4 leave out the lowest number,
+#: so that -x can be held wherever x can.
+RANGES = {
+    ("i8", True): (-127, 127), ("i8", False): (-128, 127), ("u8", False): (0, 255),
+    ("i4", True): (-7, 7),
+}  # fmt: skip
+GRANULARITIES = ("tensor", "channel", "token", "group")
+#: How the range of a value is chosen (see :mod:`fxlite.passes.quantize.schemes.observers`).
+OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
+GROUP_SIZES = (32, 64, 128)
+
+
+class QuantizationError(FxliteError, ValueError):
+    """A model cannot be quantized as asked: the message says which value, where, and what to do."""
+
+
+class QConfigError(FxliteError, ValueError):
+    """A quantization config names something that does not exist, or contradicts itself."""
+
+
+def unknown(what: str, given: object, known: Iterable[str]) -> QConfigError:
+    """The error for a name that does not exist, with the nearest ones."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(str(given), names, 3)
+    if near:
+        return QConfigError(f"there is no {what} {given!r}; did you mean {' or '.join(near)}?")
+    return QConfigError(f"there is no {what} {given!r}; there are {', '.join(names[:12])}")
+
+
+@checked_methods
+@dataclass(frozen=True)
+class Scheme:
+    """How a value becomes integers ``q`` with ``value ≈ (q - zero_point) * scale``.
+
+    ``dtype`` is "i8", "u8" or "i4"; ``symmetric`` has zero point 0 and as many numbers on both
+    sides. ``per``: one scale for the whole "tensor", for each output "channel", for each "token"
+    (row of the last axis), or for each "group" of ``group_size`` numbers of a row. ``observer``
+    chooses the range: "minmax", "moving_average" (weight ``averaging`` for a new batch),
+    "percentile" (``percentile`` of the numbers lie inside), "mse" or "entropy".
+
+    Raises QConfigError for names that do not exist and for combinations that mean nothing."""
+
+    dtype: str = "i8"
+    symmetric: bool = True
+    per: str = "tensor"
+    group_size: int | None = None
+    observer: str = "minmax"
+    averaging: float = 0.01
+    percentile: float = 99.99
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("i8", "u8", "i4"):
+            raise unknown("integer type", self.dtype, ("i8", "u8", "i4"))
+        if self.per not in GRANULARITIES:
+            raise unknown("granularity", self.per, GRANULARITIES)
+        if self.observer not in OBSERVERS:
+            raise unknown("observer", self.observer, OBSERVERS)
+        if (self.dtype, self.symmetric) not in RANGES:
+            wanted = "affine (symmetric=False)" if self.dtype == "u8" else "symmetric"
+            raise QConfigError(f"{self.dtype} must be {wanted}")
+        if (self.per == "group") != (self.group_size is not None):
+            raise QConfigError('per="group" and group_size go together')
+        if self.group_size is not None and self.group_size not in GROUP_SIZES:
+            raise QConfigError(f"group_size must be one of {GROUP_SIZES}, not {self.group_size!r}")
+        if not isinstance(self.averaging, (int, float)) or not 0 < self.averaging <= 1:
+            raise QConfigError(f"averaging must be in 0..1, not {self.averaging!r}")
+        if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
+            raise QConfigError(f"percentile must be in 50..100, not {self.percentile!r}")
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        return RANGES[self.dtype, self.symmetric]
+
+    @property
+    def bits(self) -> int:
+        """Bits of one integer."""
+        return int(self.dtype[1:])
+
+    def __str__(self) -> str:
+        where = f"{self.per} of {self.group_size}" if self.group_size else self.per
+        kind = "" if self.symmetric else " affine"
+        return f"{self.dtype}{kind} per {where} ({self.observer})"
+
+
+@checked_methods
+@dataclass(frozen=True)
+class QConfig:
+    """How an op is computed: with integer ``activation`` and ``weight`` (ranges of activations from
+    calibration, or, ``dynamic``, from each row while it runs), with an integer ``weight`` alone,
+    or, ``cast``, in "f16" or "bf16". ``name`` is what tables show.
+
+    Raises QConfigError for combinations that no op computes."""
+
+    name: str
+    activation: Scheme | None = None
+    weight: Scheme | None = None
+    dynamic: bool = False
+    cast: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.cast is not None:
+            if self.cast not in ("f16", "bf16"):
+                raise unknown("type to cast to", self.cast, ("f16", "bf16"))
+            if self.activation is not None or self.weight is not None:
+                raise QConfigError(f"{self.name}: a cast has no integer activation or weight")
+            return
+        if self.weight is None:
+            raise QConfigError(f"{self.name}: say how weights are quantized; None is float")
+        if not self.weight.symmetric or self.weight.dtype == "u8":
+            raise QConfigError(f"{self.name}: weights are symmetric i8 or i4, not {self.weight}")
+        if self.weight.per == "token":
+            raise QConfigError(f"{self.name}: a weight has no tokens; use per channel or group")
+        if self.weight.observer not in ("minmax", "mse"):
+            raise QConfigError(
+                f"{self.name}: the range of a weight is its minmax or of least mse, not "
+                f"{self.weight.observer}"
+            )
+        activation = self.activation
+        if activation is None:
+            if self.dynamic:
+                raise QConfigError(f"{self.name}: dynamic needs an activation")
+            return
+        if self.weight.per == "group" or self.weight.dtype == "i4":
+            raise QConfigError(
+                f"{self.name}: the sums of an integer product have one scale for each row: weights "
+                f"of integer activations are i8 per channel or tensor, not {self.weight}"
+            )
+        if activation.dtype == "i4":
+            raise QConfigError(f"{self.name}: activations are i8 or u8, not {activation}")
+        wanted = "token" if self.dynamic else "tensor"
+        if activation.per != wanted or (self.dynamic and not activation.symmetric):
+            raise QConfigError(
+                f"{self.name}: {'dynamic' if self.dynamic else 'static'} activations are "
+                f"{'symmetric ' if self.dynamic else ''}per {wanted}, not {activation}"
+            )
+
+    @property
+    def mode(self) -> str:
+        """ "static", "dynamic", "weight_only" or "cast"."""
+        if self.cast is not None:
+            return "cast"
+        if self.activation is None:
+            return "weight_only"
+        return "dynamic" if self.dynamic else "static"
+
+    def __str__(self) -> str:
+        parts = [f"activation {self.activation}"] if self.activation is not None else []
+        parts += [f"weight {self.weight}"] if self.weight is not None else []
+        return f"{self.name}: {', '.join(parts) or self.cast}"
+
+
+@checked
+def static_int8(
+    observer: str = "mse", *, activation: str = "u8", weight_observer: str = "minmax",
+    averaging: float = 0.01, percentile: float = 99.99,
+) -> QConfig:  # fmt: skip
+    """Activations and weights in integers, ranges from calibration: activations per tensor (u8 and
+    affine, or i8 and symmetric), weights i8 per output channel."""
+    scheme = Scheme(
+        activation, activation != "u8", observer=observer, averaging=averaging,
+        percentile=percentile,
+    )  # fmt: skip
+    return QConfig("static_int8", scheme, Scheme(per="channel", observer=weight_observer))
+
+
+@checked
+def dynamic_int8(*, weight_observer: str = "minmax") -> QConfig:
+    """Products with weights in integers; the scale of each row (of each image, for convolutions) is
+    its largest magnitude over 127, found while it runs. Needs no calibration.
+
+    Symmetric: activations in front of linear layers are centred on 0 nearly always, and without a
+    zero point no sums of weights have to be subtracted."""
+    weight = Scheme(per="channel", observer=weight_observer)
+    return QConfig("dynamic_int8", Scheme(per="token"), weight, dynamic=True)
+
+
+@checked
+def weight_only_int8(*, weight_observer: str = "minmax") -> QConfig:
+    """Weights i8 per output channel, of linear layers, convolutions and embeddings (there per row);
+    sums and activations float32."""
+    return QConfig("weight_only_int8", None, Scheme(per="channel", observer=weight_observer))
+
+
+@checked
+def weight_only_int4(group_size: int = 32, *, weight_observer: str = "mse") -> QConfig:
+    """Weights of linear layers and convolutions int4 in groups of ``group_size`` along the row (32,
+    64 or 128; the last group may be shorter), two in a byte; sums and activations float32.
+    Embeddings are i8 per row."""
+    scheme = Scheme("i4", per="group", group_size=group_size, observer=weight_observer)
+    return QConfig("weight_only_int4", None, scheme)
+
+
+@checked
+def fp16() -> QConfig:
+    """float16 throughout: half the bytes, 11 bits, largest number 65504."""
+    return QConfig("fp16", cast="f16")
+
+
+@checked
+def bf16() -> QConfig:
+    """bfloat16 throughout: half the bytes, 8 bits, float32's range."""
+    return QConfig("bf16", cast="bf16")
+
+
+#: The presets by name, for plans that are text.
+PRESETS: dict[str, Callable[..., QConfig]] = {
+    f.__name__: f
+    for f in (static_int8, dynamic_int8, weight_only_int8, weight_only_int4, fp16, bf16)
+}
+
+
+def as_qconfig(value: QConfig | str | None) -> QConfig | None:
+    """A config, the name of a preset, or None (float). Raises QConfigError."""
+    if value is None or isinstance(value, QConfig):
+        return value
+    if isinstance(value, str):
+        if value not in PRESETS:
+            raise unknown("preset", value, PRESETS)
+        return PRESETS[value]()
+    raise QConfigError(
+        f"a config is a QConfig such as static_int8(), the name of a preset, or None for float, "
+        f"not {value!r}"
+    )
+
+
+def named_configs(
+    schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str],
+) -> dict[str, QConfig]:
+    """Configs by name, of a list (by their own names) or a dict. Raises QConfigError for no config
+    at all, for equal names, and for casts, which are for whole programs."""
+    pairs = list(schemes.items()) if isinstance(schemes, Mapping) else [("", s) for s in schemes]
+    found: dict[str, QConfig] = {}
+    for given, value in pairs:
+        config = as_qconfig(value)
+        if config is None:
+            raise QConfigError("float is always a choice; schemes are configs or names of presets")
+        name = given or config.name
+        if config.cast is not None:
+            raise QConfigError(f"{name} is a cast, of whole programs: the pass cast_floats")
+        if name in (*found, "float"):
+            raise QConfigError(f"two schemes are called {name!r}: give a dict of names and configs")
+        found[name] = config
+    if not found:
+        raise QConfigError("there are no schemes to choose from")
+    return found

@@ -1,0 +1,1 @@
+"""The standard rewrites: identities, folding, fusion and merging."""

@@ -1,0 +1,167 @@
+"""Constant folding: compute what depends on weights alone now instead of at every call.
+
+Before::
+
+    # weights: fc.weight f32[8,4]
+    permute: f32[4,8] = ops.permute(self.fc.weight, axes=(1, 0))
+    matmul: f32[B,8] = x @ permute
+
+After::
+
+    # weights: fc.weight_permuted f32[4,8]
+    matmul: f32[B,8] = x @ self.fc.weight_permuted
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fxlite import nn
+from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op
+from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.types import shapes
+from fxlite.types.tensor_type import TensorType
+
+_SUFFIX = {"permute": "permuted", "reshape": "reshaped", "slice": "part", "neg": "negated",
+           "cast": "cast", "mul": "scaled", "add": "shifted", "concat": "joined",
+           "dequantize_weight": "expanded"}  # fmt: skip
+_EXPANDS = "dequantize_weight"
+
+
+@graph_pass
+def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
+    """Evaluate nodes whose inputs are all weights and numbers, and keep the results as buffers.
+
+    Values of more than ``limit`` bytes are not computed; values that only repeat a smaller one
+    (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant.
+    The folded buffers no longer follow the weights: fold after training."""
+    fold_constants(gm, limit)
+
+
+def fold_constants(
+    gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True
+) -> dict[str, str]:
+    """What :func:`const_fold` does; the names of the nodes that were folded, by the path of the
+    buffer that took their place. Without ``expand_weights``, weights that are stored as integers
+    (``dequantize_weight``) stay so."""
+    graph = gm.graph
+    folded: dict[str, str] = {}
+    constant: dict[Node, str] = {}  # constant nodes, and the weight each one starts from
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            constant[node] = node.target
+        elif not expand_weights and node.op == "call_function" and node.target.name == _EXPANDS:
+            continue
+        elif _is_constant(gm, node, constant, limit):
+            sources = (constant[n] for n in node.all_input_nodes)
+            constant[node] = next((s for s in sources if s), "")
+    kept = _to_store(constant)
+    values = _evaluate(gm, constant, kept)
+    rewiring = Rewiring(graph)
+    for node in kept:
+        target = _store(gm, node, constant[node], np.asarray(values[node]))
+        folded[target] = node.name
+        with graph.inserting_before(node), graph.with_origin(node):
+            rewiring.replace(node, graph.get_attr(target, node.type))
+    rewiring.finish()
+    for node in reversed([n for n in constant if not n._erased]):
+        if not node.users:
+            graph.erase_node(node)
+    return folded
+
+
+class _Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(np.ones((8, 4), np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return x @ (self.weight.T * 0.5)
+
+
+const_fold.example(_Transposed, "the weight is transposed and scaled once", x="f32[B,4]")
+const_fold.counterexample(
+    _Transposed, "the result is larger than the limit", options={"limit": 64}, x="f32[B,4]"
+)
+const_fold.counterexample(
+    lambda x: x + np.zeros((1000, 4), np.float32), "nothing is computed", x="f32[1000,4]"
+)
+
+
+def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: int) -> bool:
+    if node.op != "call_function" or node.is_impure():
+        return False
+    if not all(used in constant for used in node.all_input_nodes):
+        return False
+    if node.type is None or shapes.names(list(node.kwargs.values())):
+        return False
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    if not all(isinstance(t, TensorType) and t.is_concrete for t in types):
+        return False
+    size = sum(t.nbytes for t in types)
+    if size > limit and not _repeats(node):
+        reason = f"the result has {size} bytes, more than {limit}"
+        refuse(gm, "const_fold", node, reason, [node])
+    return bool(size <= limit)
+
+
+def _repeats(node: Node) -> bool:
+    """True if the value holds no more information than its inputs: storing it only costs memory."""
+    if node.op != "call_function":
+        return False
+    return bool(node.target.name == "expand" or node.target.kind == "creation")
+
+
+def _to_store(constant: dict[Node, str]) -> list[Node]:
+    """The constants whose values the rest of the graph reads. A node that only repeats its input
+    stays in the graph and reads that input's stored value."""
+    stays: set[Node] = set()
+    kept: list[Node] = []
+    for node in reversed(constant):
+        if all(user in constant and user not in stays for user in node.users):
+            continue
+        if _repeats(node) or isinstance(node.type, tuple):
+            stays.add(node)
+        elif node.op != "get_attr":
+            kept.append(node)
+    return kept[::-1]
+
+
+def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> dict[Node, Any]:
+    """Values of ``kept``, computed by the ops' references; intermediate ones are freed."""
+    stored = set(kept)
+    needed: set[Node] = set()
+    for node in reversed(constant):
+        if node in stored or any(user in needed for user in node.users):
+            needed.add(node)
+    waiting = {n: sum(u in needed for u in n.users) for n in needed}
+    values: dict[Node, Any] = {}
+    for node in constant:
+        if node not in needed:
+            continue
+        if node.op == "get_attr":
+            values[node] = np.asarray(gm.get_attribute(node.target))
+            continue
+        args = map_nodes(node.args, lambda n: values[n])
+        kwargs = map_nodes(node.kwargs, lambda n: values[n])
+        values[node] = node.target.evaluate(node.target.bind(args, kwargs))
+        for used in node.all_input_nodes:
+            waiting[used] -= 1
+            if not waiting[used] and used not in stored:
+                del values[used]
+    return values
+
+
+def _store(gm: GraphModule, node: Node, source: str, value: np.ndarray[Any, Any]) -> str:
+    """Make the value a buffer with a name that tells where it comes from; returns its path."""
+    target: Op = node.target
+    suffix = _SUFFIX.get(target.name, target.name)
+    path = unique_attribute(gm, f"{source}_{suffix}" if source else f"folded_{target.name}")
+    assert value.shape == node.type.shape and value.dtype == node.type.dtype.numpy, node
+    gm.set_attribute(path, np.array(value, order="C"))  # a copy: never a view of the weight
+    return path

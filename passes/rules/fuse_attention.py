@@ -1,0 +1,347 @@
+"""Recognize attention that is spelt out, and make it one op.
+
+Before::
+
+    permute: f32[B,2,4,T] = ops.permute(k, axes=(0, 1, 3, 2))
+    matmul: f32[B,2,T,T] = q @ permute
+    mul: f32[B,2,T,T] = matmul * 0.5
+    where: f32[B,2,T,T] = ops.where(mask, mul, -inf)
+    softmax: f32[B,2,T,T] = ops.softmax(where)
+    matmul_1: f32[B,2,T,4] = softmax @ v
+
+After::
+
+    scaled_dot_product_attention: f32[B,2,T,4] = ops.scaled_dot_product_attention(
+        q, k, v, mask, scale=0.5, empty_rows='nan')
+
+A back end with a template for it never has the matrix of scores in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fxlite.nn.functional as F
+from fxlite import ops
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import graph_pass, refuse
+from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rules.remove_dropout import why_not as why_dropout_stays
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
+
+MOST_ELEMENTS = 2**24
+"""Largest constant mask that is compared with a triangle."""
+
+
+@dataclass
+class Spelling:
+    """What was found of an attention, from its result upwards. ``calls`` are the calls it
+    replaces."""
+
+    calls: list[Node]
+    query: Node | None = None
+    key: Node | None = None  # the right operand of the scores: [..., features, keys]
+    scale: float = 1.0
+    mask: Node | None = None
+    added: bool = False  # the mask, to the scores; else it chooses
+    keeps: bool = True  # a mask that chooses is True where scores are kept
+    masked_score: float = -np.inf
+    causal: bool = False
+
+
+@graph_pass(exactness="allclose")
+def fuse_attention(gm: GraphModule) -> None:
+    """Replace ``softmax(q @ k.T * scale + mask) @ v`` by ``scaled_dot_product_attention``.
+
+    The scale may be a factor or divisor of the scores or of q; the mask is added, or chosen by
+    ``where`` against -inf or another number; softmax may be written with exp and sum; dropout that
+    does nothing is passed over. A mask that is known to be a lower triangle becomes ``is_causal``.
+    A row without anything kept gives what it gave, with -inf NaN (``empty_rows="nan"``).
+
+    Refused, with the reason in the ledger: scores or weights that are read elsewhere too, several
+    masks, dtypes other than float32 and float64 throughout, no types."""
+    rewiring = Rewiring(gm.graph)
+    for node in list(gm.graph.nodes):
+        rewiring.refresh(node)
+        if not is_call(node, "matmul"):
+            continue
+        found = Spelling([node])
+        weights = _without_dropout(node.args[0], found)
+        scores = _softmax_operand(weights, found)
+        if scores is None:
+            continue
+        reason = _read_scores(gm, scores, found) or _why_not(node, found)
+        if reason is not None:
+            if reason:
+                refuse(gm, "fuse_attention", node, reason, found.calls)
+            continue
+        rewiring.replace(node, _make(gm, node, found))
+    rewiring.finish()
+
+
+def _without_dropout(value: Any, found: Spelling) -> Any:
+    while is_call(value, "dropout") and why_dropout_stays(value) is None:
+        found.calls.append(value)
+        value = value.args[0]
+    return value
+
+
+def _softmax_operand(weights: Any, found: Spelling) -> Any:
+    """What a softmax over the last axis is taken of: of the op, or of ``e / e.sum(...)`` with ``e =
+    exp(x - x.max(...))``; None for other values."""
+    if is_call(weights, "softmax"):
+        found.calls.append(weights)
+        return weights.args[0] if _is_last(weights, weights.kwargs.get("axis", -1)) else None
+    if not is_call(weights, "div"):
+        return None
+    e, total = weights.args
+    if not is_call(e, "exp") or not _is_over_rows(total, "sum", e):
+        return None
+    difference = e.args[0]
+    if not is_call(difference, "sub") or not _is_over_rows(difference.args[1], "max",
+                                                           difference.args[0]):  # fmt: skip
+        return None
+    found.calls += [weights, total, e, difference, difference.args[1]]
+    return difference.args[0]
+
+
+def _is_over_rows(value: Any, op: str, operand: Any) -> bool:
+    """True for a sum or maximum of ``operand`` over its last axis, kept."""
+    return (
+        is_call(value, op) and value.args[0] is operand and value.kwargs.get("keepdims", False)
+        and _is_last(value, value.kwargs.get("axis"))
+    )  # fmt: skip
+
+
+def _is_last(node: Node, axis: Any) -> bool:
+    axis = axis[0] if isinstance(axis, tuple) and len(axis) == 1 else axis
+    operand = node.args[0].type
+    return axis == -1 or (isinstance(operand, TensorType) and axis == operand.rank - 1)
+
+
+def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
+    """Take apart what the softmax is of: masks, scale, product. Returns why that is no attention,
+    "" where nothing like one is there."""
+    masks = 0
+    while not is_call(scores, "matmul"):
+        if not isinstance(scores, Node) or scores.op != "call_function":
+            return ""
+        name = scores.target.name
+        if name == "where" and found.scale == 1.0:
+            mask, kept, other = scores.args
+            numbers = _number(gm, kept), _number(gm, other)
+            found.keeps = numbers[0] is None
+            masked_score = numbers[found.keeps]
+            if masked_score is None:
+                return ""
+            found.masked_score = masked_score
+            masks, found.mask, following = masks + 1, mask, kept if found.keeps else other
+        elif name == "add" and found.scale == 1.0:
+            a, b = scores.args
+            inner, mask = (a, b) if _leads_to_product(gm, a) else (b, a)
+            masks, found.mask, found.added, following = masks + 1, mask, True, inner
+        else:
+            scaled = _factor(gm, scores) if name in ("mul", "div") else None
+            if scaled is None:
+                return ""
+            following, found.scale = scaled[0], found.scale * scaled[1]
+        found.calls.append(scores)
+        scores = following
+    found.calls.append(scores)
+    found.query, found.key = scores.args
+    if masks > 1:
+        return "there are several masks; join them to one"
+    if is_call(found.query, "mul", "div") and len(found.query.users) == 1:
+        scaled = _factor(gm, found.query)
+        if scaled is not None:
+            found.query, found.scale = scaled[0], found.scale * scaled[1]
+    return None
+
+
+def _leads_to_product(gm: GraphModule, value: Any) -> bool:
+    """True for a product of matrices, scaled or not."""
+    while is_call(value, "mul", "div"):
+        scaled = _factor(gm, value)
+        if scaled is None:
+            return False
+        value = scaled[0]
+    return is_call(value, "matmul")
+
+
+def _factor(gm: GraphModule, node: Node) -> tuple[Node, float] | None:
+    """(x, c) for ``x * c`` and ``x / (1/c)`` with a number c."""
+    a, b = node.args
+    number = _number(gm, b)
+    if number is None and node.target.name == "mul":
+        a, number = b, _number(gm, a)
+    if number is None or not isinstance(a, Node):
+        return None
+    if node.target.name == "mul":
+        return a, number
+    return (a, 1 / number) if number != 0 else None
+
+
+def _number(gm: GraphModule, value: Any) -> float | None:
+    """The value of a number or of a constant of rank 0."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    is_constant = isinstance(value, Node) and value.op == "get_attr" and value.type is not None
+    if is_constant and value.type.rank == 0:
+        return float(np.asarray(gm.get_attribute(value.target)))
+    return None
+
+
+def _why_not(node: Node, found: Spelling) -> str | None:
+    """Why a spelling cannot be replaced."""
+    operands = [found.query, found.key, node.args[1]]
+    scores = found.calls[-1]
+    mask = found.mask
+    for value in (*operands, scores, node, *([] if mask is None else [mask])):
+        if not isinstance(value, Node) or not isinstance(value.type, TensorType):
+            return "it needs tensors with types"
+    inside = set(found.calls)
+    for call in found.calls[1:]:
+        others = [u.name for u in call.users if u not in inside]
+        if others:
+            return f"{call.name} is read by {', '.join(others[:3])} too"
+    names = {v.type.dtype.name for v in (*operands, *found.calls)}
+    if len(names) > 1:
+        return f"it computes in several dtypes, {' and '.join(sorted(names))}"
+    if not names <= {"f32", "f64"}:
+        return f"{names.pop()} would be rounded elsewhere"
+    if min(v.type.rank for v in operands) < 2:
+        return "an operand is a vector"
+    if mask is not None:
+        if mask.type.dtype is not (node.type.dtype if found.added else dtypes.bool_):
+            return f"a mask {mask.type} is {'added' if found.added else 'chosen by'}"
+        joint = found.calls[1:]
+        widened = any(not shapes.shapes_equal(c.type.shape, scores.type.shape)
+                      for c in joint if is_call(c, "where", "add"))  # fmt: skip
+        if widened:
+            return "the mask has batch axes that the scores do not have"
+        # A causal row never sees later keys; with a finite score they would still weigh something.
+        found.causal = (
+            mask.type.dtype.is_bool and found.masked_score == -np.inf
+            and _is_triangle(mask, found.keeps, scores.type.shape[-2:])
+        )  # fmt: skip
+    return None
+
+
+def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
+    """True if a mask is known to keep the keys up to the query's position and no others: made by
+    tril or triu, or a constant, of which a program may take the first rows and columns."""
+    shape = mask.type.shape
+    if len(shape) < 2 or not shapes.shapes_equal(shape[-2:], sizes) or set(shape[:-2]) - {1}:
+        return False
+    while isinstance(mask, Node) and mask.op == "call_function":
+        arguments, name = mask.arguments, mask.target.name
+        if name in ("bitwise_not", "logical_not"):
+            keeps = not keeps
+        elif name in ("unsqueeze", "reshape", "squeeze"):
+            inner = mask.args[0].type.shape
+            if mask.type.rank < 2 or not shapes.shapes_equal(inner[-2:], mask.type.shape[-2:]):
+                return False
+        elif name == "slice":
+            if arguments.get("start", 0) not in (0, None) or arguments.get("step", 1) != 1:
+                return False
+        elif name in ("tril", "triu"):
+            full = mask.args[0]
+            offset = arguments.get("k", 0)
+            return (
+                is_call(full, "full") and full.kwargs.get("value") is True
+                and (name, offset, keeps) in (("tril", 0, True), ("triu", 1, False))
+            )  # fmt: skip
+        else:
+            return False
+        mask = mask.args[0]
+    owner = mask.graph.owning_module if isinstance(mask, Node) else None
+    if owner is None or mask.op != "get_attr" or mask.type.rank < 2:
+        return False
+    value = np.asarray(owner.get_attribute(mask.target))
+    if value.size > MOST_ELEMENTS or any(n != 1 for n in value.shape[:-2]):
+        return False
+    rows, keys = value.shape[-2:]
+    triangle = np.tri(rows, keys, dtype=bool)
+    return np.array_equal(value.reshape(rows, keys) == keeps, triangle)
+
+
+def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
+    """The one call, before ``node``."""
+    graph = gm.graph
+    assert found.query is not None and found.key is not None
+    with graph.inserting_before(node), graph.with_origin(node):
+        mask, attributes = found.mask, dict[str, Any](scale=found.scale)
+        if found.causal:
+            mask = None
+            attributes["is_causal"] = True
+        elif mask is not None:
+            attributes["empty_rows"] = "nan"
+            if found.masked_score != -np.inf:
+                attributes["masked_score"] = found.masked_score
+            if not found.keeps:
+                mask = graph.call_function(ops.bitwise_not, (mask,))
+        operands = (found.query, _swapped(found.key), node.args[1], mask)
+        return graph.call_function(
+            ops.scaled_dot_product_attention, operands[: 3 + (mask is not None)], attributes
+        )
+
+
+def _swapped(value: Node) -> Node:
+    """The last two axes exchanged."""
+    rank = value.type.rank
+    axes = [*range(rank - 2), rank - 1, rank - 2]
+    if is_call(value, "permute"):
+        inner = [a % rank for a in value.kwargs["axes"]]
+        axes, value = [inner[a] for a in axes], value.args[0]
+        if axes == list(range(rank)):
+            return value
+    return value.graph.call_function(ops.permute, (value,), {"axes": tuple(axes)})
+
+
+_QKV: dict[str, Any] = dict.fromkeys(("q", "k", "v"), "f32[B,2,5,4]")
+
+
+def _masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = q @ k.transpose(0, 1, 3, 2) * 0.5
+    return F.softmax(np.where(mask, scores, -np.inf), -1) @ v
+
+
+def _spelt_softmax(q: Any, k: Any, v: Any) -> Any:
+    scores = (q / 2) @ k.transpose(0, 1, 3, 2)
+    later = np.triu(ops.ones((q.shape[2], k.shape[2]), dtype="bool"), 1)
+    scores = np.where(later, -np.inf, scores)
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True) @ v
+
+
+def _weights_too(q: Any, k: Any, v: Any) -> Any:
+    weights = F.softmax(q @ k.transpose(0, 1, 3, 2), -1)
+    return weights @ v, weights
+
+
+def _finite(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = q @ k.transpose(0, 1, 3, 2)
+    return F.softmax(np.where(mask, scores, -1e9), -1) @ v  # a row masked whole averages
+
+
+def _bool_added(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return F.softmax(q @ k.transpose(0, 1, 3, 2) + mask, -1) @ v  # 1 more where it is True
+
+
+def _two_masks(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = np.where(mask, q @ k.transpose(0, 1, 3, 2), -np.inf)
+    return F.softmax(np.where(mask.transpose(0, 1, 3, 2), scores, -np.inf), -1) @ v
+
+
+fuse_attention.example(_masked, "a mask", **_QKV, mask="bool[B,1,1,5]")
+fuse_attention.example(_spelt_softmax, "softmax spelt out, causal", **_QKV)
+fuse_attention.counterexample(_weights_too, "the weights are a result, too", **_QKV)
+fuse_attention.example(_finite, "masked scores become a number", **_QKV, mask="bool[B,1,1,5]")
+fuse_attention.counterexample(_bool_added, "a bool is added", **_QKV, mask="bool[B,1,1,5]")
+fuse_attention.counterexample(_two_masks, "two masks", **_QKV, mask="bool[B,1,1,5]")

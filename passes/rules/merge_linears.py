@@ -1,0 +1,218 @@
+"""Merge parallel linear layers: products of one value with several weights become one product with
+the weights side by side, and slices of its result ("QKV merge", horizontal fusion).
+
+Before::
+
+    linear: f32[B,T,64] = ops.linear(x, self.query.weight, self.query.bias)
+    linear_1: f32[B,T,64] = ops.linear(x, self.key.weight, self.key.bias)
+
+After::
+
+    # weights: query_key.weight f32[128,64]
+    query_key: f32[B,T,128] = ops.linear(x, self.query_key_weight, self.query_key_bias)
+    slice: f32[B,T,64] = ops.slice(query_key, axis=2, stop=64)
+    slice_1: f32[B,T,64] = ops.slice(query_key, axis=2, start=64)
+
+One larger product reads ``x`` once, fills its tiles better and is one parallel region instead of
+several. The slices are views, which cost nothing where they are read in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from fxlite import nn
+from fxlite.base.location import Scope
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Parameter
+from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.types.tensor_type import TensorType
+
+#: Products of one value and one form, in graph order.
+Parallel = list[Node]
+
+
+@graph_pass(exactness="allclose")
+def merge_linears(gm: GraphModule) -> None:
+    """Merge linear layers (and matmuls) that multiply the same value with weights of their own.
+
+    Costs decide, counted in values per row of ``x``. Each product but one saves reading a row of
+    it. A product whose result only elementwise ops read, or that is a result of the program,
+    loses: by itself it is finished while it is in registers or stored where it belongs, and a slice
+    is written and read once more. So ``tanh(x @ a) * (x @ b)`` stays as it is; the reason is in the
+    ledger. Refused, too: weights that others read, which would be stored twice. The merged weights
+    no longer follow the old ones: merge after training. Run it after decompose, which shows what
+    is elementwise."""
+    readers: Counter[str] = Counter()
+    for weight in gm.graph.find_nodes(op="get_attr"):
+        readers[weight.target] += len(weight.users)
+    for products in _parallel(gm):
+        chosen = [p for p in products if not _refused(gm, p, readers)]
+        if len(chosen) < 2:
+            continue
+        inputs = chosen[0].args[0].type.shape[-1]
+        lost = sum(2 * _columns(p) for p in chosen if finished_by_reader(p))
+        if lost < (len(chosen) - 1) * inputs:
+            _merge(gm, chosen)
+            continue
+        for product in chosen:
+            if finished_by_reader(product):
+                reason = (
+                    f"merging {', '.join(p.name for p in chosen[:4])} would save reading "
+                    f"{(len(chosen) - 1) * inputs} values per row of {chosen[0].args[0].name}, but "
+                    f"write and read {lost} more, as {reader_text(product)}"
+                )
+                refuse(gm, "merge_linears", product, reason, chosen)
+                break
+
+
+class _Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(8, 4)
+        self.key = nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.query(x) @ self.key(x).T
+
+
+class _Gated(_Heads):
+    def forward(self, x: Any) -> Any:
+        return np.tanh(self.query(x)) * self.key(x)
+
+
+class _ReadTwice(_Heads):
+    def forward(self, x: Any) -> Any:
+        return self.query(x) @ self.key(x).T @ self.query(x * 2)
+
+
+merge_linears.example(_Heads, "queries and keys by one product", x="f32[B,8]")
+merge_linears.counterexample(
+    _Gated, "tanh and the product are computed while the sums are in registers", x="f32[B,8]"
+)
+merge_linears.counterexample(_ReadTwice, "query's weight would be stored twice", x="f32[B,8]")
+
+
+def _parallel(gm: GraphModule) -> list[Parallel]:
+    """Products of one value with weights, two or more of them."""
+    found: dict[Any, Parallel] = {}
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or node.target.name not in ("linear", "matmul"):
+            continue
+        x, weight = node.args[:2]
+        bias = node.arguments.get("bias")
+        parts = [weight, *([bias] if bias is not None else [])]
+        if not all(isinstance(p, Node) and p.op == "get_attr" for p in parts) or x is weight:
+            continue
+        if not isinstance(node.type, TensorType) or weight.type.rank != 2:
+            continue
+        if type(x.type.shape[-1]) is not int or type(node.type.shape[-1]) is not int:
+            continue
+        dtypes = (node.type.dtype.name, *(p.type.dtype.name for p in parts))
+        found.setdefault((x, node.target.name, dtypes), []).append(node)
+    return [products for products in found.values() if len(products) > 1]
+
+
+def _columns(product: Node) -> int:
+    """Columns of a product."""
+    columns: int = product.type.shape[-1]
+    return columns
+
+
+def _refused(gm: GraphModule, product: Node, readers: Counter[str]) -> bool:
+    """Whether the product's weight or bias has other readers; that goes into the ledger."""
+    for read in product.all_input_nodes[1:]:
+        if readers[read.target] > 1:
+            reason = (
+                f"{read.target} is read {readers[read.target]} times; merged with another weight "
+                f"it would be stored twice ({read.type.nbytes:,} bytes more)"
+            )
+            refuse(gm, "merge_linears", product, reason, [product])
+            return True
+    return False
+
+
+def _last_view(product: Node) -> Node:
+    """The end of the views that alone read a product one after another."""
+    node = product
+    while len(node.users) == 1:
+        (reader,) = node.users
+        if reader.op != "call_function" or reader.target.kind != "view":
+            break
+        node = reader
+    return node
+
+
+def finished_by_reader(product: Node) -> bool:
+    """Whether only elementwise ops read the product (then they are its epilogue), or it is a
+    result of the program; views between them do not count."""
+    readers = _last_view(product).users
+    if any(reader.op == "output" for reader in readers):
+        return True
+    return all(getattr(reader.target, "kind", "") == "pointwise" for reader in readers)
+
+
+def reader_text(product: Node) -> str:
+    """Why a product that :func:`finished_by_reader` is true of loses by being merged."""
+    (reader, *_) = _last_view(product).users
+    if reader.op == "output":
+        return f"{product.name} is a result of the program"
+    return f"{reader.name} is computed while the sums of {product.name} are in registers"
+
+
+def _merge(gm: GraphModule, products: Parallel) -> None:
+    """One product before the first, and slices of it in place of all."""
+    graph, first = gm.graph, products[0]
+    is_linear = first.target.name == "linear"
+    weights = [p.args[1] for p in products]
+    biases = [p.arguments["bias"] for p in products] if first.arguments.get("bias") else []
+    name = merged_name([w.target for w in weights])
+    with graph.inserting_before(first), graph.with_origin(first):
+        graph.current_origin = (_merged_scope(products), first.loc)
+        operands = [_side_by_side(gm, weights, f"{name}_weight", axis=0 if is_linear else 1)]
+        if biases:
+            operands.append(_side_by_side(gm, biases, f"{name}_bias", axis=0))
+        merged = graph.call_function(
+            first.target, (first.args[0], *operands), name=name.rpartition(".")[2]
+        )
+    start = 0
+    for product in products:
+        stop = start + _columns(product)
+        with graph.inserting_before(product), graph.with_origin(product):
+            bounds = {"axis": product.type.rank - 1, "start": start, "stop": stop}
+            part = graph.call_function("slice", (merged,), bounds)
+        product.replace_all_uses_with(part)
+        graph.erase_node(product)
+        start = stop
+    for read in (*weights, *biases):
+        if not read.users:
+            graph.erase_node(read)
+
+
+def _side_by_side(gm: GraphModule, reads: list[Node], wish: str, axis: int) -> Node:
+    """A new weight that holds the old ones along ``axis``, read at the insertion point."""
+    path = unique_attribute(gm, wish)
+    values = [np.asarray(gm.get_attribute(read.target)) for read in reads]
+    gm.set_attribute(path, Parameter(np.concatenate(values, axis)))
+    return gm.graph.get_attr(path)
+
+
+def _merged_scope(products: Parallel) -> Scope | None:
+    """Where the merged product stands in the tree of modules: beside those it replaces."""
+    scopes = [p.scope for p in products if p.scope is not None]
+    if len({scope.path for scope in scopes}) < len(products):
+        return products[0].scope
+    return Scope(merged_name([scope.path for scope in scopes]), scopes[0].class_name)
+
+
+def merged_name(paths: list[str]) -> str:
+    """``attention.query.weight`` and ``attention.key.weight`` make ``attention.query_key``."""
+    stems = [path.removesuffix(".weight") for path in paths]
+    names = [stem.rpartition(".")[2] for stem in stems]
+    joined = "_".join(names) if len(names) <= 4 else f"{names[0]}_to_{names[-1]}"
+    parent = stems[0].rpartition(".")[0]
+    return f"{parent}.{joined}" if parent else joined
