@@ -1,6 +1,7 @@
-"""The README's tour prints what the README shows, and its commands are the ones that CI runs.
+"""The programs of the README and of the guides print what stands below them, and the README's
+commands are the ones that CI runs.
 
-After a change of what is printed, ``python -m tests.test_readme`` writes the real outputs into it.
+After a change of what is printed, ``python -m tests.test_readme`` writes the real outputs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fxlite.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.M | re.S
 )
@@ -45,20 +47,24 @@ def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
         yield block, printed.getvalue()
 
 
-def test_the_tour_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", (README, *GUIDES), ids=lambda page: page.stem)
+def test_programs_print_what_is_shown(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
     registered = dict(passes.PASSES)
     try:
-        for block, printed in outputs(README.read_text()):
+        for block, printed in outputs(page.read_text()):
             assert printed == (block["shown"] or ""), block["code"]
             checked += bool(printed)
-    finally:  # the tour registers a pass
+    finally:  # they register passes
         passes.PASSES.clear()
         passes.PASSES.update(registered)
-    assert checked >= 8
-    assert (tmp_path / "block.svg").read_text().startswith("<svg")
+    assert checked >= (8 if page == README else 1)
+    if page == README:
+        assert (tmp_path / "block.svg").read_text().startswith("<svg")
 
 
 def commands() -> list[str]:
@@ -84,7 +90,7 @@ def test_ci_runs_the_command_of_the_readme() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+    for page in (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r'\]\(([^)#]+)\)|src="([^"]+)"', page.read_text()):
             target = next(filter(None, target))
             if "://" not in target:
@@ -104,17 +110,18 @@ def test_the_picture_is_what_its_command_draws(
 
 
 def update() -> None:
-    """Write what the tour prints into the README."""
-    text = README.read_text()
-    made, position = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        os.environ["FXLITE_REPRO_DIR"] = folder
-        for block, printed in outputs(text):
-            shown = f"\n```text\n{printed}```\n" if printed else ""
-            made += [text[position : block.start()], f"```python\n{block['code']}```\n{shown}"]
-            position = block.end()
-    README.write_text("".join([*made, text[position:]]))
+    """Write what the programs print below them."""
+    for page in (README, *GUIDES):
+        text = page.read_text()
+        made, position = [], 0
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            os.environ["FXLITE_REPRO_DIR"] = folder
+            for block, printed in outputs(text):
+                shown = f"\n```text\n{printed}```\n" if printed else ""
+                made += [text[position : block.start()], f"```python\n{block['code']}```\n{shown}"]
+                position = block.end()
+        page.write_text("".join([*made, text[position:]]))
 
 
 if __name__ == "__main__":
