@@ -55,9 +55,19 @@ class Disturbed(Contiguous):
         result = super().run_node(node)
         if isinstance(node.target, Op) and node.target.name in COMPARISONS:
             return self._undecided(result, *self.fetch_args_kwargs_from_env(node)[0])
+        if isinstance(node.target, Op) and node.target.name in ("mean", "var"):
+            result = self._of_floats(node)
         if isinstance(node.target, Op) and node.target.kind in SUMS:
             result = self._overflown(result, node)
         return result if node.op == "output" else _map(result, self._disturb)
+
+    def _of_floats(self, node: Node) -> Any:
+        """A mean of integers, which become floats before they are added up and may cancel."""
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        whole = np.asarray(args[0])
+        if dtypes.dtype(whole.dtype).is_float:
+            return node.target(*args, **kwargs)
+        return node.target(self._disturb(whole.astype(np.float64)), *args[1:], **kwargs)
 
     def _overflown(self, result: Any, node: Node) -> Any:
         """Where finite terms overflow, their order decides between infinity and NaN."""
