@@ -30,6 +30,7 @@ from fxlite.ops.op import Op, as_multi_index
 from fxlite.passes.inverse_index import invert
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index, Var, flatten
 from fxlite.types.tensor_type import TensorType
 
@@ -38,12 +39,6 @@ from fxlite.types.tensor_type import TensorType
 MOST_READS = 3
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
-#: Scalar functions that cost many instructions: not worth computing twice.
-EXPENSIVE = frozenset(
-    "exp expm1 log log1p sqrt rsqrt sin cos tan sinh cosh asin acos atan atan2 tanh erf sigmoid "
-    "pow div "
-    "floordiv mod".split()
-)
 #: Ops whose templates read operands with any strides.
 READS_VIEWS = frozenset(("matmul", "linear", "int_matmul", "scaled_dot_product_attention"))
 #: Ops whose templates have no epilogue.
@@ -260,8 +255,9 @@ class _Grouping:
             value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
             applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
             # What is quantized once takes a quarter of the memory.
-            costly = EXPENSIVE | {"saturate"}
-            known = any(e.function in costly for e in applied) or len(applied) > 4
+            known = len(applied) > 4 or any(
+                FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied
+            )
             self.costs[node] = known
         return known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 import fxlite as fx
 from fxlite import passes
-from fxlite.codegen.kernel.evaluate import SCALAR
 from fxlite.passes import PASSES
 from fxlite.passes.base import Pass
+from fxlite.scalar.functions import FUNCTIONS
 from tests.fuzz.__main__ import run
 from tests.fuzz.example import Counts, check
 from tests.fuzz.quantized import KINDS, QuantizedCounts, check_quantized
@@ -79,6 +80,7 @@ def test_quantized_programs_agree_at_the_ends_of_float32() -> None:
 
 
 def test_a_wrong_rounding_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCALAR, "round", lambda x: np.floor(x + np.float32(0.5)))
+    wrong = dataclasses.replace(FUNCTIONS["round"], compute=lambda x: np.floor(x + np.float32(0.5)))
+    monkeypatch.setitem(FUNCTIONS, "round", wrong)
     with pytest.raises(AssertionError, match="kernel differs from NumPy"):
         check_quantized(1, 0, QuantizedCounts())

@@ -11,7 +11,6 @@ code does.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +30,7 @@ from fxlite.scalar.expr import (
     Local,
     Reduction,
 )
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -39,36 +39,6 @@ from fxlite.types.dtypes import DType
 class IndexOutOfRange(FxliteError, IndexError):
     """A run-time index lies outside its axis."""
 
-
-def _floordiv(a: Any, b: Any) -> Any:
-    return np.floor_divide(a, b)
-
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _sigmoid(x: Any) -> Any:
-    return (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
-
-
-SCALAR: dict[str, Callable[..., Any]] = {
-    "neg": np.negative, "abs": np.abs, "sign": np.sign, "exp": np.exp, "expm1": np.expm1,
-    "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc,
-    "logical_not": np.logical_not, "invert": np.invert, "isnan": np.isnan, "isinf": np.isinf,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
-    "erf": lambda x: _erf(x.astype(np.float64)).astype(x.dtype), "sigmoid": _sigmoid,
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "floordiv": _floordiv, "mod": np.remainder, "pow": np.power, "maximum": np.maximum,
-    "minimum": np.minimum, "atan2": np.arctan2, "lt": np.less, "le": np.less_equal,
-    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift,
-    "shr": np.right_shift, "where": np.where, "fma": lambda a, b, c: a * b + c,
-    "product": np.multiply,
-    "saturate": lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low),
-    "larger_magnitude": lambda largest, x: np.maximum(largest, np.abs(x)),
-}  # fmt: skip
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
@@ -129,8 +99,10 @@ class Evaluator:
             return self._load(node)
         if isinstance(node, Apply):
             args = [self._memo[id(a)] for a in node.args]
-            result = SCALAR[node.function](*args)
-            return np.asarray(result).astype(numpy, copy=False)
+            function = FUNCTIONS[node.function]
+            if function.halves:
+                args = [np.asarray(a).astype(node.dtype.numpy, copy=False) for a in args]
+            return np.asarray(function.compute(*args)).astype(numpy, copy=False)
         if isinstance(node, Cast):
             value = np.asarray(self._memo[id(node.operand)])
             return value.astype(node.dtype.numpy).astype(numpy, copy=False)

@@ -28,6 +28,7 @@ from fxlite.codegen.kernel.kernel_ir import (
 from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.codegen.program.names import dim_name, resolved
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index, flatten, to_text
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -42,11 +43,12 @@ enum {{ PARALLEL_OPERATIONS = {PARALLEL_OPERATIONS} }};
 
 # precedence: higher binds tighter
 _CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
-_INFIX = {
-    "add": ("+", _SUM), "sub": ("-", _SUM), "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT),
-    "lt": ("<", _ORDER), "le": ("<=", _ORDER), "gt": (">", _ORDER), "ge": (">=", _ORDER),
-    "eq": ("==", _EQUAL), "ne": ("!=", _EQUAL),
+_PRECEDENCE = {
+    "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "<": _ORDER, "<=": _ORDER, ">": _ORDER,
+    ">=": _ORDER, "==": _EQUAL, "!=": _EQUAL, "&": _BITS, "|": _BITS, "^": _BITS, "&&": _AND,
+    "||": _OR,
 }  # fmt: skip
+_OF_BOOLS = {"&": "&&", "|": "||", "^": "!="}
 _ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
 
 
@@ -179,26 +181,17 @@ class CPrinter:
         name, dtype = e.function, e.args[-1].dtype.compute
         if name == "where":
             return self._choice(*e.args), _CHOICE
-        if name in ("neg", "invert"):
-            text = f"{'-' if name == 'neg' else '~'}{self.value(e.args[0], _UNARY + 1)}"
-            return (f"({dtype.c_name})({text})" if _is_small(dtype) else text), _UNARY
-        if name == "logical_not":
-            return f"!{self.value(e.args[0], _UNARY)}", _UNARY
-        symbol, precedence = _INFIX.get(name, ("", 0))
-        if name in ("and", "or", "xor"):
-            if dtype.is_bool:
-                symbol, precedence = {
-                    "and": ("&&", _AND),
-                    "or": ("||", _OR),
-                    "xor": ("!=", _EQUAL),
-                }[name]
-            else:
-                symbol, precedence = {"and": ("&", _BITS), "or": ("|", _BITS), "xor": ("^", _BITS)}[
-                    name
-                ]
+        function = FUNCTIONS[name]
+        symbol = function.operator
         if not symbol:
             args = ", ".join(self.value(a) for a in e.args)
-            return f"fx_{name}_{dtype.name}({args})", _ATOM
+            kind = e.args[-1].dtype if function.halves else dtype
+            return f"fx_{name}_{kind.name}({args})", _ATOM
+        if function.arity == 1:
+            text = f"{symbol}{self.value(e.args[0], _UNARY if symbol == '!' else _UNARY + 1)}"
+            return (f"({dtype.c_name})({text})" if _is_small(dtype) else text), _UNARY
+        symbol = _OF_BOOLS.get(symbol, symbol) if dtype.is_bool else symbol
+        precedence = _PRECEDENCE[symbol]
         a, b = e.args
         left = self.value(a, precedence)
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
@@ -211,7 +204,7 @@ class CPrinter:
             left = self.value(a, _EQUAL if not _same(a, name) else precedence)
             right = self.value(b, _EQUAL if not _same(b, name) else precedence + 1)
         text = f"{left} {symbol} {right}"
-        if _is_small(dtype) and name in ("add", "sub", "mul"):
+        if _is_small(dtype) and symbol in ("+", "-", "*"):
             return f"({dtype.c_name})({text})", _UNARY
         return text, precedence
 
@@ -273,12 +266,12 @@ class CPrinter:
         target = self.value(s.target)
         if (
             isinstance(s.value, Apply)
-            and s.value.function in ("add", "mul")
+            and FUNCTIONS[s.value.function].operator in ("+", "*")
             and not _is_small(s.value.dtype)
         ):
             first, second = s.value.args
             if self.value(first) == target:
-                return f"{target} {_INFIX[s.value.function][0]}= {self.value(second)};"
+                return f"{target} {FUNCTIONS[s.value.function].operator}= {self.value(second)};"
         return f"{target} = {self.value(s.value, _CHOICE)};"
 
     def loop(self, s: For, depth: int) -> list[str]:

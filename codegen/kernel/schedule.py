@@ -32,7 +32,7 @@ from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.rename import rename
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
-from fxlite.passes.group import EXPENSIVE, Group, element_of
+from fxlite.passes.group import Group, element_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import (
     Apply,
@@ -44,6 +44,7 @@ from fxlite.scalar.expr import (
     MultiIndex,
     Reduction,
 )
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import DimVar, Index, Value, Var, product
 from fxlite.types import dtypes
 
@@ -152,7 +153,7 @@ def _weight(body: Sequence[Stmt]) -> int:
     for statement in statements(body):
         for value in expressions(statement):
             applied = [node for node in expr.walk(value) if isinstance(node, Apply)]
-            total += sum(8 if node.function in EXPENSIVE else 1 for node in applied)
+            total += sum(FUNCTIONS[node.function].cost for node in applied)
     return max(total, 1)
 
 

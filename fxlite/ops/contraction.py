@@ -53,7 +53,7 @@ def _tensor(value: Any, what: str) -> TensorType:
 
 
 # -- matmul ----------------------------------------------------------------------------------------
-@op("contraction", symbol="@", aliases=("mm", "bmm"),
+@op("contraction", symbol="@", ufunc=np.matmul, aliases=("mm", "bmm"),
     samples=[S("f32[B,4]", "f32[4,5]", dims={"B": 3}), S("f32[3,K]", "f32[K,2]", dims={"K": 7}),
              S("f32[4]", "f32[4]"), S("f32[4]", "f32[4,3]"), S("f32[2,3,4]", "f32[4]"),
              S("f32[2,1,3,4]", "f32[5,4,2]"), S("f32[B,H,T,4]", "f32[B,H,4,T]",

@@ -1,8 +1,9 @@
 """Elementwise ops: arithmetic, comparison, logic, rounding, exponentials, activations, casts.
 
 All of them broadcast as NumPy does and promote dtypes by NumPy's rules (Python scalars are weak). A
-record's body is the scalar function of :data:`fxlite.scalar.expr.FUNCTIONS` with its operands cast
-to the dtype NumPy computes in.
+record's body is a scalar function of its operands, cast to the dtype NumPy computes in. The record
+defines that function (:mod:`fxlite.scalar.functions`), and what else there is to know about it, so
+that adding one is adding its record here and, in ``codegen/c/fx_math.h``, its body.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fxlite.ops.op import Op, Tensor, broadcast_shapes, float_dtype, op, shape_o
 from fxlite.ops.samples import Bad, S, Sample, special, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader, read_broadcast
+from fxlite.scalar.functions import FUNCTIONS, Function, define
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
@@ -76,7 +78,7 @@ def as_truth(value: Expr) -> Expr:
     return expr.apply("ne", value, expr.const(0, value.dtype))
 
 
-def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DType | None) -> Op:
+def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DType | None) -> None:
     """Give an elementwise op its type rule and body. ``scalar`` maps operands already cast to
     ``rule``'s dtype to the result; ``result`` is the output dtype if not the computed one."""
     names = list(record.tensor_kinds)
@@ -104,7 +106,6 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: DTy
 
     record.infer(infer)
     record.body(body)
-    return record
 
 
 def _mixed_signs(computed: DType, readers: Sequence[Reader]) -> bool:
@@ -142,41 +143,78 @@ def _weak(reader: Reader) -> Any:
     return reader.value if isinstance(reader, expr.ConstReader) else reader.dtype
 
 
-def unary(
-    name: str, reference: Callable[[Any], Any], doc: str, *, rule: DTypeRule | None = None,
-    scalar: str | Callable[[Expr], Expr] | None = None, result: DType | None = None,
-    aliases: tuple[str, ...] = (), samples: list[Sample] | None = None, **facts: Any,
+#: Facts of a record that are facts of the scalar function that it defines.
+_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "halves"))
+
+
+def elementwise(
+    call: Callable[..., Any], name: str, ufunc: Callable[..., Any], doc: str, *,
+    rule: DTypeRule | None = None, scalar: str | Callable[..., Expr] | None = None,
+    unless: Callable[..., Expr | None] | None = None, result: DType | None = None,
+    compute: Callable[..., Any] | None = None, ulp: float = 0.0, aliases: tuple[str, ...] = (),
+    **facts: Any,
 ) -> Op:  # fmt: skip
-    """Register a unary op, computed in the dtype that ``rule`` says (None: the reference)."""
+    """Register an op of ``call``'s signature.
+
+    It is computed in the dtype that ``rule`` says (None: ``ufunc``'s). Its element is the scalar
+    function of its name, or of the name ``scalar``, which it defines if nobody has; where
+    ``unless`` gives an expression, it is that. Or it is what ``scalar`` makes of its operands.
+    ``compute`` is what the function means if that is not ``ufunc``."""
+    call.__doc__ = doc
+    own = {fact: facts.pop(fact) for fact in _OF_FUNCTION & facts.keys()}
+    if isinstance(ufunc, np.ufunc):
+        facts["ufunc"] = ufunc
+        if ufunc.__name__ != name:
+            aliases = (ufunc.__name__, *aliases)
+    record = op("pointwise", name=name, aliases=aliases, ulp=ulp, **facts)(call)
+    function = name if scalar is None else scalar
+    if not callable(function):
+        if function not in FUNCTIONS:
+            arity = len(record.tensor_kinds)
+            define(Function(function, arity, compute or ufunc, result=result, ulp=ulp, **own))
+        function = _applied(function, unless)
+    attach(record, rule or as_numpy(ufunc), function, result)
+    return record
+
+
+def _applied(name: str, unless: Callable[..., Expr | None] | None) -> Callable[..., Expr]:
+    def element(*operands: Expr) -> Expr:
+        other = None if unless is None else unless(*operands)
+        return expr.apply(name, *operands) if other is None else other
+
+    return element
+
+
+def unary(
+    name: str, ufunc: Callable[[Any], Any], doc: str, *,
+    reference: Callable[[Any], Any] | None = None, samples: list[Sample] | None = None,
+    **facts: Any,
+) -> Op:  # fmt: skip
+    """Register an op of one operand, of which ``ufunc`` is the reference unless there is another:
+    see :func:`elementwise`."""
+    implementation = _quiet(reference or ufunc)
 
     def call(x: Tensor) -> Tensor:
-        return reference(x)
+        return implementation(x)
 
-    call.__doc__ = doc
     base = [S("f32[B,5]", dims={"B": 3}), S("f64[7]"), S("f32[]"), S(special("f32[9]"))]
     base += [S("f16[4,3]"), S("bf16[6]"), S("i32[5]"), S("f32[0,3]"), S("u32[5]")]
     base += [S("bool[4]")] if name in ("square", "relu") else []
-    facts.setdefault("samples", base if samples is None else samples)
-    record = op("pointwise", name=name, aliases=aliases, **facts)(call)
-    rule = rule or as_numpy(reference)
-    function = scalar or name
-    if isinstance(function, str):
-        text = function
-        return attach(record, rule, lambda x: expr.apply(text, x), result)
-    return attach(record, rule, function, result)
+    facts["samples"] = base if samples is None else samples
+    return elementwise(call, name, ufunc, doc, **facts)
 
 
 def binary(
-    name: str, reference: Callable[[Any, Any], Any], doc: str, *, rule: DTypeRule | None = None,
-    scalar: str | Callable[[Expr, Expr], Expr] | None = None, result: DType | None = None,
-    aliases: tuple[str, ...] = (), samples: list[Sample] | None = None, **facts: Any,
+    name: str, ufunc: Callable[[Any, Any], Any], doc: str, *,
+    reference: Callable[[Any, Any], Any] | None = None, samples: list[Sample] | None = None,
+    **facts: Any,
 ) -> Op:  # fmt: skip
-    """Register a binary op, computed in the dtype that ``rule`` says (None: the reference)."""
+    """The same of two operands."""
+    implementation = _quiet(reference or ufunc)
 
     def call(x: Tensor, y: Tensor) -> Tensor:
-        return reference(x, y)
+        return implementation(x, y)
 
-    call.__doc__ = doc
     base = [
         S("f32[B,4]", "f32[B,4]", dims={"B": 3}),
         S("f32[3,1,4]", "f32[2,1]"),
@@ -188,15 +226,25 @@ def binary(
         S("bf16[4]", 0.5),
         S("f32[0,4]", "f32[4]"),
     ]
-    facts.setdefault("samples", base if samples is None else samples)
     facts.setdefault("bad", [Bad("f32[3]", "f32[4]", match="do not broadcast")])
-    record = op("pointwise", name=name, aliases=aliases, **facts)(call)
-    rule = rule or as_numpy(reference)
-    function = scalar or name
-    if isinstance(function, str):
-        text = function
-        return attach(record, rule, lambda x, y: expr.apply(text, x, y), result)
-    return attach(record, rule, function, result)
+    facts["samples"] = base if samples is None else samples
+    return elementwise(call, name, ufunc, doc, **facts)
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without NumPy's warnings: division by zero and overflow are values here, as in compiled
+    code."""
+
+    def call(*operands: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*operands)
+
+    return call
+
+
+def _of_bools(name: str) -> Callable[..., Expr | None]:
+    """Bools have the scalar function ``name`` instead."""
+    return lambda *operands: expr.apply(name, *operands) if operands[0].dtype.is_bool else None
 
 
 def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> list[Sample]:
@@ -217,16 +265,13 @@ def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> l
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
-binary("add", np.add, "Sum ``x + y``.", symbol="+", commutative=True,
-       associative=True,
-       scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "add", x, y))  # fmt: skip
-binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", aliases=("subtract",))
-binary("mul", np.multiply, "Product ``x * y``.", symbol="*", commutative=True,
-       associative=True,
-       aliases=("multiply",),
-       scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "mul", x, y))  # fmt: skip
-binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.",
-       symbol="/", aliases=("divide", "true_divide"))  # fmt: skip
+binary("add", np.add, "Sum ``x + y``.", symbol="+", operator="+", commutative=True,
+       associative=True, unless=_of_bools("or"))  # fmt: skip
+binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
+binary("mul", np.multiply, "Product ``x * y``.", symbol="*", operator="*", commutative=True,
+       associative=True, unless=_of_bools("and"))  # fmt: skip
+binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.", symbol="/",
+       operator="/", cost=8, aliases=("true_divide",))  # fmt: skip
 _DIVISION_SAMPLES = [
     S("f32[4,5]", "f32[5]"),
     S("f64[8]", 0.75),
@@ -238,25 +283,10 @@ _DIVISION_SAMPLES = [
     S(uniform("u64[6]", 0, 2**63), 10**9),
     S(special("f32[6]"), "f32[6]"),
 ]
-
-
-def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings: division by zero and overflow are values here, as in compiled
-    code."""
-
-    def call(*operands: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return function(*operands)
-
-    return call
-
-
-binary("floor_divide", _quiet(np.floor_divide),
-       "Floored quotient; integer ``x // 0`` is 0.",
-       symbol="//", scalar="floordiv", samples=_DIVISION_SAMPLES)  # fmt: skip
-binary("remainder", _quiet(np.remainder),
-       "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
-       symbol="%", scalar="mod", aliases=("mod",), samples=_DIVISION_SAMPLES)  # fmt: skip
+binary("floor_divide", np.floor_divide, "Floored quotient; integer ``x // 0`` is 0.",
+       symbol="//", scalar="floordiv", cost=8, samples=_DIVISION_SAMPLES)  # fmt: skip
+binary("remainder", np.remainder, "Remainder with the sign of ``y``; integer ``x % 0`` is 0.",
+       symbol="%", scalar="mod", cost=8, aliases=("mod",), samples=_DIVISION_SAMPLES)  # fmt: skip
 
 
 def _power_dtype(x: Any, y: Any) -> DType:
@@ -276,36 +306,27 @@ def _power_reference(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-def _power(x: Expr, y: Expr) -> Expr:
-    """The power. NumPy takes the square root for the number 0.5: of -0.0 it is -0.0."""
-    if isinstance(y, expr.Const) and y.value == 0.5:
-        return expr.apply("sqrt", x)
-    return expr.apply("pow", x, y)
+def _root(x: Expr, y: Expr) -> Expr | None:
+    """NumPy takes the square root for the number 0.5: of -0.0 it is -0.0."""
+    return expr.apply("sqrt", x) if isinstance(y, expr.Const) and y.value == 0.5 else None
 
 
-binary("pow", _quiet(_power_reference), "``x`` to the power ``y``.", symbol="**",
-       rule=_power_dtype, scalar=_power, aliases=("power",),
+binary("pow", np.power, "``x`` to the power ``y``.", symbol="**", cost=8, ulp=0.8,
+       reference=_power_reference, rule=_power_dtype, unless=_root,
        samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
                 S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
                 S("f64[5]", -1.0),
                 S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))])  # fmt: skip
-binary("maximum", np.maximum, "Larger of the two; NaN wins.", commutative=True,
-       associative=True,
-       scalar=lambda x, y: expr.apply("or" if x.dtype.is_bool else "maximum", x, y))  # fmt: skip
-binary("minimum", np.minimum, "Smaller of the two; NaN wins.", commutative=True,
-       associative=True,
-       scalar=lambda x, y: expr.apply("and" if x.dtype.is_bool else "minimum", x, y))  # fmt: skip
-binary(
-    "atan2",
-    np.arctan2,
-    "Angle of the point (y, x): ``arctan2(x, y)``.",
-    aliases=("arctan2",),
-)
+binary("maximum", np.maximum, "Larger of the two; NaN wins.", keeps=True, commutative=True,
+       associative=True, unless=_of_bools("or"))  # fmt: skip
+binary("minimum", np.minimum, "Smaller of the two; NaN wins.", keeps=True, commutative=True,
+       associative=True, unless=_of_bools("and"))  # fmt: skip
+binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
 
-unary("neg", np.negative, "``-x``.", aliases=("negative",), symbol="-")
-unary("abs", np.abs, "Absolute value.", aliases=("absolute",),
-      scalar=lambda x: x if x.dtype.is_bool else expr.apply("abs", x))  # fmt: skip
-unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.")
+unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True)
+unary("abs", np.abs, "Absolute value.", keeps=True,
+      unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
+unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.",
       scalar=lambda x: expr.apply("mul", x, x))  # fmt: skip
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
@@ -316,10 +337,10 @@ def _of_float_abs(x: Any) -> Any:
     return (_get("abs"), {"x": x}) if found is not None and found.dtype.is_float else None
 
 
-def _reciprocal(x: Expr) -> Expr:
-    """``1 / x``. Of integers, as C truncates it; 0 gives what infinity is cast to."""
+def _reciprocal_of_integers(x: Expr) -> Expr | None:
+    """As C truncates it; 0 gives what infinity is cast to."""
     if x.dtype.is_float:
-        return expr.apply("reciprocal", x)
+        return None
     wide = x.dtype.itemsize >= 4
     none = expr.const(np.iinfo(x.dtype.numpy).min if wide else 0, x.dtype)
     unit = expr.apply("eq", expr.apply("abs", x), expr.const(1, x.dtype))
@@ -327,27 +348,11 @@ def _reciprocal(x: Expr) -> Expr:
     return expr.where(zero, none, expr.where(unit, x, expr.const(0, x.dtype)))
 
 
-unary("reciprocal", _quiet(np.reciprocal), "``1 / x``; of integers 1, -1 or 0, as NumPy.",
-      scalar=_reciprocal)  # fmt: skip
+unary("reciprocal", np.reciprocal, "``1 / x``; of integers 1, -1 or 0, as NumPy.",
+      unless=_reciprocal_of_integers)  # fmt: skip
 
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
-unary("exp", _quiet(np.exp), "``e**x``.", samples=_float_samples(-20, 20))
-unary(
-    "expm1",
-    _quiet(np.expm1),
-    "``e**x - 1``, exact near 0.",
-    samples=_float_samples(-5, 5),
-)
-unary("log", _quiet(np.log), "Natural logarithm.", samples=_float_samples(0.01, 100))
-unary(
-    "log1p",
-    _quiet(np.log1p),
-    "``log(1 + x)``, exact near 0.",
-    samples=_float_samples(-0.9, 9),
-)
-
-
 def _log2(x: Expr) -> Expr:
     """By the natural logarithm, of a half type in float32."""
     wide = x.dtype.compute
@@ -355,28 +360,37 @@ def _log2(x: Expr) -> Expr:
     return expr.cast(expr.apply("mul", log, expr.const(1 / math.log(2), wide)), x.dtype)
 
 
-unary("log2", _quiet(np.log2), "Logarithm to base 2.", samples=_float_samples(0.01, 100),
-      scalar=_log2)  # fmt: skip
-unary("sqrt", _quiet(np.sqrt), "Square root.", samples=_float_samples(0, 100))
-
-
-def _reciprocal_root(x: Expr) -> Expr:
-    """``1 / sqrt(x)``, of a half type with both roundings of the two ops."""
+def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
+    """``1 / sqrt(x)`` with both roundings of the two ops."""
     if x.dtype.compute is x.dtype:
-        return expr.apply("rsqrt", x)
+        return None
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
-unary("rsqrt", _quiet(lambda x: 1 / np.sqrt(x)), "``1 / sqrt(x)``.",
-      scalar=_reciprocal_root, samples=_float_samples(0.01, 100))  # fmt: skip
-for _name, _low, _high in (("sin", -9, 9), ("cos", -9, 9), ("tan", -1.4, 1.4), ("sinh", -5, 5),
-                           ("cosh", -5, 5), ("tanh", -6, 6)):  # fmt: skip
-    unary(_name, _quiet(getattr(np, _name)), f"{_name}(x), x in radians."
-          if len(_name) == 3 else f"Hyperbolic {_name[:-1]}e.",
-          samples=_float_samples(_low, _high))  # fmt: skip
-for _name, _numpy in (("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan)):
-    unary(_name, _quiet(_numpy), f"Inverse of {_name[1:]}, in radians.",
-          aliases=(_numpy.__name__,), samples=_float_samples(-0.95, 0.95))  # fmt: skip
+unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, samples=_float_samples(-20, 20))
+unary("expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5,
+      samples=_float_samples(-5, 5))  # fmt: skip
+unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=_float_samples(0.01, 100))
+unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5,
+      samples=_float_samples(-0.9, 9))  # fmt: skip
+unary("log2", np.log2, "Logarithm to base 2.", scalar=_log2, ulp=1.8,
+      samples=_float_samples(0.01, 100))  # fmt: skip
+unary("sqrt", np.sqrt, "Square root.", cost=8, samples=_float_samples(0, 100))
+unary("rsqrt", lambda x: 1 / np.sqrt(x), "``1 / sqrt(x)``.", cost=8,
+      unless=_reciprocal_root_of_halves, samples=_float_samples(0.01, 100))  # fmt: skip
+unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=_float_samples(-9, 9))
+unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=_float_samples(-9, 9))
+unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7,
+      samples=_float_samples(-1.4, 1.4))  # fmt: skip
+unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=_float_samples(-5, 5))
+unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=_float_samples(-5, 5))
+unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=_float_samples(-6, 6))
+unary("asin", np.arcsin, "Inverse of sin, in radians.", cost=8, ulp=2.5,
+      samples=_float_samples(-0.95, 0.95))  # fmt: skip
+unary("acos", np.arccos, "Inverse of cos, in radians.", cost=8, ulp=1.5,
+      samples=_float_samples(-0.95, 0.95))  # fmt: skip
+unary("atan", np.arctan, "Inverse of tan, in radians.", cost=8, ulp=1.7,
+      samples=_float_samples(-0.95, 0.95))  # fmt: skip
 
 
 def erf_reference(x: Any) -> Any:
@@ -429,7 +443,10 @@ _CODY_P = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-
 _CODY_Q = (2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
            6.05183413124413191e-2, 2.33520497626869185e-3)  # fmt: skip
 
-unary("erf", erf_reference, "Error function.", samples=_float_samples(-4, 4))
+_exact_erf = np.vectorize(math.erf, otypes=[np.float64])
+unary("erf", erf_reference, "Error function.", cost=8, ulp=1.3,
+      compute=lambda x: _exact_erf(x.astype(np.float64)).astype(x.dtype),
+      samples=_float_samples(-4, 4))  # fmt: skip
 
 
 def sigmoid_reference(x: Any) -> Any:
@@ -444,29 +461,22 @@ def sigmoid_reference(x: Any) -> Any:
         )[()]
 
 
-unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.",
+unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.", cost=8, ulp=2.5,
+      compute=lambda x: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype),
       samples=_float_samples(-9, 9))  # fmt: skip
 
 
 # -- rounding --------------------------------------------------------------------------------------
-def _round_floats(name: str, x: Expr) -> Expr:
-    """The scalar function ``name`` on floats; integers are whole already."""
-    return expr.apply(name, x) if x.dtype.is_float else x
+def _whole(x: Expr) -> Expr | None:
+    """Integers are whole already."""
+    return None if x.dtype.is_float else x
 
 
-_ROUNDINGS: dict[str, np.ufunc] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "round": np.rint,
-}
-for _name, _rounding in _ROUNDINGS.items():
-    unary(_name, _rounding,
-          {"round": "Nearest integer, halves to even.", "floor": "Largest integer <= x.",
-           "ceil": "Smallest integer >= x.", "trunc": "Integer part."}[_name],
-          aliases=("rint",) if _name == "round" else ("fix",) if _name == "trunc" else (),
-          scalar=functools.partial(_round_floats, _name),
-          samples=_float_samples(-5, 5))  # fmt: skip
+_ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": _float_samples(-5, 5)}
+unary("floor", np.floor, "Largest integer <= x.", **_ROUNDING)
+unary("ceil", np.ceil, "Smallest integer >= x.", **_ROUNDING)
+unary("trunc", np.trunc, "Integer part.", aliases=("fix",), **_ROUNDING)
+unary("round", np.rint, "Nearest integer, halves to even.", **_ROUNDING)
 
 # -- comparison and logic --------------------------------------------------------------------------
 COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
@@ -475,8 +485,7 @@ COMPARISONS: dict[str, tuple[str, np.ufunc]] = {
 }  # fmt: skip
 for _name, (_symbol, _comparison) in COMPARISONS.items():
     binary(_name, _comparison, f"``x {_symbol} y``, a bool.", rule=as_numpy(np.add), symbol=_symbol,
-           result=dtypes.bool_,
-           commutative=_name in ("eq", "ne"), aliases=(_comparison.__name__,),
+           operator=_symbol, result=dtypes.bool_, commutative=_name in ("eq", "ne"),
            samples=[S("f32[B,4]", "f32[4]", dims={"B": 2}), S("i32[9]", 1),
                     S(special("f32[6]"), 0.0),
                     S("bool[4]", "bool[4]"), S("i64[5]", "f32[5]"), S("bf16[5]", 0.0),
@@ -507,10 +516,10 @@ binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr",
        symbol=">>",
        samples=_SHIFTS)  # fmt: skip
 unary("logical_not", np.logical_not, "True where x is zero or False.", rule=truth,
-      result=dtypes.bool_, scalar="logical_not",
+      result=dtypes.bool_, operator="!",
       samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
-unary("bitwise_not", np.invert, "All bits flipped.", aliases=("invert",), symbol="~",
-      scalar=lambda x: expr.apply("logical_not" if x.dtype.is_bool else "invert", x),
+unary("bitwise_not", np.invert, "All bits flipped.", symbol="~", operator="~", scalar="invert",
+      unless=_of_bools("logical_not"),
       samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
 unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)

@@ -107,6 +107,11 @@ class Op:
         #: True if NumPy may return a view of the input: writing into one changes the other.
         self.shares_memory = self.name in _SHARING
         self.symbol: str | None = facts.pop("symbol", None)  # Python operator, for printing
+        #: NumPy's ufunc that is this op.
+        self.ufunc: np.ufunc | None = facts.pop("ufunc", None)
+        #: The largest error of a float32 result in units in the last place, where that is known and
+        #: not 0.
+        self.ulp: float = facts.pop("ulp", 0.0)
         #: The rule of the derivative, where it is not that of what the op computes.
         self.gradient: str | None = facts.pop("gradient", None)
         assert not facts, f"unknown facts {facts}"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -142,7 +143,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Expr):
-    """A scalar function of :data:`FUNCTIONS` applied to arguments already of its operand dtype."""
+    """A scalar function of the table applied to arguments already of its operand dtype."""
 
     function: str
     args: tuple[Expr, ...]
@@ -215,29 +216,6 @@ class Local(Expr):
     index: MultiIndex = ()
 
 
-#: Scalar functions a back end has to know: name -> number of operands. Operands share one dtype
-#: (``where``: the last two); comparisons and logic give bool, ``saturate`` i32, everything else the
-#: operand dtype.
-FUNCTIONS: dict[str, int] = {
-    **dict.fromkeys(
-        "neg abs sign exp expm1 log log1p sqrt rsqrt sin cos tan tanh erf sigmoid floor ceil round "
-        "trunc reciprocal logical_not invert isnan isinf sinh cosh asin acos atan".split(),
-        1,
-    ),
-    **dict.fromkeys(
-        "add sub mul div floordiv mod pow maximum minimum atan2 "
-        "lt le gt ge eq ne and or xor shl shr".split(),
-        2,
-    ),
-    "where": 3,
-    "fma": 3,
-    "product": 2,  # mul that is rounded: never part of a fused multiply-add
-    "saturate": 3,  # x within [low, high], NaN being low, as an i32
-    "larger_magnitude": 2,  # the maximum of a number that is not negative, or -inf, and abs(x)
-}
-_BOOLEAN = frozenset("lt le gt ge eq ne logical_not isnan isinf".split())
-
-
 def const(value: bool | int | float, dtype: DType) -> Const:
     """A literal of the given dtype, rounded to it. Raises LiteralError where it does not fit."""
     return Const(dtype, dtypes.literal(value, dtype))
@@ -252,10 +230,6 @@ def cast(value: Expr, dtype: DType) -> Expr:
     ):
         return Const(dtype, dtypes.literal(value.value, dtype, wraps=True))
     return Cast(dtype, value)
-
-
-#: Functions that give one of their operands, or a number that every float type has if it has them.
-_EXACT = frozenset("neg abs sign floor ceil round trunc maximum minimum where".split())
 
 
 def rounded(value: Expr) -> Expr:
@@ -273,7 +247,7 @@ def _is_rounded(value: Expr) -> bool:
         node = stack.pop()
         if isinstance(node, (Load, Const, Cast)):
             continue
-        if isinstance(node, Apply) and node.function in _EXACT:
+        if isinstance(node, Apply) and FUNCTIONS[node.function].keeps:
             stack += node.args[1:] if node.function == "where" else node.args
         elif isinstance(node, Reduction) and node.kind in ("max", "min"):
             stack.append(node.body)
@@ -295,14 +269,9 @@ def binary(function: str, a: Any, b: Any) -> Expr:
 
 def apply(function: str, *args: Expr) -> Expr:
     """A scalar function of operands that have the right dtype already."""
-    assert FUNCTIONS[function] == len(args), function
-    if function in _BOOLEAN:
-        dtype = dtypes.bool_
-    elif function == "saturate":
-        dtype = dtypes.int32
-    else:
-        dtype = args[-1].dtype
-    return Apply(dtype, function, args)
+    known = FUNCTIONS[function]
+    assert known.arity == len(args), function
+    return Apply(known.result or args[-1].dtype, function, args)
 
 
 def where(condition: Expr, a: Any, b: Any) -> Expr:

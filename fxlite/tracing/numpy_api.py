@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sympy
 
-from fxlite.ops.op import Op, lookup
+from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.proxy import Proxy
 from fxlite.types import dtypes, shapes
@@ -33,18 +33,7 @@ def is_operand(value: Any) -> bool:
 
 
 # -- ufuncs ----------------------------------------------------------------------------------------
-_UFUNCS: dict[Any, str] = {
-    getattr(np, name): name
-    for name in (
-        "add subtract multiply divide floor_divide remainder power maximum minimum arctan2 "
-        "negative "
-        "absolute fabs sign square reciprocal exp expm1 log log1p log2 sqrt sin cos tan sinh cosh "
-        "tanh "
-        "arcsin arccos arctan floor ceil trunc rint equal not_equal less less_equal greater "
-        "greater_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or "
-        "bitwise_xor invert left_shift right_shift isnan isinf isfinite matmul"
-    ).split()
-}
+_UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
 _REDUCE = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
            np.logical_and: "all", np.logical_or: "any"}  # fmt: skip
 
@@ -78,7 +67,7 @@ def call_ufunc(
         operands = [_number(v) for v in inputs]
         if dtype is not None:
             operands = _computed_as(tracer, ufunc, operands, dtype, casting)
-        result = lookup(_UFUNCS[ufunc])(*operands)
+        result = _UFUNCS[ufunc](*operands)
     elif method == "reduce" and ufunc in _REDUCE and not kwargs:
         target = _REDUCE[ufunc]
         if dtype is not None and target in ("sum", "prod"):

@@ -26,10 +26,10 @@ from fxlite.scalar.expr import (
     Local,
     MultiIndex,
 )
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Var, flatten
 from fxlite.types.dtypes import DType
 
-_OPERATORS = ("add", "sub", "mul", "div", "neg")
 _FUNCTIONS = ("maximum", "minimum")
 _ELEMENTS = ("f32", "i32", "u8", "i8")
 """What vectors of integer products are loaded from and stored to."""
@@ -103,7 +103,7 @@ class _VectorPrinter(CPrinter):
         if isinstance(e, Cast) and (e.operand.dtype.name, e.dtype.name) == ("bf16", "f32"):
             return self._text(e.operand)
         if isinstance(e, Apply) and e.dtype.name in ("f32", "f64"):
-            if e.function in _OPERATORS:
+            if FUNCTIONS[e.function].operator:
                 return self._apply(e)
             if e.function in _FUNCTIONS:
                 arguments = ", ".join(map(self.vector, e.args))
@@ -170,7 +170,7 @@ class _IntegerVectors(_VectorPrinter):
         if isinstance(e, Cast):
             return self.cast(e)
         if isinstance(e, Apply) and e.dtype.name in ("f32", "i32"):
-            if e.function in ("add", "sub", "mul"):
+            if FUNCTIONS[e.function].operator in ("+", "-", "*") and len(e.args) == 2:
                 return self._apply(e)
             if e.function == "saturate":
                 return f"saturate_f32({self.rounded(e)})", 9

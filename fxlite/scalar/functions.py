@@ -1,0 +1,70 @@
+"""The scalar functions that every back end knows: one table, read by printers, the evaluator of
+kernels, the grouping and the tests.
+
+An op that is such a function defines it in its own record (:mod:`fxlite.ops.elementwise`); here are
+those that are no op, or belong to several. C and CUDA call ``fx_NAME_DTYPE`` of fx_math.h where a
+function has no operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function. Its operands share one dtype (of ``where`` the last two do)."""
+
+    name: str
+    arity: int
+    #: Its meaning with NumPy, on arrays; half types come as float32.
+    compute: Callable[..., Any]
+    #: C's operator, between two operands or in front of one.
+    operator: str = ""
+    #: The dtype of what it gives, if that is not the operands'.
+    result: DType | None = None
+    #: How many additions it takes as long as, about. What costs more than one is not computed twice
+    #: to save memory.
+    cost: int = 1
+    #: The largest error of ``fx_NAME_f32`` in units in the last place; 0: it is exact.
+    ulp: float = 0.0
+    #: Whether terms cancel, so that errors are units in the last place of 1 where less is left.
+    cancels: bool = False
+    #: Whether it gives one of its operands, or a number of every float type that has those.
+    keeps: bool = False
+    #: Whether half types have functions of their own: the result depends on the type's numbers.
+    halves: bool = False
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def define(function: Function) -> None:
+    """Enter a function in the table."""
+    assert function.name not in FUNCTIONS, function.name
+    FUNCTIONS[function.name] = function
+
+
+for _function in (
+    Function("and", 2, np.bitwise_and, operator="&"),
+    Function("or", 2, np.bitwise_or, operator="|"),
+    Function("xor", 2, np.bitwise_xor, operator="^"),
+    Function("where", 3, np.where, keeps=True),
+    Function("fma", 3, lambda a, b, c: a * b + c),
+    # mul that is rounded: never part of a fused multiply-add
+    Function("product", 2, np.multiply),
+    # x within [low, high], NaN being low
+    Function("saturate", 3,
+             lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low),
+             result=dtypes.int32),
+    # the maximum of a number that is not negative, or -inf, and abs(x)
+    Function("larger_magnitude", 2, lambda largest, x: np.maximum(largest, np.abs(x))),
+):  # fmt: skip
+    define(_function)
