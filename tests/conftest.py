@@ -1,4 +1,4 @@
-"""Random weights that are the same in every run, and the options of tests.
+"""Random weights that are the same in every run, the options of tests, and the smoke suite.
 
 The generator of `fxlite.nn` is started anew before each test file is imported (models at module
 level) and before each test, so no result depends on which tests ran before, nor in which process.
@@ -6,14 +6,36 @@ level) and before each test, so no result depends on which tests ran before, nor
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fxlite.nn import init
+
+#: A first look, in under a minute (``pytest -m smoke``): tracing, files, passes, emitted text, and
+#: all back ends on what the fuzzers found. Folders are meant whole.
+SMOKE = (
+    "codegen/test_golden.py", "codegen/test_names.py", "core/test_agreement.py",
+    "core/test_graph_edits.py", "core/test_guards.py", "core/test_in_place.py",
+    "core/test_interpreter.py", "core/test_nonempty.py", "core/test_parse_save.py",
+    "core/test_pytree.py", "core/test_retrace.py", "core/test_tracer.py",
+    "nn/test_module.py", "passes/test_manager.py", "test_fuzz_programs.py", "test_readme.py",
+    "test_repo_shape.py",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     what = "write the texts of tests/codegen/golden anew"
     parser.addoption("--update-golden", action="store_true", help=what)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    files = {here / name for name in SMOKE}
+    assert all(file.exists() for file in files), "conftest.SMOKE names a file that is not there"
+    for item in items:
+        if item.path in files:
+            item.add_marker(pytest.mark.smoke)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
