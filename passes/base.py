@@ -7,6 +7,7 @@ pass, node and line of the user's program were at fault.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import inspect
@@ -14,10 +15,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import FxliteError, expect
+from fxlite.base.errors import ArgumentError, FxliteError, expect
 from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import Container, GraphModule
@@ -105,12 +106,25 @@ class Pass:
         """Add a program that the pass must leave as it is; ``about`` says why."""
         self.counterexamples.append(Example(program, inputs, options or {}, about))
 
+    def with_options(self, **options: Any) -> Self:
+        """The pass with these options set, for a PassManager:
+        ``decompose.with_options(keep={"softmax"})``. Raises ArgumentError for an option that the
+        pass does not have."""
+        _, *known = inspect.signature(self.function).parameters.values()
+        for name in options:
+            if name not in {p.name for p in known} and all(p.kind != p.VAR_KEYWORD for p in known):
+                listed = ", ".join(p.name for p in known) or "none"
+                raise ArgumentError(f"{self.name} has no option {name!r}; its options: {listed}")
+        made = copy.copy(self)
+        made.function = functools.partial(self.function, **options)
+        return made
+
     def __call__(self, program: Any, **options: Any) -> GraphModule:
         """Run on a GraphModule (a program is traced first). Raises PassError."""
         module = as_module(program)
-        copy = module.copy()
-        set_ledger(copy, refusals(module))
-        return run_in_place(self, copy, options)
+        edited = module.copy()
+        set_ledger(edited, refusals(module))
+        return run_in_place(self, edited, options)
 
     def __repr__(self) -> str:
         return f"<pass {self.name} ({self.exactness}): {self.summary}>"

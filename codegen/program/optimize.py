@@ -3,9 +3,6 @@ up again."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from fxlite import passes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass
@@ -18,7 +15,7 @@ from fxlite.tracing.nonempty import missing_guards
 def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest") -> list[Pass]:
     """The passes, in order; composites in ``keep``, for which the target has templates, stay."""
     bf16 = matmul_precision == "medium"
-    decompose = _with_options(passes.decompose, keep=keep)
+    decompose = passes.decompose.with_options(keep=keep)
     return [
         passes.remove_dropout,
         passes.simplify,
@@ -26,7 +23,7 @@ def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest")
         decompose,
         passes.simplify,
         *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
-        *([passes.sub_pixel, _with_options(passes.channels_last, bf16=bf16)] if keep else []),
+        *([passes.sub_pixel, passes.channels_last.with_options(bf16=bf16)] if keep else []),
         passes.const_fold,
         passes.merge_linears,
         passes.cse,
@@ -34,16 +31,6 @@ def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest")
         passes.dce,
         *([passes.store_bf16] if bf16 else []),
     ]
-
-
-def _with_options(item: Pass, **options: Any) -> Pass:
-    """The pass with its options set."""
-
-    @functools.wraps(item.function)
-    def run(gm: GraphModule) -> None:
-        item.function(gm, **options)
-
-    return Pass(run, item.name, item.exactness)
 
 
 def optimize(
@@ -55,7 +42,7 @@ def optimize(
     Composites in ``keep`` (names, or a predicate on nodes) are not expanded."""
     chosen = standard_passes(keep, matmul_precision)
     if needed_only:
-        chosen = [_with_options(passes.decompose, keep=keep)]
+        chosen = [passes.decompose.with_options(keep=keep)]
     # these passes are tested; checks of each use would double the time
     manager = PassManager(chosen, check="lint")
     whole = flattened(module)

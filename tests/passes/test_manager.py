@@ -47,6 +47,21 @@ def test_manager_takes_names_passes_and_functions() -> None:
         passes.PassManager(["csee"])
 
 
+def test_a_pass_with_options() -> None:
+    gm = trace(lambda x: fx.nn.functional.softmax(fx.nn.functional.gelu(x), -1))
+    kept = passes.decompose.with_options(keep={"softmax"})
+    assert kept.name == "decompose" and kept.examples == passes.decompose.examples
+    done = passes.PassManager([kept], check="lint")(gm)
+    assert "softmax" in calls(done) and "gelu" not in calls(done)
+    assert "softmax" not in calls(passes.decompose(gm))
+    with pytest.raises(
+        fx.errors.ArgumentError, match="dce has no option 'keeps'; its options: none"
+    ):
+        passes.dce.with_options(keeps=1)
+    with pytest.raises(fx.errors.ArgumentError, match="its options: keep"):
+        passes.decompose.with_options(keeps=1)
+
+
 def test_failing_pass_names_pass_node_and_line() -> None:
     @passes.graph_pass(name="breaks_half_way")
     def breaks(gm: fx.GraphModule) -> None:
