@@ -240,8 +240,9 @@ class Steps:
                 return None
         return None
 
-    def _enter(self, step: Any, values: Any, slots: Slots) -> bool:
-        """Let the operands of a step stand for these values; False where one cannot."""
+    def _enter(self, step: Any, values: Any, slots: Slots) -> bool:  # noqa: C901
+        """Let the operands of a step stand for these values; False where one cannot. One branch for
+        each kind of operand, in one function: this is the innermost loop of matching."""
         if step.__class__ is not Step:
             for slot, node in zip(step.inner, values[len(step.operands) :]):
                 slots[slot] = node
