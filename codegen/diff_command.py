@@ -14,8 +14,8 @@ import sys
 from rich.console import Console
 
 from fxlite.base.errors import FxliteError
+from fxlite.base.whole import write_whole
 from fxlite.cli.program_file import trace_program
-from fxlite.files.whole import write_whole
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes import PassManager
 from fxlite.passes.pass_names import find_passes

@@ -14,12 +14,13 @@ from fxlite import nn, ops
 from fxlite.base import errors
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.interpreter import Interpreter, Transformer
+from fxlite.graph.interpreter import Interpreter
 from fxlite.graph.pytree import PH
+from fxlite.ops.wrapping import wrap
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.tracer import Tracer
-from fxlite.tracing.wrapped import wrap
+from fxlite.tracing.transformer import Transformer
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import *
 from fxlite.types.shapes import dims

@@ -177,10 +177,3 @@ def machine_roofs() -> Roofs | None:
         return roofs.machine_roofs()
     except CompilerNotFound:
         return None
-
-
-def python_folder(module: GraphModule, folder: str, module_name: str) -> None:
-    """Write a module as Python source with a weights file."""
-    from fxlite.codegen.python.source import save_python
-
-    save_python(module, folder, module_name)

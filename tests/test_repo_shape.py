@@ -64,6 +64,13 @@ def package_of(path: Path) -> str:
     return ".".join(parts if parts[0] == "fxlite" else ("fxlite", *parts))
 
 
+def module_of(path: Path) -> str:
+    return package_of(path) if path.stem == "__init__" else f"{package_of(path)}.{path.stem}"
+
+
+MODULES = frozenset(map(module_of, PACKAGE))
+
+
 def upward(path: Path, text: str) -> list[str]:
     """Imports in this file that go up, as ``file:line: module``."""
     top = path.relative_to(ROOT).parts[0]
@@ -102,6 +109,85 @@ def test_an_upward_import_is_found(file: str, text: str) -> None:
 def test_downward_imports_pass() -> None:
     assert not upward(ROOT / "codegen/kernel/lower.py", "from fxlite.passes.group import Group")
     assert not upward(ROOT / "fxlite/compiler.py", "from fxlite.codegen import backends")
+
+
+# -- rooms ---------------------------------------------------------------------------------------
+#: The rooms of each folder from the ground up: a room, or a file that stands in none, knows those
+#: before it. Packages that only pass on names come last.
+ROOMS = {"fxlite": "base types scalar ops nn graph tracing show files".split()}
+#: The one file that may name modules of higher rooms, in a table.
+TABLE_OF_HIGHER = "fxlite/base/facade.py"
+
+
+def at_run_time(tree: ast.AST) -> ast.AST:
+    """A file without what only type checkers read."""
+
+    class Remove(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            for_checkers = "TYPE_CHECKING" in ast.unparse(node.test)
+            return None if for_checkers else self.generic_visit(node)
+
+    return Remove().visit(tree)  # type: ignore[no-any-return]
+
+
+def room_of(module: str, folder: str) -> int | None:
+    """The place of a module's room among those of its folder; None for other folders' modules."""
+    prefix = "fxlite." if folder == "fxlite" else f"fxlite.{folder}."
+    name = module.removeprefix(prefix)
+    if name == module or module.startswith(("fxlite.passes", "fxlite.codegen")) != (
+        folder != "fxlite"
+    ):
+        return None
+    rooms = ROOMS[folder]
+    found = [r for r in rooms if name == r or name.startswith(f"{r}.")]
+    return rooms.index(max(found, key=len)) if found else len(rooms)
+
+
+def out_of_room(path: Path, text: str) -> list[str]:
+    """What a file names of rooms above its own, as ``file:line: module``: by imports, those inside
+    functions included, and by texts that are names of modules."""
+    folder, package = path.relative_to(ROOT).parts[0], package_of(path)
+    own = room_of(module_of(path), folder)
+    if own is None or own == len(ROOMS[folder]) or relative(path).startswith(FRONT_DOOR):
+        assert path.stem == "__init__" or relative(path).startswith(FRONT_DOOR), "in no room"
+        return []
+    tree = at_run_time(ast.parse(text))
+    named = list(imported(tree, package))
+    named += [
+        (node.lineno, node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and relative(path) != TABLE_OF_HIGHER
+        if isinstance(node.value, str) and node.value in MODULES
+    ]
+    rooms = ((line, module, room_of(module, folder)) for line, module in named)
+    return sorted({f"{relative(path)}:{line}: {m}" for line, m, r in rooms if (r or 0) > own})
+
+
+@pytest.mark.parametrize("path", sources(*ROOMS), ids=relative)
+def test_rooms_know_those_below(path: Path) -> None:
+    assert not out_of_room(path, path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("fxlite/graph/graph.py", "def f():\n    from fxlite.show.drawing import draw"),
+        ("fxlite/graph/graph.py", "from fxlite.show import drawing"),
+        ("fxlite/graph/graph.py", "from fxlite.compiler import compile"),
+        ("fxlite/graph/graph.py", "from fxlite import Proxy"),
+        ("fxlite/types/shapes.py", "def f():\n    importlib.import_module('fxlite.ops.op')"),
+        ("fxlite/types/shapes.py", "TABLE = {'f': 'fxlite.tracing.proxy'}"),
+    ],
+)
+def test_a_way_up_is_found(file: str, text: str) -> None:
+    assert out_of_room(ROOT / file, text)
+
+
+def test_ways_down_pass() -> None:
+    file = ROOT / "fxlite/graph/graph.py"
+    down = "from fxlite import nn, ops\nfrom fxlite.graph.node import Node\nx = 'see fxlite.show'"
+    assert not out_of_room(file, down)
+    assert not out_of_room(file, "if TYPE_CHECKING:\n    from fxlite.show.summary import Summary")
 
 
 # -- documentation ---------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from fxlite.codegen.kernel.lower import lower
 from fxlite.codegen.program.packing import Extent, pack
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.group import Group, group
 from fxlite.passes.ledger import refusals
 from fxlite.scalar.expr import Load
 from fxlite.scalar.index import Index, flatten
-from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 

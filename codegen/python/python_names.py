@@ -15,7 +15,7 @@ from typing import Any
 from fxlite.base.outside_text import python_string
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.weights import Weights
-from fxlite.tracing.wrapped import WrappedOp
+from fxlite.ops.wrapping import WrappedOp
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 

@@ -20,9 +20,9 @@ from fxlite.base.outside_text import python_string
 from fxlite.codegen.python.python_names import Names, attribute_text
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import Op
+from fxlite.ops.wrapping import WrappedOp
 from fxlite.scalar.index import Index, to_text
 from fxlite.show.text.pretty import has_operator
-from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType

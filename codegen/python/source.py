@@ -41,10 +41,10 @@ from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, Parameter
+from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.show.text.line_breaking import wrap_code
 from fxlite.show.text.pretty import type_text
-from fxlite.tracing.wrapped import WrappedOp
 from fxlite.types.guards import OPPOSITE
 from fxlite.types.tensor_type import TensorType, type_of
 

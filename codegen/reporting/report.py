@@ -16,12 +16,12 @@ from typing import Any
 from fxlite import compiler
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, CodegenError, GraphError
+from fxlite.base.whole import write_whole
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.program.memory_plan import memory_plan
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.reporting.history import History, history
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
-from fxlite.files.whole import write_whole
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.cost_report import CostReport

@@ -1,13 +1,33 @@
-"""Who is tracing in this thread: the one piece of ambient state, shared by ops, modules and
-proxies."""
+"""The ambient state: who is tracing in this thread, and where random numbers come from."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
 
 if TYPE_CHECKING:
+    from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
 #: The tracer whose program runs in this thread (None: plain eager NumPy).
 active_tracer: ContextVar[Tracer | None] = ContextVar("active_tracer", default=None)
+
+
+def is_traced(value: Any) -> TypeGuard[Proxy]:
+    """True for what stands for a value while a program is traced: its class can record calls."""
+    return hasattr(type(value), "__fx_record__")
+
+
+_state = {"generator": np.random.default_rng()}
+
+
+def manual_seed(seed: int) -> None:
+    """Start the generator anew, so that what follows can be repeated."""
+    _state["generator"] = np.random.default_rng(seed)
+
+
+def generator() -> np.random.Generator:
+    """The generator initialization and dropout draw from."""
+    return _state["generator"]

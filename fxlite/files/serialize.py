@@ -30,11 +30,11 @@ from fxlite.base import outside_text
 from fxlite.base.checked import checked
 from fxlite.base.errors import FileFormatError, FxliteError, expect
 from fxlite.base.paused_gc import paused_gc
+from fxlite.base.whole import write_whole
 from fxlite.files.archive import pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
 from fxlite.files.mapped import map_safetensors
 from fxlite.files.version_1 import from_version_1
-from fxlite.files.whole import write_whole
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.types import dtypes

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked, checked_methods
 from fxlite.base.errors import GraphError, ShapeError, expect
+from fxlite.base.facade import above
 from fxlite.base.immutable_collections import immutable_dict
 from fxlite.base.location import Location, Scope, here
 from fxlite.base.outside_text import is_name
@@ -112,10 +113,8 @@ class Graph(DimConditions):
     def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
         """Nodes by a query, ``graph.find("conv2d > batch_norm > relu")``; the language is described
         in :mod:`fxlite.show.query`. ``sizes`` are values of named dims. Raises QueryError."""
-        from fxlite.show.query.search import find
-
         expect(query, str, "a query", 'write e.g. graph.find("conv2d > relu")')
-        return find(self, query, sizes)
+        return above("find")(self, query, sizes)  # type: ignore[no-any-return]
 
     # -- building ----------------------------------------------------------------------------
     def create_node(
@@ -458,25 +457,19 @@ class Graph(DimConditions):
         """Structural: the same calls in the same order under any names."""
         if not isinstance(other, Graph):
             return NotImplemented
-        from fxlite.show.comparison.compare import first_difference
-
-        return first_difference(self, other) is None
+        return above("first_difference")(self, other) is None
 
     __hash__ = None  # type: ignore[assignment]
 
     # -- text --------------------------------------------------------------------------------
     def __str__(self) -> str:
-        from fxlite.show.text.pretty import graph_text
-
-        return graph_text(self)
+        return above("graph_text")(self)  # type: ignore[no-any-return]
 
     __repr__ = __str__
 
     def print_tabular(self) -> None:
         """Print a table: opcode, name, target, arguments, type, place."""
-        from fxlite.show.text.pretty import print_table
-
-        print_table(self)
+        above("print_table")(self)
 
     def draw(
         self,
@@ -498,9 +491,7 @@ class Graph(DimConditions):
         module path). ``depth`` closes modules below that many levels; ``fold`` draws equal modules
         in a row once. Raises DrawError for other endings and options, and where Graphviz is needed
         and missing."""
-        from fxlite.show.drawing.draw import draw
-
-        draw(
+        above("draw")(
             self, path, weights=weights, color=color, depth=depth, fold=fold, times=times,
             changed_from=changed_from, sqnr=sqnr,
         )  # fmt: skip
@@ -508,9 +499,7 @@ class Graph(DimConditions):
     @functools.partial(checked, is_whole=True)
     def to_dot(self, weights: bool = False, **options: Any) -> str:
         """The graph in Graphviz's DOT language, modules as clusters; options as in :meth:`draw`."""
-        from fxlite.show.drawing.draw import to_dot
-
-        return to_dot(self, weights=weights, **options)
+        return above("to_dot")(self, weights=weights, **options)  # type: ignore[no-any-return]
 
 
 class _InsertionPoint:

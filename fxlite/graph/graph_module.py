@@ -16,6 +16,7 @@ import numpy as np
 
 from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
+from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
@@ -221,9 +222,7 @@ class GraphModule(Module):
         """Source of ``forward``, for the graph as it is now."""
         self._follow_edits()
         if self.__dict__["_code"] is None:
-            from fxlite.show.text.pretty import forward_code
-
-            self.__dict__["_code"] = forward_code(self.graph)
+            self.__dict__["_code"] = above("forward_code")(self.graph)
         return self.__dict__["_code"]  # type: ignore[no-any-return]
 
     def _prepare(self) -> None:
@@ -261,10 +260,8 @@ class GraphModule(Module):
 
     def recompile(self) -> None:
         """Make ``forward`` again from the graph. (Calling an edited module does it by itself.)"""
-        from fxlite.graph.forward import compile_forward
-
         self._prepare()
-        self.__dict__["_forward"] = compile_forward(self.graph, self.name)
+        self.__dict__["_forward"] = above("compile_forward")(self.graph, self.name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["_forward"](self, *args, **kwargs)
@@ -381,9 +378,7 @@ class GraphModule(Module):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from fxlite.files.serialize import from_bytes, to_bytes
-
-        return (from_bytes, (to_bytes(self),))
+        return (above("from_bytes"), (above("to_bytes")(self),))
 
     # -- named dims ------------------------------------------------------------------------------
     def specialize(self, sizes: Mapping[str, Any] | None = None, /, **named: Any) -> GraphModule:
@@ -393,16 +388,12 @@ class GraphModule(Module):
 
         Raises ArgumentError for names that no input has, and for sizes that break a guard or the
         facts of a dim."""
-        from fxlite.graph.specialize import specialize
-
-        return specialize(self, {**(sizes or {}), **named})
+        return above("specialize")(self, {**(sizes or {}), **named})  # type: ignore[no-any-return]
 
     # -- text ------------------------------------------------------------------------------------
     def print_readable(self, print_output: bool = True) -> str:
         """Print (and return) the module as a readable class."""
-        from fxlite.show.text.pretty import readable
-
-        text = readable(self)
+        text: str = above("readable")(self)
         if print_output:
             print(text)
         return text
@@ -411,15 +402,11 @@ class GraphModule(Module):
         """The modules with result, parameters and FLOPs as a tree: ``print(gm.summary())``.
 
         Equal blocks that follow each other are one row; ``depth`` limits the levels of modules."""
-        from fxlite.show.summary import summarize
-
-        return summarize(self, depth)
+        return above("summarize")(self, depth)  # type: ignore[no-any-return]
 
     def to_folder(self, folder: str, module_name: str | None = None) -> None:
         """Write the model as a Python package: source and a weights file."""
-        from fxlite.compiler import python_folder
-
-        python_folder(self, folder, module_name or self.name)
+        above("save_python")(self, folder, module_name or self.name)
 
     def __repr__(self) -> str:
         return f"{self.name}()\n\n{self.graph}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked_methods
 from fxlite.base.errors import GraphError
+from fxlite.base.facade import above
 from fxlite.base.immutable_collections import NO_KWARGS, immutable, immutable_dict
 from fxlite.ops.op import Op
 
@@ -282,9 +283,7 @@ class Node(NodeFields):
 
     def format_node(self) -> str:
         """One readable line."""
-        from fxlite.show.text.pretty import node_line
-
-        return node_line(self)
+        return above("node_line")(self)  # type: ignore[no-any-return]
 
     @property
     def origin(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import FxliteError
+from fxlite.base.facade import above
 from fxlite.graph.node import stored_kwargs
 from fxlite.graph.size_conflict import at_node
 from fxlite.types import shapes
@@ -67,11 +68,9 @@ def _type_of(graph: Graph, node: Node) -> Any:
 
 def _type_of_leaf(module: Module, node: Node) -> Any:
     """What a leaf module returns now; the type it has where nothing can be said."""
-    from fxlite.tracing.leaf import leaf_result_type
-
     if not all(isinstance(n.type, TensorType) for n in node.all_input_nodes):
         return node.type
-    found = leaf_result_type(module, node._args, dict(node._kwargs))
+    found = above("leaf_result_type")(module, node._args, dict(node._kwargs))
     return node.type if found is None else found
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from fxlite import ops
 from fxlite.base.errors import ArgumentError
+from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axis
-from fxlite.tracing.proxy import Proxy
 from fxlite.types import shapes
-from fxlite.types.tensor_type import TensorType
 
 Tensor = Any
 
@@ -135,7 +134,7 @@ def pad(
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Axes ``start_dim`` to ``end_dim`` as one (torch.flatten). Where the shape is known this is a
     reshape; in a trace without types it is the op ``flatten``."""
-    if isinstance(x, Proxy) and not isinstance(x.node.type, TensorType):
+    if is_traced(x) and not x.is_typed:
         return ops.flatten(x, start_dim=start_dim, end_dim=end_dim)
     shape = x.shape
     if not shape:

@@ -13,20 +13,10 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError
+from fxlite.base.state import generator
+from fxlite.base.state import manual_seed as manual_seed
 
 Array = np.ndarray[Any, Any]
-
-_state = {"generator": np.random.default_rng()}
-
-
-def manual_seed(seed: int) -> None:
-    """Start the generator anew, so that what follows can be repeated."""
-    _state["generator"] = np.random.default_rng(seed)
-
-
-def generator() -> np.random.Generator:
-    """The generator initialization and dropout draw from."""
-    return _state["generator"]
 
 
 def fill(tensor: Array, values: Any) -> Array:

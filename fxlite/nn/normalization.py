@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.nn import functional as F
 from fxlite.nn.linear import empty_parameter
 from fxlite.nn.module import Module, Parameter
-from fxlite.tracing.proxy import Proxy
 from fxlite.types import dtypes
-from fxlite.types.tensor_type import TensorType
 
 
 def _ones(*shape: int, dtype: Any) -> Parameter:
@@ -62,7 +60,7 @@ class _Normalization(Module):
                 self._parameters[name][...] = value
 
     def _check(self, x: Any) -> None:
-        if isinstance(x, Proxy) and not isinstance(x.node.type, TensorType):
+        if is_traced(x) and not x.is_typed:
             return
         if x.ndim not in self.ranks:
             layouts = {2: "[N, C]", 3: "[N, C, L]", 4: "[N, C, H, W]"}

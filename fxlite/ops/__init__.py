@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fxlite.ops.op import ALIASES, REGISTRY, lookup
+from fxlite.ops.op import ALIASES, REGISTRY, WRAPPED, lookup
 
 FAMILIES = (
     "elementwise",
@@ -44,13 +44,27 @@ for _family in FAMILIES:
 
 def __getattr__(name: str) -> Any:
     if name == "wrapped":  # functions given to fx.wrap
-        from fxlite.tracing.wrapped import Names
-
-        return Names()
+        return _Wrapped()
     found = REGISTRY.get(name) or ALIASES.get(name)
     if found is None:
         raise AttributeError(str(_unknown(name)))
     return found
+
+
+class _Wrapped:
+    """``ops.wrapped``: wrapped functions by module and name, ``ops.wrapped.helpers.scale``."""
+
+    def __init__(self, path: str = "wrapped") -> None:
+        self._path = path
+
+    def __getattr__(self, part: str) -> Any:
+        path = f"{self._path}.{part}"
+        found = WRAPPED.get(path)
+        if found is not None:
+            return found
+        if any(name.startswith(f"{path}.") for name in WRAPPED):
+            return _Wrapped(path)
+        raise AttributeError(f"no function is wrapped as {path.removeprefix('wrapped.')}")
 
 
 def _unknown(name: str) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 
 import fxlite.ops as ops
 from fxlite.base.errors import ShapeError
+from fxlite.base.state import is_traced
 from fxlite.ops.op import (
     Axis,
     Op,
@@ -33,7 +34,6 @@ from fxlite.ops.op import (
 )
 from fxlite.ops.reduction import reduced_shape
 from fxlite.ops.samples import Bad, S, special, uniform
-from fxlite.tracing.proxy import Proxy
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
@@ -41,7 +41,7 @@ from fxlite.types.tensor_type import TensorType
 
 def dtype_of(x: Any) -> DType | None:
     """dtype of an array or proxy; None in a trace without types."""
-    if isinstance(x, Proxy):
+    if is_traced(x):
         return x.node.type.dtype if isinstance(x.node.type, TensorType) else None
     return dtypes.dtype(np.asarray(x).dtype)
 
@@ -62,7 +62,7 @@ def widen(
         known = dtype_of(value)
         if known is None or known is to:
             return value
-        if isinstance(value, Proxy):
+        if is_traced(value):
             return ops.cast(value, to)
         return np.asarray(value).astype(to.numpy)
 
@@ -74,7 +74,7 @@ def widen(
         known = dtype_of(value)
         if name == "x" or known is None or known.is_float:
             result[name] = wide(value)
-        elif not isinstance(value, Proxy):
+        elif not is_traced(value):
             result[name] = np.asarray(value)
     return result
 
@@ -125,7 +125,7 @@ def same_type(x: TensorType, **attributes: Any) -> TensorType:
 def created(like: Any, record: Op, *args: Any, **kwargs: Any) -> Any:
     """A creation op called beside ``like``: a node where that is traced (called plainly with known
     sizes it would be an array, and the graph would get a constant), an array where it is one."""
-    if isinstance(like, Proxy):
+    if is_traced(like):
         return like.tracer.record(record, record.bind(args, kwargs))
     return record(*args, **kwargs)
 

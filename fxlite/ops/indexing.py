@@ -2,7 +2,7 @@
 
 In: tensors and integer tensors. Negative indices count from the end; one out of range is an
 IndexError when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is
-written with these ops and the views in :mod:`fxlite.ops.subscript`.
+written with these ops and the views in :mod:`fxlite.tracing.subscript`.
 """
 
 from __future__ import annotations
@@ -299,10 +299,3 @@ def _(i: MultiIndex, x: Reader, num_classes: Any, dtype: Any = "i64") -> Expr:
     checked = CheckedIndex(dtypes.int64, label, Index.of(num_classes), "one_hot")
     equal = expr.apply("eq", checked, expr.index_value(i[-1]))
     return expr.cast(equal, dtypes.dtype(dtype))
-
-
-def subscript(x: Any, index: Any) -> Any:
-    """NumPy's ``x[index]``, traced: see :func:`fxlite.ops.subscript.subscript`."""
-    from fxlite.ops.subscript import subscript as implementation
-
-    return implementation(x, index)

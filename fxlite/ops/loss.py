@@ -12,6 +12,7 @@ import numpy as np
 
 import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, CodegenError, DTypeError, ShapeError
+from fxlite.base.state import generator
 from fxlite.ops.composite import composite, number
 from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, op, require_float
 from fxlite.ops.samples import Bad, S, uniform
@@ -307,14 +308,12 @@ def cross_entropy(
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element 0 with probability ``p``, else divided by ``1 - p``; ``x`` itself unless
     ``training``. Draws from the generator seeded by ``nn.init.manual_seed``."""
-    from fxlite.nn import init
-
     array = np.asarray(x)
     _check_probability(p)
     if not training or p == 0:
         return array
     scale = 0.0 if p == 1 else 1 / (1 - p)
-    keep = init.generator().random(array.shape) >= p
+    keep = generator().random(array.shape) >= p
     return (array * (keep * np.float32(scale)).astype(array.dtype)).astype(array.dtype)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -86,6 +87,8 @@ def parameter_name(key: str) -> str:
 REGISTRY: dict[str, Op] = {}
 #: Other names of ops (NumPy's, torch's): alias -> op
 ALIASES: dict[str, Op] = {}
+#: Ops of functions given to ``fx.wrap`` by name, as long as a function or a graph has them.
+WRAPPED: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 
 
 class Op:
@@ -632,12 +635,14 @@ def op(
 
 
 def lookup(name: str) -> Op:
-    """The op of that name (an alias works too). Raises ArgumentError with the nearest names."""
-    found = REGISTRY.get(name) or ALIASES.get(name)
+    """The op of that name (an alias works too). Raises ArgumentError with the nearest names, and
+    for a wrapped function that this process does not know."""
+    found = REGISTRY.get(name) or ALIASES.get(name) or WRAPPED.get(name)
     if found is None and name.startswith("wrapped."):
-        from fxlite.tracing.wrapped import wrapped_op
-
-        return wrapped_op(name)
+        raise ArgumentError(
+            f"the graph calls {name.removeprefix('wrapped.')}, a function wrapped with fx.wrap "
+            "that this process does not know; import its module first"
+        )
     if found is None:
         import difflib
 

@@ -15,21 +15,12 @@ import sympy
 
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_functions as functions
-from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.types import dtypes, shapes
 
 if TYPE_CHECKING:
+    from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
-
-
-def ops_by_name(name: str) -> Op:
-    """The op of that name."""
-    return lookup(name)
-
-
-def is_operand(value: Any) -> bool:
-    """What an operator of a proxy accepts on its other side."""
-    return isinstance(value, (Proxy, np.ndarray, np.generic, bool, int, float, shapes.NamedDim))
 
 
 # -- ufuncs ----------------------------------------------------------------------------------------
@@ -83,8 +74,6 @@ def call_ufunc(
         result = lookup("cast")(result, dtype)
     if out is None:
         return result
-    from fxlite.tracing.writes.in_place import store
-
     what = f"{name}(out=...)"
     return store(out[0] if isinstance(out, tuple) else out, result, what, casting, where=where)
 
@@ -218,8 +207,6 @@ def _storing(name: str, implementation: Callable[..., Any]) -> Callable[..., Any
         result = implementation(*args, **kwargs)
         if out is None:
             return result
-        from fxlite.tracing.writes.in_place import store
-
         return store(out, result, f"{name}(out=...)")
 
     return call
@@ -230,19 +217,6 @@ def _refused_write(name: str, instead: str) -> Callable[..., Any]:
         raise x.tracer.error(f".{name}() works in place and cannot be traced", instead, x._node)
 
     return call
-
-
-def _fill(x: Any, value: Any) -> None:
-    from fxlite.tracing.writes.in_place import fill
-
-    fill(x, value)
-
-
-def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """np.copyto: see :mod:`fxlite.tracing.writes.in_place`."""
-    from fxlite.tracing.writes.in_place import copyto as implementation
-
-    implementation(dst, src, casting, where)
 
 
 _FUNCTIONS[np.copyto] = copyto
@@ -278,7 +252,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "astype": functions.astype,
     "copy": functions.copy_method,
     "dot": functions.dot,
-    "fill": _fill,
+    "fill": fill,
     "sort": _refused_write("sort", "there is no sort among fx.ops yet"),
     "partition": _refused_write("partition", "use .max() or .min() along an axis"),
     "put": _refused_write("put", "write y[index] = values along one axis"),

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
-from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.shared_memory import fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -24,17 +24,10 @@ from fxlite.types.tensor_type import TensorType
 
 def value_type(x: Any) -> TensorType:
     """Type of a proxy, array or number."""
-    if isinstance(x, Proxy):
+    if is_traced(x):
         return x.type
     array = np.asarray(x)
     return TensorType(array.shape, dtypes.dtype(array.dtype))
-
-
-def subscript(x: Any, index: Any) -> Any:
-    """``x[index]``."""
-    from fxlite.ops.indexing import subscript as implementation
-
-    return implementation(x, index)
 
 
 def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
@@ -298,7 +291,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     if shape is not None:
         known = known.with_shape((shape,) if isinstance(shape, int) else tuple(shape))
     target = known.dtype if dtype is None else dtypes.dtype(dtype)
-    if isinstance(fill_value, Proxy):
+    if is_traced(fill_value):
         return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
     return lookup("full")(known.shape, fill_value, dtype=target)
 
@@ -335,7 +328,7 @@ def outer(x: Any, y: Any, out: Any = None) -> Any:
 def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True,
            copy: bool = True) -> Any:  # fmt: skip
     target = dtypes.dtype(dtype)
-    if isinstance(x, Proxy) and x.is_typed and x.type.dtype is target:
+    if is_traced(x) and x.is_typed and x.type.dtype is target:
         return fresh(x, number=is_number(x)) if copy else x
     return lookup("cast")(x, target)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.base.state import is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
@@ -44,9 +45,9 @@ def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict
     if not any(isinstance(v, NamedDim) for v in operands):
         return bound
     strong = [
-        v.type.dtype if isinstance(v, Proxy) else dtypes.of_value(v)
+        v.type.dtype if is_traced(v) else dtypes.of_value(v)
         for v in operands
-        if isinstance(v, (Proxy, np.ndarray, np.generic))
+        if is_traced(v) or isinstance(v, (np.ndarray, np.generic))
     ]
     compares = op.name in COMPARISONS
     dtype = dtypes.int64 if compares or not strong else dtypes.result_type(*strong, 1)

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.errors import TraceError
+from fxlite.ops.op import lookup
+from fxlite.tracing import numpy_api, numpy_functions
+from fxlite.tracing.subscript import subscript
 from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
+from fxlite.tracing.writes.in_place import in_place_operator, is_operand
+from fxlite.tracing.writes.scatter import set_item
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -88,11 +93,11 @@ class Proxy:
 
     @property
     def T(self) -> Any:
-        return _functions().transpose(self)
+        return numpy_functions.transpose(self)
 
     @property
     def mT(self) -> Any:
-        return _functions().swapaxes(self, -1, -2)
+        return numpy_functions.swapaxes(self, -1, -2)
 
     def __len__(self) -> int:
         if not self.type.shape:
@@ -110,7 +115,7 @@ class Proxy:
         return self.tracer.keys(self)
 
     def __getitem__(self, index: Any) -> Any:
-        return _functions().subscript(self, index)
+        return subscript(self, index)
 
     # -- what needs a value ------------------------------------------------------------------
     def __bool__(self) -> bool:
@@ -152,8 +157,6 @@ class Proxy:
 
     # -- writes ------------------------------------------------------------------------------
     def __setitem__(self, index: Any, value: Any) -> None:
-        from fxlite.tracing.writes.in_place import set_item
-
         set_item(self, index, value)
 
     def made_view_of(self, base: Proxy) -> None:
@@ -162,44 +165,32 @@ class Proxy:
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return _api().call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
+        return numpy_api.call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return _api().call_function(self.tracer, function, args, kwargs)
+        return numpy_api.call_function(self.tracer, function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _api().METHODS:
+        if name not in numpy_api.METHODS:
             if name.startswith("__"):
                 raise AttributeError(name)
             raise self.tracer.error(
                 f"a traced value has no attribute or method {name!r}",
-                f"known methods: {', '.join(sorted(_api().METHODS))}",
+                f"known methods: {', '.join(sorted(numpy_api.METHODS))}",
                 self.node,
                 AttributeError,
             )
-        return lambda *args, **kwargs: _api().call_method(self, name, args, kwargs)
+        return lambda *args, **kwargs: numpy_api.call_method(self, name, args, kwargs)
 
     def __repr__(self) -> str:
         return f"Proxy({self._node.name}: {self._node.type})"
 
 
-def _api() -> Any:
-    from fxlite.tracing import numpy_api
-
-    return numpy_api
-
-
-def _functions() -> Any:
-    from fxlite.tracing import numpy_functions
-
-    return numpy_functions
-
-
 def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        if not _api().is_operand(other):
+        if not is_operand(other):
             return NotImplemented
-        op = _api().ops_by_name(name)
+        op = lookup(name)
         return op(other, self) if reflected else op(self, other)
 
     return method
@@ -215,15 +206,13 @@ def _power(self: Any, other: Any) -> Any:
         and kind.dtype.is_bool
         and not memory.is_number(self)
     ):
-        return _api().ops_by_name("square")(self)
+        return lookup("square")(self)
     return _operator("pow")(self, other)
 
 
 def _in_place_operator(symbol: str, name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        from fxlite.tracing.writes.in_place import in_place_operator
-
-        return in_place_operator(self, symbol, _api().ops_by_name(name), other)
+        return in_place_operator(self, symbol, lookup(name), other)
 
     return method
 
@@ -242,4 +231,4 @@ setattr(Proxy, "__pow__", _power)  # noqa: B010 - mypy knows none of these metho
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Proxy, f"__{_name}__", _operator(_name))
 for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
-    setattr(Proxy, f"__{_name}__", lambda self, _target=_target: _api().ops_by_name(_target)(self))
+    setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))

@@ -15,10 +15,10 @@ import numpy as np
 
 from fxlite.base.errors import ShapeError
 from fxlite.base.location import Scope
+from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.tracing.inputs import declared_dims
-from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.shared_memory import note_retraced
 from fxlite.types import shapes
 from fxlite.types.guards import remaining
@@ -28,6 +28,7 @@ from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.graph.graph_module import GraphModule
+    from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
 
@@ -104,9 +105,9 @@ def call_graph_module(
     values = {n: flat[n.target] for n in placeholders}
     types = {n.target: n.type for n in placeholders}
     actual = {
-        t: v.node.type if isinstance(v, Proxy) else type_of(v)
+        t: v.node.type if is_traced(v) else type_of(v)
         for t, v in flat.items()
-        if not (isinstance(v, Proxy) and v.node.type is None)
+        if not (is_traced(v) and v.node.type is None)
     }
     dims = _renamed_dims(module.name, types, actual)
     _require(tracer, module, dims)
@@ -178,7 +179,7 @@ def _read(tracer: Tracer, module: GraphModule, node: Node) -> Proxy:
 
 
 def _keep_meta(node: Node, made: Any) -> None:
-    if node.meta and isinstance(made, Proxy):
+    if node.meta and is_traced(made):
         made.node.meta = dict(node.meta)
 
 

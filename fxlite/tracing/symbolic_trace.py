@@ -8,6 +8,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, expect
+from fxlite.base.facade import above
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.inputs import declare
@@ -37,9 +38,7 @@ def symbolic_trace(
     Raises TraceError for what cannot be traced, ArgumentError for wrong input names and for a leaf
     that is not there, ShapeError and DTypeError for a program that does not fit the types, all
     naming file and line."""
-    from fxlite.files.serialize import load_if_saved
-
-    root = load_if_saved(root)
+    root = above("load_if_saved")(root)
     leaf = () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf).leaves
     options = types or named or inputs or concrete_args or leaf or tracer is not None
     if isinstance(root, GraphModule) and not options:

@@ -21,20 +21,21 @@ from fxlite.base.errors import (
     expect,
 )
 from fxlite.base.location import Location, Scope, definition_of, here, with_place
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op, lookup
+from fxlite.ops.wrapping import activate_wrapped_names
 from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
 from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
 from fxlite.tracing.leaf import leaf_paths, leaf_result_type
 from fxlite.tracing.nonempty import guards_of_call
+from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
 from fxlite.tracing.program_checks import running_check
 from fxlite.tracing.proxy import Proxy
-from fxlite.tracing.wrapped import activate_wrapped_names
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.types import dtypes
 from fxlite.types.guards import OPPOSITE, Guard
@@ -146,7 +147,7 @@ class Tracer:
 
     def create_arg(self, value: Any) -> Any:
         """A value of the program as a node's argument: proxies become nodes, arrays constants."""
-        if isinstance(value, Proxy):
+        if is_traced(value):
             if value.tracer is not self:
                 raise self.error(
                     f"{value.node.name} comes from another trace", "trace the whole program at once"
@@ -291,6 +292,13 @@ class Tracer:
     def size(self, value: NamedDim) -> Proxy:
         """A named size as the i64 number it is when the program runs."""
         return self.proxy(self.size_as_tensor(value, dtypes.int64))
+
+    def ufunc_of_sizes(
+        self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A ufunc is called with named sizes among its inputs, as the numbers they will be."""
+        traced = tuple(self.size(v) if isinstance(v, NamedDim) else v for v in inputs)
+        return call_ufunc(self, ufunc, method, traced, kwargs)
 
     def size_needed(self, problem: str, instead: str) -> Any:
         """Python needs a named size as a number: refused, unless a subclass has one to go on

@@ -21,7 +21,7 @@ import sympy
 from fxlite.base.bounded import LARGEST_INT, bounded, syntax_tree
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
-from fxlite.base.state import active_tracer
+from fxlite.base.state import active_tracer, is_traced
 from fxlite.types import proofs
 from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
 
@@ -366,7 +366,7 @@ class NamedDim:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: with NumPy's ints a size
         stays a size, else it is a traced number; never an array of objects."""
-        if any(hasattr(type(v), "__fx_record__") for v in inputs):
+        if any(map(is_traced, inputs)):
             return NotImplemented  # the traced value's own method takes over
         function = _UFUNC_OPERATORS.get(ufunc.__name__)
         plain = [int(v) if isinstance(v, np.integer) else v for v in inputs]
@@ -376,10 +376,7 @@ class NamedDim:
         tracer = active_tracer.get()
         if tracer is None:
             self._number(f"np.{ufunc.__name__}")
-        from fxlite.tracing.numpy_api import call_ufunc
-
-        traced = [tracer.size(v) if isinstance(v, NamedDim) else v for v in inputs]  # type: ignore[union-attr]
-        return call_ufunc(tracer, ufunc, method, tuple(traced), kwargs)  # type: ignore[arg-type]
+        return tracer.ufunc_of_sizes(ufunc, method, inputs, kwargs)  # type: ignore[union-attr]
 
     def __eq__(self, other: object) -> bool:
         return self._compare_equal("==", other)  # type: ignore[no-any-return]
@@ -472,7 +469,7 @@ def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -
         b = b.expr
     elif isinstance(b, sympy.Expr):
         b = own_dims(b)
-    elif hasattr(type(b), "__fx_record__"):
+    elif is_traced(b):
         return NotImplemented  # a traced value: its own operators take over
     elif isinstance(b, float) or not hasattr(b, "__index__"):
         return NotImplemented

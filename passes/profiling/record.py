@@ -15,7 +15,7 @@ from typing import Any
 
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
-from fxlite.files.whole import write_whole
+from fxlite.base.whole import write_whole
 from fxlite.graph.graph import Node
 from fxlite.show.roofs import Limits, Roofs
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
 from fxlite.base.paused_gc import paused_gc
-from fxlite.files.whole import write_whole
+from fxlite.base.whole import write_whole
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.comparison.changes import NodeChange, Row, find_rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
-from fxlite.files.whole import write_whole
+from fxlite.base.whole import write_whole
 from fxlite.graph.graph import Graph
 from fxlite.show.drawing.colours import DrawError
 from fxlite.show.drawing.dot import dot_text, rendered

@@ -17,6 +17,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import FxliteError
+from fxlite.base.facade import above
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor.doctor_tracer import DoctorTracer, Problem, place_text
 from fxlite.tracing.inputs import declare
@@ -77,9 +78,7 @@ def trace_doctor(
     :func:`fxlite.symbolic_trace`. Runs the program's ``forward`` a few times.
 
     Raises ArgumentError for input names that the program does not have."""
-    from fxlite.files.serialize import load_if_saved
-
-    program = load_if_saved(program)
+    program = above("load_if_saved")(program)
     function = program.forward if isinstance(program, Module) else program
     given = {**(inputs or {}), **named}
     declared = declare(function, types, given, concrete_args or {})

@@ -1,9 +1,10 @@
-"""``y[index] = values`` with integer arrays, traced: which element of the values, if any, ends up
-at each place of ``y``.
+"""``y[index] = values``, traced: slices and masks, and integer arrays, with which it is asked which
+element of the values, if any, ends up at each place of ``y``.
 
-In: a subscript taken apart (:class:`fxlite.ops.subscript.Part`). Out: a write of ``np.where`` or of
-``take`` on the present value and the new ones side by side. Of several values for one place the
-last one counts, as in NumPy; an index that is out of range is an error, as there.
+In: a subscript, which is taken apart (:class:`fxlite.tracing.subscript.Part`). Out: a write of the
+values, of ``np.where``, or of ``take`` on the present value and the new ones side by side. Of
+several values for one place the last one counts, as in NumPy; an index that is out of range is an
+error, as there.
 """
 
 from __future__ import annotations
@@ -12,33 +13,141 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import PositionError, ShapeError
-from fxlite.ops.op import broadcast_shapes, lookup
-from fxlite.tracing.proxy import Proxy
-from fxlite.tracing.writes.aliasing import write
-from fxlite.tracing.writes.in_place import _as_proxy, _chosen, _here, prepared
+from fxlite.base.errors import FxliteError, PositionError, ShapeError
+from fxlite.base.state import is_traced
+from fxlite.ops.op import Op, broadcast_shapes, lookup
+from fxlite.tracing.subscript import Part, basic_part, items_of
+from fxlite.tracing.writes.aliasing import Step, write
+from fxlite.tracing.writes.shared_memory import View, is_number, view_of
+from fxlite.tracing.writes.values import as_proxy, chosen, prepared, program_line
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.graph.graph import Node
-    from fxlite.ops.subscript import Part
+    from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
 
-def set_indexed(y: Proxy, part: Part, value: Any, what: str) -> None:
+# -- which part -----------------------------------------------------------------------------------
+class Planned:
+    """A view that is not recorded: the type it would have, and the steps that lead to it."""
+
+    def __init__(self, tracer: Tracer, type: TensorType, steps: tuple[Step, ...] = ()) -> None:
+        self.tracer, self.type, self.steps = tracer, type, steps
+
+    def made_view_of(self, base: Planned) -> None:
+        """It is one by its steps."""
+
+    def __fx_record__(self, op: Op, bound: dict[str, Any]) -> Planned:
+        target, typed = op.canonicalize(op.map_tensors(lambda v: _Typed(v.type), bound))
+        plain = target.map_tensors(lambda v: v.type, typed)
+        found = target.result_type(plain)
+        attributes = {n: v for n, v in plain.items() if n not in target.tensor_kinds}
+        return Planned(self.tracer, found, (*self.steps, (target, attributes, found)))
+
+
+class _Typed:
+    """What an op's canonical form looks at: a value's type."""
+
+    def __init__(self, type: TensorType) -> None:
+        self.type = type
+
+
+def set_item(y: Proxy, index: Any, value: Any) -> None:
+    """``y[index] = value``."""
+    tracer = y.tracer
+    what = "writing into a part"
+    if not y.is_typed:
+        raise tracer.error(
+            f"writing into {y._node.name} in place needs types",
+            'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")',
+            y._node,
+        )
+    if is_number(y):
+        raise tracer.error(
+            f"{y._node.name} is a NumPy number, which cannot be written to",
+            "write y = ..., or keep the axis: keepdims=True, x[0:1]",
+            y._node,
+        )
+    items = items_of(index)
+    planned = Planned(tracer, y.type)
+    try:
+        part = basic_part(planned, items, tracer, masks=True)
+    except FxliteError as error:
+        raise tracer._located(error, program_line()) from None
+    if part.mask is not None:
+        _set_masked(y, part, value, items, what)
+    elif part.arrays:
+        _set_indexed(y, part, value, what)
+    elif not _is_same(value, view_of(y), part.x.steps):
+        write(y, prepared(tracer, part.x.type, value, what), part.x.steps, what)
+
+
+def _is_same(value: Any, base: View, steps: tuple[Step, ...]) -> bool:
+    """True for ``y[i] = t`` where ``t`` is y[i], as Python writes at the end of ``y[i] += 1``."""
+    view = getattr(value, "_view", None)
+    for op, attributes, _ in reversed(steps):
+        if view is None or view.op is not op or dict(view.attributes) != dict(attributes):
+            return False
+        view = view.parent
+    return view is base
+
+
+def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) -> None:
+    """``y[mask] = value``: np.where; where a constant mask goes with one value for each of its
+    elements, an index of integers."""
+    tracer, mask, kind = y.tracer, part.mask, part.x.type
+    covered = mask.type.shape if is_traced(mask) else np.shape(mask)
+    first = part.axes[0]
+    if not shapes.shapes_equal(covered, kind.shape[first : first + len(covered)]):
+        text = f"({', '.join(map(str, covered))})"
+        raise tracer._located(
+            ShapeError(f"a mask of shape {text} does not fit {kind}"), program_line()
+        )
+    after = kind.shape[first + len(covered) :]
+    if isinstance(value, (list, tuple)):
+        value = np.asarray(value)
+    rank = value.type.rank if is_traced(value) else np.ndim(value)
+    if rank > len(after):
+        if not is_traced(mask):
+            position = next(n for n, item in enumerate(items) if item is mask or _is_list(item))
+            set_item(y, (*items[:position], *np.nonzero(mask), *items[position + 1 :]), value)
+            return
+        raise tracer.error(
+            "how many elements the mask selects is not known before the program runs, so values "
+            "for each of them cannot be traced",
+            "give values for all elements: y = np.where(mask, values, y)",
+            mask._node,
+        )
+    shape = (*covered, *[1] * len(after))
+    condition = mask
+    if after and is_traced(mask):
+        condition = lookup("reshape")(mask, shape)
+    elif after:
+        condition = np.reshape(mask, shape)
+    new = prepared(tracer, TensorType(after, kind.dtype), value, what)
+    write(y, lambda node: chosen(tracer, condition, new, node), part.x.steps, what)
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item, list) and bool(item) and np.asarray(item).dtype == np.bool_
+
+
+# -- arrays of indices -----------------------------------------------------------------------------
+def _set_indexed(y: Proxy, part: Part, value: Any, what: str) -> None:
     """Write ``value`` where the arrays of ``part`` point to."""
     tracer, x, axes = y.tracer, part.x, part.axes
-    sizes = [x.kind.shape[a] for a in axes]
-    others = [a for a in range(x.kind.rank) if a not in axes]
-    rest = tuple(x.kind.shape[a] for a in others)
+    sizes = [x.type.shape[a] for a in axes]
+    others = [a for a in range(x.type.rank) if a not in axes]
+    rest = tuple(x.type.shape[a] for a in others)
     index_shapes = [_shape(a) for a in part.arrays]
     try:
         common = broadcast_shapes(*index_shapes)
     except ShapeError as error:
-        raise tracer._located(error, _here()) from None
+        raise tracer._located(error, program_line()) from None
     positions = _positions(tracer, part.arrays, sizes, common)
-    if [*axes, *others] != [*range(x.kind.rank)]:
+    if [*axes, *others] != [*range(x.type.rank)]:
         x = lookup("permute")(x, (*axes, *others))
     count = shapes.product(sizes)
     if len(axes) > 1:
@@ -65,27 +174,27 @@ def set_indexed(y: Proxy, part: Part, value: Any, what: str) -> None:
 
 
 def _shape(array: Any) -> tuple[Any, ...]:
-    return array.type.shape if isinstance(array, Proxy) else np.shape(array)
+    return array.type.shape if is_traced(array) else np.shape(array)
 
 
 def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any) -> Any:
     """Which elements of the indexed axes, taken as one, are written: an array where that is known,
     else a proxy; of rank 1, or 0 for one element."""
-    if all(not isinstance(a, Proxy) for a in arrays) and all(type(s) is int for s in sizes):
+    if all(not is_traced(a) for a in arrays) and all(type(s) is int for s in sizes):
         flat = np.zeros((), np.int64)
         for array, size in zip(arrays, sizes):
             index = np.asarray(array).astype(np.int64)
             if index.size and not (-size <= index.min() and index.max() < size):
                 wrong = index[(index < -size) | (index >= size)].flat[0]
                 error = PositionError(f"index {wrong} is out of range for an axis of size {size}")
-                raise tracer._located(error, _here())
+                raise tracer._located(error, program_line())
             flat = flat * size + np.where(index < 0, index + size, index)
         return flat.reshape(-1) if flat.ndim else flat
     total: Any = None
     for array, size in zip(arrays, sizes):
         places = lookup("arange")(0, shapes.for_user(size), 1, "i64")
-        if not isinstance(array, Proxy):
-            array = _as_proxy(tracer, tracer.create_arg(np.asarray(array)))
+        if not is_traced(array):
+            array = as_proxy(tracer, tracer.create_arg(np.asarray(array)))
         index = lookup("take")(_traced(tracer, places), array)  # checks the range, counts from 0
         if total is None:
             total = index
@@ -95,7 +204,7 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any)
 
 
 def _traced(tracer: Tracer, value: Any) -> Proxy:
-    return value if isinstance(value, Proxy) else tracer.proxy(tracer.create_arg(value))
+    return value if is_traced(value) else tracer.proxy(tracer.create_arg(value))
 
 
 def _alike(new: Any, made: int, after: int) -> bool:
@@ -123,7 +232,7 @@ def _changed(
     """``node`` with ``new`` at ``positions`` of its first axis (of ``count`` elements)."""
     places = lookup("arange")(0, shapes.for_user(count), 1, "i64")
     ones = (1,) * trailing
-    constant = not isinstance(positions, Proxy)
+    constant = not is_traced(positions)
     number = np.size(positions) if constant else None
     if not constant and positions.type.rank:
         number = positions.type.shape[0]
@@ -135,7 +244,7 @@ def _changed(
                 (lookup("unsqueeze")(_traced(tracer, places), 1) == positions).any(axis=1)
             )  # fmt: skip
             mask = lookup("reshape")(hits, (count, *ones)) if ones else hits
-        return _chosen(tracer, mask, new, node)
+        return chosen(tracer, mask, new, node)
     if constant:
         source: Any = np.arange(count)
         # of equal positions the last one stays

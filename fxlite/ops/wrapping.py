@@ -12,17 +12,16 @@ import functools
 import inspect
 import re
 import sys
-import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import ArgumentError
-from fxlite.ops.op import Op
-from fxlite.tracing.proxy import Proxy
+from fxlite.base.state import is_traced
+from fxlite.ops.op import WRAPPED, Op
 from fxlite.types.tensor_type import type_of
 
-#: Ops of wrapped functions by name, as long as a function or a graph has them.
-WRAPPED: weakref.WeakValueDictionary[str, WrappedOp] = weakref.WeakValueDictionary()
+if TYPE_CHECKING:
+    from fxlite.tracing.proxy import Proxy
 
 #: (module's globals, name) of functions wrapped by name before they were defined.
 _PENDING: list[tuple[dict[str, Any], str, Any]] = []
@@ -148,7 +147,7 @@ def wrap(function: Any = None, *, infer: Any = None) -> Any:
 
 
 def _proxies(value: Any) -> Iterator[Proxy]:
-    if isinstance(value, Proxy):
+    if is_traced(value):
         yield value
     elif isinstance(value, (tuple, list)):
         for v in value:
@@ -165,6 +164,7 @@ def _register(function: Any, infer: Any) -> WrappedOp:
     name = wish = f"wrapped.{module}.{qualified}"
     number = 1
     while (known := WRAPPED.get(name)) is not None:
+        assert isinstance(known, WrappedOp)
         if _is_same(known.function, function) and infer is None:
             return known  # a module loaded again
         number += 1
@@ -191,32 +191,3 @@ def activate_wrapped_names() -> None:
         else:
             waiting.append((space, name, infer))
     _PENDING[:] = waiting
-
-
-class Names:
-    """``ops.wrapped``: wrapped functions by module and name, ``ops.wrapped.helpers.scale``."""
-
-    def __init__(self, path: str = "wrapped") -> None:
-        self._path = path
-
-    def __getattr__(self, part: str) -> Any:
-        path = f"{self._path}.{part}"
-        found = WRAPPED.get(path)
-        if found is not None:
-            return found
-        if any(name.startswith(f"{path}.") for name in WRAPPED):
-            return Names(path)
-        raise AttributeError(f"no function is wrapped as {path.removeprefix('wrapped.')}")
-
-
-def wrapped_op(name: str) -> Op:
-    """The op called ``wrapped.MODULE.NAME``. Raises ArgumentError where no such function is
-    wrapped in this process."""
-    found = WRAPPED.get(name)
-    if found is None:
-        title = name.removeprefix("wrapped.")
-        raise ArgumentError(
-            f"the graph calls {title}, a function wrapped with fx.wrap that this process does not "
-            f"know; import its module first"
-        )
-    return found

@@ -15,21 +15,24 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sympy
 
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.base.location import here
+from fxlite.base.state import is_traced
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
-from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.shared_memory import fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,16 @@ def subscript(x: Any, index: Any) -> Any:
     Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or
     does not fit the rank."""
     items = items_of(index)
-    found = next((v for v in (x, *items) if isinstance(v, Proxy)), None)
+    found = next((v for v in (x, *items) if is_traced(v)), None)
     if found is None:
         return x[index]
-    if isinstance(x, Proxy) and not x.type.shape and items in ([], [Ellipsis]):
+    if is_traced(x) and not x.type.shape and items in ([], [Ellipsis]):
         if not items:
             return fresh(x, number=True)
         return fresh(x) if is_number(x) else x
     if any(_is_constant_mask(item) for item in items):
-        items = _with_positions(x, items, found)
-    part = basic_part(x, items, found)
+        items = _with_positions(x, items, found.tracer)
+    part = basic_part(x, items, found.tracer)
     if part.arrays and not any(_rank(a) for a in part.arrays):
         x = part.x  # traced numbers: each drops its axis, as an int does
         for axis, array in sorted(zip(part.axes, part.arrays), key=lambda p: p[0], reverse=True):
@@ -87,16 +90,16 @@ class Part:
     mask: Any = None
 
 
-def basic_part(x: Any, items: list[Any], proxy: Proxy, masks: bool = False) -> Part:
+def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False) -> Part:
     """See :class:`Part`. Boolean masks are refused unless ``masks``."""
-    entries = _entries(x, items, proxy, masks)
+    entries = _entries(x, items, tracer, masks)
     scalar = all(e.kind == "int" for e in entries)  # y[0] is a number, y[0, ...] a view of rank 0
     scalar = scalar and not any(item is Ellipsis for item in items)
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
     arrays = [e.value for e in entries if e.kind == "array"]
     masks_found = [e.value for e in entries if e.kind == "mask"]
     if masks_found and (arrays or len(masks_found) > 1):
-        raise proxy.tracer.error(
+        raise tracer.error(
             "a boolean mask beside other index arrays cannot be traced",
             "use one mask for all axes: np.where(mask, new, y)",
         )
@@ -114,7 +117,7 @@ def basic_part(x: Any, items: list[Any], proxy: Proxy, masks: bool = False) -> P
             axis += 1
         elif entry.kind == "int":
             whole, x = x, select(x, axis, entry.value)
-            if not scalar and not _type(x).shape and isinstance(whole, Proxy):
+            if not scalar and not _type(x).shape and is_traced(whole):
                 x.made_view_of(whole)
         else:
             covered = _rank(entry.value) if entry.kind == "mask" else 1
@@ -124,31 +127,31 @@ def basic_part(x: Any, items: list[Any], proxy: Proxy, masks: bool = False) -> P
 
 
 def _rank(value: Any) -> int:
-    return value.type.rank if isinstance(value, Proxy) else int(np.ndim(value))
+    return value.type.rank if is_traced(value) else int(np.ndim(value))
 
 
 def _type(x: Any) -> TensorType:
-    if isinstance(x, Proxy):
+    if is_traced(x):
         return x.type
     return TensorType(np.shape(x), dtypes.dtype(np.asarray(x).dtype))
 
 
-def _located(error: FxliteError, proxy: Proxy) -> FxliteError:
-    return proxy.tracer._located(error, here(2))
+def _located(error: FxliteError, tracer: Tracer) -> FxliteError:
+    return tracer._located(error, here(2))
 
 
-def _entries(x: Any, items: list[Any], proxy: Proxy, masks: bool) -> list[_Entry]:
+def _entries(x: Any, items: list[Any], tracer: Tracer, masks: bool) -> list[_Entry]:
     """The subscript piece by piece, the Ellipsis written out, one piece for each axis of ``x`` and
     each None; a mask is one piece for all its axes."""
     rank = _type(x).rank
     if sum(item is Ellipsis for item in items) > 1:
-        raise _located(ArgumentError("a subscript holds at most one '...'"), proxy)
+        raise _located(ArgumentError("a subscript holds at most one '...'"), tracer)
     used = sum(
         _rank(item) if masks and _is_mask(item) else item is not None and item is not Ellipsis
         for item in items
     )
     if used > rank:
-        raise _located(ShapeError(f"{used} indices for {_type(x)}, which has rank {rank}"), proxy)
+        raise _located(ShapeError(f"{used} indices for {_type(x)}, which has rank {rank}"), tracer)
     full = [_Entry("slice", slice(None))] * (rank - used)
     if not any(item is Ellipsis for item in items):
         items = [*items, Ellipsis]
@@ -157,13 +160,13 @@ def _entries(x: Any, items: list[Any], proxy: Proxy, masks: bool) -> list[_Entry
         if masks and _is_mask(item) and _rank(item):
             result.append(_Entry("mask", np.asarray(item) if isinstance(item, list) else item))
         else:
-            result += full if item is Ellipsis else [_entry(item, proxy)]
+            result += full if item is Ellipsis else [_entry(item, tracer)]
     return result
 
 
 def _is_mask(item: Any) -> bool:
     """True for booleans and arrays of them."""
-    if isinstance(item, Proxy):
+    if is_traced(item):
         return isinstance(item._node.type, TensorType) and item.type.dtype.is_bool
     if isinstance(item, list):
         item = np.asarray(item) if item else 0
@@ -173,33 +176,33 @@ def _is_mask(item: Any) -> bool:
 
 
 def _is_constant_mask(item: Any) -> bool:
-    return not isinstance(item, Proxy) and _is_mask(item) and _rank(item) > 0
+    return not is_traced(item) and _is_mask(item) and _rank(item) > 0
 
 
-def _with_positions(x: Any, items: list[Any], proxy: Proxy) -> list[Any]:
+def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
     """A subscript with the index arrays of what constant masks select, as NumPy has it."""
     axis, made = 0, list[Any]()
-    for entry in _entries(x, items, proxy, masks=True):
-        if entry.kind != "mask" or isinstance(entry.value, Proxy):
+    for entry in _entries(x, items, tracer, masks=True):
+        if entry.kind != "mask" or is_traced(entry.value):
             made.append(entry.value)
             axis += entry.kind != "new"
             continue
         covered = _type(x).shape[axis : axis + _rank(entry.value)]
         if not shapes.shapes_equal(np.shape(entry.value), covered):
             sizes, given = (", ".join(map(str, s)) for s in (covered, np.shape(entry.value)))
-            raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), proxy)
+            raise _located(ShapeError(f"a mask of shape [{given}] for axes [{sizes}]"), tracer)
         made += np.nonzero(entry.value)
         axis += len(covered)
     return made
 
 
-def _entry(item: Any, proxy: Proxy) -> _Entry:
+def _entry(item: Any, tracer: Tracer) -> _Entry:
     if item is None:
         return _Entry("new")
     if isinstance(item, slice):
         for bound in (item.start, item.stop, item.step):
-            if isinstance(bound, Proxy):
-                raise proxy.tracer.error(
+            if is_traced(bound):
+                raise tracer.error(
                     "a slice with a bound that is computed while running has no shape to trace",
                     "take a fixed number of elements: np.take(x, start + np.arange(n), axis=...)",
                     bound.node,
@@ -208,45 +211,47 @@ def _entry(item: Any, proxy: Proxy) -> _Entry:
     if isinstance(item, (list, tuple)):
         item = np.asarray(item) if len(item) else np.zeros(0, np.int64)
     if _is_mask(item):
-        raise proxy.tracer.error(
+        raise tracer.error(
             "a boolean mask selects a number of elements that is not known before the program runs",
             "keep the shape: np.where(mask, x, other), or (x * mask).sum() for a masked sum",
-            item.node if isinstance(item, Proxy) else None,
+            item.node if is_traced(item) else None,
         )
-    if isinstance(item, Proxy):
+    if is_traced(item):
         return _Entry("array", item)
     if isinstance(item, (shapes.NamedDim, sympy.Expr)):
         return _Entry("int", shapes.normalize(item))
     if isinstance(item, np.ndarray) and item.ndim:
         if item.dtype.kind not in "iu":
-            raise _located(ArgumentError(f"index arrays hold integers, not {item.dtype}"), proxy)
+            raise _located(ArgumentError(f"index arrays hold integers, not {item.dtype}"), tracer)
         fits = item.dtype.name in (d.long_name for d in dtypes.INTEGERS)
         return _Entry("array", item if fits else item.astype(np.int64))
-    return _Entry("int", _int(item, proxy))
+    return _Entry("int", _int(item, tracer))
 
 
-def _int(item: Any, proxy: Proxy) -> int:
+def _int(item: Any, tracer: Tracer) -> int:
     try:
         return operator.index(item)
     except TypeError:
         text = f"indices are ints, slices, None, '...' and integer arrays, not {item!r}"
-        raise _located(ArgumentError(text), proxy) from None
+        raise _located(ArgumentError(text), tracer) from None
 
 
-def _bound(value: Any, proxy: Proxy) -> Any:
+def _bound(value: Any, tracer: Tracer) -> Any:
     """A bound of a slice: None, an int or a dim."""
     if value is None or isinstance(value, (shapes.NamedDim, sympy.Expr)):
         return value if value is None else shapes.normalize(value)
-    return _int(value, proxy)
+    return _int(value, tracer)
 
 
 def _slice(x: Any, axis: int, piece: slice) -> Any:
     """``x[piece]`` on one axis; a negative step is a flip and a positive step."""
     size = _type(x).shape[axis]
-    start, stop, step = (_bound(b, x) for b in (piece.start, piece.stop, piece.step))
+    start, stop, step = (_bound(b, x.tracer) for b in (piece.start, piece.stop, piece.step))
     step = 1 if step is None else step
     if step == 0 or type(step) is not int:
-        raise _located(ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x)
+        raise _located(
+            ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x.tracer
+        )
     if step < 0:
         start, stop, step = _mirrored(start, size), _mirrored(stop, size), -step
     flipped = flip(x, axis) if piece.step is not None and piece.step < 0 else x

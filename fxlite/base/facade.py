@@ -1,0 +1,42 @@
+"""What lower rooms reach in higher ones: the only place where such names stand.
+
+Rooms know those below them. But people look for ``graph.draw`` at the graph, and a graph does not
+know of pictures. In: the name of a function in this table. Out: the function, from its module,
+which is imported when somebody asks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+#: Function -> where it stands. ``tests/test_repo_shape.py`` allows no other names of higher rooms.
+ABOVE = {
+    # methods of graphs and nodes
+    "find": "fxlite.show.query.search",
+    "first_difference": "fxlite.show.comparison.compare",
+    "graph_text": "fxlite.show.text.pretty",
+    "node_line": "fxlite.show.text.pretty",
+    "print_table": "fxlite.show.text.pretty",
+    "draw": "fxlite.show.drawing.draw",
+    "to_dot": "fxlite.show.drawing.draw",
+    # methods of modules
+    "forward_code": "fxlite.show.text.pretty",
+    "compile_forward": "fxlite.show.text.forward",
+    "readable": "fxlite.show.text.pretty",
+    "summarize": "fxlite.show.summary",
+    "specialize": "fxlite.tracing.specialize",
+    "to_bytes": "fxlite.files.serialize",
+    "from_bytes": "fxlite.files.serialize",
+    "save_python": "fxlite.codegen.python.source",
+    # the type of a node that calls a leaf module, which has to be traced
+    "leaf_result_type": "fxlite.tracing.leaf",
+    # what may be given as a file wherever a program is
+    "load_if_saved": "fxlite.files.serialize",
+}
+
+
+def above(name: str) -> Callable[..., Any]:
+    """The function of that name in :data:`ABOVE`."""
+    return getattr(importlib.import_module(ABOVE[name]), name)  # type: ignore[no-any-return]

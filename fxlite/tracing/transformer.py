@@ -1,0 +1,88 @@
+"""Transformer: an :class:`~fxlite.graph.interpreter.Interpreter` that builds a new graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fxlite.base.state import active_tracer
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
+from fxlite.ops.op import Op
+from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.tracer import Tracer
+
+
+class Transformer(Interpreter):
+    """Builds a new graph by walking the old one. Overrides of ``call_function`` and friends get and
+    return proxies, on which NumPy, operators and ``fx.ops`` work::
+
+        class NegToSigmoid(fx.Transformer):
+            def call_function(self, target, args, kwargs):
+                if target is fx.ops.neg:
+                    return 1 / (1 + np.exp(-args[0]))
+                return super().call_function(target, args, kwargs)
+
+        gm = NegToSigmoid(gm).transform()
+
+    What comes from a node keeps its scope and location, and its name and meta where the
+    method of this class recorded it."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.new_graph = Graph(module)
+        self.tracer = Tracer()
+        self._current: Node | None = None
+
+    def transform(self) -> GraphModule:
+        """The new GraphModule; the old one is left as it was."""
+        made = self.module.copy()
+        self.tracer.attach(made, Graph(made))
+        self.tracer.graph.take_conditions(self.graph)
+        self.new_graph = self.tracer.graph
+        self.env = {}
+        token = active_tracer.set(self.tracer)
+        try:
+            for node in self.graph.nodes:
+                self._current = node
+                self.tracer.origin = (node.scope, node.loc)
+                result = self.run_node(node)
+                self.env[node] = self.tracer.proxy(result) if isinstance(result, Node) else result
+        finally:
+            active_tracer.reset(token)
+            self.tracer.origin = self._current = None
+        self.new_graph.interface = self.graph.interface
+        made.graph = self.new_graph
+        return made
+
+    def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments with nodes replaced by proxies."""
+        return (
+            self.map_nodes_to_values(node.args, node),
+            dict(self.map_nodes_to_values(node.kwargs, node)),
+        )
+
+    def _make(self, op: str, target: Any, args: Any, kwargs: Any, type: Any = None) -> Proxy:
+        current = self._current
+        assert current is not None, "transform() is not running"
+        made = self.tracer.create_proxy(op, target, args, kwargs, current.name, type)
+        if current.meta and made.node.name == current.name:
+            made.node.meta = dict(current.meta)
+        return made
+
+    def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._current is not None
+        return self._make("placeholder", target, args, kwargs, self._current.type)
+
+    def get_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._make("get_attr", target, args, kwargs)
+
+    def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._make("call_function", target, args, kwargs)
+
+    def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._current is not None
+        return self._make("call_module", target, args, kwargs, self._current.type)
+
+    def output(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._make("output", "output", args, kwargs)
