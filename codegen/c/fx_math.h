@@ -105,6 +105,19 @@ FX_FN float fx_larger_magnitude_f32(float largest, float x) {
     return fx_float_from_bits((uint32_t)(most > bits ? most : bits));
 }
 
+FX_FN float fx_copysign_f32(float x, float y) { return copysignf(x, y); }
+FX_FN double fx_copysign_f64(double x, double y) { return copysign(x, y); }
+
+/* The next float toward y, by its bits; y if that is equal. */
+FX_FN float fx_nextafter_f32(float x, float y) {
+    uint32_t bits = fx_bits_f32(x), least = (fx_bits_f32(y) & 0x80000000u) | 1u;
+    uint32_t moved = (x < y) == (x > 0.0f) ? bits + 1u : bits - 1u;
+    float next = fx_float_from_bits(x == 0.0f ? least : moved);
+    next = x == y ? y : next;
+    return x != x || y != y ? x + y : next;
+}
+FX_FN double fx_nextafter_f64(double x, double y) { return nextafter(x, y); }
+
 /* np.remainder: the sign of the divisor, also on zeros; NaN for a zero divisor. */
 FX_FN float fx_mod_f32(float a, float b) {
     float rest = fmodf(a, b);
@@ -184,11 +197,9 @@ FX_FN float fx_select_f32(int condition, float a, float b) {
    name in brackets says which of its fits a function uses. A constant in two parts (Cody and Waite,
    1980) has a first part of so few bits that its products are exact, fused with a sum or not.
 
-   Largest errors in ulp, measured by `python -m tests.codegen.test_fx_math` on all 2^32 floats (pow
-   and atan2: 2^32 pairs) with fused multiply-adds, and on every 15th without:
-       exp 1.01    log 0.83      pow 0.76      sin 1.56    sinh 1.62    asin 2.37
-       expm1 1.44  log1p 1.39    sigmoid 2.41  cos 1.57    cosh 1.46    acos 1.14
-       erf 1.25    atan2 1.52                  tan 3.61    tanh 1.34    atan 1.61 */
+   Errors are below 0.8 to 3.7 ulp. The records of fxlite's ops say of each function by how much it
+   may be off, and `python -m tests.codegen.test_fx_math` measures that on all 2^32 floats (or as many
+   pairs) with fused multiply-adds, and on every 15th without. */
 
 #define FX_INF fx_float_from_bits(0x7f800000u)
 #define FX_NAN fx_float_from_bits(0x7fc00000u)
@@ -562,6 +573,18 @@ FX_FN float fx_atan2_f32(float y, float x) {
     return x != x || y != y ? x + y : angle;
 }
 
+/* In double, where no square of a float overflows or vanishes. */
+FX_FN float fx_hypot_f32(float x, float y) {
+    float root = (float)sqrt((double)x * (double)x + (double)y * (double)y);
+    return fabsf(x) == FX_INF || fabsf(y) == FX_INF ? FX_INF : root;
+}
+
+/* The larger one, and log(1 + exp(-distance)); of equal infinities there is no distance. */
+FX_FN float fx_logaddexp_f32(float x, float y) {
+    float sum = fx_maximum_f32(x, y) + fx_log1p_f32(fx_exp_f32(-fabsf(x - y)));
+    return x == y ? x + 0.693147182f : sum;
+}
+
 /* ---- double: elementary functions, by the C library ------------------------------------------ */
 
 FX_FN double fx_exp_f64(double x) { return exp(x); }
@@ -583,6 +606,11 @@ FX_FN double fx_asin_f64(double x) { return asin(x); }
 FX_FN double fx_acos_f64(double x) { return acos(x); }
 FX_FN double fx_atan_f64(double x) { return atan(x); }
 FX_FN double fx_atan2_f64(double y, double x) { return atan2(y, x); }
+FX_FN double fx_hypot_f64(double x, double y) { return hypot(x, y); }
+FX_FN double fx_logaddexp_f64(double x, double y) {
+    double sum = fx_maximum_f64(x, y) + log1p(exp(-fabs(x - y)));
+    return x == y ? x + 0.69314718055994531 : sum;
+}
 FX_FN double fx_pow_f64(double x, double y) { return pow(x, y); }
 
 /* ---- Integers -------------------------------------------------------------------------------- */
@@ -777,6 +805,20 @@ FX_FN uint16_t fx_f16_from_f64(double x) {
 }
 /* As ml_dtypes does, rounding twice. */
 FX_FN uint16_t fx_bf16_from_f64(double x) { return fx_bf16_from_f32((float)x); }
+
+/* fx_nextafter_f32 among the numbers of a half type; of equal ones, which are zeros of two signs if
+   they differ, NumPy gives the first and ml_dtypes the second. */
+#define FX_NEXTAFTER(HALF, EQUAL)                                                                 \
+    FX_FN float fx_nextafter_##HALF(float x, float y) {                                           \
+        uint32_t bits = fx_##HALF##_from_f32(x), least = (fx_bits_f32(y) >> 16 & 0x8000u) | 1u;   \
+        uint32_t moved = (x < y) == (x > 0.0f) ? bits + 1u : bits - 1u;                           \
+        float next = fx_f32_from_##HALF((uint16_t)(x == 0.0f ? least : moved));                   \
+        next = x == y ? EQUAL : next;                                                             \
+        return x != x || y != y ? x + y : next;                                                   \
+    }
+FX_NEXTAFTER(f16, x)
+FX_NEXTAFTER(bf16, y)
+#undef FX_NEXTAFTER
 
 /* ---- Checked indices ------------------------------------------------------------------------- */
 

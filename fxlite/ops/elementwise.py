@@ -322,6 +322,13 @@ binary("maximum", np.maximum, "Larger of the two; NaN wins.", keeps=True, commut
 binary("minimum", np.minimum, "Smaller of the two; NaN wins.", keeps=True, commutative=True,
        associative=True, unless=_of_bools("and"))  # fmt: skip
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
+binary("hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8,
+       ulp=0.6, commutative=True)  # fmt: skip
+binary("logaddexp", np.logaddexp, "``log(exp(x) + exp(y))``, which does not overflow on the way.",
+       cost=8, ulp=1.1, cancels=True, commutative=True)  # fmt: skip
+binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
+binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True,
+       halves=True)  # fmt: skip
 
 unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True)
 unary("abs", np.abs, "Absolute value.", keeps=True,
