@@ -23,6 +23,7 @@ TOPS = {"fxlite": "fxlite", "passes": "fxlite.passes", "codegen": "fxlite.codege
 DATA = (
     "fxlite/py.typed",
     "fxlite/codegen/c/fx_math.h",
+    "fxlite/codegen/c/tiles/matrix.h",
     "fxlite/codegen/cuda/shim.h",
     "fxlite/codegen/cuda/prelude.cuh",
 )

@@ -19,6 +19,7 @@ from fxlite.codegen.c.attention.attention_plan import (
     keys_per_block,
 )
 from fxlite.codegen.c.conv.conv_plan import (
+    LARGEST_KERNEL,
     MEASURED,
     WEIGHT_BYTES,
     ConvSpec,
@@ -29,7 +30,6 @@ from fxlite.codegen.c.conv.conv_plan import (
     winograd_cycles,
     winograd_tile,
 )
-from fxlite.codegen.c.conv.tiles.depthwise_tile import LARGEST_KERNEL
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
 from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES
 from fxlite.codegen.c.product.gemm_fused import is_fused

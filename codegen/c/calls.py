@@ -20,7 +20,7 @@ from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
 from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
 from fxlite.codegen.c.template_parts import TemplateFunction
-from fxlite.codegen.c.text.prelude import MACROS
+from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
@@ -221,7 +221,7 @@ def _own_call(
             made = _with_own_names(made, packed)
             packed.update(made.packed)
             given = made.arguments, found, made.scratch
-            text = resolved(made.text, MACROS)
+            text = resolved(made.text, macros())
             return Call(name, name, text, *given, decisions=made.decisions)
     kernel = schedule(found, name)
     printer = CPrinter(kernel.buffers, locations)
@@ -231,7 +231,7 @@ def _own_call(
         arguments.append("error")
     if printer.uses_threads:
         arguments.append("n_threads")
-    text = resolved(text, MACROS)
+    text = resolved(text, macros())
     return Call(name, name, text, tuple(arguments), found, "0", kernel, declined=declined)
 
 

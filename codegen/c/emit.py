@@ -15,8 +15,8 @@ from functools import cached_property
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
 from fxlite.codegen.c.sizes import size_check, size_function
 from fxlite.codegen.c.text.header import about, header_text
-from fxlite.codegen.c.text.prelude import MACROS, math_header, prelude
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
+from fxlite.codegen.c.tiles.library import macros, math_header, prelude
 from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.workspace import (
     plan_workspace,
@@ -60,7 +60,6 @@ class CProgram:
 _ENDS = ("_run", "_workspace_bytes", "_ticks", "_largest_bytes")
 """Of the functions that a model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
-_DEFINED = frozenset(re.findall(rf"\w+(?:{'|'.join(_ENDS)})\b", MACROS))
 
 
 def c_name(name: str) -> str:
@@ -68,8 +67,9 @@ def c_name(name: str) -> str:
     ``k0_...``, and what is included ``fx_...`` or as the standard's headers."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     text = plain(re.sub(r"[^\w]+", "_", snake).strip("_"), _LONGEST).strip("_") or "model"
-    taken = re.match(r"\d|k\d+_|fx(_|$)", text) or text in HEADERS
-    return f"m_{text}" if taken or any(text + end in _DEFINED for end in _ENDS) else text
+    taken = text in HEADERS or re.match(r"\d|k\d+_|fx(_|$)", text)
+    taken = taken or re.search(rf"\b{text}(?:{'|'.join(_ENDS)})\b", macros())
+    return f"m_{text}" if taken else text
 
 
 def emit(
@@ -219,7 +219,7 @@ class _Source:
     @cached_property
     def public(self) -> Scope:
         """How names are spelled in the header and in the functions that it declares."""
-        return Scope(self._functions, MACROS)
+        return Scope(self._functions, macros())
 
     def _run(self) -> list[str]:
         program = self.program

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
+from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.kernel.text import signature
 from fxlite.codegen.program.example_inputs import Case
 from fxlite.codegen.program.names import dim_name, own_name, resolved
-from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.graph.graph import Graph, Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import USUAL, Chain, bound
@@ -183,8 +183,7 @@ def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
     if len(floats) < len(kinds):
         parts.append(_INTEGERS)
     body = "\n".join([*parts, resolved(_test(program, cases)), _main(program, cases)])
-    helpers = f"{C_HELPERS}\n" if "fx_min(" in body or "fx_max(" in body or "_div(" in body else ""
-    return _HEAD.replace("NAME", program.name).replace("HELPERS", helpers) + "\n" + body
+    return _HEAD.replace("NAME", program.name).replace("HELPERS", needed(body)) + "\n" + body
 
 
 def _test(program: CProgram, cases: Sequence[Case]) -> str:

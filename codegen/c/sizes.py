@@ -12,35 +12,7 @@ from collections.abc import Sequence
 from fxlite.codegen.kernel.text import wrap
 from fxlite.codegen.program.names import dim_name
 from fxlite.codegen.runtime.abi import Dim
-from fxlite.codegen.runtime.sizes import ANY_VALUE, HOLLOW, STORED_VALUE, ValueSize
-
-
-def _hexadecimal(power: int) -> str:
-    """A power of two as a literal of C."""
-    return f"0x1p{power.bit_length() - 1}"
-
-
-SIZES_PREAMBLE = f"""\
-/* Quotient and remainder of sizes, rounded down; NaN, which fits nowhere, for a divisor of 0. */
-static inline double fx_size_div(double a, double b) {{ return b > 0 ? floor(a / b) : NAN; }}
-static inline double fx_size_mod(double a, double b) {{ return a - fx_size_div(a, b) * b; }}
-
-/* Enter the bytes of a value in those of the largest. False if there cannot be one: a size is
-   negative, its bytes cannot be counted, or it has no elements but axes to loop over for hours. */
-static bool fx_count(double *largest, bool stored, double bytes, int rank, const double *shape) {{
-    double counted = bytes; /* with empty axes as one element */
-    bool empty = false;
-    for (int axis = 0; axis < rank; axis++) {{
-        if (!(shape[axis] >= 0)) return false;
-        if (shape[axis] >= 1) counted *= shape[axis];
-        else empty = true;
-    }}
-    if (empty) return counted <= {_hexadecimal(HOLLOW)};
-    if (counted > (stored ? {_hexadecimal(STORED_VALUE)} : {_hexadecimal(ANY_VALUE)})) return false;
-    if (stored && counted > *largest) *largest = counted;
-    return true;
-}}
-"""
+from fxlite.codegen.runtime.sizes import ValueSize
 
 SIZE_DOCUMENTATION = """\
 /* Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,

@@ -36,11 +36,6 @@ from fxlite.types.dtypes import DType
 #: Scalar operations from which a second thread pays for its fork and join (about 1 microsecond).
 PARALLEL_OPERATIONS = 65536
 
-PARALLEL_DEFINITION = f"""\
-/* Operations (an addition is one, an exp eight) from which a loop is worth a second thread. */
-enum {{ PARALLEL_OPERATIONS = {PARALLEL_OPERATIONS} }};
-"""
-
 # precedence: higher binds tighter
 _CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
 _PRECEDENCE = {

@@ -33,16 +33,6 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _FUNCTIONS = {"min()": min, "max()": max}
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
-# What `DimText.c` calls. Divisors are checked to be positive before these run.
-C_HELPERS = """\
-/* Quotient and remainder as Python has them, for b > 0: rounded down, not towards zero. */
-static inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-static inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
-
-static inline int64_t fx_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t fx_max(int64_t a, int64_t b) { return a > b ? a : b; }
-"""
-
 
 @dataclass(frozen=True)
 class DimText:
@@ -113,7 +103,8 @@ class DimText:
         return (names[0], terms[names[0]], terms.get("", 0)) if len(names) == 1 else None
 
     def c(self, prefix: str = "") -> str:
-        """The expression as C over `int64_t` variables named `prefix + dim`, using `C_HELPERS`."""
+        """The expression as C over `int64_t` variables named `prefix + dim`; it calls functions of
+        `c/tiles/helpers.h`."""
         return _c_text(self._tree, lambda dim: c_variable(dim, prefix), "fx_floor_{}", "fx_{}")
 
     def real_c(self, variable: Callable[[str], str] = str) -> str:

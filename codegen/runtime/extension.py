@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fxlite.base.outside_text import comment
-from fxlite.codegen.runtime.abi import C_HELPERS, ArgSpec, Binding, Dim, DimText, Entry, c_variable
+from fxlite.codegen.c.tiles.library import needed
+from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_variable
 from fxlite.types.dtypes import dtype
 
 MODULE_NAME = "fxlite_entry"
@@ -25,20 +26,21 @@ def extension_source(entry: Entry) -> str:
     name, pointers = entry.name, len(entry.inputs) + len(entry.outputs)
     dims = "int64_t, " * len(entry.dims)
     parameters = ", ".join(["int64_t"] * len(entry.dims)) or "void"
+    checks, allocations = [*_checks(entry)], [*_allocations(entry)]
     arrays = "const void *, " * len(entry.inputs) + "void *, " * len(entry.outputs)
     return _TEMPLATE.format(
         name=name,
         module=MODULE_NAME,
         signature=comment(str(entry)),
-        helpers=C_HELPERS,
+        helpers=needed("".join((*checks, *allocations))),
         workspace_prototype=f"int64_t {name}_workspace_bytes({dims}int);",
         run_prototype=f"int {name}_run({arrays}{dims}const void *, void *, int, fx_error *);",
         n_inputs=len(entry.inputs),
         n_outputs=len(entry.outputs),
         inputs=_join(map(_input_row, entry.inputs)) or "    {NULL, 0, 0}",
         size_prototype=f"int64_t {name}_largest_bytes({parameters});\n" if entry.values else "",
-        checks=_join(_checks(entry)),
-        allocations=_join(_allocations(entry)),
+        checks=_join(checks),
+        allocations=_join(allocations),
         dims="".join(f"{c_variable(dim, 'dim_')}, " for dim in entry.dims),
         pointers="".join(f"view[{i}].buf, " for i in range(pointers)),
         result="PySequence_GetItem(outputs, 0)" if entry.single_output else "Py_NewRef(outputs)",

@@ -19,7 +19,7 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
 from fxlite.codegen.c.text.header import ERROR_TYPE
-from fxlite.codegen.c.text.prelude import MACROS, prelude
+from fxlite.codegen.c.tiles.library import macros, prelude
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.text import signature
@@ -222,7 +222,7 @@ def source(
     lines += [*sizes, "    int64_t most = 0;"]
     for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
         lines.append(f"    most = fx_max(most, {scratch});")
-    text = resolved("\n".join([*lines, "    return most;", "}", ""]), MACROS)
+    text = resolved("\n".join([*lines, "    return most;", "}", ""]), macros())
     return "\n".join([ERROR_TYPE, "#include <time.h>", prelude(text), text])
 
 

@@ -17,7 +17,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.calls import group_call, planned_calls, title_of
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.sharing import form_of
-from fxlite.codegen.c.text.prelude import math_header
+from fxlite.codegen.c.tiles.library import math_header
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.program.program import plan

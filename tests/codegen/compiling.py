@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.runtime.target import instruction_sets, march_flag
 
-HEAD = "#include <stdint.h>\n#include <stdlib.h>\n#include <stdio.h>\n#include <math.h>\n"
+HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))
 WARN = (
     "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-parameter",
 )  # fmt: skip
@@ -48,6 +49,11 @@ static void *filled(long count, int item)
 }
 """
 """C text: memory of `count` floats or doubles from -1 to 1, or of masks that mostly hold 1."""
+
+
+def with_tiles(functions: str, head: str = HEAD) -> str:
+    """A translation unit of functions, behind what they call."""
+    return f"{head}{needed(functions)}{functions}"
 
 
 def flags_of(instructions: str) -> tuple[str, ...]:

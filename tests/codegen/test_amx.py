@@ -35,7 +35,7 @@ from tests.codegen import (
     test_gemm_long,
     test_recurrence_template,
 )
-from tests.codegen.compiling import HEAD, SANITIZED, compile_c, run_sanitized, shared_library
+from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -276,7 +276,7 @@ def test_parts_add_up_and_the_c_has_the_same(library: ctypes.CDLL, tmp_path: Pat
     finite = np.isfinite(x)
     off = np.abs(x[finite].astype(float) - upper[finite] - lower[finite])
     assert (off <= 2.0**-16 * np.abs(x[finite])).all() and (lower[~finite] == 0).all()
-    text = "\n".join([HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE]) + (
+    text = with_tiles(
         "void split(const float *a, uint32_t *target)\n{\n"
         "    split_rows_bf16(33, 45, a, 45, 1, target, 80, 40);\n}\n"
     )

@@ -28,6 +28,7 @@ from tests.codegen.compiling import (
     flag_of,
     run_sanitized,
     shared_library,
+    with_tiles,
 )
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdbool", "stdlib", "stdio", "math"))
@@ -132,8 +133,7 @@ def sizes_of(case: Case) -> list[tuple[int, int, int, int]]:
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
-    math = INCLUDE_FOLDERS[1].joinpath("fx_math.h").read_text()
-    parts = [HEAD, math, gemm.PREAMBLE, attention.ATTENTION_PREAMBLE]
+    parts = []
     parameters = (
         "const void *q, const void *k, const void *v, const void *mask, void *y, int64_t L, "
         "int64_t S, int64_t E, int64_t V, void *workspace, int n_threads"
@@ -149,7 +149,8 @@ def translation_unit(cases: list[Case]) -> str:
                 f"void {prefix}_{spec.name}({parameters})\n{{\n    (void)workspace, "
                 f"(void)n_threads;\n    {name}(q, k, v, mask, y, L, S, E, V{extra});\n}}\n"
             )
-    return "\n".join(parts)
+    math = INCLUDE_FOLDERS[1].joinpath("fx_math.h").read_text()
+    return with_tiles("\n".join(parts), HEAD + math)
 
 
 ALWAYS = ("-Wno-unused-function", "-fno-math-errno", "-fno-trapping-math")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,40 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
-from fxlite.codegen.c.text.needed import needed
+from fxlite.codegen.c.tiles.library import (
+    FILES,
+    constant,
+    definitions_of,
+    instantiate,
+    library,
+    needed,
+)
+from fxlite.codegen.kernel import printer
 from fxlite.codegen.kernel.text import comment, wrap
+from fxlite.codegen.runtime import sizes
+from fxlite.codegen.runtime.target import march_flag
+from fxlite.ops.integer.dynamic_range import least_magnitude
+from fxlite.ops.integer.quantized_recurrence import LARGEST
+from tests.codegen.compiling import HEAD, compile_c
 
-LIBRARY = """\
+FILE = """\
+/* About boxes of T. */
+
+#if INSTANCE == 0
+#define T float
+#define SIDES 4
+#else
+#define T double
+#define SIDES 6
+#endif
+
 /* ---- Boxes ---- */
 
 #include <box.h>
 
-typedef float box __attribute__((aligned(4)));
-enum { SIDES = 4,
+typedef T T_box __attribute__((aligned(4)));
+
+enum { EDGES = 12,
        CORNERS = 8 };
 
 #if defined(A)
@@ -29,14 +55,14 @@ enum { SIDES = 4,
 #define open_box(a) 0
 #endif
 
-/* Calls fill, as shut does. */
-__attribute__((unused)) static void fill(
+/* Calls fill_T, as shut does. */
+static void fill_T(
     int n)
 {
-    shut(n + SIDES);
+    shut((T_box)n + SIDES);
 }
 
-static inline box *empty(int n) { return open_box(n); }
+static inline int *empty(int n) { return open_box(n); }
 
 /* ---- Bags ---- */
 
@@ -47,14 +73,50 @@ static int carry(void) { return bags[0] + empty(1); }
 
 
 def test_a_source_has_what_is_called_and_no_more() -> None:
-    assert needed(LIBRARY, "void f(void) { /* fill, carry */ }") == ""
-    filled = needed(LIBRARY, "void f(void) { fill(CORNERS); }")
-    assert filled.startswith("/* ---- Boxes ---- */\n\n#include <box.h>\n\ntypedef float box")
-    assert "\n/* Calls fill, as shut does. */\nstatic void fill(\n    int n)\n{" in filled
-    assert not {"open_box", "empty", "Bags", "bags"} & set(re.findall(r"\w+", filled))
-    carried = needed(LIBRARY, "carry()")
-    assert "\n\n#else\n#define open_box(a) 0\n#endif\n\nstatic inline box *empty" in carried
-    assert "fill(" not in carried and "/* ---- Bags ---- */\n\nstatic const int bags" in carried
+    boxes = list(definitions_of("boxes", FILE))
+    assert needed("void f(void) { /* fill_float, carry */ }", boxes) == ""
+    filled = needed("void f(void) { fill_float(CORNERS); }", boxes)
+    assert filled.startswith("/* ---- Boxes ---- */\n\n#include <box.h>\n\ntypedef float float_box")
+    fill = "\n/* Calls fill_float, as shut does. */\nstatic void fill_float(\n    int n)\n{"
+    assert fill in filled and "shut((float_box)n + 4);" in filled and "EDGES = 12" in filled
+    assert not {"open_box", "empty", "Bags", "bags", "double"} & set(re.findall(r"\w+", filled))
+    assert "shut((double_box)n + 6);" in needed("fill_double(1)", boxes)
+    carried = needed("carry()", boxes)
+    assert "\n\n#else\n#define open_box(a) 0\n#endif\n\nstatic inline int *empty" in carried
+    assert "fill" not in carried and "/* ---- Bags ---- */\n\nstatic const int bags" in carried
+
+
+def test_a_parameter_without_text_vanishes() -> None:
+    text = "f_LOW_T(a, WITH b); LOW_T x;"
+    values = {"LOW": "", "T": "int", "WITH": ""}
+    assert instantiate(text, values) == "f_int(a, b); int x;"
+    assert instantiate(text, {**values, "LOW": "low", "WITH": "T c,"}) == (
+        "f_low_int(a, int c, b); low_int x;"
+    )
+
+
+def test_numbers_in_c_files_are_those_of_python() -> None:
+    assert constant("helpers", "PARALLEL_OPERATIONS") == printer.PARALLEL_OPERATIONS
+    limits = (sizes.HOLLOW, sizes.STORED_VALUE, sizes.ANY_VALUE)
+    counted = [float.fromhex(text) for text in re.findall(r"0x1p\d+", needed("fx_count()"))]
+    assert counted == list(map(float, limits))
+    scale = re.findall(r"[\d.e-]+(?=f\b)", needed("scale_of_state()").split("return ")[-1])
+    expected = least_magnitude(LARGEST), 1 / LARGEST
+    assert [*map(np.float32, scale)] == [*map(np.float32, expected)]
+
+
+@pytest.mark.parametrize("march", [march_flag(), "-msse2"])
+def test_every_definition_compiles(march: str, tmp_path: Path) -> None:
+    texts = "\n\n".join(definition.text for definition in library())
+    text = f'{HEAD}#include <stdbool.h>\n#include "fx_math.h"\n{texts}'
+    flags = ("-Wno-unused-function", "-Wno-unused-const-variable", "-O1", "-c", march)
+    compile_c(text, tmp_path / "library.o", *flags, "-I", str(files("fxlite.codegen.c")))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_c_files_are_formatted(file: str) -> None:
+    lines = files("fxlite.codegen.c.tiles").joinpath(f"{file}.h").read_text().splitlines()
+    assert not [line for line in lines if len(line) > 100 or "\t" in line or line != line.rstrip()]
 
 
 def source_of(program: Any, **types: str) -> tuple[Any, str]:

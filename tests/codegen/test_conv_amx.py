@@ -23,10 +23,10 @@ from fxlite.codegen.c.conv.conv_amx import TileConvSpec, pack_conv_tiles, render
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.ops.image.layout import TO_LAST
 from tests.codegen import test_conv_int8
-from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized
+from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, with_tiles
 from tests.codegen.test_amx import EMULATED, FLAGS, amx_library
 from tests.codegen.test_conv_bf16 import Net, case, rounded
-from tests.codegen.test_conv_int8 import functions, with_library
+from tests.codegen.test_conv_int8 import functions
 from tests.codegen.test_conv_template import Case, reference
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="AMX is of x86-64")
@@ -168,7 +168,7 @@ def check_floats(library: ctypes.CDLL, cases: list[Float], n_threads: int) -> No
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: Any) -> ctypes.CDLL:
-    text = with_library(functions(INTEGERS) + float_functions(FLOATS))
+    text = with_tiles(functions(INTEGERS) + float_functions(FLOATS))
     return amx_library(text, tmp_path_factory.mktemp("amx"), FLAGS["native"])
 
 
@@ -238,7 +238,7 @@ def test_convolutions_under_the_sanitizers(tmp_path: Path) -> None:
         parts = ", ".join(f"calloc(1, {size})" for size in sizes)
         lines.append(f"    {{\n        void *p[] = {{{parts}}};\n        {call};")
         lines.append(f"        for (int i = 0; i < {len(sizes)}; i++) free(p[i]);\n    }}")
-    text = with_library(functions(integers) + float_functions(floats))
+    text = with_tiles(functions(integers) + float_functions(floats))
     program = compile_c(
         "\n".join([text, *lines, "    return 0;\n}"]), tmp_path / "amx", *EMULATED, "-fwrapv",
         *SANITIZED, "-O0",
@@ -270,7 +270,7 @@ def test_a_network_takes_tiles_where_there_are_some(
 def test_compiled_for_such_a_processor_sums_stay_in_tiles(tmp_path: Path) -> None:
     """Without emulation: the code is looked at, not run. 2 x 2 tiles of sums have a load for each
     product, and are stored once: each of the four ways to cut a tile of sums has its own."""
-    text = with_library(functions(INTEGERS[2:3]) + float_functions(FLOATS[2:4]))
+    text = with_tiles(functions(INTEGERS[2:3]) + float_functions(FLOATS[2:4]))
     flags = ("-shared", "-fPIC", "-O2", "-march=sapphirerapids", "-fopenmp")
     target = compile_c(text, tmp_path / "tiles.so", *flags)
     code = subprocess.run(["objdump", "-d", target], capture_output=True, text=True).stdout

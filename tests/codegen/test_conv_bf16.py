@@ -19,18 +19,15 @@ from fxlite import nn
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv, conv_template
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
-from fxlite.codegen.c.conv.tiles.conv_bf16_tile import CONV_BF16_PREAMBLE
-from fxlite.codegen.c.conv.tiles.winograd_tile import WINOGRAD_BF16_PREAMBLE, WINOGRAD_PREAMBLE
-from fxlite.codegen.c.product import gemm
 from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
-    HEAD,
     SANITIZED,
     compile_c,
     flag_of,
     flags_of,
     run_sanitized,
     shared_library,
+    with_tiles,
 )
 from tests.codegen.test_conv_template import Case, reference, winograd_block_rows
 
@@ -97,8 +94,7 @@ def spec_of(of: Case) -> conv.ConvSpec:
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and plain_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE, conv.CONV_PREAMBLE, CONV_BF16_PREAMBLE]
-    parts += [WINOGRAD_PREAMBLE, WINOGRAD_BF16_PREAMBLE]
+    parts = []
     for one in cases:
         spec = spec_of(one)
         fast, plain = conv.render_conv(spec), conv.render_conv_naive(spec)
@@ -110,7 +106,7 @@ def translation_unit(cases: list[Case]) -> str:
                 " void *y, int64_t N, int64_t H, int64_t W, void *workspace, int n_threads)\n"
                 f"{{\n    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
             )
-    return "\n".join(parts)
+    return with_tiles("\n".join(parts))
 
 
 def workspace_bytes(of: Case, size: tuple[int, int, int], n_threads: int) -> int:

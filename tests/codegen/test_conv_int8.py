@@ -14,13 +14,8 @@ import pytest
 import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
-from fxlite.codegen.c.conv.tiles.conv_amx_tile import CONV_AMX_PREAMBLE
-from fxlite.codegen.c.conv.tiles.conv_int8_tile import CONV_INT8_PREAMBLE
-from fxlite.codegen.c.product.gemm import BF16_PREAMBLE, PREAMBLE
-from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE
-from fxlite.codegen.c.text.needed import needed
 from fxlite.ops.image.layout import TO_LAST
-from tests.codegen.compiling import HEAD, flags_of, shared_library
+from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -103,14 +98,6 @@ CASES = [
 ]  # fmt: skip
 
 
-LIBRARY = [PREAMBLE, BF16_PREAMBLE, INT8_PREAMBLE, CONV_INT8_PREAMBLE, CONV_AMX_PREAMBLE]
-
-
-def with_library(functions: str) -> str:
-    """A translation unit of functions and what they call."""
-    return f"{HEAD}#include <string.h>\n{needed(''.join(LIBRARY), functions)}{functions}"
-
-
 def functions(cases: list[Case]) -> str:
     """The cases as run_NAME, and bytes_NAME of workspace for each."""
     parts = []
@@ -133,7 +120,7 @@ def functions(cases: list[Case]) -> str:
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("conv_int8") / "conv_int8.so"
     flags = ("-fwrapv", *flags_of(request.param))
-    return shared_library(with_library(functions(CASES)), target, *flags)
+    return shared_library(with_tiles(functions(CASES)), target, *flags)
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])

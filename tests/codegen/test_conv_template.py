@@ -20,21 +20,17 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
-from fxlite.codegen.c.conv.tiles.depthwise_tile import DEPTHWISE_PREAMBLE
-from fxlite.codegen.c.conv.tiles.nhwc_tile import NHWC_PREAMBLE
-from fxlite.codegen.c.conv.tiles.winograd_tile import WINOGRAD_PREAMBLE
-from fxlite.codegen.c.product import gemm
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
     FLAGS,
-    HEAD,
     SANITIZED,
     compile_c,
     flag_of,
     flags_of,
     run_sanitized,
     shared_library,
+    with_tiles,
 )
 from tests.oracle import agree
 
@@ -256,8 +252,7 @@ def runs(case: Case) -> list[tuple[int, int, int]]:
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE, conv.CONV_PREAMBLE, DEPTHWISE_PREAMBLE]
-    parts += [NHWC_PREAMBLE, WINOGRAD_PREAMBLE]
+    parts = []
     for case in cases:
         spec = case.spec()
         fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
@@ -274,7 +269,7 @@ def translation_unit(cases: list[Case]) -> str:
                 f"void {prefix}_{spec.name}({parameters})\n{{\n"
                 f"    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
             )
-    return "\n".join(parts)
+    return with_tiles("\n".join(parts))
 
 
 def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> int:

@@ -24,7 +24,6 @@ from fxlite.codegen.c.conv import conv, conv_template
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs
 from tests.codegen.compiling import (
-    HEAD,
     SANITIZED,
     compile_c,
     evaluate,
@@ -32,6 +31,7 @@ from tests.codegen.compiling import (
     flags_of,
     run_sanitized,
     shared_library,
+    with_tiles,
 )
 from tests.oracle import agree
 
@@ -99,7 +99,7 @@ CASES = [
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as run_fast_NAME and run_naive_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE]
+    parts = []
     for case in cases:
         spec = case.spec()
         fast, naive = gemm.render_gemm(spec), gemm.render_gemm_naive(spec)
@@ -115,7 +115,7 @@ def translation_unit(cases: list[Case]) -> str:
         "void run_round_rows(int64_t rows, int64_t depth, const float *a, uint32_t *target)\n"
         "{\n    round_rows_bf16(rows, depth, a, depth, 1, target, (depth + 31) / 32 * 16);\n}\n"
     )
-    return "\n".join(parts)
+    return with_tiles("\n".join(parts))
 
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without bf16"])
@@ -250,7 +250,7 @@ def test_packed_layout() -> None:
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    texts, runs = [HEAD, gemm.PREAMBLE, gemm.BF16_PREAMBLE], []
+    texts, runs = [], []
     for groups, channels, outputs, height in ((1, 13, 40, 7), (2, 34, 66, 4), (1, 2048, 9, 16)):
         name = f"fast_{channels}"
         spec = conv.ConvSpec(
@@ -275,7 +275,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
         workspace = np.empty(evaluate(fast.workspace, n_threads=2), np.uint8)
         runs.append((spec, x, weight, np.zeros((2, outputs, height, 9), np.float32), workspace))
     path = compile_c(
-        "\n".join(texts),
+        with_tiles("\n".join(texts)),
         tmp_path / "conv.so",
         "-shared",
         "-fPIC",

@@ -13,10 +13,10 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.product.gemm import PREAMBLE, Operand
+from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, render_int8
-from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE, pack_int8
-from tests.codegen.compiling import HEAD, flags_of, shared_library
+from fxlite.codegen.c.product.int8_tile import pack_int8
+from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -81,7 +81,7 @@ CASES = [
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as run_NAME with one list of arguments."""
-    parts = [HEAD, PREAMBLE, INT8_PREAMBLE]
+    parts = []
     for case in cases:
         rendered = render_int8(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
@@ -92,7 +92,7 @@ def translation_unit(cases: list[Case]) -> str:
             f"    (void)n_threads, (void)workspace;\n"
             f"    product_{case.name}(a, weight, y{extra});\n}}\n"
         )
-    return "\n".join(parts)
+    return with_tiles("\n".join(parts))
 
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])

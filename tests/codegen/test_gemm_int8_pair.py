@@ -12,10 +12,9 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.product.gemm import PREAMBLE, Operand
+from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
-from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE
-from tests.codegen.compiling import HEAD, flags_of, shared_library
+from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -89,7 +88,7 @@ CASES = [
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without VNNI"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
-    parts = [HEAD, PREAMBLE, INT8_PREAMBLE]
+    parts = []
     for number, case in enumerate(CASES):
         rendered = render_int8(case.spec())
         text = rendered.text.replace(f"product_{case.name}", f"product_{number}")
@@ -104,7 +103,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
         )
     target = tmp_path_factory.mktemp("int8_pair") / "int8_pair.so"
     flags = ("-fwrapv", *flags_of(request.param))
-    found = shared_library("\n".join(parts), target, *flags)
+    found = shared_library(with_tiles("\n".join(parts)), target, *flags)
     for number in range(len(CASES)):
         found[f"bytes_{number}"].restype = ctypes.c_int64
     return found

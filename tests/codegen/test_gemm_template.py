@@ -21,7 +21,6 @@ from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
     FLAGS,
-    HEAD,
     SANITIZED,
     compile_c,
     evaluate,
@@ -29,6 +28,7 @@ from tests.codegen.compiling import (
     flags_of,
     run_sanitized,
     shared_library,
+    with_tiles,
 )
 
 SIZES = [
@@ -157,7 +157,7 @@ CASES = all_cases()
 
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and naive_NAME with one list of arguments."""
-    parts = [HEAD, gemm.PREAMBLE]
+    parts = []
     for case in cases:
         spec = case.spec()
         fast = gemm.render_gemm(spec)
@@ -176,7 +176,7 @@ def translation_unit(cases: list[Case]) -> str:
                 f"    (void)workspace, (void)n_threads;\n"
                 f"    {name}(a, b, bias, y, H, M, N, K{extra});\n}}\n"
             )
-    return "\n".join(parts)
+    return with_tiles("\n".join(parts))
 
 
 def elements(case: Case, layout: str, rows: int, columns: int) -> int:

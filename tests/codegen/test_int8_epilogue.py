@@ -11,9 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.product.gemm import PREAMBLE
-from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE
-from tests.codegen.compiling import HEAD, flags_of, shared_library
+from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 #: (type, zero point, least, most); the first is the one whose conversions saturate.
 RANGES = [("u8", 0, 0, 255), ("u8", 125, 0, 255), ("u8", 7, 7, 200), ("i8", -3, -127, 127)]
@@ -40,14 +38,14 @@ def _type(name: str) -> str:
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
-    parts = [HEAD, PREAMBLE, INT8_PREAMBLE]
+    parts = []
     for n, (name, *numbers) in enumerate(RANGES):
         rest = ", ".join(map(str, numbers))
         parts.append(_FUNCTION.format(n=n, name=name, type=_type(name), rest=rest))
     parts += [_WIDENED.format(name=name, type=_type(name)) for name in ("u8", "i8")]
     target = tmp_path_factory.mktemp("epilogue") / "epilogue.so"
     flags = ("-fwrapv", *flags_of(request.param))
-    return shared_library("\n".join(parts), target, *flags)
+    return shared_library(with_tiles("\n".join(parts)), target, *flags)
 
 
 def _pointers(*arrays: Any) -> list[ctypes.c_void_p]:

@@ -20,7 +20,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c.emit import c_name
-from fxlite.codegen.c.text.prelude import math_header
+from fxlite.codegen.c.tiles.library import math_header
 from fxlite.codegen.program.c_words import MACROS
 from fxlite.codegen.program.names import (
     LONGEST,

@@ -14,8 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.product.int8_tile import INT8_PREAMBLE, packed_rows
+from fxlite.codegen.c.product.int8_tile import packed_rows
 from fxlite.codegen.c.recurrence.recurrence import (
     RecurrenceSpec,
     pack_recurrent_weight,
@@ -23,12 +22,9 @@ from fxlite.codegen.c.recurrence.recurrence import (
     render_recurrence_naive,
 )
 from fxlite.codegen.c.recurrence.recurrence_int8 import (
-    STATE_PREAMBLE,
     IntegerState,
     pack_recurrent_int8,
 )
-from fxlite.codegen.c.text.needed import needed
-from fxlite.codegen.runtime.abi import C_HELPERS
 from fxlite.codegen.runtime.target import march_flag
 from fxlite.ops.recurrent import GATES
 from tests.codegen.compiling import (
@@ -38,6 +34,7 @@ from tests.codegen.compiling import (
     flag_of,
     run_sanitized,
     shared_library,
+    with_tiles,
 )
 from tests.oracle import compare, flatten
 
@@ -109,8 +106,7 @@ def translation_unit(specs: list[RecurrenceSpec]) -> str:
                 f"    (void)workspace, (void)n_threads;\n    {name}({given});\n}}\n"
             )
     functions = "\n".join(parts)
-    library = "\n".join([C_HELPERS, gemm.PREAMBLE, INT8_PREAMBLE, STATE_PREAMBLE])
-    return "\n".join([HEAD, needed(library, functions), functions])
+    return with_tiles(functions, HEAD)
 
 
 def workspace_bytes(each: RecurrenceSpec, batch: int, size: int) -> int:

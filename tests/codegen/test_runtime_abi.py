@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.runtime.abi import (
-    C_HELPERS,
     ArgSpec,
     Binding,
     DimText,
@@ -49,7 +49,7 @@ def test_c_text_means_what_python_means(monkeypatch, tmp_path):
     )
     source = f"""#include <stdint.h>
 #include <stdio.h>
-{C_HELPERS}
+{needed(prints)}
 static void show(int64_t dim_B, int64_t dim_T) {{ {prints} }}
 int main(void) {{ {"".join(f"show({b}, {t});" for b, t in values)} }}
 """

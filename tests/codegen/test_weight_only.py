@@ -11,10 +11,10 @@ import pytest
 
 import fxlite as fx
 from fxlite import ops
-from fxlite.codegen.c.product.gemm import PREAMBLE, Operand, pack_b
+from fxlite.codegen.c.product.gemm import Operand, pack_b
 from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.product.weight_only_tile import WEIGHT_ONLY_PREAMBLE, pack_integers
-from tests.codegen.compiling import HEAD, evaluate, flags_of, shared_library
+from fxlite.codegen.c.product.weight_only_tile import pack_integers
+from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +72,7 @@ CASES = [
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDLL:
-    parts = [HEAD, PREAMBLE, WEIGHT_ONLY_PREAMBLE]
+    parts = []
     for case in CASES:
         rendered = render_gemm_weight_only(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
@@ -85,7 +85,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
         )
     target = tmp_path_factory.mktemp("weight_only") / "weight_only.so"
     flags = ("-fwrapv", *flags_of(request.param))
-    return shared_library("\n".join(parts), target, *flags)
+    return shared_library(with_tiles("\n".join(parts)), target, *flags)
 
 
 def run(library: ctypes.CDLL, case: Case, n_threads: int) -> Array:

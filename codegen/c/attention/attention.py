@@ -27,13 +27,11 @@ from fxlite.codegen.c.attention.attention_plan import (
     put_inverse,
 )
 from fxlite.codegen.c.attention.attention_rows import Rows
-from fxlite.codegen.c.attention.attention_text import ATTENTION_PREAMBLE
 from fxlite.codegen.c.attention.attention_tiles import Tiles
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.text.template_text import Lines, atom
 
 __all__ = [
-    "ATTENTION_PREAMBLE",
     "AttentionSpec",
     "render_attention",
     "render_attention_naive",

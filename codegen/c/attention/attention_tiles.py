@@ -13,10 +13,12 @@ from fxlite.codegen.c.attention.attention_plan import (
     put_inverse,
     team,
 )
-from fxlite.codegen.c.attention.attention_text import BLOCK_TILES
 from fxlite.codegen.c.product.gemm import Operand, Rendered
 from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, panel_columns
 from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply, round_up
+from fxlite.codegen.c.tiles.library import constant
+
+BLOCK_TILES = constant("attention", "BLOCK_TILES")
 
 
 class Tiles:

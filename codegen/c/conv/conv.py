@@ -8,7 +8,7 @@ node. Weights are packed once, when the model is compiled, by `pack_conv_weight`
 plans, chosen by `plan_of`:
 
 - "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
-- "winograd": 3x3 of stride 1 between 8 channels or more, by fewer products; see `winograd_tile.py`;
+- "winograd": 3x3 of stride 1 between 8 channels or more, by fewer products; see `tiles/winograd.h`;
   images with channels first or last;
 - "channels": a tile is up to TILE_ROWS pixels of one output row times 32 output channels. Pixels
   are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
@@ -16,12 +16,12 @@ plans, chosen by `plan_of`:
 - "pixels": a tile is up to 4 output channels times 4 rows of a vector of pixels; for few output
   channels per group, and for few products per output, as in the first layer of a network;
 - "depthwise": a small kernel for each channel by itself; a tile is up to 8 rows of a vector of
-  pixels, read in place; see `depthwise_tile.py`;
+  pixels, read in place; see `tiles/depthwise.h`;
 - "implicit product" and "depthwise last": of images whose channels are last; see `conv_nhwc.py`.
 
 For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
 Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `gemm_bf16.py`,
-"channels" and "implicit product" by `conv_bf16_tile.py`, "winograd" by `winograd_tile.py`. Where
+"channels" and "implicit product" by `tiles/conv_bf16.h`, "winograd" by `tiles/winograd.h`. Where
 the processor has AMX, `conv_amx.py` takes the place of all of these but "product".
 One-dimensional convolutions come with a height of 1.
 """
@@ -43,13 +43,11 @@ from fxlite.codegen.c.conv.conv_plan import (
     winograd_tile,
 )
 from fxlite.codegen.c.conv.conv_winograd import put_winograd_sum, render_winograd
-from fxlite.codegen.c.conv.tiles.conv_tile import CONV_PREAMBLE
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, Rendered, render_product
 from fxlite.codegen.c.product.gemm_pack import panel_columns
 from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply
 
 __all__ = [
-    "CONV_PREAMBLE",
     "ConvSpec",
     "pack_conv_weight",
     "plan_of",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_fetch, put_first, put_rows
-from fxlite.codegen.c.conv.conv_plan import ConvSpec, input_planes, is_pointwise, reads_pairs
-from fxlite.codegen.c.conv.tiles.conv_tile import SEGMENT
+from fxlite.codegen.c.conv.conv_plan import (
+    SEGMENT,
+    ConvSpec,
+    input_planes,
+    is_pointwise,
+    reads_pairs,
+)
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES
 from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, panel_columns
@@ -30,7 +35,7 @@ def _why_direct(spec: ConvSpec) -> str:
 class Channels(Direct):
     """Tiles of pixels of one output row times a panel of output channels.
 
-    For bf16 the image is copied in any case: into planes of pairs, see `conv_bf16_tile`."""
+    For bf16 the image is copied in any case: into planes of pairs, see `tiles/conv_bf16.h`."""
 
     def __init__(self, spec: ConvSpec) -> None:
         super().__init__(spec)

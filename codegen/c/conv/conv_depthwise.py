@@ -1,17 +1,19 @@
 """Printing the loops of a convolution by the plan "depthwise" of `conv_plan`.
 
-Each image of one channel is a task. Tiles of some rows (see `depthwise_tile`) go through an array
-of the thread to the epilogue. The image is read where it is; vectors reach past the ends of its
-rows, so the first and last images of the input are read from a copy with room around it.
+Each image of one channel is a task. Tiles of some rows (see `tiles/depthwise.h`) go through an
+array of the thread to the epilogue. The image is read where it is; vectors reach past the ends of
+its rows, so the first and last images of the input are read from a copy with room around it.
 """
 
 from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function
-from fxlite.codegen.c.conv.tiles.depthwise_tile import MOST_TILE_ROWS
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES
 from fxlite.codegen.c.text.template_text import add, atom, multiply
+from fxlite.codegen.c.tiles.library import constant
+
+MOST_TILE_ROWS = constant("depthwise", "MOST_PLACES")
 
 
 class Depthwise(Direct):

@@ -4,8 +4,7 @@ workspace, and make no matrix of it: the whole function, loops of the epilogue, 
 
 from __future__ import annotations
 
-from fxlite.codegen.c.conv.conv_plan import ConvSpec
-from fxlite.codegen.c.conv.tiles.conv_tile import SEGMENT
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_pack import PARALLEL_PRODUCTS
 from fxlite.codegen.c.text.template_text import (
@@ -128,8 +127,8 @@ def put_fetch(
 
 class Direct:
     """Sizes, names of the function's variables, and the *taps*: a table of where the pixel of each
-    weight is (see `conv_tile`). Products take a ``faster``th part of the time of those of floats.
-    """
+    weight is (see `tiles/conv.h`). Products take a ``faster``th part of the time of those of
+    floats."""
 
     def __init__(self, spec: ConvSpec, faster: int = 1) -> None:
         self.spec = spec

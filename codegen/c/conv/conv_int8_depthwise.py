@@ -1,6 +1,6 @@
 """C text of one depthwise convolution of 8-bit integers: each channel is convolved by itself.
 
-In and out as in `conv_int8.py`; the arithmetic is in `depthwise_int8_tile`. Tiles are one or two
+In and out as in `conv_int8.py`; the arithmetic is in `tiles/depthwise_int8.h`. Tiles are one or two
 output rows of up to MOST_PLACES pixels times 64 channels. An image whose channels are last is read
 in place, also at its edges; any other is turned in the workspace first.
 """
@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
-from fxlite.codegen.c.conv.tiles.depthwise_int8_tile import CHANNEL_BLOCK, MOST_PLACES
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.int8_tile import QUAD
 from fxlite.codegen.c.text.template_text import add, atom, divide_up, mentions, multiply
+from fxlite.codegen.c.tiles.library import constant
 
 if TYPE_CHECKING:
     from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec
+
+CHANNEL_BLOCK = constant("depthwise_int8", "CHANNEL_BLOCK")
+MOST_PLACES = constant("depthwise_int8", "MOST_PLACES")
 
 
 def is_depthwise(spec: Int8ConvSpec) -> bool:

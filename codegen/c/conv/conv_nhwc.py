@@ -8,22 +8,27 @@ which `gemm.py` prints):
   taps. The image is channels-first in the first layer of a network, which so becomes channels-last
   for nothing, else channels-last. With padding, or for bf16, a copy is made first, with zeros
   around it and rounded.
-- "depthwise last": each channel by itself; see `nhwc_tile.py`. The image is read in place.
+- "depthwise last": each channel by itself; see `tiles/channels_last.h`. The image is read in place.
 """
 
 from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_channels import Channels
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
-from fxlite.codegen.c.conv.tiles.nhwc_tile import (
-    CHANNEL_BLOCK,
-    FEWEST_CHANNELS,
-    MOST_PLACES,
-    TILE_PITCH,
-)
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_pack import panel_columns
 from fxlite.codegen.c.text.template_text import add, atom, multiply
+from fxlite.codegen.c.tiles.library import constant
+
+MOST_PLACES = constant("channels_last", "MOST_PLACES")
+TILE_PITCH = constant("channels_last", "PITCH")
+
+CHANNEL_BLOCK = TILE_PITCH - 16
+"""Channels of a depthwise tile; the last tile of a pixel takes up to 15 more, so that none has
+fewer than a vector."""
+
+FEWEST_CHANNELS = {"float": 16, "double": 8}
+"""Lanes of the widest vector: a depthwise convolution of fewer channels takes them one by one."""
 
 # ---- the implicit product -------------------------------------------------------------------
 

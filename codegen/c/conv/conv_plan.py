@@ -8,12 +8,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fxlite.codegen.c.conv.tiles.depthwise_tile import LARGEST_KERNEL
-from fxlite.codegen.c.conv.tiles.winograd_tile import Tile, transform_weight
+from fxlite.codegen.c.conv.winograd_matrices import Tile, transform_weight
 from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs
 from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, pack_b, panel_columns
 from fxlite.codegen.c.text.template_text import add, atom
+from fxlite.codegen.c.tiles.library import constant
+
+SEGMENT = 64
+"""Pixels of an output row that are finished together, in an array on the stack."""
+
+LARGEST_KERNEL = constant("depthwise", "MOST_COLUMNS")
+"""Most rows and columns of a depthwise kernel."""
 
 Plan = Literal[
     "product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"

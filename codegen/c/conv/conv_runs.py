@@ -8,7 +8,7 @@ In goes a `RunsSpec`, of integers (`conv_int8.Int8ConvSpec`) or of floats on the
 copied into the workspace first, channels last, with its padding, as the numbers that are
 multiplied. Then blocks of output rows times panels of 32 output channels, whose rows are 32 words,
 are the tasks of the threads. A tile is up to QUAD_ROWS pixels of one output row, of AMX also
-several short rows; see `conv_amx_tile`.
+several short rows; see `tiles/conv_amx.h`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ import numpy as np
 
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
-from fxlite.codegen.c.conv.tiles.conv_amx_tile import FEWEST_WORDS, MOST_ENDS
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS
 from fxlite.codegen.c.text.template_text import add, atom, multiply
+from fxlite.codegen.c.tiles.library import constant
+
+FEWEST_WORDS = constant("conv_amx", "FEWEST_WORDS")
+
+MOST_ENDS = 64
+"""Runs up to which the zeros behind their ends, 2 KiB each, are kept."""
 
 REGISTER = 16
 """Rows of a register of AMX: places of the image that are read at once."""

@@ -3,7 +3,7 @@
 In goes a `GemmSpec`: sizes and addresses as C expressions, and a callback that prints what happens
 to a finished element. Out comes a `Rendered`: one ``static`` C function for that node, the bytes of
 scratch it needs, and the parameters it takes beyond the caller's. The arithmetic is in the tile
-functions of `gemm_pack.PREAMBLE`; this file prints the loops around them:
+functions of `tiles/matrix.h`; this file prints the loops around them:
 
 - only where needed, A's rows are copied (a `prologue_a` is evaluated here, once per element);
 - then come blocks of rows times panels of B, the tasks of the threads. A panel that was not packed
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxlite.codegen.c.product.gemm_bf16 import BF16_PREAMBLE, PAIR_BYTES, pack_b_bf16, pack_b_split
+from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.product.gemm_function import gemm_function
 from fxlite.codegen.c.product.gemm_fused import fused_call, is_fused
 from fxlite.codegen.c.product.gemm_long import (
@@ -30,7 +30,6 @@ from fxlite.codegen.c.product.gemm_naive import naive_product
 from fxlite.codegen.c.product.gemm_pack import (
     ITEM_BYTES,
     PARALLEL_PRODUCTS,
-    PREAMBLE,
     pack_b,
     panel_columns,
 )
@@ -52,7 +51,7 @@ from fxlite.codegen.c.product.gemm_widened import (
 from fxlite.codegen.c.text.template_text import Lines, add, atom, divide_up, mentions, multiply
 
 __all__ = [
-    "BF16_PREAMBLE", "PREAMBLE", "GemmSpec", "Operand", "PackedOperand", "Rendered",
+    "GemmSpec", "Operand", "PackedOperand", "Rendered",
     "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm", "render_gemm_naive",
 ]  # fmt: skip
 

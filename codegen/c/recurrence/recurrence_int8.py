@@ -1,5 +1,5 @@
 """What a recurrence in integers needs beside the loop over time (`recurrence`): the packed weight,
-the C text that rounds rows of the state, and the scale of the sums.
+how rows of the state are rounded (by `tiles/recurrence.h`), and the scale of the sums.
 
 The tile multiplies unsigned activations (`int8_tile`). So a symmetric state, i8, is stored with 128
 added, and one with a zero point, u8, as it is; the first row of each panel of the weight takes off
@@ -15,7 +15,6 @@ import numpy as np
 
 from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS, QUAD, pack_int8, packed_rows
 from fxlite.codegen.c.text.template_text import Lines, add, multiply
-from fxlite.ops.integer.dynamic_range import least_magnitude
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 
 _SIGN = 128
@@ -120,36 +119,3 @@ def column_at(gates: int) -> str:
 
 def _literal(value: float) -> str:
     return f"{np.float32(value)!s}f"
-
-
-STATE_PREAMBLE = f"""
-/* ---- States of recurrent layers as 8-bit integers -------------------------------------------- */
-
-/* The scale of a row of a recurrent state: its largest magnitude over {LARGEST}. Floats that are
- * not negative have the order of their bits, with NaN above all others. */
-__attribute__((unused)) static float scale_of_state(int64_t size, const float *row)
-{{
-    int32_t bits = 0;
-    #pragma omp simd reduction(max : bits)
-    for (int64_t k = 0; k < size; k++) {{
-        const int32_t magnitude = (int32_t)(fx_bits_f32(row[k]) & 0x7fffffffu);
-        bits = magnitude > bits ? magnitude : bits;
-    }}
-    return fx_maximum_f32(fx_float_from_bits((uint32_t)bits), {_literal(least_magnitude(LARGEST))})
-           * {_literal(1 / LARGEST)};
-}}
-
-/* A row of a recurrent state as integers, and `offset` added to each. */
-__attribute__((unused)) static void round_state(
-    int64_t size, const float *restrict row, float scale, float zero_point, float low, float high,
-    int32_t offset, uint8_t *restrict rounded)
-{{
-    const float reciprocal = 1.0f / scale;
-    #pragma omp simd
-    for (int64_t k = 0; k < size; k++) {{
-        const float nearest = fx_round_f32(row[k] * reciprocal) + zero_point;
-        rounded[k] = (uint8_t)(fx_saturate_f32(nearest, low, high) + offset);
-    }}
-}}
-"""
-"""C text that follows `int8_tile.INT8_PREAMBLE`."""

@@ -1,10 +1,10 @@
 """Printing the epilogue of a product for a whole vector of sums.
 
 In: the statements that finish one element, whose column is a variable. Out: the same with GCC's
-vector types (`gemm_pack.PREAMBLE` has the helpers), or nothing where there is no such form:
+vector types (`tiles/matrix.h` has the helpers), or nothing where there is no such form:
 elementary functions and choices stay scalar code in a simd loop, which GCC turns into vectors.
 Sums of 8-bit products are vectors of int32, and what is stored of them often numbers of 8 bits;
-their helpers are in `int8_epilogue`.
+their helpers are in `tiles/int8_epilogue.h`.
 """
 
 from __future__ import annotations

@@ -1,25 +1,14 @@
-"""C text of what convolutions of 8-bit integers need besides the tile of `int8_tile`, whose quads,
-panels and sums they have; `CONV_INT8_PREAMBLE` follows `INT8_PREAMBLE` in a translation unit.
+/* What convolutions of 8-bit integers need beside the tile of products, whose quads, panels and
+ * sums they have. What a kernel reads lies in runs of numbers that follow each other. A run is read
+ * in whole quads; the weights of what follows it are zero. */
 
-- ``pad_row_bytes``: a row of pixels, channels last, unsigned, between pixels of the zero point.
-- ``sum_runs_u8``: the tile of an image whose channels are last, by vectors. What a kernel reads
-  lies in runs of numbers that follow each other (see `conv_runs`). A run is read in whole quads;
-  the weights of what follows it are zero.
-- what `depthwise_int8_tile` has.
-"""
-
-from __future__ import annotations
-
-from fxlite.codegen.c.conv.tiles.depthwise_int8_tile import DEPTHWISE_INT8
-
-_TEXT = """\
 /* ---- Convolutions of 8-bit integers ----------------------------------------------------------
  * Of images whose channels are last, with pixels of the zero point around them. */
 
 /* One row of a padded image: `left` pixels of `zero`, the w pixels of `row` (0 of them above and
  * below the image), and `zero` up to `columns` pixels. Neighbouring pixels of `row` are `pixel`
  * apart, channels `channel`; the bits of `flip` are turned over in them. */
-__attribute__((unused)) static void pad_row_bytes(
+static void pad_row_bytes(
     int64_t w, int64_t channels, const void *row, int64_t pixel, int64_t channel, int64_t left,
     int64_t columns, int zero, int flip, uint8_t *restrict target)
 {
@@ -89,9 +78,6 @@ static inline __attribute__((always_inline)) void store_pixels_int8(
             *(int_vec *)(tile + i * int_panel + v * int_lanes) = sum[i][v];
     }
 }
-"""
-
-_TILE = """\
 
 /* tile[pixels][32] = sums of `pixels` places, x_step apart, of an image by one panel of weights,
  * 1 <= pixels <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
@@ -103,32 +89,12 @@ TILE_FUNCTION static void sum_runs_u8(
     for (int j = 0; j < columns; j += step, b += step, tile += step) {
         if (columns - j > int_lanes) {
             switch (pixels) {
-CASES_2
+            PIXEL_CASES(store_pixels_int8, 2, runs, quads, x, x_step, run, b, tile)
             }
         } else {
             switch (pixels) {
-CASES_1
+            PIXEL_CASES(store_pixels_int8, 1, runs, quads, x, x_step, run, b, tile)
             }
         }
     }
 }
-"""
-
-
-def _cases(vectors: int) -> str:
-    """The switch over the number of pixels, as in `gemm_pack`."""
-    lines = []
-    for rows in range(1, 12):
-        if rows == 7:
-            lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        arguments = f"{rows}, {vectors}, runs, quads, x, x_step, run, b, tile"
-        lines.append(f"            case {rows}: store_pixels_int8({arguments}); break;")
-    lines.append("#endif")
-    return "\n".join(lines)
-
-
-CONV_INT8_PREAMBLE = (
-    "\n" + _TEXT + _TILE.replace("CASES_1", _cases(1)).replace("CASES_2", _cases(2))
-    + DEPTHWISE_INT8
-)  # fmt: skip
-"""C text that must precede the functions of `conv_int8.py`."""

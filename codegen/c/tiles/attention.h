@@ -1,21 +1,23 @@
-"""C text of what every attention shares, beside the matrix tile: packing whole operands, turning
-scores into weights, the dot products and weighted sums of single queries.
+/* What every attention shares beside the matrix tile: packing whole operands, turning scores into
+ * weights, the dot products and weighted sums of single queries. */
 
-`ATTENTION_PREAMBLE` goes once into a translation unit, after `gemm_pack.PREAMBLE` and fx_math.h,
-before any function of `attention.py`. Unused functions cost nothing.
-"""
+/* Tiles of query rows in one block, for which keys and values are packed once: the packing then
+ * costs 1 % of the products, and the sums of the block stay in the second-level cache. */
+#define BLOCK_TILES 32
 
-from __future__ import annotations
+/* exp(LEAST) is nearly subnormal. */
+#if INSTANCE == 0
+#define T float
+#define PANEL 32
+#define EXP fx_exp_moderate
+#define LEAST -87
+#else
+#define T double
+#define PANEL 16
+#define EXP fx_exp_f64
+#define LEAST -708
+#endif
 
-import re
-
-from fxlite.codegen.c.product.gemm_pack import panel_columns
-
-BLOCK_TILES = 32
-"""Tiles of query rows in one block, for which keys and values are packed once: the packing then
-costs 1 % of the products, and the sums of the block stay in the second-level cache."""
-
-_SHARED = """\
 /* ---- Attention ------------------------------------------------------------------------------ */
 
 /* How many blocks of at most BLOCK_TILES whole row tiles the queries of each of `items` batch items
@@ -27,12 +29,9 @@ static inline int64_t count_query_blocks(int64_t row_tiles, int64_t items, int n
     const int64_t blocks = for_cache > for_threads ? for_cache : for_threads;
     return blocks < row_tiles ? blocks : row_tiles;
 }
-"""
-
-_TYPE = """\
 
 /* All panels of B (depth x columns), one after the other. */
-__attribute__((unused)) static void pack_panels_T(
+static void pack_panels_T(
     int64_t depth, int64_t columns, const T *b, int64_t row_stride, int64_t column_stride,
     T *restrict panels)
 {
@@ -42,7 +41,7 @@ __attribute__((unused)) static void pack_panels_T(
 }
 
 /* Whether all of rows x columns values are finite. */
-__attribute__((unused)) static bool all_finite_T(
+static bool all_finite_T(
     int64_t rows, int64_t columns, const T *values, int64_t row_stride, int64_t column_stride)
 {
     int wrong = 0;
@@ -82,7 +81,7 @@ static inline T exp_weight_T(T x)
  * so far, these included. Their sum joins `total`. Returns the factor that brings what was summed
  * up with the former highest score to the new one. (The maximum passes over NaN, the weights do
  * not.) Behind the scores is room for one vector: whole vectors are computed. */
-__attribute__((unused)) static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
+static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
 {
     for (; count % T_lanes != 0; count++)
         scores[count] = -INFINITY;
@@ -104,7 +103,7 @@ __attribute__((unused)) static T soften_T(int64_t count, T *restrict scores, T *
 }
 
 /* products[i] = sum over j of row[j] * matrix[i][j], for a row and a matrix that is read once. */
-__attribute__((unused)) static void multiply_by_rows_T(
+static void multiply_by_rows_T(
     int64_t rows, int64_t columns, const T *restrict row, const T *restrict matrix,
     int64_t row_stride, int64_t column_stride, T *restrict products)
 {
@@ -131,7 +130,7 @@ __attribute__((unused)) static void multiply_by_rows_T(
 }
 
 /* sums[j] = sum over i of weights[i] * matrix[i][j], in the same way. */
-__attribute__((unused)) static void sum_weighted_rows_T(
+static void sum_weighted_rows_T(
     int64_t rows, int64_t columns, const T *restrict weights, const T *restrict matrix,
     int64_t row_stride, int64_t column_stride, T *restrict sums)
 {
@@ -161,21 +160,3 @@ __attribute__((unused)) static void sum_weighted_rows_T(
         sums[j] = sum;
     }
 }
-"""
-
-
-def _preamble(ctype: str, exp: str, least: int) -> str:
-    names = """pack_panels pack_panel all_finite exp_weight add_lanes soften multiply_by_rows
-               sum_weighted_rows""".split()
-    words = {"T": ctype, "EXP": exp, "LEAST": str(least), "PANEL": str(panel_columns(ctype))}
-    words |= {f"{n}_T": f"{n}_{ctype}" for n in names}
-    words |= {f"T_{n}": f"{ctype}_{n}" for n in ("vec", "lanes")}
-    return re.sub(r"\b\w+\b", lambda match: words.get(match[0], match[0]), _TYPE)
-
-
-ATTENTION_PREAMBLE = (
-    _SHARED.replace("BLOCK_TILES", str(BLOCK_TILES))
-    + _preamble("float", "fx_exp_moderate", -87)
-    + _preamble("double", "fx_exp_f64", -708)
-)
-"""C text that must precede the functions of `attention.py`."""

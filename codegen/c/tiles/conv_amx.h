@@ -1,42 +1,44 @@
-"""C text of the tiles of convolutions on AMX; goes after `gemm_bf16.BF16_PREAMBLE` and
-`conv_int8_tile.CONV_INT8_PREAMBLE`, once.
+/* The tiles of convolutions on AMX.
+ *
+ * Rows of a tile are output pixels, here *places* of a padded channels-last image, and what a
+ * kernel reads lies in *runs* of numbers that follow each other. Places of an output row are
+ * equally far apart, so a tile is loaded from the image as it is: no im2col. A run is read in whole
+ * tiles of 64 bytes; the numbers behind its end are multiplied by rows of zeros, `ends`, which a
+ * task copies once, so that packed weights are those of the vectors.
+ *
+ * - sum_places_u8: 8-bit integers, unsigned.
+ * - sum_places_bf16, sum_places_split: bf16, and sums of two bf16. Zero times a number behind a
+ *   run's end is NaN if that is infinite or NaN: then the tile is computed again by vectors, which
+ *   read no further than the run.
+ *
+ * An image of few columns would leave rows of a tile empty: 7 of 16 filled. So where several output
+ * rows fit in 16 places, those between them that are no output included, a tile has as many: with 7
+ * columns and a kernel of 3, 2 rows are 7 + 2 + 7 = 16 places. Two such tiles share the weights.
+ *
+ * What it costs, estimated: nothing of it was measured, or run, on a processor with AMX. A product
+ * of tiles takes 16 cycles for 16 * 16 * 64 multiplications of bytes (half as many of bf16), a load
+ * 8 from the first-level cache and about 20 from the second. 64 bytes of 32 places and of 32
+ * channels are 4 loads, one per product: 32 cycles beside 64, or 16 + 40 where weights come out of
+ * the second level; with one tile of places the ratio would be 3 to 2, and the second level too
+ * slow. Of split operands there are 8 loads for 12 products. To store the sums of 32 x 32 and read
+ * them again takes about 130 cycles, a tenth of the products of 3 x 3 x 64 bytes. A first layer of
+ * 7 x 7 x 3 has 7 runs of 21 numbers: a third of a tile of bytes, two thirds of bf16. To weave the
+ * rows of the kernel into one run of 147 would need 3 tiles for 7, and a copy 3.5 times as large as
+ * the image, in pieces of 3 bytes, which take longer than what it saves. */
 
-Rows of a tile are output pixels, here *places* of a padded channels-last image, and what a kernel
-reads lies in *runs* of numbers that follow each other (see `conv_runs`). Places of an output row
-are equally far apart, so a tile is loaded from the image as it is: no im2col. A run is read in
-whole tiles of 64 bytes; the numbers behind its end are multiplied by rows of zeros, `ends`, which a
-task copies once, so that packed weights are those of the vectors.
+/* Words of a run from which tiles are worth it; of fewer, vectors take as long. Estimated. */
+#define FEWEST_WORDS 4
 
-- ``sum_places_u8``: 8-bit integers, unsigned.
-- ``sum_places_bf16``, ``sum_places_split``: bf16, and sums of two bf16. Zero times a number behind
-  a run's end is NaN if that is infinite or NaN: then the tile is computed again by vectors, which
-  read no further than the run.
+#if INSTANCE == 0
+#define KIND bf16
+#define PARTS 1
+#define X_LOW
+#else
+#define KIND split
+#define PARTS 2
+#define X_LOW x_low,
+#endif
 
-An image of few columns would leave rows of a tile empty: 7 of 16 filled. So where several output
-rows fit in 16 places, those between them that are no output included, a tile has as many: with
-7 columns and a kernel of 3, 2 rows are 7 + 2 + 7 = 16 places. Two such tiles share the weights.
-
-What it costs, estimated: nothing of it was measured, or run, on a processor with AMX. A product of
-tiles takes 16 cycles for 16 * 16 * 64 multiplications of bytes (half as many of bf16), a load 8
-from the first-level cache and about 20 from the second. 64 bytes of 32 places and of 32 channels
-are 4 loads, one per product: 32 cycles beside 64, or 16 + 40 where weights come out of the second
-level; with one tile of places the ratio would be 3 to 2, and the second level too slow. Of split
-operands there are 8 loads for 12 products. To store the sums of 32 x 32 and read them again takes
-about 130 cycles, a tenth of the products of 3 x 3 x 64 bytes. A first layer of 7 x 7 x 3 has 7 runs
-of 21 numbers: a third of a tile of bytes, two thirds of bf16. To weave the rows of the kernel into
-one run of 147 would need 3 tiles for 7, and a copy 3.5 times as large as the image, in pieces of 3
-bytes, which take longer than what it saves.
-"""
-
-from __future__ import annotations
-
-FEWEST_WORDS = 4
-"""Words of a run from which tiles are worth it; of fewer, vectors take as long. Estimated."""
-
-MOST_ENDS = 64
-"""Runs up to which the zeros behind their ends, 2 KiB each, are kept."""
-
-_TEXT = """\
 /* ---- Tiles of convolutions on AMX --------------------------------------------------------------
  * Of channels-last images. Output pixels of a row are x_step bytes of the image apart, output rows
  * row_step. */
@@ -82,7 +84,7 @@ static inline int64_t place_of_row(int64_t row, int pixels, int64_t x_step, int6
 
 /* ends[runs][16][32] = the last words of each run in a panel of weights, as many as fill no tile,
  * and zeros. */
-__attribute__((unused)) static void copy_ends(
+static void copy_ends(
     int64_t runs, int64_t words, const void *b, void *ends)
 {
 #ifdef HAS_TILES
@@ -162,7 +164,7 @@ TILE_FUNCTION static void sum_in_tiles_u8(
  * integers; between take_tiles and release_tiles. Those of row r and pixel i are
  * tile[place_of_row(r, ...) + i][32]; tile has QUAD_ROWS rows, and others may be written, too.
  * Tiles read 64 bytes of 16 places: some bytes behind the image. */
-__attribute__((unused)) static inline void sum_places_u8(
+static inline void sum_places_u8(
     int64_t rows, int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x,
     int64_t x_step, int64_t row_step, const int64_t *run, const int32_t *b, const int32_t *ends,
     int32_t *restrict tile)
@@ -185,9 +187,7 @@ __attribute__((unused)) static inline void sum_places_u8(
     sum_runs_u8(pixels, columns, runs, quads, x, x_step, run, b, tile);
 #endif
 }
-"""
 
-_BF16 = """
 /* `count` floats rounded to bf16, into every `step`-th number of `upper`; unless `lower` is null,
  * what that leaves there (see split_pairs). */
 static inline void round_numbers(int64_t count, const float *x, int64_t step,
@@ -220,7 +220,7 @@ static inline void round_numbers(int64_t count, const float *x, int64_t step,
 }
 
 /* pad_row_bytes for floats, which are rounded to bf16; `lower` as in round_numbers. */
-__attribute__((unused)) static void pad_row_rounded(
+static void pad_row_rounded(
     int64_t w, int64_t channels, const float *row, int64_t pixel, int64_t channel, int64_t left,
     int64_t columns, uint16_t *restrict upper, uint16_t *restrict lower)
 {
@@ -283,11 +283,9 @@ static inline void sum_runs_split(
     }
     replace_nan(pixels, columns, tile, other);
 }
-"""
 
-_PARTS = """
 #ifdef HAS_TILES
-TILE_FUNCTION static void sum_in_tiles_NAME(
+TILE_FUNCTION static void sum_in_tiles_KIND(
     int64_t rows, int pixels, int columns, int64_t runs, int64_t pairs, const uint8_t *x,
     int64_t x_low, int64_t x_step, int64_t row_step, const int64_t *run, const uint32_t *b,
     const uint32_t *ends, float *restrict tile)
@@ -297,8 +295,8 @@ TILE_FUNCTION static void sum_in_tiles_NAME(
 }
 #endif
 
-/* sum_places_u8 for runs of NUMBERS. */
-__attribute__((unused)) static inline void sum_places_NAME(
+/* sum_places_u8 for runs of bf16, or of sums of two, the lower ones x_low bytes further. */
+static inline void sum_places_KIND(
     int64_t rows, int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x,
     int64_t x_low, int64_t x_step, int64_t row_step, const int64_t *run, const uint32_t *b,
     const uint32_t *ends, float *restrict tile)
@@ -308,7 +306,7 @@ __attribute__((unused)) static inline void sum_places_NAME(
 #ifdef HAS_TILES
     in_tiles = worth_tiles((numbers + 1) / 2, ends);
     if (in_tiles)
-        sum_in_tiles_NAME(rows, pixels, columns, runs, (numbers + 1) / 2, x, x_low, x_step,
+        sum_in_tiles_KIND(rows, pixels, columns, runs, (numbers + 1) / 2, x, x_low, x_step,
                           row_step, run, b, ends, tile);
 #endif
     for (int64_t row = 0; row < rows; row++) {
@@ -319,26 +317,10 @@ __attribute__((unused)) static inline void sum_places_NAME(
             const int count = pixels - i < TILE_ROWS ? pixels - i : TILE_ROWS;
             const uint8_t *const from = x + row * row_step + i * x_step;
             float exact[TILE_ROWS * float_panel], *const to = sums + i * float_panel;
-            sum_runs_NAME(count, columns, runs, numbers, from, LOWx_step, run, b,
+            sum_runs_KIND(count, columns, runs, numbers, from, X_LOW x_step, run, b,
                           in_tiles ? exact : to);
             if (in_tiles)
                 replace_nan(count, columns, to, exact);
         }
     }
 }
-"""
-
-
-def _parts(name: str, parts: int) -> str:
-    numbers = "`numbers` bf16" if parts == 1 else "sums of two bf16, the lower x_low bytes further"
-    text = _PARTS.replace("NAME", name).replace("NUMBERS", numbers).replace("PARTS", str(parts))
-    return text.replace("LOW", "x_low, " if parts == 2 else "")
-
-
-CONV_AMX_PREAMBLE = (
-    "\n"
-    + _TEXT.replace("FEWEST_WORDS", str(FEWEST_WORDS))
-    + _BF16
-    + (_parts("bf16", 1) + _parts("split", 2))
-)
-"""C text that must precede the functions of `conv_runs.py`."""

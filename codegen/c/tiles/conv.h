@@ -1,32 +1,30 @@
-"""C text of the tiles of a convolution; goes after `gemm_pack.PREAMBLE`, once.
+/* The tiles of a convolution. They read the image through a table of taps: tap[t] is the distance
+ * from the first pixel under the kernel to the one under its t-th weight. So they know nothing of
+ * dilation and padding. */
 
-Both kernels read the image through a table of taps: `tap[t]` is the distance from the first pixel
-under the kernel to the one under its t-th weight. So they know nothing of dilation and padding.
-"""
+#if INSTANCE == 0
+#define T float
+#define PANEL 32
+#else
+#define T double
+#define PANEL 16
+#endif
 
-from __future__ import annotations
-
-import re
-
-_COMMON = """\
 /* ---- Tiles of convolutions ------------------------------------------------------------------ */
 
 /* Asks for `count` floats of each row, to be written: the sums of a tile go to many rows far apart,
  * and would wait for the memory there (measured on 1x1 convolutions: 2 to 28 % of the time). */
-__attribute__((unused)) static void fetch_rows(
+static void fetch_rows(
     int64_t rows, int64_t count, const float *from, int64_t step)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < count; j += 16)
             __builtin_prefetch(from + i * step + j, 1);
 }
-"""
-
-_TYPE = """\
 
 /* One channel of an image with zeros around it: target[i][j] = x[i - top][j - left], or 0 outside
  * of x, for `rows` rows of `pitch`. */
-__attribute__((unused)) static void pad_plane_T(
+static void pad_plane_T(
     int64_t h, int64_t w, const T *x, int64_t top, int64_t left, int64_t rows, int64_t pitch,
     T *restrict target)
 {
@@ -86,11 +84,13 @@ TILE_FUNCTION static void sum_block_T(
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
         if (columns - j > T_lanes) {
             switch (pixels) {
-CASES_2
+            PIXEL_CASES(sum_pixels_T, 2, channels, taps, x, channel_step, tap, pixel_step, b,
+                        tile)
             }
         } else {
             switch (pixels) {
-CASES_1
+            PIXEL_CASES(sum_pixels_T, 1, channels, taps, x, channel_step, tap, pixel_step, b,
+                        tile)
             }
         }
     }
@@ -117,7 +117,7 @@ TILE_FUNCTION static void sum_long_tile_T(
     }
 }
 
-__attribute__((unused)) static inline void sum_tile_T(
+static inline void sum_tile_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
@@ -195,7 +195,7 @@ TILE_FUNCTION static void sum_channels_T(
 }
 
 /* The same in blocks of at most SUM_STEPS products, or of one channel, which are added. */
-__attribute__((unused)) static inline void sum_segment_T(
+static inline void sum_segment_T(
     int outputs, int pixels, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
 {
@@ -209,32 +209,3 @@ __attribute__((unused)) static inline void sum_segment_T(
         c += count;
     } while (c < channels);
 }
-"""
-
-SEGMENT = 64
-"""Pixels of an output row that are finished together, in an array on the stack."""
-
-
-def pixel_cases(function: str, vectors: int) -> str:
-    """The switch over the number of pixels; more than six need 32 vector registers."""
-    lines = []
-    for pixels in range(1, 12):
-        if pixels == 7:
-            lines.append("#if defined(__AVX512F__) || defined(__aarch64__)")
-        lines.append(
-            f"            case {pixels}: {function}({pixels}, {vectors}, channels, taps, x,"
-            " channel_step, tap,"
-        )
-        lines.append("                                   pixel_step, b, tile); break;")
-    return "\n".join([*lines, "#endif"])
-
-
-def _preamble(ctype: str, panel: int) -> str:
-    text = _TYPE.replace("CASES_1", pixel_cases("sum_pixels_T", 1))
-    text = text.replace("CASES_2", pixel_cases("sum_pixels_T", 2))
-    text = text.replace("PANEL", str(panel)).replace("SEGMENT", str(SEGMENT))
-    return re.sub(r"\bT\b|(?<=_)T\b|\bT(?=_)", ctype, text)
-
-
-CONV_PREAMBLE = _COMMON + _preamble("float", 32) + _preamble("double", 16)
-"""C text that must precede the functions of `conv.py`, after `gemm_pack.PREAMBLE`."""

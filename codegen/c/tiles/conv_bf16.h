@@ -1,25 +1,19 @@
-"""C text of the tile of a convolution of bf16; goes after `gemm_bf16.BF16_PREAMBLE`, once.
+/* The tile of a convolution of bf16.
+ *
+ * It is the tile of the plan "channels" (sum_tile_float) with a pair of bf16 in the place of one
+ * float. Here a pair is one pixel of two channels that follow each other: so the image is copied
+ * into planes of pairs, rounded on the way and with zeros around it, and strides, dilations and
+ * kernels of any size cost as little as they do in float.
+ *
+ * Measured on a Zen 4 core (peak of vdpbf16ps 236 GFLOP/s), in the network: 200 to 211 GFLOP/s on
+ * ResNet's 3x3 convolutions of stride 2, 126 on its first layer (7x7, 3 channels: the second pair
+ * is half empty), where float reaches 106 to 110, and 90. */
 
-It is the tile of the plan "channels" (`conv_tile.sum_tile_float`) with a pair of bf16 in the place
-of one float. Here a pair is one pixel of two channels that follow each other: so the image is
-copied into planes of pairs, rounded on the way and with zeros around it, and strides, dilations and
-kernels of any size cost as little as they do in float.
-
-Measured on a Zen 4 core (peak of vdpbf16ps 236 GFLOP/s), in the network: 200 to 211 GFLOP/s on
-ResNet's 3x3 convolutions of stride 2, 126 on its first layer (7x7, 3 channels: the second pair is
-half empty), where float reaches 106 to 110, and 90.
-"""
-
-from __future__ import annotations
-
-from fxlite.codegen.c.conv.tiles.conv_tile import pixel_cases
-
-_TEXT = """\
 /* ---- Tiles of convolutions of bf16 ----------------------------------------------------------- */
 
 /* Two channels of an image with zeros around them: target[i][j] = the pair of first[i - top]
  * [j - left] and second[...], or 0 outside of them, for `rows` rows of `pitch`. */
-__attribute__((unused)) static void pad_plane_pairs(
+static void pad_plane_pairs(
     int64_t h, int64_t w, const float *first, const float *second, int64_t top, int64_t left,
     int64_t rows, int64_t pitch, uint32_t *restrict target)
 {
@@ -39,7 +33,7 @@ __attribute__((unused)) static void pad_plane_pairs(
 
 /* Of two channels the pixels that a strided kernel of one weight reads: target[i][j] = the pair of
  * first[i * row_step + j * step] and second[...], for `rows` rows of `columns`. */
-__attribute__((unused)) static void pick_pairs(
+static void pick_pairs(
     int64_t rows, int64_t columns, const float *first, const float *second, int64_t row_step,
     int64_t step, uint32_t *restrict target)
 {
@@ -60,7 +54,7 @@ __attribute__((unused)) static void pick_pairs(
 }
 
 /* pad_row_float with the channels of each pixel rounded, in pairs; `pitch` counts these. */
-__attribute__((unused)) static void pad_row_pairs(
+static void pad_row_pairs(
     int64_t w, int64_t channels, const float *row, int64_t left, int64_t columns, int64_t pitch,
     uint32_t *restrict target)
 {
@@ -82,7 +76,7 @@ __attribute__((unused)) static void pad_row_pairs(
 }
 
 /* The same for a row that is bf16 already, of an even number of channels. */
-__attribute__((unused)) static void pad_row_bf16(
+static void pad_row_bf16(
     int64_t w, int64_t channels, const uint16_t *row, int64_t left, int64_t columns, int64_t pitch,
     uint32_t *restrict target)
 {
@@ -127,18 +121,14 @@ TILE_FUNCTION static void sum_tile_bf16(
     for (int j = 0; j < columns; j += step, b += step, tile += step) {
         if (columns - j > float_lanes) {
             switch (pixels) {
-CASES_2
+            PIXEL_CASES(sum_pixels_bf16, 2, channels, taps, x, channel_step, tap, pixel_step, b,
+                        tile)
             }
         } else {
             switch (pixels) {
-CASES_1
+            PIXEL_CASES(sum_pixels_bf16, 1, channels, taps, x, channel_step, tap, pixel_step, b,
+                        tile)
             }
         }
     }
 }
-"""
-
-CONV_BF16_PREAMBLE = _TEXT.replace("CASES_1", pixel_cases("sum_pixels_bf16", 1)).replace(
-    "CASES_2", pixel_cases("sum_pixels_bf16", 2)
-)
-"""C text that must precede the functions of `conv_channels.py` whose spec says ``bf16``."""

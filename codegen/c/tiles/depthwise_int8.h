@@ -1,30 +1,34 @@
-"""C text of depthwise convolutions of 8-bit integers; `DEPTHWISE_INT8` follows `INT8_PREAMBLE` of
-`int8_tile`, whose quads and sums it has, in a translation unit.
+/* Depthwise convolutions of 8-bit integers.
+ *
+ * Four neighbouring rows of an image whose channels are last are *woven* column by column: a quad
+ * for each channel. A woven column serves every column of the kernel that meets it and, with stride
+ * 1, two output rows: those of a kernel of three rows have the weights (w0, w1, w2, 0) and (0, w0,
+ * w1, w2). The image is read in place. A row outside of it is a pixel of the zero point with a step
+ * of 0.
+ *
+ * Measured on a Zen 4 core, 3x3 of 14 x 14 x 384: 10 cycles for 16 results with their epilogue; 3
+ * are products, 1.5 shuffles. */
 
-Four neighbouring rows of an image whose channels are last are *woven* column by column: a quad for
-each channel. A woven column serves every column of the kernel that meets it and, with stride 1, two
-output rows: those of a kernel of three rows have the weights (w0, w1, w2, 0) and (0, w0, w1, w2).
-The image is read in place. A row outside of it is a pixel of the zero point with a step of 0.
+/* Channels of a tile: a vector of bytes, or several; most output pixels of a row of a tile. */
+#define CHANNEL_BLOCK 64
+#define MOST_PLACES 8
 
-Measured on a Zen 4 core, 3x3 of 14 x 14 x 384: 10 cycles for 16 results with their epilogue; 3 are
-products, 1.5 shuffles.
-"""
+#if INSTANCE == 0
+#define TYPE u8
+#define IS_SIGNED 0
+#define ADDED 0
+#else
+#define TYPE i8
+#define IS_SIGNED 1
+#define ADDED 128
+#endif
 
-from __future__ import annotations
-
-CHANNEL_BLOCK = 64
-"""Channels of a tile: a vector of bytes, or several."""
-
-MOST_PLACES = 8
-"""Most output pixels of a row of a tile."""
-
-_TEXT = """
 /* ---- Depthwise convolutions of 8-bit integers --------------------------------------------------
  * Four neighbouring rows are woven: a quad for each column and channel. */
 
 /* Where the `count` rows of an image from number `first` on begin, `dilation` rows apart, and how
  * far pixels of each are apart: rows outside of the image are one pixel, again and again. */
-__attribute__((unused)) static void find_rows(
+static void find_rows(
     int64_t first, int count, int64_t dilation, int64_t height, int64_t row_bytes, int64_t pixel,
     const uint8_t *image, const uint8_t *outside, const uint8_t **rows, int64_t *steps)
 {
@@ -179,9 +183,7 @@ static inline __attribute__((always_inline)) void add_tile(
         }
     }
 }
-"""
 
-_TILE = """
 /* Weaves `columns` columns of up to CHANNEL_BLOCK channels, from column column_0 on of four rows
  * that find_rows found: woven[column][channel]. */
 TILE_FUNCTION static void weave_TYPE(
@@ -196,19 +198,3 @@ TILE_FUNCTION static void weave_TYPE(
                       woven + c);
     }
 }
-"""
-
-
-def _tile(name: str, is_signed: bool) -> str:
-    text = _TILE.replace("TYPE", name).replace("ADDED", "128" if is_signed else "0")
-    return text.replace("IS_SIGNED", str(int(is_signed)))
-
-
-def _depthwise() -> str:
-    text = _TEXT + _tile("u8", False) + _tile("i8", True)
-    text = text.replace("CHANNEL_BLOCK", str(CHANNEL_BLOCK))
-    return text.replace("MOST_PLACES", str(MOST_PLACES))
-
-
-DEPTHWISE_INT8 = _depthwise()
-"""C text that must precede the functions of `conv_int8_depthwise.py`."""

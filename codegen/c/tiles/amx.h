@@ -1,28 +1,19 @@
-"""C text of products on the matrix tiles of AMX, where a file is compiled for a processor that has
-them (``__AMX_BF16__`` and ``__AMX_INT8__``); elsewhere the same functions take vectors.
-
-- `AMX_PREAMBLE` is part of `gemm_pack.PREAMBLE`: asking the system for the tiles; ``take_tiles``
-  and ``release_tiles``, between which a thread uses them; and the sums of products in four of
-  them, which are the same for bf16 and for 8-bit integers: a *word* of 32 bits is a pair or a quad
-  of numbers that follow each other along k.
-- `amx_products` has the products of bf16 and of 8-bit integers, `conv_amx_tile` the convolutions.
-
-Panels of pairs and of quads are what the instructions want of B: 16 rows of 64 bytes are 16 columns
-of 32 (64) steps along k. So packed weights do not depend on the machine, and A is read where it is.
-All tiles have 16 rows, so that a thread configures them once for many products (200 cycles). What
-is not whole is made so: of 17 to 31 rows the second tile is the last 16, and computes some again;
-fewer than 16 rows, and what is left of k, are copied with zeros. Integer sums start from the first
-row of a panel, loaded as 16 rows at a distance of 0. Rows of i8 are made unsigned, as their panels
-expect, in a copy of 64 numbers of each row at a time.
-
-None of this was measured where it stands, on a machine with AMX; of a plainer program with the same
-inner loop it is known that a core reaches 890 to 1660 GFLOP/s in bf16, and 370 to 530 in three
-products of split operands, where float32 reaches 180.
-"""
-
-from __future__ import annotations
-
-AMX_PREAMBLE = """\
+/* The matrix tiles of AMX, where a file is compiled for a processor that has them (__AMX_BF16__ and
+ * __AMX_INT8__); elsewhere the same functions take vectors.
+ *
+ * What is here is the same for bf16 and for 8-bit integers: a *word* of 32 bits is a pair or a quad
+ * of numbers that follow each other along k. Panels of pairs and of quads are what the instructions
+ * want of B: 16 rows of 64 bytes are 16 columns of 32 (64) steps along k. So packed weights do not
+ * depend on the machine, and A is read where it is. All tiles have 16 rows, so that a thread
+ * configures them once for many products (200 cycles). What is not whole is made so: of 17 to 31
+ * rows the second tile is the last 16, and computes some again; fewer than 16 rows, and what is
+ * left of k, are copied with zeros. Integer sums start from the first row of a panel, loaded as 16
+ * rows at a distance of 0. Rows of i8 are made unsigned, as their panels expect, in a copy of 64
+ * numbers of each row at a time.
+ *
+ * None of this was measured where it stands, on a machine with AMX; of a plainer program with the
+ * same inner loop it is known that a core reaches 890 to 1660 GFLOP/s in bf16, and 370 to 530 in
+ * three products of split operands, where float32 reaches 180. */
 
 /* ---- The matrix tiles of AMX -------------------------------------------------------------------
  * Registers of 16 rows of 64 bytes. A thread takes them before its products and releases them
@@ -263,4 +254,3 @@ static inline __attribute__((always_inline)) void multiply_tiles(
                           b_low, tile);
 }
 #endif
-"""

@@ -1,38 +1,51 @@
-"""C text of the helpers of integer products' epilogues, which finish a vector of int32 sums at a
-time; `vector_printer.print_integer_vectors` prints the calls. `INT8_EPILOGUE` is part of
-`int8_tile.INT8_PREAMBLE`.
+/* Epilogues of integer products, which finish a vector of int32 sums at a time. `count` is how many
+ * elements are wanted, or any larger number for all. A whole vector of numbers of 8 bits is a
+ * quarter of one of floats. */
 
-``count`` is how many elements are wanted, or any larger number for all. A whole vector of numbers
-of 8 bits is a quarter of one of floats.
-"""
+#if INSTANCE == 0
+#define WORD f32
+#define WORD_TYPE float
+#define WORD_VEC float_vec
+#else
+#define WORD i32
+#define WORD_TYPE int32_t
+#define WORD_VEC int_vec
+#endif
 
-from __future__ import annotations
+#if INSTANCE == 0
+#define BYTE u8
+#define BYTE_TYPE uint8_t
+#define WIDEN_256 _mm256_cvtepu8_epi32
+#define WIDEN_512 _mm512_cvtepu8_epi32
+#else
+#define BYTE i8
+#define BYTE_TYPE int8_t
+#define WIDEN_256 _mm256_cvtepi8_epi32
+#define WIDEN_512 _mm512_cvtepi8_epi32
+#endif
 
-_HEAD = """
 /* ---- Epilogues: vectors of 32 bits, of which `count` elements (or all) are wanted ------------ */
 typedef uint8_t u8_vec __attribute__((vector_size(VECTOR_BYTES / 4), aligned(1), may_alias));
 typedef int8_t i8_vec __attribute__((vector_size(VECTOR_BYTES / 4), aligned(1), may_alias));
-"""
 
-_WORDS = """
-static inline __attribute__((always_inline)) WHOLE load_NAME(const TYPE *from, int count)
+static inline __attribute__((always_inline)) WORD_VEC load_WORD(const WORD_TYPE *from, int count)
 {
     if (count >= int_lanes)
-        return *(const WHOLE *)from;
+        return *(const WORD_VEC *)from;
 #if defined(__AVX512F__)
-    return (WHOLE)_mm512_maskz_loadu_epi32((1 << count) - 1, from);
+    return (WORD_VEC)_mm512_maskz_loadu_epi32((1 << count) - 1, from);
 #else
-    WHOLE x = {0};
+    WORD_VEC x = {0};
     for (int i = 0; i < int_lanes && i < count; i++)
         x[i] = from[i];
     return x;
 #endif
 }
 
-static inline __attribute__((always_inline)) void store_NAME(TYPE *to, WHOLE x, int count)
+static inline __attribute__((always_inline)) void store_WORD(WORD_TYPE *to, WORD_VEC x, int count)
 {
     if (count >= int_lanes)
-        *(WHOLE *)to = x;
+        *(WORD_VEC *)to = x;
 #if defined(__AVX512F__)
     else
         _mm512_mask_storeu_epi32(to, (1 << count) - 1, (__m512i)x);
@@ -41,41 +54,39 @@ static inline __attribute__((always_inline)) void store_NAME(TYPE *to, WHOLE x, 
         to[i] = x[i];
 #endif
 }
-"""
 
-_BYTES = """
-static inline __attribute__((always_inline)) int_vec widen_NAME(NAME_vec x)
+static inline __attribute__((always_inline)) int_vec widen_BYTE(BYTE_vec x)
 {
 #if defined(__AVX512F__)
-    return (int_vec)_mm512_cvtepSIGN8_epi32((__m128i)x);
+    return (int_vec)WIDEN_512((__m128i)x);
 #elif defined(__AVX2__)
     int64_t bytes;
     __builtin_memcpy(&bytes, &x, 8);
-    return (int_vec)_mm256_cvtepSIGN8_epi32(_mm_cvtsi64_si128(bytes));
+    return (int_vec)WIDEN_256(_mm_cvtsi64_si128(bytes));
 #else
     return __builtin_convertvector(x, int_vec);
 #endif
 }
 
-static inline __attribute__((always_inline)) int_vec load_NAME(const TYPE *from, int count)
+static inline __attribute__((always_inline)) int_vec load_BYTE(const BYTE_TYPE *from, int count)
 {
-    NAME_vec x = {0};
+    BYTE_vec x = {0};
     if (count >= int_lanes)
-        return widen_NAME(*(const NAME_vec *)from);
+        return widen_BYTE(*(const BYTE_vec *)from);
     for (int i = 0; i < int_lanes && i < count; i++)
         x[i] = from[i];
-    return widen_NAME(x);
+    return widen_BYTE(x);
 }
 
-static inline __attribute__((always_inline)) void store_NAME(TYPE *to, int_vec x, int count)
+static inline __attribute__((always_inline)) void store_BYTE(BYTE_TYPE *to, int_vec x, int count)
 {
-    const NAME_vec bytes = __builtin_convertvector(x, NAME_vec);
+    const BYTE_vec bytes = __builtin_convertvector(x, BYTE_vec);
     if (count >= int_lanes) {
-        *(NAME_vec *)to = bytes;
+        *(BYTE_vec *)to = bytes;
         return;
     }
-    TYPE all[VECTOR_BYTES / 4], *from = all;
-    *(NAME_vec *)all = bytes;
+    BYTE_TYPE all[VECTOR_BYTES / 4], *from = all;
+    *(BYTE_vec *)all = bytes;
     #pragma GCC unroll 4
     for (int size = VECTOR_BYTES / 8; size > 0; size /= 2) {
         if (count & size)
@@ -83,9 +94,7 @@ static inline __attribute__((always_inline)) void store_NAME(TYPE *to, int_vec x
         from += count & size, to += count & size;
     }
 }
-"""
 
-_ROUND = """
 /* Rounded to the nearest whole number, halves to even, plus the zero point, within [low, high]; NaN
  * gives low. To clip before rounding is the same: the limits are whole numbers. */
 static inline __attribute__((always_inline)) int_vec saturate_f32(
@@ -125,39 +134,18 @@ static inline __attribute__((always_inline)) float_vec product_f32(float_vec a, 
     return a * b;
 #endif
 }
-"""
 
-
-_STORE = """
-/* store_NAME of saturate_f32. */
-static inline __attribute__((always_inline)) void store_rounded_NAME(
-    TYPE *to, float_vec x, const int zero_point, const int low, const int high, int count)
+/* store_BYTE of saturate_f32. */
+static inline __attribute__((always_inline)) void store_rounded_BYTE(
+    BYTE_TYPE *to, float_vec x, const int zero_point, const int low, const int high, int count)
 {
 #if defined(__AVX512F__)
-    if ((TYPE)-1 > 0 && zero_point == 0 && low == 0 && high == 255 && count >= int_lanes) {
+    if ((BYTE_TYPE)-1 > 0 && zero_point == 0 && low == 0 && high == 255 && count >= int_lanes) {
         /* Both conversions saturate, from 0 on. */
         x = (float_vec)_mm512_max_ps((__m512)x, _mm512_setzero_ps());
-        *(NAME_vec *)to = (NAME_vec)_mm512_cvtusepi32_epi8(_mm512_cvtps_epu32((__m512)x));
+        *(BYTE_vec *)to = (BYTE_vec)_mm512_cvtusepi32_epi8(_mm512_cvtps_epu32((__m512)x));
         return;
     }
 #endif
-    store_NAME(to, saturate_f32(x, zero_point, low, high), count);
+    store_BYTE(to, saturate_f32(x, zero_point, low, high), count);
 }
-"""
-
-
-def _typed(text: str, name: str, kind: str, vector: str = "") -> str:
-    """A template for elements of one type."""
-    words = {"NAME": name, "TYPE": kind, "WHOLE": vector, "SIGN": name[0]}
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
-
-
-INT8_EPILOGUE = (
-    _HEAD + _typed(_WORDS, "f32", "float", "float_vec")
-    + _typed(_WORDS, "i32", "int32_t", "int_vec") + _typed(_BYTES, "u8", "uint8_t")
-    + _typed(_BYTES, "i8", "int8_t") + _ROUND + _typed(_STORE, "u8", "uint8_t")
-    + _typed(_STORE, "i8", "int8_t")
-)  # fmt: skip
-"""C text that must follow `int8_tile`'s vectors of int32 and precede its products' functions."""

@@ -1,1 +1,0 @@
-"""The tiles of convolutions: the C text of their innermost loops."""

@@ -1,0 +1,232 @@
+"""The C text that emitted programs share: tiles, transforms and helpers, in the `.h` files beside
+this one.
+
+In: C text that calls them. Out: the definitions that it reaches. A reader of an emitted model, and
+its compiler, then see only what the model runs.
+
+A file opens with a comment that says what it is about. Paragraphs of `#define`s behind it are its
+*parameters*; where one has several values, they stand in the branches of an `#if INSTANCE`. The
+rest is definitions with a blank line between any two. A definition that mentions parameters, as
+words or as parts of names between low lines, stands for one definition for each choice of their
+values: `multiply_tile_T` for `multiply_tile_float` and `multiply_tile_double`. What a definition
+needs is what it mentions. A comment `/* ---- Title ---- */` or an `#include` belongs to what
+follows it, up to the next title or the end of the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+
+from fxlite.codegen.kernel.text import wrap
+
+FILES = (
+    "helpers", "matrix", "amx", "bf16", "int8", "int8_epilogue", "dynamic_scale", "conv_int8",
+    "depthwise_int8", "conv_amx", "weight_only", "recurrence", "conv", "conv_bf16", "depthwise",
+    "channels_last", "winograd", "attention",
+)  # fmt: skip
+"""The definitions of each may use those of the files before it."""
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
+_PLACE = re.compile(r"\b([A-Za-z_]\w*)( ?)")
+_TITLE = re.compile(r"/\* -{4}")
+
+#: What a definition at the outermost level may look like; the group is the name it gives.
+_DEFINED = re.compile(
+    r"^#define (\w+)"
+    r"|^typedef [\w ]+?[\s*](\w+)(?=;|\s+__attribute__)"
+    r"|^static const \w+ (\w+)\["
+    r"|^(?!#|typedef|enum)\S[^\n;{]*?[\s*](\w+)\((?!\()",
+    re.MULTILINE,
+)
+
+Values = Mapping[str, str]
+"""Parameter -> the text in its place."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A definition of a file, with values for the parameters that it mentions; ``names`` are those
+    that it defines, none for a title or an `#include`."""
+
+    file: str
+    template: str
+    values: Values
+    names: frozenset[str]
+
+    @cached_property
+    def text(self) -> str:
+        """The C text, in lines of at most 100 columns."""
+        return _folded(instantiate(self.template, self.values))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The names that it mentions."""
+        return _words(self.text)
+
+
+def needed(users: str, definitions: Sequence[Definition] | None = None) -> str:
+    """Of these definitions (or all) those that C text reaches, with their comments."""
+    definitions = library() if definitions is None else definitions
+    by_name: dict[str, list[Definition]] = {}
+    for definition in definitions:
+        for name in definition.names:
+            by_name.setdefault(name, []).append(definition)
+    work, found = [*_words(users)], set[int]()
+    while work:
+        for definition in by_name.get(work.pop(), ()):
+            if id(definition) not in found:
+                found.add(id(definition))
+                work += definition.words
+    kept: list[str] = []
+    wanted = ""  # the file, if something after its last title is kept
+    for definition in reversed(definitions):
+        if id(definition) in found or (not definition.names and wanted == definition.file):
+            kept.append(definition.text)
+            wanted = "" if _TITLE.match(definition.template) else definition.file
+    return "".join(f"{text}\n\n" for text in reversed(kept))
+
+
+def instantiate(template: str, values: Values) -> str:
+    """Text with these values of parameters, which may mention other parameters. What has no text
+    vanishes with the space behind it, or the low line."""
+    if not values:
+        return template
+
+    def put(found: re.Match[str]) -> str:
+        word, space = found.groups()
+        if word in values:
+            return _PLACE.sub(put, values[word]) + space if values[word] else ""
+        parts = ((part, values.get(part, part)) for part in word.split("_"))
+        return "_".join(new for old, new in parts if new or not old) + space
+
+    return re.sub(r" +$", "", _PLACE.sub(put, template), flags=re.MULTILINE)
+
+
+def constant(file: str, name: str) -> int:
+    """A number that a file defines, by a parameter or in an `enum`."""
+    found = re.search(rf"\b{name} (?:= )?(\d+)\b", _read(file))
+    assert found is not None, f"{file}.h defines no number {name}"
+    return int(found[1])
+
+
+@cache
+def library() -> tuple[Definition, ...]:
+    """All definitions."""
+    return tuple(definition for file in FILES for definition in definitions_of(file, _read(file)))
+
+
+def math_header() -> dict[str, str]:
+    """The header that every source includes, by its name."""
+    return {"fx_math.h": _read("../fx_math")}
+
+
+def prelude(functions: str) -> str:
+    """What the functions of a program need before them: includes, and what they call."""
+    head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
+            '#include "fx_math.h"', ""]  # fmt: skip
+    return "\n".join([*head, needed(functions).rstrip("\n"), ""])
+
+
+@cache
+def macros() -> str:
+    """All text that may define a macro for the functions of a program."""
+    found = (d.text for d in library() if "#define" in d.template)
+    return "\n".join([*found, *math_header().values()])
+
+
+def definitions_of(file: str, text: str) -> Iterator[Definition]:
+    """What the text of a file defines, for all values of its parameters."""
+    paragraphs = list(_paragraphs(text))[1:]  # without what the file is about
+    tables = list(itertools.takewhile(bool, map(_table, paragraphs)))
+    for template in paragraphs[len(tables) :]:
+        names, mentioned = _names(template), _mentioned(template, tables)
+        for values in map(dict, _choices(tables, mentioned)):
+            given = frozenset(instantiate(name, values) for name in names)
+            yield Definition(file, template, values, given)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """The parts of a text between blank lines, not within braces or conditions."""
+    lines: list[str] = []
+    depth = 0
+    for line in [*text.splitlines(), ""]:
+        code = _COMMENT.sub("", line) if "{" in line or "}" in line else ""
+        depth += code.count("{") - code.count("}")
+        depth += line.startswith("#if") - line.startswith("#endif")
+        if line or depth:
+            lines.append(line)
+        elif lines:
+            yield "\n".join(lines)
+            lines = []
+
+
+def _table(paragraph: str) -> list[Values]:
+    """Parameters that a paragraph defines, for each choice of their values; none if it defines
+    something else."""
+    code = _COMMENT.sub("", paragraph).strip()
+    if not re.match(r"#define \w+(?!\()\b|#if INSTANCE", code):
+        return []
+    branches = re.split(r"^#(?:if|elif|else|endif)\b.*\n?", code, flags=re.MULTILINE)
+    found = [re.findall(r"^#define (\w+)((?:\\\n|.)*)", b, re.MULTILINE) for b in branches]
+    return [
+        {name: " ".join(value.replace("\\\n", " ").split()) for name, value in branch}
+        for branch in (found[1:-1] or found)
+    ]
+
+
+def _mentioned(template: str, tables: Sequence[Sequence[Values]]) -> frozenset[str]:
+    """The parameters that text mentions, by itself or in their values."""
+    mentioned: set[str] = set()
+    work = [template]
+    while work:
+        words = _WORD.findall(work.pop())
+        parts = {*words, *(part for word in words for part in word.split("_"))} - mentioned
+        work += [values[name] for table in tables for values in table for name in parts & {*values}]
+        mentioned |= parts
+    return frozenset(mentioned)
+
+
+def _choices(
+    tables: Sequence[Sequence[Values]], mentioned: frozenset[str]
+) -> Iterator[tuple[tuple[str, str], ...]]:
+    """The values that parameters may have together, as far as they are mentioned."""
+    chosen = (
+        dict.fromkeys(tuple(item for item in values.items() if item[0] in mentioned)
+                      for values in table)
+        for table in tables
+    )  # fmt: skip
+    for choice in itertools.product(*chosen):
+        yield tuple(itertools.chain.from_iterable(choice))
+
+
+def _folded(definition: str) -> str:
+    """With lines of at most 100 columns: names of types make some longer. Macros are left alone."""
+    lines: list[str] = []
+    for line in definition.splitlines():
+        in_macro = bool(lines) and lines[-1].endswith("\\")
+        lines += [line] if in_macro else wrap(line)
+    return "\n".join(lines)
+
+
+def _names(definition: str) -> set[str]:
+    """The names that a definition gives."""
+    code = _COMMENT.sub("", definition)
+    names = {name for found in _DEFINED.findall(code) for name in found if name}
+    for body in re.findall(r"^enum \{(.*?)\}", code, re.MULTILINE | re.DOTALL):
+        names.update(re.findall(r"(\w+) =", body))
+    return names
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(_COMMENT.sub("", text)))
+
+
+@cache
+def _read(name: str) -> str:
+    return files("fxlite.codegen.c.tiles").joinpath(f"{name}.h").read_text(encoding="utf-8")

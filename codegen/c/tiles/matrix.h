@@ -1,0 +1,524 @@
+/* The matrix tile, the one loop nest in which every product spends its time, and what brings
+ * operands that are not packed when a model is compiled into the layout that it reads.
+ *
+ * It needs no header but <stdint.h>, no OpenMP, no intrinsics. Compile with -std=gnu11 (or later):
+ * under -std=c11 GCC does not fuse multiplications and additions.
+ *
+ * Why this tile. Measured on a Zen 4 core (one 64-byte FMA per cycle, peak 117.5 GFLOP/s): 3 to 11
+ * rows by 2 vectors run at 116 to 118 GFLOP/s with A read in place (no packing of A). From 12 rows
+ * on GCC 12 spills row addresses and loses 7 %. B's panel rows are 128 bytes on every target, so
+ * packed weights do not depend on the machine: a narrower target walks the panel in several
+ * steps. */
+
+#if INSTANCE == 0
+#define T float
+#define INDEX int32_t
+#define PANEL 32
+#else
+#define T double
+#define INDEX int64_t
+#define PANEL 16
+#endif
+
+/* A right operand that is packed, or read in place with rows b_row apart. */
+#if INSTANCE == 0
+#define LOW
+#define B_ROW PANEL
+#define B_ROW_PARAMETER
+#define B_ROW_ARGUMENT
+#else
+#define LOW low
+#define B_ROW b_row
+#define B_ROW_PARAMETER int64_t b_row,
+#define B_ROW_ARGUMENT b_row,
+#endif
+
+/* ---- Matrix tiles: what every matrix product and convolution below is built from ---------- */
+
+/* Bytes of a vector register, and rows of a tile: two vectors of sums for each row, the operands
+ * and a few addresses fill the registers (32 of them, or 16). */
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64, TILE_ROWS = 11 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
+#elif defined(__aarch64__)
+enum { VECTOR_BYTES = 16, TILE_ROWS = 11 };
+#else
+enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
+#endif
+
+/* Multiply-adds from which a second thread pays: a core does them in 7 us, and threads are started
+ * and awaited in 1 us where they are awake, in several where they are not. */
+enum { PARALLEL_PRODUCTS = 400000 };
+
+/* Products that are added one after the other in a register, and blocks of so many that are added
+ * to one sum: docs/numerics.md. Longer sums are added without loss. */
+enum { SUM_STEPS = 512, SUM_BLOCKS = 16 };
+
+#ifdef _OPENMP
+int omp_get_thread_num(void);
+#endif
+
+/* A pointer of which the compiler forgets how it was computed. The rows of a tile are addressed
+ * from two: the distances of eleven rows from one take more registers than there are, and GCC
+ * fetches them from vector registers (measured: 102 against 115 GFLOP/s). */
+static inline const void *opaque_pointer(const void *pointer)
+{
+    __asm__("" : "+r"(pointer));
+    return pointer;
+}
+
+/* For tiles: one copy of the code, whoever calls it; on a cache line of its own, because where the
+ * inner loop starts within one was seen to make a difference of 4 % (20 % for depthwise). */
+#ifdef __clang__
+#define TILE_FUNCTION __attribute__((noinline, unused, aligned(64)))
+#else
+#define TILE_FUNCTION __attribute__((noinline, noclone, unused, aligned(64)))
+#endif
+
+/* The vector of those elements of a (numbered from 0) and b (following a's) that are listed. */
+#ifdef __clang__
+#define SHUFFLE(index, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(index, a, b, ...) __builtin_shuffle(a, b, (index){__VA_ARGS__})
+#endif
+
+/* The cases of a switch over the number of rows of a tile, so that it is a constant where
+ * `function` is inlined: function(rows, vectors, split, ...), where the sums of few rows are split
+ * to hide the latency of the FMA; and the same without `split`. More than six rows need 32 vector
+ * registers. */
+#define ROW_CASE(function, ...) function(__VA_ARGS__); break;
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define MORE_ROW_CASES(function, vectors, ...) \
+    case 7: ROW_CASE(function, 7, vectors, __VA_ARGS__) \
+    case 8: ROW_CASE(function, 8, vectors, __VA_ARGS__) \
+    case 9: ROW_CASE(function, 9, vectors, __VA_ARGS__) \
+    case 10: ROW_CASE(function, 10, vectors, __VA_ARGS__) \
+    case 11: ROW_CASE(function, 11, vectors, __VA_ARGS__)
+#else
+#define MORE_ROW_CASES(function, vectors, ...)
+#endif
+#define ROW_CASES(function, vectors, ...) \
+    case 1: ROW_CASE(function, 1, vectors, 4, __VA_ARGS__) \
+    case 2: ROW_CASE(function, 2, vectors, 2, __VA_ARGS__) \
+    case 3: ROW_CASE(function, 3, vectors, 2, __VA_ARGS__) \
+    case 4: ROW_CASE(function, 4, vectors, 1, __VA_ARGS__) \
+    case 5: ROW_CASE(function, 5, vectors, 1, __VA_ARGS__) \
+    case 6: ROW_CASE(function, 6, vectors, 1, __VA_ARGS__) \
+    MORE_ROW_CASES(function, vectors, 1, __VA_ARGS__)
+#define PIXEL_CASES(function, vectors, ...) \
+    case 1: ROW_CASE(function, 1, vectors, __VA_ARGS__) \
+    case 2: ROW_CASE(function, 2, vectors, __VA_ARGS__) \
+    case 3: ROW_CASE(function, 3, vectors, __VA_ARGS__) \
+    case 4: ROW_CASE(function, 4, vectors, __VA_ARGS__) \
+    case 5: ROW_CASE(function, 5, vectors, __VA_ARGS__) \
+    case 6: ROW_CASE(function, 6, vectors, __VA_ARGS__) \
+    MORE_ROW_CASES(function, vectors, __VA_ARGS__)
+
+/* The number of the calling thread in its team; 0 when compiled without OpenMP. */
+static inline int64_t this_thread(void)
+{
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+/* Bytes of a core's second-level cache; fxlite gives its machine's with -DL2_BYTES. */
+#ifndef L2_BYTES
+#define L2_BYTES 1048576
+#endif
+
+/* How many blocks of whole row tiles a product is cut into: so that the rows of A in one block stay
+ * in half of the second-level cache while the panels of B pass by, and so that the blocks times
+ * `other_tasks` give each thread at least four tasks, and the thread with most of them as few tiles
+ * as can be. */
+static inline int64_t count_row_blocks(int64_t row_tiles, int64_t tile_bytes,
+                                       int64_t other_tasks, int n_threads)
+{
+    const int64_t for_cache = row_tiles * tile_bytes / (L2_BYTES / 2) + 1;
+    const int64_t for_threads = other_tasks > 0 ? (4 * n_threads - 1) / other_tasks + 1 : 1;
+    const int64_t least = for_cache > for_threads ? for_cache : for_threads;
+    if (least >= row_tiles || n_threads == 1)
+        return least < row_tiles ? least : row_tiles;
+    int64_t best = least, fewest = INT64_MAX;
+    for (int64_t blocks = least; blocks <= row_tiles && blocks < least + 2 * n_threads; blocks++) {
+        const int64_t tasks = (blocks * other_tasks + n_threads - 1) / n_threads;
+        const int64_t tiles = tasks * ((row_tiles + blocks - 1) / blocks);
+        if (tiles < fewest)
+            best = blocks, fewest = tiles;
+    }
+    return best;
+}
+
+/* How many blocks the panels are cut into where K is (each reads all rows of A): one, if `tiles` of
+ * rows are enough for the threads. */
+static inline int64_t count_panel_blocks(int64_t panels, int64_t tiles,
+                                                                 int n_threads)
+{
+    return tiles >= 4 * n_threads ? 1 : panels < n_threads ? panels : n_threads;
+}
+
+typedef T T_vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
+typedef INDEX T_index __attribute__((vector_size(VECTOR_BYTES)));
+enum { T_lanes = VECTOR_BYTES / sizeof(T), T_panel = PANEL };
+
+/* For epilogues in registers: a vector of one value, and `count` elements from or to memory (a
+ * whole vector, if there are more). Minimum and maximum are those of fx_math.h: a NaN wins. */
+static inline T_vec all_T(T x)
+{
+    return x - (T_vec){0}; /* which leaves -0 as it is */
+}
+
+static inline T_vec load_T(const T *from, int count)
+{
+    T_vec x = {0};
+    if (count >= T_lanes) /* without a call */
+        return *(const T_vec *)from;
+    __builtin_memcpy(&x, from, count * sizeof(T));
+    return x;
+}
+
+static inline void store_T(T *to, T_vec x, int count)
+{
+    if (count >= T_lanes)
+        *(T_vec *)to = x;
+    else
+        __builtin_memcpy(to, &x, count * sizeof(T));
+}
+
+static inline T_vec maximum_T(T_vec a, T_vec b)
+{
+    const T_index second = (a <= b) | (b != b);
+    return (T_vec)((second & (T_index)b) | (~second & (T_index)a));
+}
+
+static inline T_vec minimum_T(T_vec a, T_vec b)
+{
+    const T_index second = (a >= b) | (b != b);
+    return (T_vec)((second & (T_index)b) | (~second & (T_index)a));
+}
+
+/* sum[i * split][v] = sum over k of a[i][k] * b[k][j], for `rows` rows of A and `vectors` vectors v
+ * of B. The sums stay in registers. `rows`, `vectors`, `split` are constants where this is inlined;
+ * with few rows the sum over k is split into `split` independent ones to hide the latency of the
+ * FMA. B is read through volatile so that GCC loads a vector once for all rows: left alone it folds
+ * the load into every FMA when rows <= 4, and is bound by loads (measured: 85 against 117
+ * GFLOP/s). */
+static inline __attribute__((always_inline)) void sum_rows_T(
+    const int rows, const int vectors, const int split, int64_t depth,
+    const T *a, int64_t a_row, const T *b, int64_t b_row, T_vec sum[TILE_ROWS][2])
+{
+    T_vec b_k[2];
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows * split; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = (T_vec){0};
+    }
+    for (; split > 1 && depth >= split; depth -= split, a += split, b += split * b_row) {
+        #pragma GCC unroll 4
+        for (int s = 0; s < split; s++) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                b_k[v] = *(const volatile T_vec *)(b + s * b_row + v * T_lanes);
+            #pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                #pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    sum[i * split + s][v] += a[i * a_row + s] * b_k[v];
+            }
+        }
+    }
+    const T *const a_6 = opaque_pointer(a + 6 * a_row);
+    for (int64_t k = 0; k < depth; k++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            b_k[v] = *(const volatile T_vec *)(b + k * b_row + v * T_lanes);
+        #pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[i * split][v] += (i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[k] * b_k[v];
+        }
+    }
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            #pragma GCC unroll 4
+            for (int s = 1; s < split; s++)
+                sum[i * split][v] += sum[i * split + s][v];
+        }
+    }
+}
+
+/* The same into memory: tile[i][j], or added to what is there. */
+static inline __attribute__((always_inline)) void multiply_rows_T(
+    const int rows, const int vectors, const int split, int64_t depth,
+    const T *a, int64_t a_row, const T *b, int64_t b_row, const int adds, T *restrict tile)
+{
+    T_vec sum[TILE_ROWS][2];
+    sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, sum);
+    #pragma GCC unroll 16
+    for (int i = 0; adds && i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+    }
+    #pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            *(T_vec *)(tile + i * T_panel + v * T_lanes) = sum[i * split][v];
+    }
+}
+
+/* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. Functions of their own:
+ * so that fewer variables live around the inner loops. */
+TILE_FUNCTION static void multiply_pair_T(
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    switch (rows) {
+    ROW_CASES(multiply_rows_T, 2, depth, a, a_row, b, PANEL, 0, tile)
+    }
+}
+
+TILE_FUNCTION static void multiply_single_T(
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    switch (rows) {
+    ROW_CASES(multiply_rows_T, 1, depth, a, a_row, b, PANEL, 0, tile)
+    }
+}
+
+/* multiply_pair_T, added to what is there. */
+TILE_FUNCTION static void multiply_pair_add_T(
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    switch (rows) {
+    ROW_CASES(multiply_rows_T, 2, depth, a, a_row, b, PANEL, 1, tile)
+    }
+}
+
+/* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
+ * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
+ * hold what the panel makes of them. */
+static inline void multiply_block_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    for (int j = 0; j < columns; j += 2 * T_lanes) {
+        if (columns - j > T_lanes)
+            multiply_pair_T(rows, depth, a, a_row, b + j, tile + j);
+        else
+            multiply_single_T(rows, depth, a, a_row, b + j, tile + j);
+    }
+}
+
+/* tile += part: a sum in blocks. */
+static inline void add_block_T(
+    int rows, int columns, const T *restrict part, T *restrict tile)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++)
+            tile[i * T_panel + j] += part[i * T_panel + j];
+    }
+}
+
+/* multiply_block_T, added to what is there. */
+static inline void multiply_add_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, T *restrict tile)
+{
+    T part[TILE_ROWS * PANEL];
+    for (int j = 0; j < columns; j += 2 * T_lanes) {
+        if (columns - j > T_lanes) {
+            multiply_pair_add_T(rows, depth, a, a_row, b + j, tile + j);
+        } else {
+            multiply_single_T(rows, depth, a, a_row, b + j, part);
+            add_block_T(rows, columns - j, part, tile + j);
+        }
+    }
+}
+
+/* The same for one or two rows of A and a B that is not packed: its rows are b_row apart. */
+TILE_FUNCTION static void multiply_low_block_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    for (int j = 0; j < columns; j += T_lanes, b += T_lanes, tile += T_lanes) {
+        if (rows == 1)
+            multiply_rows_T(1, 1, 4, depth, a, a_row, b, b_row, 0, tile);
+        else
+            multiply_rows_T(2, 1, 2, depth, a, a_row, b, b_row, 0, tile);
+    }
+}
+
+static inline void multiply_low_add_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    T part[2 * PANEL];
+    multiply_low_block_T(rows, columns, depth, a, a_row, b, b_row, part);
+    add_block_T(rows, columns, part, tile);
+}
+
+/* totals += tile, where `left` holds what rounding left out of the totals (Knuth's TwoSum); at last
+ * the tile is what they hold. Beside an infinity what was left out is NaN, and of no account. */
+static void add_tile_T(
+    int rows, int columns, int is_last, T *restrict tile, T *restrict totals, T *restrict left)
+{
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) {
+            const int e = i * T_panel + j;
+            const T sum = totals[e] + tile[e], kept = sum - totals[e];
+            left[e] += (totals[e] - (sum - kept)) + (tile[e] - kept);
+            totals[e] = sum;
+            if (is_last)
+                tile[e] = left[e] == left[e] ? sum + left[e] : sum;
+        }
+    }
+}
+
+/* multiply_LOW_block_T in blocks of at most `most` steps: up to SUM_BLOCKS of them are added one
+ * after the other, and sums of so many so that nothing is lost. */
+TILE_FUNCTION static void multiply_LOW_blocks_T(
+    int rows, int columns, int64_t depth, int64_t most, const T *a, int64_t a_row,
+    const T *b, B_ROW_PARAMETER T *restrict tile)
+{
+    T totals[TILE_ROWS * PANEL], left[TILE_ROWS * PANEL];
+    const int64_t blocks = (depth + most - 1) / most;
+    const int is_long = blocks > SUM_BLOCKS;
+    for (int e = 0; is_long && e < TILE_ROWS * PANEL; e++)
+        totals[e] = left[e] = 0;
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
+        if (block % SUM_BLOCKS == 0)
+            multiply_LOW_block_T(
+                rows, columns, steps, a + k, a_row, b + k * B_ROW, B_ROW_ARGUMENT tile);
+        else
+            multiply_LOW_add_T(
+                rows, columns, steps, a + k, a_row, b + k * B_ROW, B_ROW_ARGUMENT tile);
+        if (is_long && (block + 1 == blocks || block % SUM_BLOCKS == SUM_BLOCKS - 1))
+            add_tile_T(rows, columns, block + 1 == blocks, tile, totals, left);
+    }
+}
+
+/* The product of a tile: multiply_LOW_block_T for any depth. Few rows are added in several
+ * registers each, which share a longer block. */
+static inline void multiply_LOW_tile_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, B_ROW_PARAMETER
+    T *restrict tile)
+{
+    const int64_t most = rows == 1 ? 4 * SUM_STEPS : rows <= 3 ? 2 * SUM_STEPS : SUM_STEPS;
+    if (depth <= most)
+        multiply_LOW_block_T(rows, columns, depth, a, a_row, b, B_ROW_ARGUMENT tile);
+    else
+        multiply_LOW_blocks_T(rows, columns, depth, most, a, a_row, b, B_ROW_ARGUMENT tile);
+}
+
+#if defined(__AVX512F__)
+#define float_weave_low(a, b) \
+    SHUFFLE(float_index, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define float_weave_high(a, b) \
+    SHUFFLE(float_index, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif defined(__AVX__)
+#define float_weave_low(a, b) \
+    SHUFFLE(float_index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define float_weave_high(a, b) \
+    SHUFFLE(float_index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define float_weave_low(a, b) \
+    SHUFFLE(float_index, a, b, 0, 4, 1, 5)
+#define float_weave_high(a, b) \
+    SHUFFLE(float_index, a, b, 2, 6, 3, 7)
+#endif
+
+#if defined(__AVX512F__)
+#define double_weave_low(a, b) \
+    SHUFFLE(double_index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define double_weave_high(a, b) \
+    SHUFFLE(double_index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#elif defined(__AVX__)
+#define double_weave_low(a, b) \
+    SHUFFLE(double_index, a, b, 0, 4, 1, 5)
+#define double_weave_high(a, b) \
+    SHUFFLE(double_index, a, b, 2, 6, 3, 7)
+#else
+#define double_weave_low(a, b) \
+    SHUFFLE(double_index, a, b, 0, 2)
+#define double_weave_high(a, b) \
+    SHUFFLE(double_index, a, b, 1, 3)
+#endif
+
+/* target[j][i] = source[i][j] for `rows` x `columns` values: whole squares of one vector's lanes by
+ * log2(lanes) rounds of interleaving row i with row i + lanes/2, the rest one by one. */
+TILE_FUNCTION static void copy_transposed_T(
+    int64_t rows, int64_t columns, const T *source, int64_t source_row,
+    T *restrict target, int64_t target_row)
+{
+    const int64_t whole_rows = rows - rows % T_lanes, whole_columns = columns - columns % T_lanes;
+    for (int64_t i = 0; i < whole_rows; i += T_lanes) {
+        for (int64_t j = 0; j < whole_columns; j += T_lanes) {
+            T_vec square[T_lanes], woven[T_lanes];
+            #pragma GCC unroll 16
+            for (int r = 0; r < T_lanes; r++)
+                square[r] = *(const T_vec *)(source + (i + r) * source_row + j);
+            #pragma GCC unroll 4
+            for (int round = 1; round < T_lanes; round *= 2) {
+                #pragma GCC unroll 8
+                for (int r = 0; r < T_lanes / 2; r++) {
+                    woven[2 * r] = T_weave_low(square[r], square[r + T_lanes / 2]);
+                    woven[2 * r + 1] = T_weave_high(square[r], square[r + T_lanes / 2]);
+                }
+                #pragma GCC unroll 16
+                for (int r = 0; r < T_lanes; r++)
+                    square[r] = woven[r];
+            }
+            #pragma GCC unroll 16
+            for (int r = 0; r < T_lanes; r++)
+                *(T_vec *)(target + (j + r) * target_row + i) = square[r];
+        }
+        for (int64_t j = whole_columns; j < columns; j++)
+            for (int r = 0; r < T_lanes; r++)
+                target[j * target_row + i + r] = source[(i + r) * source_row + j];
+    }
+    for (int64_t i = whole_rows; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            target[j * target_row + i] = source[i * source_row + j];
+}
+
+/* One panel of B: panel[k][j] = b[k * row_stride + j * column_stride], and 0 for j >= columns. */
+static void pack_panel_T(
+    int64_t depth, int columns, const T *b, int64_t row_stride, int64_t column_stride,
+    T *restrict panel)
+{
+    if (row_stride == 1 && column_stride != 1) {
+        copy_transposed_T(columns, depth, b, column_stride, panel, PANEL);
+    } else if (column_stride == 1 && columns == PANEL) {
+        for (int64_t k = 0; k < depth; k++)
+            for (int j = 0; j < PANEL; j++)
+                panel[k * PANEL + j] = b[k * row_stride + j];
+    } else {
+        for (int64_t k = 0; k < depth; k++)
+            for (int j = 0; j < columns; j++)
+                panel[k * PANEL + j] = b[k * row_stride + j * column_stride];
+    }
+    for (int64_t k = 0; columns < PANEL && k < depth; k++)
+        for (int j = columns; j < PANEL; j++)
+            panel[k * PANEL + j] = 0;
+}
+
+/* Rows of A one after the other: target[i][k] = a[i * row_stride + k * column_stride]. */
+static void pack_rows_T(
+    int64_t rows, int64_t depth, const T *a, int64_t row_stride, int64_t column_stride,
+    T *restrict target, int64_t target_row)
+{
+    if (row_stride == 1 && column_stride != 1) {
+        copy_transposed_T(depth, rows, a, column_stride, target, target_row);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < depth; k++)
+            target[i * target_row + k] = a[i * row_stride + k * column_stride];
+}
