@@ -8,36 +8,32 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fxlite.base.errors import ArgumentError, CodegenError, PicklingError
+from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.paused_gc import paused_gc
 from fxlite.codegen.kernel.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program.program_key import program_key
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program
-from fxlite.codegen.runtime.load import CompiledFunction, default_threads
+from fxlite.codegen.runtime.load import CompiledFunction, checked_threads, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
-from fxlite.compiler import KernelInfo, register_backend
+from fxlite.codegen.runtime.toolchain import find_compiler
+from fxlite.compiler import Backend, KernelInfo, Option, Stage, register_backend, silent
 from fxlite.graph.graph_module import GraphModule
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fxlite.codegen.c.emit import CProgram
     from fxlite.codegen.program.example_inputs import Case
     from fxlite.codegen.tuning.result import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
-
-#: Called with the name of a step of the work; the step runs inside the context it returns.
-Stage = Callable[[str], AbstractContextManager[Any]]
-
-
-def _silent(step: str) -> AbstractContextManager[Any]:
-    return nullcontext()
 
 
 class CFunction:
@@ -50,7 +46,7 @@ class CFunction:
         self,
         module: GraphModule,
         threads: int | None = None,
-        stage: Stage = _silent,
+        stage: Stage = silent,
         profile: bool = False,
         optimize: bool = True,
         matmul_precision: str = "highest",
@@ -73,15 +69,25 @@ class CFunction:
                 kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit
             )
             return
-        with stage("optimize"):
-            _ = self._passed
+        from fxlite.codegen.program.optimize import said_of_passes
+
+        with stage("optimize") as said:
+            said.append(said_of_passes(module, *self._passed))
         if autotune:
-            with stage("tune"):
-                _ = self.tuning
-        with stage("emit"):
+            with stage("tune") as said:
+                tuning = self.tuning
+                assert tuning is not None
+                said.append(f"{len(tuning.kernels)} kernels, {tuning.measured} measured now")
+        with stage("emit") as said:
             program = self.program
-        with stage("build"):
+            said.append(f"{sum(t.count(chr(10)) for t in program.sources.values())} lines of C")
+        with stage("build") as said:
+            start = time.time()
             library = build(dict(program.sources), program.entry)
+            said.append(find_compiler().version.splitlines()[0])
+            said.append("OpenMP" if library.openmp else "no OpenMP")
+            if library.path.stat().st_mtime < start - 1:
+                said.append("found in the cache")
             self.function = CompiledFunction(
                 program.entry, library, program.weights, threads, memory_limit=memory_limit
             )
@@ -242,7 +248,7 @@ class CFunction:
 class PythonFunction:
     """A model as regenerated Python; needs no compiler."""
 
-    def __init__(self, module: GraphModule, threads: int | None = None) -> None:
+    def __init__(self, module: GraphModule) -> None:
         self.graph_module = module
         self.optimized = module
 
@@ -265,33 +271,130 @@ class PythonFunction:
         save_python(self.graph_module, folder, force=force)
 
 
-def _c(
-    module: GraphModule, threads: int | None = None, memory_limit: int | None = None,
-    **options: Any,
-) -> CFunction:  # fmt: skip
-    """The C back end: a program from the cache, or one that is compiled and kept there. One with
+# -- the back ends ---------------------------------------------------------------------------------
+def _checked_sizes(value: Any) -> Mapping[str, int]:
+    expect(value, Mapping, "tune_sizes=", 'give sizes by dim: {"B": 64}')
+    return dict(value)
+
+
+_THREADS = Option(
+    "threads", int, None, "threads of compiled code; default OMP_NUM_THREADS, else the usable "
+    "processors", "N", checked_threads,
+)  # fmt: skip
+_PRECISION = Option(
+    "matmul_precision", ("highest", "high", "medium"), "highest",
+    "medium: products with constant weights round their operands to bf16 (c only); high: "
+    "three products of bf16 where the processor has AMX, else as highest (default)", "PRECISION",
+)  # fmt: skip
+_MEMORY = Option("memory_limit", int, None, "bytes that a call may take")
+
+
+class CBackend(Backend):
+    """C with OpenMP. A program comes from the cache, or is compiled and kept there; one with
     measured choices is for the threads that it was measured with."""
-    measured = {"threads": threads or default_threads()} if options.get("autotune") else {}
-    key = program_key(module, options | measured)
-    if key is None:
-        return CFunction(module, threads, memory_limit=memory_limit, **options)
-    if kept := find_program(key):
-        return CFunction(module, threads, kept=kept, memory_limit=memory_limit, **options)
-    function = CFunction(module, threads, memory_limit=memory_limit, **options)
-    program = function.program
-    keep_program(key, program.entry, function.function.library, program.weights, program.sources)
-    return function
+
+    name = "c"
+    language = "C"
+    options = (
+        _THREADS, _PRECISION, _MEMORY,
+        Option("profile", bool, False, "take the time of each kernel", lacking="counters"),
+        Option("optimize", bool, True, "run the standard passes"),
+        Option(
+            "autotune", bool, False, "where there are several ways to compute a kernel, measure "
+            "them (at --size) and take the fastest, not the one that a model predicts; choices are "
+            "kept in the cache", "",
+        ),
+        Option("tune_sizes", dict, None, "sizes to measure at", check=_checked_sizes),
+    )  # fmt: skip
+
+    def compile(
+        self,
+        module: GraphModule,
+        stage: Stage = silent,
+        threads: int | None = None,
+        memory_limit: int | None = None,
+        **options: Any,
+    ) -> CFunction:
+        """What hears of the steps of the work is given all of them: nothing is taken from the
+        cache but what the C compiler made."""
+        if options.get("tune_sizes") and not options.get("autotune"):
+            raise ArgumentError("tune_sizes= says at which sizes autotune=True measures; give both")
+        measured = {"threads": threads or default_threads()} if options.get("autotune") else {}
+        key = program_key(module, options | measured) if stage is silent else None
+        kept = None if key is None else find_program(key)
+        function = CFunction(
+            module, threads, stage, kept=kept, memory_limit=memory_limit, **options
+        )
+        if key is not None and kept is None:
+            program, library = function.program, function.function.library
+            keep_program(key, program.entry, library, program.weights, program.sources)
+        return function
+
+    def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
+        from fxlite.codegen.c.bundle import write_bundle
+
+        return write_bundle(function, folder, cases)
+
+    def require(self) -> None:
+        find_compiler()
+
+    def describe(self) -> Mapping[str, str]:
+        try:
+            compiler = find_compiler()
+        except FxliteError as error:
+            return {"C compiler": str(error)}
+        version = compiler.version.splitlines()[0]
+        return {
+            "C compiler": f"{' '.join(compiler.command)}: {version}",
+            "OpenMP": "yes" if compiler.openmp else "no",
+        }
+
+    def emit(self, optimized: GraphModule) -> CProgram:
+        from fxlite.codegen.c.emit import emit
+
+        return emit(optimized)
 
 
-def _cuda(module: GraphModule, **options: Any) -> Any:
-    """The CUDA back end, which is imported when it is used."""
-    from fxlite.codegen.cuda.function import CudaFunction
+class CudaBackend(Backend):
+    """CUDA C, which is imported when it is used."""
 
-    return CudaFunction(module, **options)
+    name = "cuda"
+    language = "CUDA"
+    options = (
+        _THREADS, _PRECISION, _MEMORY,
+        Option(
+            "device", str, None, "number of a GPU, sm_90 (compile only), or shim (run on the CPU, "
+            "slowly)", "DEVICE",
+        ),
+    )  # fmt: skip
+
+    def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
+        from fxlite.codegen.cuda.function import CudaFunction
+
+        options.pop("matmul_precision", None)  # it permits what is not done here
+        return CudaFunction(module, stage=stage, **options)
+
+    def describe(self) -> Mapping[str, str]:
+        from fxlite.codegen.runtime.cuda_device import describe_cuda
+
+        return describe_cuda()
 
 
-__all__ = ["CFunction", "PythonFunction"]
+class PythonBackend(Backend):
+    """Regenerated Python, run by NumPy. Options of compiled code change nothing here."""
 
-register_backend("c")(_c)
-register_backend("cuda")(_cuda)
-register_backend("python")(PythonFunction)
+    name = "python"
+    language = "Python"
+    options = (_THREADS, _PRECISION)
+    part = "node"
+
+    def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> PythonFunction:
+        return PythonFunction(module)
+
+    def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
+        """Nothing: Python source is beside the files of all back ends."""
+        return {}
+
+
+for _backend in (CBackend(), CudaBackend(), PythonBackend()):
+    register_backend(_backend)

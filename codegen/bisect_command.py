@@ -20,8 +20,8 @@ from rich.markup import escape
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.codegen.program.example_inputs import Case, make_cases
-from fxlite.compiler import check_backend
 from fxlite.compiler import compile as compile_program
+from fxlite.compiler import find_backend
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.base import PassError
@@ -37,7 +37,7 @@ def bisect_command(options: argparse.Namespace, console: Console) -> int:
     passes = find_passes(options.passes)
     compiles = options.backend is not None
     if compiles:
-        check_backend(options.backend)
+        find_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=compiles)
     comparison = None
     promises = [computed]  # results of compiled code keep one of them

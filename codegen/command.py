@@ -34,7 +34,6 @@ import fxlite
 from fxlite.base.console import print_code, show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import ProgramError, trace_program, unique
-from fxlite.codegen.c.bundle import facts, write_bundle
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.python.source import module_name, python_program, save_python
@@ -42,8 +41,7 @@ from fxlite.codegen.reporting import check_and_time as report
 from fxlite.codegen.runtime import target, toolchain
 from fxlite.codegen.runtime.cache import cache_folder, named_folder
 from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
-from fxlite.compiler import check_autotune, check_backend
-from fxlite.compiler import compile as compile_program
+from fxlite.compiler import Backend, backends, find_backend, take_options
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.text.pretty import fitted_text
 
@@ -51,7 +49,6 @@ from fxlite.show.text.pretty import fitted_text
 MOST_LINES = 200
 #: Lines of the list of weights that are printed.
 WEIGHT_LINES = 6
-_NAMES = {"c": "C", "python": "Python", "cuda": "CUDA"}
 
 
 class Step:
@@ -108,10 +105,11 @@ def compile_command(options: argparse.Namespace, console: Console) -> int:
     """``fxlite compile``: trace, optimize, emit, build, check against NumPy, time, write."""
     steps = Steps(console)
     check_writable(options.output, options.force)
+    backend = find_backend(options.backend)
+    given = backend.checked(take_options(vars(options)))
+    backend.require()
     data = examples.load_data(unique(options.data, "--data"))
     sizes = unique(options.size, "--size")
-    if options.backend == "c":
-        toolchain.find_compiler()
     with steps("trace") as step:
         said = step.said
         program, module = trace_program(
@@ -124,15 +122,20 @@ def compile_command(options: argparse.Namespace, console: Console) -> int:
             said.append(f"{len(weights)} weights of {report.quantity(size, 'B')}")
         if weights and options.weights is None and not options.program.endswith(".fxl"):
             said[-1] += " as the program makes them (no --weights)"
-    check_backend(options.backend)
-    if options.autotune:
-        check_autotune(options.backend)
     cases = examples.make_cases(module, sizes, data)
     console.print()
     _print_graph(console, module)
     console.print()
-    function = _compiled(options, module, steps, cases[-1].dims)
-    checked = _check(options, program, function, cases, steps)
+    if "autotune" in given:
+        given["tune_sizes"] = cases[-1].dims
+
+    @contextlib.contextmanager
+    def stage(name: str) -> Iterator[list[str]]:
+        with steps(name) as step:
+            yield step.said
+
+    function = backend.compile(module, stage, **given)
+    checked = _check(backend.language, program, function, cases, steps)
     if checked:
         with steps("time", len(checked)) as step:
             for item in checked:
@@ -140,18 +143,17 @@ def compile_command(options: argparse.Namespace, console: Console) -> int:
                 step.advance(item.case.label)
             step.said.append("NumPy and the compiled model in turns")
     with steps("write") as step:
-        _write(options, function, module, [c.case for c in checked][-2:])
+        _write(options, backend, function, [c.case for c in checked][-2:])
         step.said.append(f"{options.output}")
     console.print()
-    name = _NAMES.get(options.backend, options.backend)
-    if options.autotune:
+    if "autotune" in given:
         show(console, function.tuning)
         console.print()
-    show(console, report.summary(function, checked, name))
+    show(console, report.summary(function, checked, backend.language))
     if checked:
         console.print(report.notes(function, checked))
     console.print()
-    _print_files(console, options, function, module)
+    _print_files(console, options, module)
     return 0
 
 
@@ -164,72 +166,8 @@ def _print_graph(console: Console, module: GraphModule) -> None:
     print_code(console, "\n".join(lines))
 
 
-def _compiled(
-    options: argparse.Namespace, module: GraphModule, steps: Steps, sizes: Mapping[str, int]
-) -> Any:
-    """The compiled function, tuned at ``sizes``; says what each step of the back end did."""
-    from fxlite.codegen.backends import CFunction
-    from fxlite.codegen.cuda.function import CudaFunction
-
-    seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def stage(name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        with steps.running(name):
-            yield
-        seconds[name] = time.perf_counter() - start
-
-    function: Any
-    if options.backend == "c":
-        function = CFunction(
-            module, options.threads, stage, matmul_precision=options.matmul_precision,
-            autotune=options.autotune, tune_sizes=sizes if options.autotune else None,
-        )  # fmt: skip
-    elif options.backend == "cuda":
-        device = options.device
-        number = int(device) if device is not None and device.isdecimal() else device
-        function = CudaFunction(module, options.threads, number, stage)
-    else:
-        return compile_program(module, backend=options.backend, threads=options.threads)
-    for name, taken in seconds.items():
-        said = _described(name, function, options.backend)
-        if name == "build" and options.backend == "c" and taken < 1:
-            said += (
-                ["found in the cache"] if _is_older(function.function.library.path, taken) else []
-            )
-        steps.line(name, said, taken)
-    return function
-
-
-def _described(stage: str, function: Any, backend: str) -> list[str]:
-    """What a step of a back end did."""
-    if stage == "optimize":
-        changed = dict.fromkeys(s.name for s in function.passes.report if s.changes != "-")
-        count = f"{len(function.graph_module.graph)} -> {len(function.optimized.graph)} nodes"
-        return [count + (f" by {', '.join(changed)}" if changed else "")]
-    if stage == "tune":
-        return [f"{len(function.tuning.kernels)} kernels, {function.tuning.measured} measured now"]
-    if stage == "emit":
-        lines = sum(text.count("\n") for text in function.sources.values())
-        return [f"{lines} lines of {'C' if backend == 'c' else 'CUDA C'}"]
-    if backend != "c":
-        return ["NVRTC"] if function.function is None or not _is_shim(function) else ["CPU shim"]
-    version = toolchain.find_compiler().version.splitlines()[0]
-    return [version, "OpenMP" if function.function.library.openmp else "no OpenMP"]
-
-
-def _is_older(path: Path, seconds: float) -> bool:
-    """True if a file was made before the last ``seconds`` (and a second of tolerance)."""
-    return time.time() - path.stat().st_mtime > seconds + 1
-
-
-def _is_shim(function: Any) -> bool:
-    return "shim" in type(function.function.launcher).__name__.lower()
-
-
 def _check(
-    options: argparse.Namespace,
+    language: str,
     program: Any,
     function: Any,
     cases: list[examples.Case],
@@ -244,7 +182,9 @@ def _check(
     regenerated = python_program(function.graph_module)
     with steps("check", len(cases)) as step:
         for case in cases:
-            functions = [function] if case is not cases[-1] else [function, regenerated]
+            functions = [(language, function)]
+            if case is cases[-1]:
+                functions.append(("Python", regenerated))
             try:
                 checked.append(report.check(program, functions, case))
             except FxliteError:
@@ -259,44 +199,42 @@ def _check(
                 "the program itself fails on random inputs; give real ones with --data and sizes "
                 f"with --size\n  {refused[-1]}"
             )
-        name = _NAMES.get(options.backend, options.backend)
-        both = "Python agrees" if name == "Python" else f"{name} and Python agree"
-        step.said.append(f"{both} with NumPy at {'; '.join(c.case.label for c in checked)}")
+        both = list(dict.fromkeys((language, "Python")))
+        agree = " and ".join(both) + (" agree" if both[1:] else " agrees")
+        step.said.append(f"{agree} with NumPy at {'; '.join(c.case.label for c in checked)}")
         if refused:
             step.said.append(f"not tried, since NumPy fails: {'; '.join(refused)}")
     return checked
 
 
 def _write(
-    options: argparse.Namespace, function: Any, module: GraphModule, cases: list[examples.Case]
+    options: argparse.Namespace, backend: Backend, function: Any, cases: list[examples.Case]
 ) -> None:
-    def write(work: Path) -> None:
+    def write(work: Path) -> Mapping[str, Any]:
+        module, optimized = function.graph_module, function.optimized
         (work / "graph.txt").write_text(f"{module.graph}\n", encoding="utf-8")
-        if options.backend == "c":
-            write_bundle(function, work, cases)
-            (work / "graph_optimized.txt").write_text(
-                f"{function.optimized.graph}\n", encoding="utf-8"
-            )
-        elif options.backend != "python":
-            function.save(work / options.backend)
+        if optimized is not module:
+            text = f"{optimized.graph}\n"
+            (work / "graph_optimized.txt").write_text(text, encoding="utf-8")
+        facts = backend.save(function, work, cases)
         save_python(module, work / "python")
+        return facts
 
-    described: Mapping[str, Any] = facts(function) if options.backend == "c" else {}
-    write_folder(options.output, write, described, options.force)
+    write_folder(options.output, write, options.force)
 
 
-def _print_files(
-    console: Console, options: argparse.Namespace, function: Any, module: GraphModule
-) -> None:
+def _print_files(console: Console, options: argparse.Namespace, module: GraphModule) -> None:
     folder = Path(options.output)
     table = Table.grid(padding=(0, 2))
-    if options.backend == "c":
-        table.add_row("README.txt", f"how to build and call {function.program.name}.c; "
-                      f"make -C {folder} test")  # fmt: skip
-    elif options.backend != "python":
-        table.add_row(f"{options.backend}/", "sources")
-    table.add_row("python/", f"{module_name(module.name)}.py, the model as Python, and its weights")
-    table.add_row("graph.txt", "the graph as printed above")
+    listed = {
+        "README.txt": f"how to build and call it; make -C {folder} test",
+        f"{options.backend}/": "sources",
+        "python/": f"{module_name(module.name)}.py, the model as Python, and its weights",
+        "graph.txt": "the graph as printed above",
+    }
+    for name, text in listed.items():
+        if (folder / name).exists():
+            table.add_row(name, text)
     console.print(f"[bold]{folder}[/] holds")
     show(console, table)
 
@@ -310,22 +248,15 @@ def info_table() -> Table:
     for package in ("numpy", "sympy"):
         table.add_row(package, _version(package) or "not installed")
     try:
-        compiler = toolchain.find_compiler()
-        table.add_row(
-            "C compiler", f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}"
-        )
-        table.add_row("OpenMP", "yes" if compiler.openmp else "no")
-    except FxliteError as error:
-        table.add_row("C compiler", Text(str(error)))
-    try:
         cpu = f"{target.processor_name()}, {toolchain.usable_cpus()} usable"
         table.add_row("CPU", cpu)
     except FxliteError as error:
         table.add_row("CPU", Text(str(error)))
     folder = cache_folder()
     table.add_row("cache", f"{folder}: {_cache_content(folder)} ({_limit_text()})")
-    for name, value in _cuda().items():
-        table.add_row(name, Text(value) if isinstance(value, str) else value)
+    for backend in backends():
+        for name, value in backend.describe().items():
+            table.add_row(name, Text(value))
     return table
 
 
@@ -334,28 +265,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cuda() -> dict[str, str]:
-    packages = {p: _version(p) for p in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc")}
-    found = [f"{p} {v}" for p, v in packages.items() if v]
-    missing = [p for p, v in packages.items() if not v]
-    text = ", ".join(found) or "no packages"
-    if missing:
-        text += f"; missing: {', '.join(missing)} (pip install 'fxlite[cuda]')"
-    return {"CUDA": text, "GPU": _devices()}
-
-
-def _devices() -> str:
-    from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, find_device
-
-    found: list[str] = []
-    try:
-        while True:
-            found.append(str(find_device(len(found)).name))
-    except CudaDeviceNotFound as error:
-        reason = str(error).removeprefix("no CUDA device can be used: ").partition(". ")[0]
-        return ", ".join(found) or f"none: {reason}"
 
 
 def _cache_content(folder: Path) -> str:

@@ -50,12 +50,11 @@ def check_writable(folder: str | os.PathLike[str], force: bool = False) -> None:
 
 def write_folder(
     folder: str | os.PathLike[str],
-    write: Callable[[Path], None],
-    facts: Mapping[str, Any] | None = None,
+    write: Callable[[Path], Mapping[str, Any] | None],
     force: bool = False,
 ) -> Path:
-    """Run ``write`` on a new folder and move what it made to ``folder``; ``facts`` go into the list
-    of files. When writing fails (a full disk, say) ``folder`` is as it was.
+    """Run ``write`` on a new folder and move what it made to ``folder``; the facts that it returns
+    go into the list of files. When writing fails (a full disk, say) ``folder`` is as it was.
 
     Raises FolderError; without ``force`` also for a folder that holds files of somebody else."""
     target = Path(folder)
@@ -65,9 +64,9 @@ def write_folder(
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
         os.chmod(work, 0o755)  # mkdtemp's folder is private
-        write(work)
+        facts = write(work) or {}
         names = sorted(p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file())
-        manifest = {"made by": "fxlite", **(facts or {}), "files": [*names, MANIFEST]}
+        manifest = {"made by": "fxlite", **facts, "files": [*names, MANIFEST]}
         (work / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _publish(work, target, [*names, MANIFEST])
     except FolderError:

@@ -16,7 +16,7 @@ from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.codegen.program import example_inputs as examples
-from fxlite.compiler import check_backend, standard_passes
+from fxlite.compiler import find_backend, standard_passes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
 from fxlite.passes.pass_names import find_passes
@@ -82,7 +82,7 @@ def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
     """What to measure, and how."""
     data = examples.load_data(unique(options.data, "--data"))
     sizes = unique(options.size, "--size")
-    check_backend(options.backend)
+    find_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
     inputs = examples.make_cases(module, sizes, data)[-1].inputs
     return module, {

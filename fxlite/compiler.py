@@ -2,11 +2,15 @@
 
 In: a model, function, GraphModule or saved ``.fxl`` file, and input types. Out: a callable on NumPy
 arrays that also knows its sources and can save itself as a folder that needs no fxlite.
+
+Everything about a back end is one :class:`Backend`: this file, the command line, profiles and
+reports ask it and know none by name. docs/guides/backend.md shows how to add one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +23,19 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fxlite.codegen.program.example_inputs import Case
     from fxlite.show.roofs import Roofs
 
-_BACKENDS: dict[str, Callable[..., Any]] = {}
+#: Called with the name of a step of the work, which runs inside the context it returns; what is
+#: said of the step is appended to the list that this gives.
+Stage = Callable[[str], AbstractContextManager[list[str]]]
+
+
+def silent(step: str) -> AbstractContextManager[list[str]]:
+    """A stage of which nobody hears."""
+    return nullcontext([])
 
 
 @dataclass(frozen=True)
@@ -36,47 +50,190 @@ class KernelInfo:
     reads: tuple[Node, ...]
 
 
-def register_backend(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a back end: ``make(module: GraphModule, **options) -> callable``."""
+@dataclass(frozen=True)
+class Option:
+    """An option of a back end, as :func:`compile` takes it by name and, where it has a ``metavar``,
+    the command line does. ``type`` is bool, a tuple of the words it may be, or another class;
+    ``check`` returns a value that fits or raises; ``lacking`` is what back ends without the option
+    do not have."""
 
-    def register(make: Callable[..., Any]) -> Callable[..., Any]:
-        _BACKENDS[name] = make
-        return make
+    name: str
+    type: Any
+    default: Any
+    help: str
+    metavar: str | None = None
+    check: Callable[[Any], Any] | None = None
+    lacking: str = ""
 
-    return register
+    def checked(self, value: Any) -> Any:
+        """The value. Raises ArgumentError for one that the option cannot have."""
+        if value is self.default:
+            return value
+        if self.check is not None:
+            return self.check(value)
+        if self.type is bool:
+            expect(value, (bool, np.bool_), f"{self.name}=")
+            return bool(value)
+        if isinstance(self.type, tuple) and value not in self.type:
+            *most, last = map(repr, self.type)
+            raise ArgumentError(f"{self.name} must be {', '.join(most)} or {last}, not {value!r}")
+        return value
+
+
+class Backend:
+    """A way to run a program. Derive from it, and give an instance to :func:`register_backend`.
+
+    ``name`` is what users write, ``language`` what texts for people call it. ``part`` is what runs
+    one after another, "kernel" or, where Python runs the graph as it is, "node". Only
+    :meth:`compile` has to be written."""
+
+    name: str
+    language: str
+    options: Sequence[Option] = ()
+    part: str = "kernel"
+
+    def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
+        """A callable on the module's arguments with ``graph_module``, ``optimized`` (the graph that
+        it runs), ``sources`` (file name -> text) and ``save(folder, force=False)``. ``options`` are
+        those of :attr:`options` that do not have their default; steps of the work run inside
+        ``stage(name)``.
+
+        A back end with an option ``profile`` is measured, and its functions have more: ``threads``,
+        ``kernels`` (of :class:`KernelInfo`), ``run_flat``, ``workspace_bytes`` and, compiled with
+        ``profile=True``, ``kernel_ticks``."""
+        raise NotImplementedError(f"the back end {self.name!r} does not say how it compiles")
+
+    def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
+        """Write what ``fxlite compile`` leaves into an existing folder, with ``cases`` to test it;
+        returns facts for the list of its files. The command itself adds Python source."""
+        function.save(folder / self.name)
+        return {}
+
+    def require(self) -> None:
+        """Raise what :meth:`compile` would raise on a machine that lacks what it needs."""
+
+    def describe(self) -> Mapping[str, str]:
+        """What this machine has for the back end, for ``fxlite info``."""
+        return {}
+
+    def emit(self, optimized: GraphModule) -> Any:
+        """The program that an optimized graph becomes, not built, for reports; None: no source."""
+        return None
+
+    @property
+    def runner(self) -> str:
+        """What computes: NumPy, or code in the language."""
+        return "NumPy" if self.part == "node" else self.language
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the time of each of its parts can be taken."""
+        return self.part == "node" or any(option.name == "profile" for option in self.options)
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options among ``given`` that do not have their default. Raises ArgumentError for a
+        value that does not fit and for an option that this back end does not have."""
+        own = {option.name: option for option in self.options}
+        chosen = {}
+        for name, value in given.items():
+            option = own.get(name) or _declared()[name][0][1]
+            found = option.checked(value)
+            if type(found) is type(option.default) and found == option.default:
+                continue
+            if name not in own:
+                raise ArgumentError(self._lacks(option, found))
+            chosen[name] = found
+        return chosen
+
+    def _lacks(self, option: Option, value: Any) -> str:
+        names = [backend.name for backend, _ in _declared()[option.name]]
+        ends = f"{_listed(names, 'and')} back end{'s' if len(names) > 1 else ''}"
+        shown = f"{option.name}={value if option.type is bool else ''}"
+        rest = f"; {self.name!r} has no {option.lacking}" if option.lacking else ""
+        return f"{shown} is an option of the {ends}{rest or f', not of {self.name!r}'}"
+
+
+#: The back end of those who name none.
+DEFAULT = "c"
+_BACKENDS: dict[str, Backend] = {}
+
+
+def register_backend(backend: Backend) -> Backend:
+    """Make a back end known by its name to :func:`compile`, to the command line, to profiles and
+    reports. Its options are then no names of inputs for ``compile(model, name="f32[B]")``."""
+    expect(backend, Backend, "what is registered", "give an instance of a class of your own")
+    _BACKENDS[backend.name] = backend
+    return backend
+
+
+def backends() -> tuple[Backend, ...]:
+    """All back ends."""
+    from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
+
+    return tuple(_BACKENDS.values())
+
+
+def find_backend(name: str) -> Backend:
+    """The back end of a name. Raises ArgumentError, with the names there are."""
+    known = {backend.name: backend for backend in backends()}
+    if not isinstance(name, str) or name not in known:
+        there = ", ".join(sorted(known))
+        raise ArgumentError(f"there is no back end {name!r}; choose one of {there}")
+    return known[name]
+
+
+def measured_backends() -> str:
+    """The names of those whose parts can be timed: ``'c' or 'python'``."""
+    return _listed([repr(backend.name) for backend in backends() if backend.is_measured], "or")
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def _declared() -> dict[str, list[tuple[Backend, Option]]]:
+    """The options of all back ends by name, with the back ends that have them."""
+    found: dict[str, list[tuple[Backend, Option]]] = {}
+    for backend in backends():
+        for option in backend.options:
+            found.setdefault(option.name, []).append((backend, option))
+    return found
+
+
+def take_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Take what are options of any back end out of values by name."""
+    return {name: values.pop(name) for name in _declared() if name in values}
 
 
 @checked
 def compile(
     model: Any,
     *types: Any,
-    backend: str = "c",
+    backend: str = DEFAULT,
     inputs: Mapping[str, Any] | None = None,
-    threads: int | None = None,
-    matmul_precision: str = "highest",
-    device: int | str | None = None,
-    profile: bool = False,
-    optimize: bool = True,
-    autotune: bool = False,
-    tune_sizes: Mapping[str, int] | None = None,
-    memory_limit: int | None = None,
     **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda" or a registered name.
 
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
-    ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. ``threads``: default
-    OMP_NUM_THREADS, else the usable processors; 4096 at most. ``device``, for "cuda": the number of
-    a GPU (default 0), "shim" to run the kernels on the CPU, or an architecture such as "sm_90" to
-    compile without running. ``profile``, for "c": take the time of each kernel, which
-    ``kernel_ticks()`` gives and :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c":
-    run none of the :func:`standard_passes` but what code generation needs. ``matmul_precision`` has
-    torch's meaning: what "high" and "medium" permit is done where it is faster. With "medium" the c
-    back end rounds the operands of float32 products with constant weights (linear layers, matmul,
-    most convolutions) to bf16 and sums in float32, which is off by 2e-3 to 4e-3 of the largest
-    output; with "high", on processors with AMX, it sums three products of operands split in two
-    bf16, which is off by about 4e-6. Everything else, and the other back ends, compute as
-    "highest".
+    ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. A name that is an
+    option of a back end is no input; one with such a name is given in ``inputs``. Options:
+
+    ``threads``: default OMP_NUM_THREADS, else the usable processors; 4096 at most.
+
+    ``matmul_precision`` has torch's meaning: what "high" and "medium" permit is done where it is
+    faster. With "medium" the c back end rounds the operands of float32 products with constant
+    weights (linear layers, matmul, most convolutions) to bf16 and sums in float32, which is off by
+    2e-3 to 4e-3 of the largest output; with "high", on processors with AMX, it sums three products
+    of operands split in two bf16, which is off by about 4e-6. Everything else, and the other
+    back ends, compute as "highest".
+
+    ``device``, for "cuda": the number of a GPU (default 0), "shim" to run the kernels on the CPU,
+    or an architecture such as "sm_90" to compile without running.
+
+    ``profile=True``, for "c": take the time of each kernel, which ``kernel_ticks()`` gives and
+    :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c": run none of the
+    :func:`standard_passes` but what code generation needs.
 
     ``autotune=True``, for "c": where there are several ways to compute a kernel, measure the most
     likely ones and take the fastest, not the one that a model of its cost predicts; ``tuning`` of
@@ -91,64 +248,14 @@ def compile(
     Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
     where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
     is no GPU."""
-    if matmul_precision not in ("highest", "high", "medium"):
-        raise ArgumentError(
-            f"matmul_precision must be 'highest', 'high' or 'medium', not {matmul_precision!r}"
-        )
-    check_backend(backend)
-    for option, value in (("profile", profile), ("optimize", optimize), ("autotune", autotune)):
-        expect(value, (bool, np.bool_), f"{option}=")
-    expect(tune_sizes or {}, Mapping, "tune_sizes=", 'give sizes by dim: {"B": 64}')
-    if threads is not None:
-        from fxlite.codegen.runtime.load import checked_threads
-
-        threads = checked_threads(threads)
-    if memory_limit is not None and backend == "python":
-        raise ArgumentError("memory_limit= is an option of compiled code, not of 'python'")
-    if device is not None and backend in ("c", "python"):
-        raise ArgumentError(f"device= is an option of the cuda back end; {backend!r} has none")
-    if profile and backend in ("cuda", "python"):
-        raise ArgumentError(
-            f"profile=True is an option of the c back end; {backend!r} has no counters"
-        )
-    if not optimize and backend in ("cuda", "python"):
-        raise ArgumentError(f"optimize=False is an option of the c back end, not of {backend!r}")
-    if autotune:
-        check_autotune(backend)
-    if tune_sizes and not autotune:
-        raise ArgumentError("tune_sizes= says at which sizes autotune=True measures; give both")
+    chosen = find_backend(backend)
+    options = chosen.checked(take_options(named))
     module = (
         model
         if isinstance(model, GraphModule) and not (types or inputs or named)
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
-    options: dict[str, Any] = {} if device is None else {"device": device}
-    if memory_limit is not None:
-        options["memory_limit"] = memory_limit
-    if profile:
-        options["profile"] = True
-    if not optimize:
-        options["optimize"] = False
-    if autotune:
-        options |= {"autotune": True, "tune_sizes": tune_sizes}
-    if backend == "c" and matmul_precision != "highest":
-        options["matmul_precision"] = matmul_precision
-    return _BACKENDS[backend](module, threads=threads, **options)
-
-
-def check_backend(name: str) -> None:
-    """Raise ArgumentError, with the names there are, for a back end that does not exist."""
-    from fxlite.codegen import backends  # noqa: F401  registers the built-in ones
-
-    if not isinstance(name, str) or name not in _BACKENDS:
-        known = ", ".join(sorted(_BACKENDS))
-        raise ArgumentError(f"there is no back end {name!r}; choose one of {known}")
-
-
-def check_autotune(backend: str) -> None:
-    """Raise ArgumentError for a back end that measures no alternatives."""
-    if backend in ("cuda", "python"):
-        raise ArgumentError(f"autotune is an option of the c back end, not of {backend!r}")
+    return chosen.compile(module, **options)
 
 
 def standard_passes() -> list[Any]:

@@ -43,10 +43,10 @@ def save_bundle(
     Raises FolderError where the folder cannot be written or holds other files (``force`` writes
     into it nevertheless and leaves those files alone); on an error nothing is half-written."""
     chosen = make_cases(function.graph_module)[-2:] if cases is None else cases
-    write_folder(folder, lambda work: write_bundle(function, work, chosen), facts(function), force)
+    write_folder(folder, lambda work: write_bundle(function, work, chosen), force)
 
 
-def facts(function: CFunction) -> dict[str, Any]:
+def _facts(function: CFunction) -> dict[str, Any]:
     """What the folder's list of files says about the model."""
     entry = function.program.entry
     return {
@@ -58,8 +58,8 @@ def facts(function: CFunction) -> dict[str, Any]:
     }
 
 
-def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> None:
-    """Write the bundle's files into an existing folder."""
+def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> dict[str, Any]:
+    """Write the bundle's files into an existing folder; returns what its list of files says."""
     program = function.program
     name = program.name
     for file, text in program.sources.items():
@@ -73,6 +73,7 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> No
         _MAKEFILE.replace("NAME", name).replace("ARCHITECTURE", march_flag()), encoding="utf-8"
     )
     (folder / "README.txt").write_text(readme(function, cases), encoding="utf-8")
+    return _facts(function)
 
 
 def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.kernel.nested import flat_arguments, restructure, run_hollow
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.optimize import optimize, said_of_passes
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import Launcher
 from fxlite.codegen.runtime.nvrtc import Cubin, compile_cubin
+from fxlite.compiler import Stage, silent
 from fxlite.graph.graph_module import GraphModule
 
 _HINT = (
@@ -59,18 +59,21 @@ class CudaFunction:
         module: GraphModule,
         threads: int | None = None,
         device: int | str | None = None,
-        stage: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+        stage: Stage = silent,
         memory_limit: int | None = None,
     ) -> None:
         self.graph_module = module
-        with stage("optimize"):
+        with stage("optimize") as said:
             self.optimized, self.passes = optimize(module)
-        with stage("emit"):
+            said.append(said_of_passes(module, self.optimized, self.passes))
+        with stage("emit") as said:
             self.program: CudaProgram = emit(self.optimized)
+            said.append(f"{sum(t.count(chr(10)) for t in self.sources.values())} lines of CUDA C")
         self.cubins = Cubins(self.program)
         self._restructure = restructure(module)
-        with stage("build"):
+        with stage("build") as said:
             launcher = self._launcher(device)
+            said.append("CPU shim" if isinstance(launcher, ShimModule) else "NVRTC")
         self.function = (
             None if launcher is None else CudaRunner(self.program, launcher, memory_limit)
         )
@@ -79,7 +82,7 @@ class CudaFunction:
         source, name = self.program.source, f"{self.program.name}.cu"
         if device == "shim":
             return ShimModule(source, name=name)
-        if isinstance(device, str):
+        if isinstance(device, str) and not device.isdecimal():
             if not re.fullmatch(r"sm_\d+[af]?", device):
                 raise ArgumentError(
                     'device must be a number, "shim" or an architecture such as "sm_90", '
@@ -88,7 +91,7 @@ class CudaFunction:
             self.cubins[device]
             return None
         try:
-            return CudaModule(source, name=name, device=device or 0)
+            return CudaModule(source, name=name, device=int(device or 0))
         except CudaDeviceNotFound as error:
             raise CudaDeviceNotFound(f"{error}. {_HINT}") from None
 
@@ -124,4 +127,4 @@ class CudaFunction:
                 (into / f"{self.program.name}.{arch}.cubin").write_bytes(cubin.code)
             (into / "README.md").write_text(readme(self.program), encoding="utf-8")
 
-        write_folder(folder, write, force=force)
+        write_folder(folder, write, force)

@@ -45,21 +45,21 @@ class Checked:
 
 
 def check(
-    program: Callable[..., Any], functions: Sequence[Callable[..., Any]], case: Case
+    program: Callable[..., Any], functions: Sequence[tuple[str, Callable[..., Any]]], case: Case
 ) -> Checked:
-    """Run the program and what was made from it on one case; the result's case holds what the
-    program gives, its error is that of the first function.
+    """Run the program and what was made from it, by language, on one case; the result's case holds
+    what the program gives, its error is that of the first function.
 
     Raises Disagreement; errors of the program itself are its own."""
     with np.errstate(all="ignore"):
         expected = program(**case.inputs)
-        chain = _chain(functions[0], case)
+        chain = _chain(functions[0][1], case)
         found = [
-            compare(leaves(expected), leaves(f(**case.inputs)), chain=chain) for f in functions
+            compare(leaves(expected), leaves(f(**case.inputs)), chain=chain) for _, f in functions
         ]
-    for function, each in zip(functions, found):
+    for (language, _), each in zip(functions, found):
         if not each.agrees:
-            raise Disagreement(f"{_name(function)} differs from NumPy at {case.label}: {each}")
+            raise Disagreement(f"{language} differs from NumPy at {case.label}: {each}")
     return Checked(replace(case, expected=expected), found[0].error)
 
 
@@ -70,10 +70,6 @@ def _chain(function: Any, case: Case) -> Chain:
         return USUAL
     precision = getattr(function, "matmul_precision", "highest")
     return compiled_chain(module.graph, [case.dims], precision)
-
-
-def _name(function: Any) -> str:
-    return {"CFunction": "C", "CudaFunction": "CUDA"}.get(type(function).__name__, "Python")
 
 
 #: Seconds of each turn: longer than the threads of NumPy's BLAS stay busy after their last call.

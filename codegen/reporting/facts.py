@@ -184,8 +184,8 @@ def _type(node: Node) -> str:
 
 def _row_facts(row: Row, profile: Profile) -> Rows:
     """What was measured of a node or kernel."""
-    is_kernel = profile.backend != "python"
-    rows = [("kernel in C" if is_kernel else "in NumPy",
+    is_kernel = profile.target.part == "kernel"
+    rows = [(f"{'kernel ' * is_kernel}in {profile.target.runner}",
              f"{row.name}: {seconds_text(row.median)}" if is_kernel else seconds_text(row.median)),
             ("least", seconds_text(row.least)),
             ("share", f"{row.median / (profile.rows_seconds or 1):.1%} of the time")]  # fmt: skip

@@ -34,7 +34,6 @@ MOST_ROWS = 100
 _WIDTH = 110  # columns of text tables
 #: What a browser may do on the page: nothing but show it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_LANGUAGES = {"python": "NumPy", "c": "C"}
 
 
 def page_text(report: ModelReport) -> str:
@@ -112,8 +111,8 @@ def _about(report: ModelReport) -> str:
         texts.append(f"{short_text(costs.flops)} FLOPs")
     for stage in _stages(report):
         if stage.profile is not None:
-            language = _LANGUAGES[stage.profile.backend]
-            texts.append(f"{stage.title} in {language} {seconds_text(_least(stage.profile))}")
+            runner, least = stage.profile.target.runner, seconds_text(_least(stage.profile))
+            texts.append(f"{stage.title} in {runner} {least}")
     return " · ".join(f"<span>{markup(text)}</span>" for text in texts)
 
 
@@ -165,7 +164,7 @@ def _time(report: ModelReport) -> Iterator[str]:
     for profile in profiles:
         is_traced = profile is report.traced.profile
         stage = report.traced if is_traced else report.optimized
-        yield f"<h3>The {stage.title} graph in {_LANGUAGES[profile.backend]}</h3>"
+        yield f"<h3>The {stage.title} graph in {profile.target.runner}</h3>"
         facts = "\n".join(line.plain for line in fact_lines(profile))
         yield f"<pre>{markup(facts)}</pre>"
         yield _isolated(flame_svg(profile))
@@ -174,7 +173,7 @@ def _time(report: ModelReport) -> Iterator[str]:
 
 def _times(profile: Profile, stage: int) -> str:
     """The rows of a profile, slowest first; a click on a name leads to the node."""
-    what = "node" if profile.backend == "python" else "kernel"
+    what = profile.target.part
     total = profile.rows_seconds or 1.0
     ordered = sorted(profile.rows, key=lambda row: -row.median)
     rows = [_time_row(row, total, stage) for row in ordered[:MOST_ROWS]]
@@ -231,8 +230,8 @@ def _totals(report: ModelReport) -> Iterator[list[str]]:
         times = []
         for stage in stages:
             assert stage.profile is not None
-            language = _LANGUAGES[stage.profile.backend]
-            times.append(f"{seconds_text(_least(stage.profile))} in {language}")
+            runner = stage.profile.target.runner
+            times.append(f"{seconds_text(_least(stage.profile))} in {runner}")
         yield ["least time of a call", *times]
 
 

@@ -17,11 +17,11 @@ from fxlite import compiler
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, CodegenError, GraphError
 from fxlite.base.whole import write_whole
-from fxlite.codegen.c.emit import CProgram, emit
+from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.program.memory_plan import memory_plan
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.reporting.history import History, history
-from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
+from fxlite.codegen.runtime.toolchain import CompilerNotFound
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes.costing.cost import cost
 from fxlite.passes.costing.cost_report import CostReport
@@ -48,9 +48,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """Everything about a model at sizes ``dims``. ``program`` is the emitted C (None for a program
-    that cannot be compiled, and where C is not asked for); ``notes`` say what is missing and why;
-    ``sqnr`` are signal-to-noise ratios in dB by module path, to colour by.
+    """Everything about a model at sizes ``dims``. ``program`` is what ``backend`` emits (None for a
+    program that cannot be compiled, and for a back end that emits no kernels); ``notes`` say what
+    is missing and why; ``sqnr`` are signal-to-noise ratios in dB by module path, to colour by.
     """
 
     name: str
@@ -58,6 +58,7 @@ class ModelReport:
     traced: Stage
     optimized: Stage
     passes: PassReport
+    backend: compiler.Backend
     program: CProgram | None
     roofs: Roofs | None
     notes: tuple[str, ...]
@@ -85,7 +86,7 @@ class ModelReport:
         if self.program is not None:
             names = [call.name for call in self.program.calls]
             plan = memory_plan(self.program.program, names, self.dims)
-            found.append(("Compiled C: the slots of its arena", plan))
+            found.append((f"Compiled {self.backend.language}: the slots of its arena", plan))
         return found
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -104,9 +105,9 @@ class ModelReport:
         lines = [f"{self.name}: {nodes[0]} nodes, {nodes[1]} after optimization{sizes}"]
         for stage in (self.traced, self.optimized):
             if stage.profile is not None:
-                language = {"python": "NumPy", "c": "C"}[stage.profile.backend]
+                runner = stage.profile.target.runner
                 least = seconds_text(min(stage.profile.plain_seconds))
-                lines.append(f"{stage.title}: {least} in {language}, the least of all calls")
+                lines.append(f"{stage.title}: {least} in {runner}, the least of all calls")
         return "\n".join([*lines, *self.notes])
 
     __repr__ = __str__
@@ -137,47 +138,45 @@ def report(
     Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
     without types; with ``backend="c"`` CodegenError for what cannot be compiled, and
     CompilerNotFound where it is to be measured."""
-    if backend not in (None, "c", "python"):
-        raise ArgumentError(f"a report is made for 'c' or 'python', not for {backend!r}")
+    target = compiler.find_backend(backend or compiler.DEFAULT)
+    if not target.is_measured:
+        raise ArgumentError(
+            f"a report is made for {compiler.measured_backends()}, not for {backend!r}"
+        )
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     optimized, manager = optimize(gm)
-    program, notes = _emitted(optimized, backend)
+    program, notes = None, []
+    is_compiled = profile and target.part == "kernel"
+    try:
+        program = target.emit(optimized)
+    except CodegenError as error:
+        if backend is not None:
+            raise
+        is_compiled = False
+        notes.append(
+            f"No {target.language} could be made of it, both graphs were timed in NumPy: {error}"
+        )
     if not profile:
         notes.append("Nothing was measured, as asked for.")
-    is_compiled = program is not None and profile
     if is_compiled and backend is None:
         try:
-            find_compiler()
+            target.require()
         except CompilerNotFound:
             is_compiled = False
-            notes.append("There is no C compiler: both graphs were timed in NumPy, and the "
-                         "machine's roofs are not known.")  # fmt: skip
+            notes.append(f"There is no {target.language} compiler: both graphs were timed in "
+                         "NumPy, and the machine's roofs are not known.")  # fmt: skip
     known = compiler.machine_roofs() if roofs is None and profile else roofs
 
-    def timed(module: GraphModule, backend: str) -> Profile | None:
+    def timed(module: GraphModule, **chosen: Any) -> Profile | None:
         if not profile:
             return None
-        return measure(
-            module, inputs=values, backend=backend, repeat=repeat, threads=threads, roofs=known
-        )
+        return measure(module, inputs=values, repeat=repeat, threads=threads, roofs=known, **chosen)
 
-    before = timed(gm, "python")
-    after = timed(gm, "c") if is_compiled else timed(optimized, "python")
+    before = timed(gm)
+    after = timed(gm, backend=target.name) if is_compiled else timed(optimized)
     return ModelReport(
         gm.name, dims, Stage("traced", gm, cost(gm, dims), before),
         Stage("optimized", optimized, cost(optimized, dims), after),
-        manager.report, program, known, tuple(notes), dict(sqnr or {}),
+        manager.report, target, program, known, tuple(notes), dict(sqnr or {}),
     )  # fmt: skip
-
-
-def _emitted(optimized: GraphModule, backend: str | None) -> tuple[CProgram | None, list[str]]:
-    """The program as C, if it is wanted and possible; and a note where it is not possible."""
-    if backend == "python":
-        return None, []
-    try:
-        return emit(optimized), []
-    except CodegenError as error:
-        if backend == "c":
-            raise
-        return None, [f"No C could be made of it, both graphs were timed in NumPy: {error}"]

@@ -8,8 +8,9 @@ launches run in the order in which they are issued, asynchronously to Python.
 
 from __future__ import annotations
 
+import importlib.metadata
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -302,3 +303,29 @@ def _own(buffer: object) -> CudaBuffer:
     if not isinstance(buffer, CudaBuffer):
         raise TypeError(f"a {type(buffer).__name__} is not a buffer of a CUDA device")
     return buffer
+
+
+# -- what there is ---------------------------------------------------------------------------------
+def describe_cuda() -> Mapping[str, str]:
+    """The packages that CUDA needs and the GPUs, or why there is none."""
+    found: list[str] = []
+    missing: list[str] = []
+    for package in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc"):
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(package)
+    text = ", ".join(found) or "no packages"
+    if missing:
+        text += f"; missing: {', '.join(missing)} (pip install 'fxlite[cuda]')"
+    return {"CUDA": text, "GPU": _devices()}
+
+
+def _devices() -> str:
+    found: list[str] = []
+    try:
+        while True:
+            found.append(str(find_device(len(found)).name))
+    except CudaDeviceNotFound as error:
+        reason = str(error).removeprefix("no CUDA device can be used: ").partition(". ")[0]
+        return ", ".join(found) or f"none: {reason}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib.machinery
 import importlib.util
-import operator
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -20,11 +19,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, MemoryLimitError, OptionError
+from fxlite.base.errors import MemoryLimitError, OptionError
 from fxlite.codegen.runtime.abi import Array, Entry, bind_arguments
 from fxlite.codegen.runtime.build import BuildError, Library
 from fxlite.codegen.runtime.extension import MODULE_NAME
-from fxlite.codegen.runtime.sizes import checked_limit
+from fxlite.codegen.runtime.sizes import checked_limit, whole_number
 from fxlite.codegen.runtime.sizes import memory_limit as default_limit
 from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.types.dtypes import dtype
@@ -117,9 +116,7 @@ def checked_threads(value: Any) -> int:
 
     Raises ArgumentError, which is a TypeError, for what is no integer, and OptionError, a
     ValueError, for one that is not from 1 to :data:`MOST_THREADS`."""
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        raise ArgumentError(f"threads must be an integer, got {value!r}")
-    number = operator.index(value)
+    number = whole_number(value, "threads must be an integer")
     if not 1 <= number <= MOST_THREADS:
         raise OptionError(f"threads must be from 1 to {MOST_THREADS}, got {number}")
     return number

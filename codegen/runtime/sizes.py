@@ -12,6 +12,7 @@ processes that use it, so that a failed allocation comes too late.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import os
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fxlite.base.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
 
@@ -107,12 +110,18 @@ def memory_limit() -> int:
     return STORED_VALUE if gigabytes == 0 else int(min(gigabytes * 1e9, STORED_VALUE))
 
 
+def whole_number(value: Any, rule: str) -> int:
+    """The integer that a caller gave. Raises ArgumentError, with the rule, for anything else."""
+    if not isinstance(value, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+    raise ArgumentError(f"{rule}, got {value!r}")
+
+
 def checked_limit(value: Any) -> int:
     """A memory limit that a caller gave, in bytes. Raises ArgumentError for what is no integer and
     OptionError, a ValueError, for one below 1."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentError(f"memory_limit must be an integer, a number of bytes, got {value!r}")
-    number = operator.index(value)
+    number = whole_number(value, "memory_limit must be an integer, a number of bytes")
     if number < 1:
         raise OptionError(f"memory_limit must be 1 byte or more, got {number}")
     return min(number, STORED_VALUE)

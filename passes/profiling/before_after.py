@@ -66,14 +66,16 @@ def before_after(
     check does, and what calling and compiling the program raise."""
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
-    compiler.check_backend(backend)
-    if backend not in ("python", "c"):
-        raise ArgumentError(f"passes are measured with 'python' or 'c', not with {backend!r}")
+    target = compiler.find_backend(backend)
+    if not target.is_measured:
+        names = compiler.measured_backends()
+        raise ArgumentError(f"passes are measured with {names}, not with {backend!r}")
     manager = _manager(passes)
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     known = compiler.machine_roofs() if roofs is None else roofs
-    make = _interpreted if backend == "python" else _compiler(threads, optimize=passes is not None)
+    is_compiled = target.part == "kernel"
+    make = _compiler(backend, threads, passes is not None) if is_compiled else _interpreted
     used = threads or usable_threads()
     setting = Setting(dims, known, used)
     programs = [make(flattened(gm), setting)]
@@ -98,8 +100,7 @@ def before_after(
             zip(manager.passes, runs, states, states[1:])
         )
     )  # fmt: skip
-    threads_used = used if backend == "python" else programs[0].threads
-    return BeforeAfter(gm.name, backend, threads_used, dims, states[0], steps, known)
+    return BeforeAfter(gm.name, backend, programs[0].threads, dims, states[0], steps, known)
 
 
 def _manager(
@@ -156,9 +157,11 @@ def _interpreted(module: GraphModule, setting: Setting) -> _Program:
     return _Program(module, module.run_flat, state, module.code, setting.threads)
 
 
-def _compiler(threads: int | None, optimize: bool) -> Callable[[GraphModule, Setting], _Program]:
+def _compiler(
+    backend: str, threads: int | None, optimize: bool
+) -> Callable[[GraphModule, Setting], _Program]:
     def compiled(module: GraphModule, setting: Setting) -> _Program:
-        made = compiler.compile(module, backend="c", threads=threads, optimize=optimize)
+        made = compiler.compile(module, backend=backend, threads=threads, optimize=optimize)
         used = dataclasses.replace(setting, threads=made.threads)
         rows = [kernel_row(kernel, _UNTIMED, used) for kernel in made.kernels]
         state = _state(rows, made.workspace_bytes(setting.dims))

@@ -47,7 +47,7 @@ def blame_text(profile: Profile, file: str | os.PathLike[str]) -> Text:
     for name, seconds in sorted(elsewhere.items(), key=lambda pair: -pair[1]):
         share = f"{100 * seconds / total:.1f}%" if total else ""
         text.append(f"{seconds_text(seconds):>9} {share:>6}  in {os.path.basename(name)}\n")
-    if profile.backend != "python":
+    if profile.target.part == "kernel":
         text.append("a kernel's time is shared among its lines by their FLOPs\n", style="dim")
     text.right_crop(1)
     return text

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.compiler import Backend, find_backend
 from fxlite.passes.profiling.rewrites import Rewrite
 from fxlite.show.roofs import Roofs
 
@@ -89,6 +90,11 @@ class BeforeAfter:
     before: State
     steps: tuple[PassEffect, ...]
     roofs: Roofs | None
+
+    @property
+    def target(self) -> Backend:
+        """What ran it."""
+        return find_backend(self.backend)
 
     @property
     def after(self) -> State:

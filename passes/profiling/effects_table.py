@@ -25,7 +25,7 @@ def effects_parts(found: BeforeAfter, width: int) -> Iterator[Any]:
     sizes = "".join(f", {name}={size}" for name, size in found.dims.items())
     passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
     threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
-    language = {"python": "Python", "c": "C"}.get(found.backend, found.backend)
+    language = found.target.language
     yield Text(f"{found.name}: {passes}, {language}, {threads}{sizes}", style="bold")
     yield ""
     yield _table(found)
@@ -33,7 +33,7 @@ def effects_parts(found: BeforeAfter, width: int) -> Iterator[Any]:
 
 
 def _table(found: BeforeAfter) -> Table:
-    is_python = found.backend == "python"
+    is_python = found.target.part == "node"
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", min_width=12)  # gives way where the width does not suffice
     parts = "nodes" if is_python else "kernels"
@@ -122,7 +122,7 @@ def _legend(found: BeforeAfter) -> Iterator[str]:
     rounds = len(found.before.seconds)
     yield "predicted: the least time that the machine's roofs allow, one part after another"
     yield f"measured: medians of {rounds} rounds in turns; ±: half of the 95 % interval, in points"
-    if found.backend != "python":
+    if found.target.part == "kernel":
         yield "memory: the workspace; below a pass: its rewrites, with the FLOPs of their nodes"
     else:
         yield "below a pass: its rewrites, with what they change of the whole"

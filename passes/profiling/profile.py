@@ -60,17 +60,17 @@ def profile(
 
     Raises ArgumentError for a back end without counters and for sizes beside inputs; and what
     calling and compiling ``gm`` raise."""
-    if autotune:
-        compiler.check_autotune(backend)
+    target = compiler.find_backend(backend)
+    options = target.checked({"matmul_precision": matmul_precision, "autotune": autotune})
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
-    subject = _interpreted(gm, values, threads)
-    if backend != "python":
-        options: dict[str, Any] = {"matmul_precision": matmul_precision}
-        if autotune:
-            options |= {"autotune": True, "tune_sizes": dims}
+    if "autotune" in options:
+        options["tune_sizes"] = dims
+    if target.part == "node":
+        subject = _interpreted(gm, values, threads)
+    else:
         subject = _compiled(gm, values, backend, threads, options)
     known = compiler.machine_roofs() if roofs is None else roofs
     with np.errstate(all="ignore"):

@@ -16,6 +16,7 @@ from typing import Any
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
 from fxlite.base.whole import write_whole
+from fxlite.compiler import Backend, find_backend
 from fxlite.graph.graph import Node
 from fxlite.show.roofs import Limits, Roofs
 
@@ -136,6 +137,11 @@ class Profile:
     plain_seconds: tuple[float, ...]
     shown: int
     roofs: Roofs | None
+
+    @property
+    def target(self) -> Backend:
+        """What ran it."""
+        return find_backend(self.backend)
 
     @property
     def seconds(self) -> float:

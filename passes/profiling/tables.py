@@ -59,13 +59,11 @@ def fact_lines(profile: Profile) -> list[Text]:
     """What a profile says of the whole call: times, the cost of measuring, the machine's roofs."""
     threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
     sizes = "".join(f", {name}={size}" for name, size in profile.dims.items())
-    what = "node" if profile.backend == "python" else "kernel"
+    what = profile.target.part
     what += "" if len(profile.rows) == 1 else "s"
-    language = {"python": "Python", "c": "C"}.get(profile.backend, profile.backend)
     calls = len(profile.whole_seconds)
-    head = Text(
-        f"{profile.name}: {len(profile.rows)} {what} in {language}, {threads}{sizes}", style="bold"
-    )
+    what += f" in {profile.target.language}"
+    head = Text(f"{profile.name}: {len(profile.rows)} {what}, {threads}{sizes}", style="bold")
     plain = seconds_text(min(profile.plain_seconds))
     rest = "" if profile.coverage > 0.9 else "; the rest: checking inputs, making results"
     together = seconds_text(profile.parts_seconds)
@@ -99,7 +97,7 @@ def _legend(profile: Profile, by: str) -> list[Text]:
     if by == "kernel" and any(row.limits is not None for row in profile.rows):
         lines += ["bound: which roof limits it, and how much of that roof it reaches;",
                   "       fxlite info --roofs says how the roofs were measured"]  # fmt: skip
-    if by != "kernel" and profile.backend != "python":
+    if by != "kernel" and profile.target.part == "kernel":
         lines = ["a kernel's time is shared among its nodes by their FLOPs"]
     return [Text(line, style="dim") for line in lines]
 
@@ -152,7 +150,7 @@ def _fitted(rows: list[list[str]], columns: list[_Column], width: int) -> list[l
 def _columns(profile: Profile, width: int) -> list[_Column]:
     """What is shown of a row in so many columns of a terminal. The name of a node says its op, that
     of a kernel its module: where there is room for one only, it is the other."""
-    is_python = profile.backend == "python"
+    is_python = profile.target.part == "node"
     total = profile.rows_seconds or 1.0
     wide, widest = width >= WIDE, width >= WIDEST
     columns = [_Column("node" if is_python else "kernel", lambda r: r.name, _without_middle)]

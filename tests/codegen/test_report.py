@@ -14,8 +14,8 @@ import fxlite as fx
 from fxlite import compiler, nn
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.base.location import Scope
+from fxlite.codegen import backends
 from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.reporting import report as report_file
 from fxlite.codegen.reporting.history import History, history
 from fxlite.codegen.reporting.report import ModelReport
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
@@ -176,7 +176,7 @@ def test_without_a_compiler(net: fx.GraphModule, monkeypatch: pytest.MonkeyPatch
     def missing() -> None:
         raise CompilerNotFound("none")
 
-    monkeypatch.setattr(report_file, "find_compiler", missing)
+    monkeypatch.setattr(backends, "find_compiler", missing)
     monkeypatch.setattr(compiler, "machine_roofs", lambda: None)
     report = made(net, roofs=None)
     assert report.optimized.profile is not None and report.optimized.profile.backend == "python"

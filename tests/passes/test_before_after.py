@@ -213,7 +213,7 @@ def test_table() -> None:
 
 
 def test_errors(net: fx.GraphModule) -> None:
-    with pytest.raises(ArgumentError, match="'python' or 'c', not with 'cuda'"):
+    with pytest.raises(ArgumentError, match="'c' or 'python', not with 'cuda'"):
         passes.before_after(net, backend="cuda", passes=["cse"])
     with pytest.raises(ArgumentError, match="repeat must be at least 1"):
         passes.before_after(net, repeat=0)
