@@ -110,7 +110,7 @@ def beside_of(
     address = flatten(store, output.shape)
     row_step = emitter.text((row and address.coefficient(row)) or Index.of(0))
     images, *inner = (emitter.text(extent) for extent in output.shape)
-    qmax = node.arguments.get("qmax", 127)
+    qmax = node.bound["qmax"]
     least, factor = (f"{np.float32(v)!s}f" for v in (least_magnitude(qmax), 1 / qmax))
 
     def tile(rows: str, columns: str, first: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ def render_int_linear(
     p = matrix_product(c, output)
     emitter = epilogue_of(c, output, p.value, p.store, locations)
     x, weight = c.anchor.args[:2]
-    zero_point = c.anchor.arguments.get("x_zero_point", 0)
+    zero_point = c.anchor.bound["x_zero_point"]
     packed_name = derived(buffer_name(weight), "packed")
     parameters = _with_packed_integers(emitter.parameters([p.a.buffer], [packed_name]), packed_name)
 
@@ -142,7 +142,7 @@ def render_int_matmul(
     p = matrix_product(c, output)
     emitter = epilogue_of(c, output, p.value, p.store, locations)
     parameters = emitter.parameters([p.a.buffer, p.b.buffer], [])
-    zero_points = [c.anchor.arguments.get(f"{v}_zero_point", 0) for v in "xy"]
+    zero_points = [c.anchor.bound[f"{v}_zero_point"] for v in "xy"]
 
     x, y = (c.buffer(load.buffer) for load in (p.a, p.b))
     spec = Int8Spec(
@@ -185,9 +185,9 @@ def claims_weight_only(node: Node) -> bool:
         return False
     if 0 in (*weight.type.shape, *node.type.shape):
         return False
-    group_size = node.arguments.get("group_size") or 0
+    group_size = node.bound["group_size"] or 0
     depth = node.args[0].type.shape[-1]
-    return bool(group_size % (32 // node.arguments.get("bits", 8)) == 0 or group_size >= depth)
+    return bool(group_size % (32 // node.bound["bits"]) == 0 or group_size >= depth)
 
 
 def render_weight_only(
@@ -199,9 +199,9 @@ def render_weight_only(
     p = matrix_product(c, output)
     emitter = epilogue_of(c, output, p.value, p.store, locations)
     x, weight, scale = c.anchor.args[:3]
-    bits = c.anchor.arguments.get("bits", 8)
+    bits = c.anchor.bound["bits"]
     columns, depth = weight.type.shape[0], x.type.shape[-1]
-    group_size = min(c.anchor.arguments.get("group_size") or depth, depth)
+    group_size = min(c.anchor.bound["group_size"] or depth, depth)
     weight_name, scale_name = (derived(buffer_name(v), "packed") for v in (weight, scale))
     parameters = _with_packed_integers(
         emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name

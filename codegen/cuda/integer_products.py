@@ -40,7 +40,7 @@ def is_integer_product(node: Node) -> bool:
     """True for what the template computes."""
     name = node.target.name
     if name == "int_conv2d":
-        groups = node.arguments.get("groups", 1)
+        groups = node.bound["groups"]
         return bool(groups == 1 or node.args[1].type.shape[0] >= groups * LEAST_GROUP)
     if name == "int_matmul":
         return all(operand.type.rank >= 2 for operand in node.args[:2])
@@ -137,8 +137,8 @@ def _product(c: Contraction, output: Buffer) -> _IntegerProduct:
 def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
     """A convolution as a product, or one for each group: rows are output pixels, columns output
     channels, and k runs over the window."""
-    last = c.anchor.arguments.get("layout") == "NHWC"
-    groups = c.anchor.arguments.get("groups", 1)
+    last = c.anchor.bound["layout"] == "NHWC"
+    groups = c.anchor.bound["groups"]
     c, output, sizes = _with_named_sizes(c, output, (1, 2) if last else (2, 3))
     channel = c.coordinates[3 if last else 1]
     pixels = [v for v in c.coordinates if v is not channel]

@@ -201,7 +201,7 @@ def _scatter(group: Group, name: str) -> Kernel:
     """Copy the input, then add the source's elements at their run-time positions, in order."""
     node = group.root
     x, index, source = node.args[:3]
-    axis = node.arguments.get("axis", 0) % node.type.rank
+    axis = node.bound["axis"] % node.type.rank
     buffers: dict[str, Buffer] = {}
     read = _reader(buffers)
     output = buffer_of(node, is_output=True)

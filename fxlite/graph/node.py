@@ -200,9 +200,17 @@ class Node(NodeFields):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of a call_function by the names of the op's parameters."""
+        """Arguments of a call_function by the names of the op's parameters, without those that are
+        left to their defaults."""
         assert isinstance(self.target, Op), self
         return self.target.named_arguments(self._args, self._kwargs)
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """Arguments of a call_function by the names of the op's parameters, all of them in the
+        order of its signature: those left out are their defaults. (torch.fx:
+        ``normalized_arguments``.)"""
+        return self.target.with_defaults(self.arguments)  # type: ignore[no-any-return]
 
     @property
     def users(self) -> Users:

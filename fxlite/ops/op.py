@@ -132,7 +132,8 @@ class Op:
             if str(p.annotation) in ("Tensor", "OptionalTensor", "Tensors")
         }
         self._names = list(self.signature.parameters)
-        self._defaults = {
+        #: What the parameters are that a call leaves out.
+        self.defaults = {
             p.name: p.default
             for p in self.signature.parameters.values()
             if p.default is not inspect.Parameter.empty
@@ -140,7 +141,7 @@ class Op:
         #: Parameters, if all are tensors that must be given: binding them is a zip.
         self._plain_names = (
             tuple(self._names)
-            if not self._defaults and set(self.tensor_kinds.values()) == {"Tensor"}
+            if not self.defaults and set(self.tensor_kinds.values()) == {"Tensor"}
             and len(self.tensor_kinds) == len(self._names) else None
         )  # fmt: skip
         self._tensor_names = tuple(self.tensor_kinds)
@@ -240,7 +241,7 @@ class Op:
         bound: dict[str, Any] = {}
         for name in self._names:
             if name not in given:
-                if name not in self._defaults:
+                if name not in self.defaults:
                     raise ArgumentError(
                         f"{self.name}{self.signature_text()}: argument {name!r} is missing"
                     )
@@ -260,10 +261,10 @@ class Op:
                 value = tuple(value)
             elif value is None and kind == "Tensor":
                 raise ArgumentError(f"{self.name}: argument {name!r} must be a tensor, not None")
-            if name in self._defaults and value is self._defaults[name]:
+            if name in self.defaults and value is self.defaults[name]:
                 continue
-            if name in self._defaults and kind is None:
-                default = self._defaults[name]
+            if name in self.defaults and kind is None:
+                default = self.defaults[name]
                 if value == default and type(value) is type(default):
                     continue
             bound[name] = value
@@ -281,9 +282,7 @@ class Op:
 
     def signature_text(self) -> str:
         """``(x, axis=None, keepdims=False)``: the signature without annotations."""
-        parts = [
-            n if n not in self._defaults else f"{n}={self._defaults[n]!r}" for n in self._names
-        ]
+        parts = [n if n not in self.defaults else f"{n}={self.defaults[n]!r}" for n in self._names]
         return f"({', '.join(parts)})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -433,6 +432,10 @@ class Op:
         named = {n: a for n, a in zip(self._tensor_names, args) if a is not None}
         named.update(kwargs)
         return named
+
+    def with_defaults(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters of a call in signature order, those that it leaves out too."""
+        return {n: bound.get(n, self.defaults.get(n)) for n in self._names}
 
     def split_arguments(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """How a node stores a call: tensors by position, attributes by name."""

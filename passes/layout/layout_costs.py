@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from fxlite.graph.graph import Node
 from fxlite.ops.image.spatial import per_axis
@@ -70,7 +69,7 @@ def gain_of(node: Node, bf16: bool = False) -> Gain | None:
         saved = TURNED_BYTE * elements(node.args[0].type) + TURNED_SUM * elements(node.type)
         return Gain(saved, "four channels of a pixel are multiplied at once")
     window = math.prod(per_axis(node.arguments["kernel_size"], 2, "kernel_size"))
-    stride = node.arguments.get("stride") or node.arguments["kernel_size"]
+    stride = node.bound["stride"] or node.arguments["kernel_size"]
     strides = per_axis(stride, 2, "stride")
     saved = elements(node.type) * window * (25 if max(strides) > 1 else 3)
     return Gain(saved, "windows are vectors of channels, which strides do not break")
@@ -96,13 +95,13 @@ def _whole(size: float) -> float:
 
 
 def _conv_gain(node: Node, bf16: bool) -> Gain | None:
-    arguments: dict[str, Any] = node.arguments
-    groups = arguments.get("groups", 1)
+    arguments = node.bound
+    groups = arguments["groups"]
     n, c, h, w = _sizes(node.args[0].type)
     _, k, out_h, out_w = _sizes(node.type)
     taps = math.prod(node.args[1].type.shape[2:])
-    strides = per_axis(arguments.get("stride", 1), 2, "stride")
-    dilations = per_axis(arguments.get("dilation", 1), 2, "dilation")
+    strides = per_axis(arguments["stride"], 2, "stride")
+    dilations = per_axis(arguments["dilation"], 2, "dilation")
     pixels = n * out_h * out_w
     if groups > 1:
         if not groups == c == k:

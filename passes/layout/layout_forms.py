@@ -82,7 +82,7 @@ def _window_form(node: Node, bf16: bool) -> Form | None:
 
 def _concat_form(node: Node) -> Form:
     (tensors,) = node.args
-    (axis,) = normalize_axes(node.arguments.get("axis", 0), 4)
+    (axis,) = normalize_axes(node.bound["axis"], 4)
     kwargs = {"axis": TO_LAST.index(axis)}
     return Form(
         node,
@@ -112,8 +112,8 @@ def _reduction_form(node: Node) -> Form | None:
     x = node.args[0]
     if not _is_image(x) or node.target.name in ("argmax", "argmin"):
         return None
-    keepdims = node.arguments.get("keepdims", False)
-    axes = normalize_axes(node.arguments.get("axis"), 4)
+    keepdims = node.bound["keepdims"]
+    axes = normalize_axes(node.bound["axis"], 4)
     left = [a for a in TO_LAST if a not in axes]
     if not keepdims and left != sorted(left):
         return None

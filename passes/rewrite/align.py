@@ -158,8 +158,8 @@ class _Alignment:
     def compare_attributes(self, wanted: Node, value: Node) -> None:
         op: Op = wanted.target
         for name in attribute_names(op):
-            mine = wanted.kwargs.get(name, op._defaults.get(name))
-            theirs = value.kwargs.get(name, op._defaults.get(name))
+            mine = wanted.kwargs.get(name, op.defaults.get(name))
+            theirs = value.kwargs.get(name, op.defaults.get(name))
             if isinstance(mine, Wildcard):
                 first = self.wild.setdefault(mine.name, theirs)
                 if first != theirs:

@@ -115,7 +115,7 @@ class Step:
 
     def _bind_wildcards(self, node: Node, slots: Slots, steps: Steps) -> bool:
         for name, template in self.wild.items():
-            value = node.kwargs.get(name, node.target._defaults.get(name))
+            value = node.kwargs.get(name, node.target.defaults.get(name))
             if not bind_template(template, value, slots, steps.wildcards):
                 return False
         return True

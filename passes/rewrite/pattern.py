@@ -141,7 +141,7 @@ def parameters_of(program: Program) -> Parameters:
     if isinstance(program, GraphModule):
         return Parameters(tuple(n.target for n in program.graph.placeholders))
     if isinstance(program, Op):
-        kinds, defaults = program.tensor_kinds, program._defaults
+        kinds, defaults = program.tensor_kinds, program.defaults
         return Parameters(tuple(n for n in kinds if kinds[n] == "Tensor" and n not in defaults))
     if isinstance(program, np.ufunc):
         return Parameters(("x", "y", "z")[: program.nin])
@@ -256,7 +256,7 @@ class _PatternTracer(Tracer):
             return super().record(op, bound)
         known = {name: value for name, value in bound.items() if name not in wild}
         known = op.map_tensors(self.create_arg, known)
-        if all(name in op._defaults for name in wild):
+        if all(name in op.defaults for name in wild):
             op, known = op.canonicalize(known)
         args, kwargs = op.split_arguments(known)
         outer = self.graph.current_origin

@@ -58,7 +58,7 @@ def same_attributes(a: Node, b: Node, but: Container[str] = ()) -> bool:
 def same_attribute(a: Node, b: Node, name: str) -> bool:
     """True if two calls of the same op agree in one attribute."""
     op = a.target
-    x, y = (n.kwargs.get(name, op._defaults.get(name)) for n in (a, b))
+    x, y = (n.kwargs.get(name, op.defaults.get(name)) for n in (a, b))
     if same_value(x, y):
         return True
     rank = (_rank(b) if _rank(b) is not None else _rank(a)) if name in _AXES else None

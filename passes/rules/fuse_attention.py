@@ -97,7 +97,7 @@ def _softmax_operand(weights: Any, found: Spelling) -> Any:
     exp(x - x.max(...))``; None for other values."""
     if is_call(weights, "softmax"):
         found.calls.append(weights)
-        return weights.args[0] if _is_last(weights, weights.kwargs.get("axis", -1)) else None
+        return weights.args[0] if _is_last(weights, weights.bound["axis"]) else None
     if not is_call(weights, "div"):
         return None
     e, total = weights.args
@@ -114,8 +114,8 @@ def _softmax_operand(weights: Any, found: Spelling) -> Any:
 def _is_over_rows(value: Any, op: str, operand: Any) -> bool:
     """True for a sum or maximum of ``operand`` over its last axis, kept."""
     return (
-        is_call(value, op) and value.args[0] is operand and value.kwargs.get("keepdims", False)
-        and _is_last(value, value.kwargs.get("axis"))
+        is_call(value, op) and value.args[0] is operand and value.bound["keepdims"]
+        and _is_last(value, value.bound["axis"])
     )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
     if len(shape) < 2 or not shapes.shapes_equal(shape[-2:], sizes) or set(shape[:-2]) - {1}:
         return False
     while isinstance(mask, Node) and mask.op == "call_function":
-        arguments, name = mask.arguments, mask.target.name
+        arguments, name = mask.bound, mask.target.name
         if name in ("bitwise_not", "logical_not"):
             keeps = not keeps
         elif name in ("unsqueeze", "reshape", "squeeze"):
@@ -248,11 +248,11 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
             if mask.type.rank < 2 or not shapes.shapes_equal(inner[-2:], mask.type.shape[-2:]):
                 return False
         elif name == "slice":
-            if arguments.get("start", 0) not in (0, None) or arguments.get("step", 1) != 1:
+            if arguments["start"] not in (0, None) or arguments["step"] != 1:
                 return False
         elif name in ("tril", "triu"):
             full = mask.args[0]
-            offset = arguments.get("k", 0)
+            offset = arguments["k"]
             return (
                 is_call(full, "full") and full.kwargs.get("value") is True
                 and (name, offset, keeps) in (("tril", 0, True), ("triu", 1, False))

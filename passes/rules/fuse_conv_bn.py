@@ -115,7 +115,7 @@ def why_not(norm: Node) -> str | None:
 
 def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
     layer = norm.arguments["x"]
-    ours, layers = norm.arguments, layer.arguments
+    ours, layers = norm.bound, layer.arguments
 
     def value(node: Node | None) -> Any:
         if node is None:
@@ -125,11 +125,11 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
     weight = np.asarray(gm.get_attribute(layers["weight"].target))
     bias = value(layers.get("bias"))
     mean, variance = value(ours["running_mean"]), value(ours["running_var"])
-    scale = 1.0 / np.sqrt(variance + ours.get("eps", norm.target._defaults["eps"]))
-    if ours.get("weight") is not None:
+    scale = 1.0 / np.sqrt(variance + ours["eps"])
+    if ours["weight"] is not None:
         scale = scale * value(ours["weight"])
     shift = -mean * scale if bias is None else (bias - mean) * scale
-    if ours.get("bias") is not None:
+    if ours["bias"] is not None:
         shift = shift + value(ours["bias"])
     groups = layers.get("groups", 1)
     new_weight = scale_output_channels(layer.target.name, weight, scale, groups)
@@ -143,7 +143,7 @@ def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
     layer.args = (layer.args[0], weight_node, bias_new, *layer.args[3:])
     norm.replace_all_uses_with(layer)
     graph.erase_node(norm)
-    for read in (layers["weight"], bias_node, *(ours.get(n) for n in norm.target.tensor_kinds)):
+    for read in (layers["weight"], bias_node, *(ours[n] for n in norm.target.tensor_kinds)):
         if read is not None and read.op == "get_attr" and not read._erased and not read.users:
             graph.erase_node(read)
 

@@ -36,7 +36,7 @@ def remove_dropout(gm: GraphModule) -> None:
 
 def why_not(node: Node) -> str | None:
     """Why a call of dropout may change its input, or None."""
-    if node.arguments.get("p", 0.5) == 0:
+    if node.bound["p"] == 0:
         return None
     module = node.graph.owning_module
     follows = True if module is None else module.training  # what is not said at the call

@@ -97,7 +97,7 @@ second_expand.counterexample(lambda x: np.broadcast_to(x, (3, 4)), "it repeats x
 @node_rule("slice", register=False)
 def slice_of_all(node: Node) -> Answer:
     """A slice that takes everything is its input."""
-    if node.type is None or node.kwargs.get("step", 1) != 1:
+    if node.type is None or node.bound["step"] != 1:
         return None
     return node.args[0]  # type: ignore[no-any-return]  # if of the same type, so of the same size
 

@@ -93,6 +93,18 @@ def test_what_is_no_op_is_refused_where_one_is_looked_for() -> None:
         graph.call_function(print, (graph.placeholders[0],))
 
 
+def test_bound_arguments_have_defaults_and_the_order_of_the_signature() -> None:
+    gm = fx.symbolic_trace(lambda x: ops.conv1d(x, np.ones((2, 3, 3), "f"), stride=2), "f32[1,3,9]")
+    (conv,) = gm.graph.find_nodes(op="call_function")
+    x, weight = conv.args
+    assert conv.arguments == {"x": x, "weight": weight, "stride": 2}
+    assert list(conv.bound) == list(fx.ops.conv1d.signature.parameters)
+    assert conv.bound == {
+        "x": x, "weight": weight, "bias": None, "stride": 2, "padding": 0, "dilation": 1,
+        "groups": 1,
+    }  # fmt: skip
+
+
 def test_arguments_in_any_spelling_are_stored_in_the_one_form() -> None:
     gm = fx.symbolic_trace(lambda x: ops.softmax(x, axis=1), x="f32[3,4]")
     softmax = find(gm, "softmax")

@@ -131,7 +131,7 @@ def _call(c: Chooser, node: Node, names: dict[Node, str], dims: dict[str, str]) 
     for name, parameter in node.target.signature.parameters.items():
         arguments.setdefault(name, repr(parameter.default))
     plain = ", ".join(
-        f"{k}={v}" for k, v in arguments.items() if v != repr(node.target._defaults.get(k, ...))
+        f"{k}={v}" for k, v in arguments.items() if v != repr(node.target.defaults.get(k, ...))
     )
     if node.target.name == "dropout":  # by itself it takes training for granted
         return f"F.dropout({arguments['x']}, {arguments['p']}, self.training)"

@@ -237,7 +237,7 @@ def _observe_states(
     assert qconfig.activation is not None
     scheme, h0 = state_scheme(qconfig.activation), product.arguments["h0"]
     path = _add_observer(module, product, scheme, is_training)
-    if product.arguments.get("mode", "lstm") == "lstm":
+    if product.bound["mode"] == "lstm":
         module.get_submodule(path).has_cell_states = True
     result = _observe(module, product, path, scheme, False)
     first = _observe(module, h0, path, scheme, False, 1)

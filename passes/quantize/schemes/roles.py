@@ -73,16 +73,16 @@ def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
     """(least, largest) of an op that cuts off: relu, relu6, hardtanh, clip; else None."""
     if node.op != "call_function":
         return None
-    arguments = node.arguments
+    arguments = node.bound
     name = node.target.name
     if name == "relu":
         return 0.0, None
     if name == "relu6":
         return 0.0, 6.0
     if name == "hardtanh":
-        return arguments.get("min_val", -1.0), arguments.get("max_val", 1.0)
+        return arguments["min_val"], arguments["max_val"]
     if name == "clip":
-        return arguments.get("min"), arguments.get("max")
+        return arguments["min"], arguments["max"]
     return None
 
 
@@ -114,7 +114,7 @@ def carries(node: Node) -> bool:
     if factor(node) is not None:
         return True
     if name == "pad":
-        return node.arguments.get("value", 0) == 0 and is_float32(node)
+        return node.bound["value"] == 0 and is_float32(node)
     bounds = clip_bounds(node)
     if bounds is not None:
         source = operands(node)[0]
@@ -126,7 +126,7 @@ def carries(node: Node) -> bool:
         return False
     if name == "split" and is_call(node.args[0], "recurrence"):  # states, and a cell state
         return False
-    if name == "interpolate" and node.arguments.get("mode", "nearest") != "nearest":
+    if name == "interpolate" and node.bound["mode"] != "nearest":
         return False
     if name in ("maximum", "minimum") and len(operands(node)) != 2:
         return False
