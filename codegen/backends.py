@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.paused_gc import paused_gc
-from fxlite.codegen.kernel.nested import flat_arguments, restructure, run_hollow
+from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program.program_key import program_key
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build

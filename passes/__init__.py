@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
 from fxlite.passes.checking.examples import ExampleError, check_examples
+from fxlite.passes.checking.minimize import Minimized, minimize
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.checking.verification_report import VerificationReport
 from fxlite.passes.checking.verify import verify, verify_edits
@@ -18,7 +19,6 @@ from fxlite.passes.costing.cost_report import CostReport, Costs
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
-from fxlite.passes.cutting.minimize import Minimized, minimize
 from fxlite.passes.cutting.partition import Partition, fuse_partitions, partition
 from fxlite.passes.cutting.source_partitions import SourcePartition, source_partitions
 from fxlite.passes.cutting.split_module import split_module

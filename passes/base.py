@@ -7,22 +7,24 @@ pass, node and line of the user's program were at fault.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, overload
+
+import numpy as np
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, expect
 from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import Container, GraphModule
-from fxlite.passes.checking.read_only import read_only_weights
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
 
@@ -234,6 +236,30 @@ def run_in_place(
     if made is not module and "_ledger" not in made.__dict__:
         set_ledger(made, refusals(module))
     return made
+
+
+@contextlib.contextmanager
+def read_only_weights(gm: GraphModule) -> Iterator[None]:
+    """Inside, NumPy refuses (ValueError) to write into the parameters and buffers that ``gm`` has
+    at the start: a pass works on a copy of the graph over the *same* arrays, which belong to the
+    program it was given. Arrays that are put in their place meanwhile are writable."""
+    locked: list[np.ndarray[Any, Any]] = []
+    for module in gm.modules():
+        for group in (module._parameters, module._buffers):
+            locked += [a for a in group.values() if isinstance(a, np.ndarray) and a.flags.writeable]
+    for array in locked:
+        array.flags.writeable = False
+    try:
+        yield
+    finally:
+        while locked:  # a view cannot be unlocked before the array it shows
+            left = []
+            for array in locked:
+                try:
+                    array.flags.writeable = True
+                except ValueError:
+                    left.append(array)
+            locked = left if len(left) < len(locked) else []
 
 
 def _failure(name: str, error: Exception, graph: Graph) -> str:

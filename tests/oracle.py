@@ -15,9 +15,9 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.codegen.c import templates
-from fxlite.codegen.kernel.run import run_program
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.program.program import plan
+from fxlite.codegen.program.run import run_program
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import agreement
 from fxlite.types.agreement import USUAL, Agreement, Chain

@@ -24,9 +24,9 @@ from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import derived, dim_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import schedule
-from fxlite.codegen.program.names import derived, dim_name, plain, resolved
 from fxlite.codegen.program.program import Program, plan
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule

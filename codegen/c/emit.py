@@ -24,10 +24,10 @@ from fxlite.codegen.c.workspace import (
     with_note,
     workspace_signature,
 )
+from fxlite.codegen.kernel.c_words import HEADERS
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import LONGEST, Scope, dim_name, own_name, plain
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.program.c_words import HEADERS
-from fxlite.codegen.program.names import LONGEST, Scope, dim_name, own_name, plain
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.value_sizes import dim_data, value_sizes
 from fxlite.codegen.runtime.abi import ArgSpec, Condition, Entry

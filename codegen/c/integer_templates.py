@@ -41,9 +41,9 @@ from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, matrix_product, named
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
+from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
-from fxlite.codegen.program.names import derived
 from fxlite.graph.graph import Node
 from fxlite.ops.image.layout import TO_FIRST
 from fxlite.passes.group import Group

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import wrap
-from fxlite.codegen.program.names import dim_name
 from fxlite.codegen.runtime.abi import Dim
 from fxlite.codegen.runtime.sizes import ValueSize
 

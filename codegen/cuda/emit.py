@@ -20,8 +20,8 @@ from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
 from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
 from fxlite.codegen.cuda.templates import claims, render
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import Scope, dim_name, resolved
 from fxlite.codegen.kernel.schedule import schedule
-from fxlite.codegen.program.names import Scope, dim_name, resolved
 from fxlite.codegen.program.program import Program, plan
 from fxlite.codegen.program.value_sizes import value_sizes
 from fxlite.codegen.runtime.abi import Entry

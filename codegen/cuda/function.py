@@ -18,7 +18,7 @@ from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
 from fxlite.codegen.folder import write_folder
-from fxlite.codegen.kernel.nested import flat_arguments, restructure, run_hollow
+from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program.optimize import optimize, said_of_passes
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule

@@ -23,8 +23,8 @@ from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.kernel.contraction import Epilogue, matrix_product, named
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction, address, buffer_of, lower_contraction
+from fxlite.codegen.kernel.names import own_name
 from fxlite.codegen.kernel.schedule import document
-from fxlite.codegen.program.names import own_name
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from fxlite.base.outside_text import comment
 from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
 from fxlite.codegen.kernel.kernel_ir import For, Stmt
+from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.text import signature
-from fxlite.codegen.program.names import dim_name
 from fxlite.scalar.index import Index, unflatten
 
 #: Where a shared loop starts, and by how much it steps.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.cuda.emit import CudaProgram
-from fxlite.codegen.program.names import dim_name
+from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.runtime.abi import ArgSpec, bind_arguments
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error

@@ -31,7 +31,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.kernel_ir import expressions as own_expressions
-from fxlite.codegen.program.names import spelled
+from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Expr, Load, Local, MultiIndex
 from fxlite.scalar.index import Index, Value, Var, flatten, product, unflatten

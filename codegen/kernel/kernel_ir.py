@@ -1,7 +1,7 @@
 """Kernels as small trees: loops, local variables and stores around scalar expressions.
 
 In: built by :mod:`fxlite.codegen.kernel.schedule`. Out: run in NumPy
-(:mod:`fxlite.codegen.kernel.run`) or printed as C and CUDA. Everything here is frozen; a transform
+(:mod:`fxlite.codegen.program.run`) or printed as C and CUDA. Everything here is frozen; a transform
 returns a new tree. ``Kernel.check()`` finds what would make a printer emit nonsense.
 """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.kernel.kernel_ir import Buffer
-from fxlite.codegen.program.names import value_name, weight_name
+from fxlite.codegen.kernel.names import value_name, weight_name
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group, element_of
 from fxlite.passes.inverse_index import invert
@@ -22,7 +22,7 @@ from fxlite.types import dtypes
 
 
 def buffer_name(node: Node) -> str:
-    """Name of a node's value in emitted source, marked (:mod:`fxlite.codegen.program.names`).
+    """Name of a node's value in emitted source, marked (:mod:`fxlite.codegen.kernel.names`).
     Weights are named by their path."""
     return weight_name(node.target) if node.op == "get_attr" else value_name(node.name)
 

@@ -25,8 +25,8 @@ from fxlite.codegen.kernel.kernel_ir import (
     Stmt,
     Store,
 )
+from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.program.names import dim_name, resolved
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index, flatten, to_text

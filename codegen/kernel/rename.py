@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store
-from fxlite.codegen.program.names import spelled
+from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Local
 from fxlite.scalar.index import Index, Var
@@ -24,7 +24,7 @@ def rename(
     body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str
 ) -> tuple[Stmt, ...]:
     """Rename all variables and locals, avoiding what ``taken`` (buffers and dims) are usually
-    called. ``mark``: what becomes of a new name (:mod:`fxlite.codegen.program.names`)."""
+    called. ``mark``: what becomes of a new name (:mod:`fxlite.codegen.kernel.names`)."""
     names: dict[str, str] = {}
     _assign(body, {spelled(name) for name in taken}, names, mark)
     renamer = _Renamer(names)

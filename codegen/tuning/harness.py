@@ -22,8 +22,8 @@ from fxlite.codegen.c.text.header import ERROR_TYPE
 from fxlite.codegen.c.tiles.library import macros, prelude
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import signature
-from fxlite.codegen.program.names import dim_name, resolved
 from fxlite.codegen.program.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.target import cache_sizes

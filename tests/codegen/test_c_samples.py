@@ -12,7 +12,7 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c.emit import CProgram, emit, prelude
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.kernel.nested import restructure
+from fxlite.codegen.program.nested import restructure
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction

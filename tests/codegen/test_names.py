@@ -21,8 +21,8 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c.emit import c_name
 from fxlite.codegen.c.tiles.library import math_header
-from fxlite.codegen.program.c_words import MACROS
-from fxlite.codegen.program.names import (
+from fxlite.codegen.kernel.c_words import MACROS
+from fxlite.codegen.kernel.names import (
     LONGEST,
     Scope,
     derived,

@@ -13,7 +13,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.passes.checking.read_only import read_only_weights
+from fxlite.passes.base import read_only_weights
 from fxlite.passes.checking.verify import VerificationError, verify
 from fxlite.types.agreement import allclose, exact
 from tests.passes.helpers import trace

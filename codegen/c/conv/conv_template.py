@@ -41,7 +41,7 @@ from fxlite.codegen.kernel.collapse import divides, is_flat
 from fxlite.codegen.kernel.contraction import named
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
-from fxlite.codegen.program.names import derived
+from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.ops.image.layout import TO_FIRST

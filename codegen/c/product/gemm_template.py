@@ -36,7 +36,7 @@ from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.contraction import matrix_product, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import buffer_name, buffer_of, lower_contraction
-from fxlite.codegen.program.names import derived
+from fxlite.codegen.kernel.names import derived
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr

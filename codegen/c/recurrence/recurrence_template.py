@@ -25,9 +25,9 @@ from fxlite.codegen.c.template_parts import (
 )
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
-from fxlite.codegen.program.names import derived
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar.index import Index

@@ -10,8 +10,8 @@ from typing import Any
 
 from fxlite.codegen.c.sizes import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment
-from fxlite.codegen.program.names import dim_name
 from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fxlite.codegen.kernel.kernel_ir import Buffer, Let, Stmt, Store
+from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter, narrowed
-from fxlite.codegen.program.names import derived
 from fxlite.scalar import expr
 from fxlite.scalar.expr import (
     Apply,

@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
-from fxlite.codegen.program.c_words import KEYWORDS, MACROS
+from fxlite.codegen.kernel.c_words import KEYWORDS, MACROS
 
 #: Identifiers are cut to so many characters, which C99 promises to tell apart.
 LONGEST = 63
