@@ -133,9 +133,11 @@ def scaled_dot_product_attention(
     to the query's. ``scale`` None is 1/sqrt(E)."""
     wide = [v.astype(np.float64) for v in (query, key, value)]
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    # Scores are numbers of the dtype that attention is computed in: those beyond it are infinite.
+    scores = factor * (wide[0] @ wide[1].swapaxes(-1, -2))
+    # Scores are sums of the dtype that attention is computed in: what overflows there is infinite.
     held = dtypes.dtype(query.dtype).compute.numpy
-    scores = (factor * (wide[0] @ wide[1].swapaxes(-1, -2))).astype(held).astype(np.float64)
+    sums = (query * factor).astype(held) @ key.astype(held).swapaxes(-1, -2)
+    scores = np.where(np.isfinite(sums), scores, sums)
     if is_causal:
         scores[..., np.tri(*scores.shape[-2:]) == 0] = -np.inf
     elif attn_mask is not None:
