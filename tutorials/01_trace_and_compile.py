@@ -111,9 +111,10 @@ for name, text in as_python.sources.items():
 
 # %% [markdown]
 # # 6. C
-# The same for C: one file, made to be read, compiled with the machine's compiler and loaded.
-# Arguments are checked before any of it runs. (`fx.compile` runs the standard passes itself, so
-# `model` would do as well.)
+# The same for C, made to be read, compiled with the machine's compiler and loaded. The model's file
+# opens with its kernels; what they call is in `fx_tiles.h` and `fx_math.h`. Arguments are checked
+# before any of it runs. (`fx.compile` runs the standard passes itself, so `model` would do as
+# well.)
 
 # %%
 fast = fx.compile(optimized, backend="c")
@@ -131,7 +132,7 @@ except TypeError as error:
 
 # %% [markdown]
 # # 7. A folder that needs no Python
-# Source, header, weights, a Makefile, and a self-test with stored inputs and NumPy's outputs.
+# Source, headers, weights, a Makefile, and a self-test with stored inputs and NumPy's outputs.
 
 # %%
 folder = Path(tempfile.mkdtemp()) / "digits_c"

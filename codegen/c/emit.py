@@ -1,4 +1,4 @@
-"""Emit a program as C: one source file, one header, one weights blob.
+"""Emit a program as C: one source file, its header, headers of what it calls, a weights blob.
 
 In: a GraphModule whose ops all have a body. Out: :class:`CProgram`: file texts, the packed weights
 and the description of the entry point. The C calls nothing but libm and OpenMP, and is right
@@ -16,7 +16,7 @@ from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_cal
 from fxlite.codegen.c.sizes import size_check, size_function
 from fxlite.codegen.c.text.header import about, header_text
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
-from fxlite.codegen.c.tiles.library import macros, math_header, prelude
+from fxlite.codegen.c.tiles.library import INCLUDES, headers, macros
 from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.workspace import (
     plan_workspace,
@@ -97,7 +97,7 @@ def emit(
     printed = _Source(prefix, program, calls, blob, locations, profile, values)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations, values)
-    sources = {f"{prefix}.c": source, f"{prefix}.h": header, **math_header()}
+    sources = {f"{prefix}.c": source, f"{prefix}.h": header, **headers(printed.functions)}
     calls = [
         replace(
             c, arguments=tuple(map(printed.public, c.arguments)), scratch=printed.public(c.scratch)
@@ -165,10 +165,10 @@ class _Source:
             self.outputs.append(own_name(f"out{number}") if own else buffer_name(node))
 
     def texts(self) -> tuple[str, str]:
-        head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', ""]
+        head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', INCLUDES]
         if self.profile:
             head.insert(2, "#include <time.h>")
-        source = "\n".join([*head, prelude(self.functions), self.functions])
+        source = "\n".join([*head, self.functions])
         return self.public(self._header()), source
 
     # -- header --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
 from fxlite.codegen.c.text.header import ERROR_TYPE
-from fxlite.codegen.c.tiles.library import macros, prelude
+from fxlite.codegen.c.tiles.library import INCLUDES, macros
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, resolved
@@ -223,7 +223,7 @@ def source(
     for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
         lines.append(f"    most = fx_max(most, {scratch});")
     text = resolved("\n".join([*lines, "    return most;", "}", ""]), macros())
-    return "\n".join([ERROR_TYPE, "#include <time.h>", prelude(text), text])
+    return "\n".join([ERROR_TYPE, "#include <time.h>", INCLUDES, text])
 
 
 def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:

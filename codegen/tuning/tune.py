@@ -17,7 +17,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.calls import group_call, planned_calls, title_of
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.sharing import form_of
-from fxlite.codegen.c.tiles.library import math_header
+from fxlite.codegen.c.tiles.library import headers
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.program.program import plan
@@ -189,7 +189,7 @@ class _Tuner:
     def build(self, candidates: Sequence[Candidate]) -> Path:
         """The candidates of one kernel, compiled."""
         text = source(candidates, self.arrays, [*self.sizes])
-        return build_shared({"candidates.c": text, **math_header()}, "candidates.so")
+        return build_shared({"candidates.c": text, **headers(text)}, "candidates.so")
 
     def measure(self, work: _Work, candidates: Sequence[Candidate], library: Path) -> Entry:
         """Check the candidates and let them race; keeps what was found."""

@@ -45,8 +45,8 @@ def test_builds_and_passes(tmp_path: Path) -> None:
     name = fn.program.name
     files = {p.name for p in (tmp_path / "out").iterdir()}
     assert files == {
-        f"{name}.c", f"{name}.h", "fx_math.h", f"{name}_weights.bin", f"{name}_selftest.c",
-        "Makefile", "README.txt", "selftest", MANIFEST,
+        f"{name}.c", f"{name}.h", "fx_math.h", "fx_tiles.h", f"{name}_weights.bin",
+        f"{name}_selftest.c", "Makefile", "README.txt", "selftest", MANIFEST,
     }  # fmt: skip
     done = make(tmp_path / "out", "test")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.c.emit import CProgram, emit, prelude
+from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
+from fxlite.codegen.c.tiles.library import INCLUDES, headers
 from fxlite.codegen.program.nested import restructure
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.build import build
@@ -47,8 +48,7 @@ def test_samples_agree_in_c(number: int) -> None:
     names = sorted(REGISTRY)[number::BUNDLES]
     cases = [make_case(name, i) for name in names for i in range(len(REGISTRY[name].samples))]
     functions = "\n".join(apart(c[3]) for c in cases)
-    source = prelude(functions) + "\n" + functions
-    files = {"samples.c": source, "fx_math.h": cases[0][3].sources["fx_math.h"]}
+    files = {"samples.c": f"{INCLUDES}{functions}", **headers(functions)}
     library = build(files, cases[0][3].entry, flags=["-O2", "-ftree-vectorize"])
     problems = []
     for program, inputs, module, emitted, chain in cases:

@@ -20,7 +20,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c.emit import c_name
-from fxlite.codegen.c.tiles.library import math_header
+from fxlite.codegen.c.tiles.library import headers
 from fxlite.codegen.kernel.c_words import MACROS
 from fxlite.codegen.kernel.names import (
     LONGEST,
@@ -107,7 +107,7 @@ def test_text_under_hostile_names_builds_without_shadowing(tmp_path: Path) -> No
     for number, name in enumerate(PROGRAMS):
         folder = tmp_path / str(number)
         folder.mkdir()
-        for file, text in {**c_sources(worst(name).module), **math_header()}.items():
+        for file, text in {**headers(""), **c_sources(worst(name).module)}.items():
             (folder / file).write_text(text)
         files += [str(file) for file in folder.glob("*.c")]
     flags = ["-std=gnu11", "-fopenmp", "-fsyntax-only", "-Wshadow=local", "-Werror"]

@@ -121,23 +121,37 @@ def library() -> tuple[Definition, ...]:
     return tuple(definition for file in FILES for definition in definitions_of(file, _read(file)))
 
 
-def math_header() -> dict[str, str]:
-    """The header that every source includes, by its name."""
-    return {"fx_math.h": _read("../fx_math")}
+INCLUDES = '#include "fx_math.h"\n#include "fx_tiles.h"\n'
+"""What stands before the functions of a program."""
+
+_TILES = """\
+/* What the functions beside this file call, of the C that programs made by fxlite share. */
+#ifndef FX_TILES_H
+#define FX_TILES_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "fx_math.h"
+
+"""
 
 
-def prelude(functions: str) -> str:
-    """What the functions of a program need before them: includes, and what they call."""
-    head = ["#include <math.h>", "#include <stdbool.h>", "#include <string.h>", "",
-            '#include "fx_math.h"', ""]  # fmt: skip
-    return "\n".join([*head, needed(functions).rstrip("\n"), ""])
+def headers(functions: str) -> dict[str, str]:
+    """The files that a program's functions include, by their names."""
+    return {
+        "fx_math.h": _read("../fx_math"),
+        "fx_tiles.h": f"{_TILES}{needed(functions)}#endif\n",
+    }
 
 
 @cache
 def macros() -> str:
     """All text that may define a macro for the functions of a program."""
     found = (d.text for d in library() if "#define" in d.template)
-    return "\n".join([*found, *math_header().values()])
+    return "\n".join([*found, _read("../fx_math")])
 
 
 def definitions_of(file: str, text: str) -> Iterator[Definition]:

@@ -2,67 +2,8 @@
  * Made by fxlite from profiled. */
 #include "profiled.h"
 #include <time.h>
-
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "fx_math.h"
-
-/* Enter the bytes of a value in those of the largest. False if there cannot be one: a size is
-   negative, its bytes cannot be counted, or it has no elements but axes to loop over for hours. */
-static bool fx_count(double *largest, bool stored, double bytes, int rank, const double *shape) {
-    double counted = bytes; /* with empty axes as one element */
-    bool empty = false;
-    for (int axis = 0; axis < rank; axis++) {
-        if (!(shape[axis] >= 0)) return false;
-        if (shape[axis] >= 1) counted *= shape[axis];
-        else empty = true;
-    }
-    if (empty) return counted <= 0x1p32;
-    if (counted > (stored ? 0x1p47 : 0x1p56)) return false;
-    if (stored && counted > *largest) *largest = counted;
-    return true;
-}
-
-/* Whether this processor has the instructions that this file was compiled for. */
-static inline int processor_fits(void)
-{
-    int fits = 1;
-#if defined(__x86_64__) && defined(__GNUC__)
-#ifdef __AVX__
-    fits &= __builtin_cpu_supports("avx") != 0;
-#endif
-#ifdef __AVX2__
-    fits &= __builtin_cpu_supports("avx2") != 0;
-#endif
-#ifdef __FMA__
-    fits &= __builtin_cpu_supports("fma") != 0;
-#endif
-#ifdef __AVX512F__
-    fits &= __builtin_cpu_supports("avx512f") != 0;
-#endif
-#ifdef __AVX512BW__
-    fits &= __builtin_cpu_supports("avx512bw") != 0;
-#endif
-#ifdef __AVX512DQ__
-    fits &= __builtin_cpu_supports("avx512dq") != 0;
-#endif
-#ifdef __AVX512VL__
-    fits &= __builtin_cpu_supports("avx512vl") != 0;
-#endif
-#ifdef __AVX512BF16__
-    fits &= __builtin_cpu_supports("avx512bf16") != 0;
-#endif
-#ifdef __AVX512VNNI__
-    fits &= __builtin_cpu_supports("avx512vnni") != 0;
-#endif
-#endif
-    return fits;
-}
-
-/* Operations (an addition is one, an exp eight) from which a loop is worth a second thread. */
-enum { PARALLEL_OPERATIONS = 65536 };
+#include "fx_tiles.h"
 
 /* sqrt: f32[N] = sqrt
  * program.py:1 */

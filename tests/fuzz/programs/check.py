@@ -20,8 +20,9 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.base.errors import FxliteError
-from fxlite.codegen.c.emit import CProgram, emit, prelude
+from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
+from fxlite.codegen.c.tiles.library import INCLUDES, headers
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.cuda.program import CudaRunner
 from fxlite.codegen.program.nested import restructure
@@ -174,10 +175,7 @@ def compiled(cases: Sequence[Case], flags: Sequence[str]) -> list[Library | Exce
         return []
     functions = "\n".join(apart(c.emitted) for c in cases)
     first = cases[0].emitted
-    files = {
-        "programs.c": f"{prelude(functions)}\n{functions}",
-        "fx_math.h": first.sources["fx_math.h"],
-    }
+    files = {"programs.c": f"{INCLUDES}{functions}", **headers(functions)}
     try:
         return [build(files, first.entry, flags=list(flags))] * len(cases)
     except Exception as error:
