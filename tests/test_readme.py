@@ -16,11 +16,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fxlite import passes
 from fxlite.cli import main
+from fxlite.ops.op import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -54,14 +56,16 @@ def test_programs_print_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
-    registered = dict(passes.PASSES)
+    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY)
+    registered = [dict(table) for table in tables]
     try:
         for block, printed in outputs(page.read_text()):
             assert printed == (block["shown"] or ""), block["code"]
             checked += bool(printed)
-    finally:  # they register passes
-        passes.PASSES.clear()
-        passes.PASSES.update(registered)
+    finally:  # they register passes and ops
+        for table, before in zip(tables, registered):
+            table.clear()
+            table.update(before)
     assert checked >= (8 if page == README else 1)
     if page == README:
         assert (tmp_path / "block.svg").read_text().startswith("<svg")
