@@ -39,10 +39,6 @@ from fxlite.types.tensor_type import TensorType
 MOST_READS = 3
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
-#: Ops whose templates read operands with any strides.
-READS_VIEWS = frozenset(("matmul", "linear", "int_matmul", "scaled_dot_product_attention"))
-#: Ops whose templates have no epilogue.
-ALONE = frozenset(("recurrence", "int_recurrence"))
 
 
 @dataclass
@@ -241,7 +237,7 @@ class _Grouping:
         for reader in chain:
             for read in reader.all_input_nodes:
                 if read.op == "call_function" and len(read.users) == 1:
-                    if self.claims(read) and read.target.name not in ALONE:
+                    if self.claims(read) and not read.target.stands_alone:
                         return True
                     if read.target.kind == "pointwise" and len(chain) < MOST_MEMBERS:
                         chain.append(read)
@@ -285,7 +281,7 @@ class _Grouping:
 
     def _as_anchor(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
         """Become the group's contraction: everything in the group is then its epilogue."""
-        if found.anchor is not None or len(indices) != 1 or node.target.name in ALONE:
+        if found.anchor is not None or len(indices) != 1 or node.target.stands_alone:
             return False
         if not _only_elementwise(found):
             return False
@@ -300,7 +296,7 @@ class _Grouping:
             return False
         if found.anchor is None or not self._is_operand(node, found):
             return len(found.reads[node]) <= MOST_READS
-        if node.target.kind != "view" or found.anchor.target.name not in READS_VIEWS:
+        if node.target.kind != "view" or not found.anchor.target.reads_views:
             return False
         sources: list[tuple[Node, MultiIndex]] = []
 

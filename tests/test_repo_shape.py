@@ -15,6 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fxlite.ops import REGISTRY
+from tests.house import op_name_sets
+
 ROOT = Path(__file__).resolve().parents[1]
 #: The front door: what may reach upwards.
 FRONT_DOOR = ("fxlite/__init__.py", "fxlite/__main__.py", "fxlite/cli/", "fxlite/compiler.py")
@@ -202,6 +205,16 @@ def test_ways_down_pass() -> None:
     down = "from fxlite import nn, ops\nfrom fxlite.graph.node import Node\nx = 'see fxlite.show'"
     assert not out_of_room(file, down)
     assert not out_of_room(file, "if TYPE_CHECKING:\n    from fxlite.show.summary import Summary")
+
+
+# -- facts of ops ----------------------------------------------------------------------------------
+#: Sets of op names outside the records. Lower it with each that goes: the number never grows.
+OP_NAME_SETS = 44
+
+
+def test_facts_of_ops_stand_in_their_records() -> None:
+    found = op_name_sets(ROOT, set(REGISTRY))
+    assert len(found) == OP_NAME_SETS, "\n".join(["state a fact in fxlite/ops/facts.py:", *found])
 
 
 # -- documentation ---------------------------------------------------------------------------------

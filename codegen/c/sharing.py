@@ -98,7 +98,7 @@ def form_of(group: Group) -> Form:
 
 def _cut(member: Node, source: Node) -> tuple[int, Dim] | None:
     """Position and stride of a select or slice at known numbers; None for other calls."""
-    first = {"select": "index", "slice": "start"}.get(member.target.name)
+    first = member.target.starts_at
     if first is None:
         return None
     attributes = member.kwargs

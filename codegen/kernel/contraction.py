@@ -28,7 +28,7 @@ from fxlite.scalar.index import DimVar, Index, Var, flatten
 
 def is_matrix_product(node: Node) -> bool:
     """True for products of two float matrices (or batches of them) of one dtype."""
-    if node.target.name not in ("matmul", "linear") or node.type.dtype.name not in ("f32", "f64"):
+    if not node.target.is_matrix_product or node.type.dtype.name not in ("f32", "f64"):
         return False
     if any(n.type.dtype is not node.type.dtype for n in node.all_input_nodes):
         return False

@@ -23,17 +23,6 @@ from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
 
-#: Ops whose first input is an array of positions, and where the number of positions stands: the
-#: parameter that is looked up in, and its axis.
-_LOOKUPS = {
-    "embedding": ("x", "weight", 0),
-    "take": ("index", "x", None),
-    "gather": ("index", "x", None),
-    "scatter_add": ("index", "x", None),
-    "cross_entropy": ("target", "x", 1),
-    "nll_loss": ("target", "x", 1),
-}
-
 
 @dataclass(frozen=True)
 class Case:
@@ -196,7 +185,7 @@ def _positions(node: Node, dims: Mapping[str, int]) -> int:
 
 def _looked_up(user: Node, index: Node) -> Any:
     """Size of the axis that ``user`` looks up in with ``index``; None if it does not."""
-    rule = _LOOKUPS.get(user.target.name)
+    rule = user.target.looks_up
     if rule is None:
         return None
     parameter, table, axis = rule

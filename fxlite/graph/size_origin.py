@@ -35,8 +35,6 @@ Path = tuple[int, ...]
 #: An operand's axis; or an entry of an attribute: its name and position.
 Slot = tuple[Path, int] | tuple[str, int]
 
-#: Ops of many tensors, in which those of one type are alike.
-_SUMS = ("concat", "stack")
 #: The size nobody knows.
 UNKNOWN = sympy.Dummy("size", integer=True, positive=True)
 #: Ways to put one size in several places that are tried, before a rule's refusal is believed.
@@ -119,10 +117,11 @@ def size_sources(
 
     types = dict(operands(args))
     every = [(path, a) for path, type in types.items() for a in range(type.rank)]
+    joins = op.moves_values and "Tensors" in op.tensor_kinds.values()  # those of one type are alike
     known: dict[Any, bool] = {}
     single = []
     for path, a in every:
-        key = (types[path], a) if op.name in _SUMS else (path, a)
+        key = (types[path], a) if joins else (path, a)
         if key not in known:
             known[key] = is_decided_by(((path, a),))
         if known[key]:

@@ -36,7 +36,14 @@ def _silu(x: Any) -> Any:
     return x * ops.sigmoid(x)
 
 
-@composite(infer=same_type, expansion=_silu, samples=_samples(), bad=_BAD, aliases=("swish",))
+@composite(
+    role="activation",
+    infer=same_type,
+    expansion=_silu,
+    samples=_samples(),
+    bad=_BAD,
+    aliases=("swish",),
+)
 def silu(x: Tensor) -> Tensor:
     """``x * sigmoid(x)``."""
     return x * sigmoid_reference(x)
@@ -55,7 +62,8 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     return x * 0.5 * (ops.erf(x * math.sqrt(0.5)) + 1.0)
 
 
-@composite(infer=_infer_gelu, expansion=_gelu, samples=_samples(approximate="tanh"),
+@composite(role="activation",
+           infer=_infer_gelu, expansion=_gelu, samples=_samples(approximate="tanh"),
            bad=[*_BAD, Bad("f32[3]", approximate="fast", match="approximate")])  # fmt: skip
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """``x * P(Z <= x)`` of a standard normal Z; ``"tanh"``: the usual approximation of it."""
@@ -69,7 +77,7 @@ def _relu6(x: Any) -> Any:
     return ops.clip(x, 0.0, 6.0)
 
 
-@composite(infer=same_type, expansion=_relu6, samples=_samples(), bad=_BAD)
+@composite(role="activation", infer=same_type, expansion=_relu6, samples=_samples(), bad=_BAD)
 def relu6(x: Tensor) -> Tensor:
     """``minimum(maximum(x, 0), 6)``."""
     return np.minimum(np.maximum(x, 0), 6)
@@ -79,7 +87,8 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return ops.clip(x, min_val, max_val)
 
 
-@composite(infer=same_type, expansion=_hardtanh, samples=_samples(min_val=-2.0, max_val=0.5),
+@composite(role="activation",
+           infer=same_type, expansion=_hardtanh, samples=_samples(min_val=-2.0, max_val=0.5),
            bad=_BAD)  # fmt: skip
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``."""
@@ -90,7 +99,14 @@ def _hardsigmoid(x: Any) -> Any:
     return ops.clip(x + 3.0, 0.0, 6.0) * (1 / 6)
 
 
-@composite(infer=same_type, expansion=_hardsigmoid, samples=_samples(), bad=_BAD)
+@composite(
+    role="activation",
+    nonnegative=True,
+    infer=same_type,
+    expansion=_hardsigmoid,
+    samples=_samples(),
+    bad=_BAD,
+)
 def hardsigmoid(x: Tensor) -> Tensor:
     """``relu6(x + 3) / 6``."""
     return np.minimum(np.maximum(x + 3, 0), 6) / 6
@@ -100,7 +116,7 @@ def _hardswish(x: Any) -> Any:
     return x * _hardsigmoid(x)
 
 
-@composite(infer=same_type, expansion=_hardswish, samples=_samples(), bad=_BAD)
+@composite(role="activation", infer=same_type, expansion=_hardswish, samples=_samples(), bad=_BAD)
 def hardswish(x: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
     return x * (np.minimum(np.maximum(x + 3, 0), 6) / 6)
@@ -110,7 +126,9 @@ def _elu(x: Any, alpha: float = 1.0) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0)) * alpha)
 
 
-@composite(infer=same_type, expansion=_elu, samples=_samples(alpha=0.5), bad=_BAD)
+@composite(
+    role="activation", infer=same_type, expansion=_elu, samples=_samples(alpha=0.5), bad=_BAD
+)
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     return np.where(x > 0, x, alpha * np.expm1(x))
@@ -123,7 +141,7 @@ def _selu(x: Any) -> Any:
     return _elu(x, _SELU_ALPHA) * _SELU_SCALE
 
 
-@composite(infer=same_type, expansion=_selu, samples=_samples(), bad=_BAD)
+@composite(role="activation", infer=same_type, expansion=_selu, samples=_samples(), bad=_BAD)
 def selu(x: Tensor) -> Tensor:
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515)."""
     return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
@@ -133,7 +151,9 @@ def _celu(x: Any, alpha: float = 1.0) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha)
 
 
-@composite(infer=same_type, expansion=_celu, samples=_samples(alpha=2.0), bad=_BAD)
+@composite(
+    role="activation", infer=same_type, expansion=_celu, samples=_samples(alpha=2.0), bad=_BAD
+)
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
     return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
@@ -143,7 +163,14 @@ def _leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return ops.where(x > 0, x, x * negative_slope)
 
 
-@composite(infer=same_type, expansion=_leaky_relu, samples=_samples(negative_slope=0.2), bad=_BAD)
+@composite(
+    role="activation",
+    scales=True,
+    infer=same_type,
+    expansion=_leaky_relu,
+    samples=_samples(negative_slope=0.2),
+    bad=_BAD,
+)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``."""
     return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
@@ -167,7 +194,7 @@ def _prelu(x: Any, weight: Any) -> Any:
     return ops.where(x > 0, x, x * weight)
 
 
-@composite(infer=_infer_prelu, expansion=_prelu,
+@composite(role="activation", scales=True, infer=_infer_prelu, expansion=_prelu,
            samples=[S("f32[B,5]", "f32[5]", dims={"B": 3}), S("f32[2,3,4,4]", "f32[3]"),
                     S("f32[7]", "f32[1]"), S("f64[2,3,4]", "f64[1]"), S("f16[2,3]", "f16[3]"),
                     S("bf16[2,3]", "bf16[3]"), S(special("f32[9,1]"), "f32[1]"),
@@ -185,7 +212,8 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
 
 
-@composite(infer=same_type, expansion=_softplus, samples=_samples(beta=2.0, threshold=5.0),
+@composite(role="activation", nonnegative=True,
+           infer=same_type, expansion=_softplus, samples=_samples(beta=2.0, threshold=5.0),
            bad=_BAD)  # fmt: skip
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
@@ -196,7 +224,7 @@ def _softsign(x: Any) -> Any:
     return x / (ops.abs(x) + 1.0)
 
 
-@composite(infer=same_type, expansion=_softsign, samples=_samples(), bad=_BAD)
+@composite(role="activation", infer=same_type, expansion=_softsign, samples=_samples(), bad=_BAD)
 def softsign(x: Tensor) -> Tensor:
     """``x / (1 + |x|)``."""
     return x / (1 + np.abs(x))
@@ -206,7 +234,7 @@ def _mish(x: Any) -> Any:
     return x * ops.tanh(_softplus(x))
 
 
-@composite(infer=same_type, expansion=_mish, samples=_samples(), bad=_BAD)
+@composite(role="activation", infer=same_type, expansion=_mish, samples=_samples(), bad=_BAD)
 def mish(x: Tensor) -> Tensor:
     """``x * tanh(log(1 + exp(x)))`` (Misra 2019, arXiv:1908.08681)."""
     return x * np.tanh(np.logaddexp(0, x))
@@ -216,7 +244,7 @@ def _tanhshrink(x: Any) -> Any:
     return x - ops.tanh(x)
 
 
-@composite(infer=same_type, expansion=_tanhshrink, samples=_samples(), bad=_BAD)
+@composite(role="activation", infer=same_type, expansion=_tanhshrink, samples=_samples(), bad=_BAD)
 def tanhshrink(x: Tensor) -> Tensor:
     """``x - tanh(x)``."""
     return x - np.tanh(x)
@@ -265,7 +293,12 @@ def _logsigmoid(x: Any) -> Any:
 
 
 @composite(
-    infer=same_type, expansion=_logsigmoid, samples=_samples(), bad=_BAD, aliases=("log_sigmoid",)
+    role="activation",
+    infer=same_type,
+    expansion=_logsigmoid,
+    samples=_samples(),
+    bad=_BAD,
+    aliases=("log_sigmoid",),
 )
 def logsigmoid(x: Tensor) -> Tensor:
     """``log(sigmoid(x))``, exact where sigmoid underflows."""

@@ -88,7 +88,8 @@ def _swap(x: Any) -> Any:
 _QKV = ("f32[B,2,T,8]", "f32[B,2,T,8]", "f32[B,2,T,8]")
 
 
-@composite(infer=_infer, expansion=_attention, first="query",
+@composite(opened_in=("static",), reads_views=True,
+           infer=_infer, expansion=_attention, first="query",
            samples=[S(*_QKV, dims={"B": 2, "T": 5}),
                     S(*_QKV, is_causal=True, dims={"B": 2, "T": 5}),
                     S("f32[3,4]", "f32[5,4]", "f32[5,6]"),

@@ -167,7 +167,13 @@ def _softmax(x: Any, axis: int = -1) -> Any:
     return e / ops.sum(e, axis=axis, keepdims=True)
 
 
-@composite(infer=_along_axis, expansion=_softmax, samples=_SOFTMAX_SAMPLES, bad=_SOFTMAX_BAD)
+@composite(
+    nonnegative=True,
+    infer=_along_axis,
+    expansion=_softmax,
+    samples=_SOFTMAX_SAMPLES,
+    bad=_SOFTMAX_BAD,
+)
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """``exp(x) / sum(exp(x))`` along ``axis``; a row of -inf gives NaN."""
     if not x.size:
@@ -307,7 +313,7 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
 
 
 # -- shape -----------------------------------------------------------------------------------------
-@op("composite",
+@op("composite", shares_memory="contiguous", moves_values=True, keeps_order=True,
     samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"),
              S("i32[2,3,4]", start_dim=0, end_dim=1), S("f32[]"), S("bf16[3,4]", start_dim=1),
              S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],

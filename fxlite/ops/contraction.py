@@ -53,7 +53,9 @@ def _tensor(value: Any, what: str) -> TensorType:
 
 
 # -- matmul ----------------------------------------------------------------------------------------
-@op("contraction", symbol="@", ufunc=np.matmul, aliases=("mm", "bmm"),
+@op("contraction",
+    gives_number=True, weight="y", is_matrix_product=True, role="product", reads_views=True,
+    symbol="@", ufunc=np.matmul, aliases=("mm", "bmm"),
     samples=[S("f32[B,4]", "f32[4,5]", dims={"B": 3}), S("f32[3,K]", "f32[K,2]", dims={"K": 7}),
              S("f32[4]", "f32[4]"), S("f32[4]", "f32[4,3]"), S("f32[2,3,4]", "f32[4]"),
              S("f32[2,1,3,4]", "f32[5,4,2]"), S("f32[B,H,T,4]", "f32[B,H,4,T]",
@@ -130,7 +132,7 @@ def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
 
 
 # -- linear ----------------------------------------------------------------------------------------
-@op("contraction",
+@op("contraction", weight="weight", is_matrix_product=True, role="product", reads_views=True,
     samples=[S("f32[B,4]", "f32[3,4]", "f32[3]", dims={"B": 5}), S("f32[2,3,4]", "f32[5,4]"),
              S("f32[B,T,D]", "f32[2*D,D]", "f32[2*D]", dims={"B": 2, "T": 3, "D": 4}),
              S("f32[4]", "f32[3,4]", "f32[3]"), S("f64[2,4]", "f64[3,4]", "f64[3]"),
@@ -288,7 +290,7 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
     return sizes
 
 
-@op("composite",
+@op("composite", shares_memory="perhaps", any_order=True, opened_in=("static",),
     samples=[S(["f32[B,3]", "f32[3,4]"], "bi,ij->bj", dims={"B": 2}), S(["f32[3,4]"], "ij->ji"),
              S(["f32[B,H,T,4]", "f32[B,H,S,4]"], "bhtd,bhsd->bhts",
                dims={"B": 2, "H": 3, "T": 4, "S": 5}),

@@ -45,7 +45,7 @@ def _created(shape: Any, dtype: DType) -> TensorType:
     return TensorType(sizes, dtype)
 
 
-@op("creation",
+@op("creation", guards="shape",
     samples=[S((2, 3), 1.5), S((), 7), S((3,), True), S((0, 2), 1, "f32"), S((2,), -1, "i8"),
              S(4, 2.5, "bf16"),
              S((2,), float("-inf"), "f16")])  # fmt: skip

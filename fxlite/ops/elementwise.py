@@ -317,10 +317,10 @@ binary("pow", np.power, "``x`` to the power ``y``.", symbol="**", cost=8, ulp=0.
                 S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
                 S("f64[5]", -1.0),
                 S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))])  # fmt: skip
-binary("maximum", np.maximum, "Larger of the two; NaN wins.", keeps=True, commutative=True,
-       associative=True, unless=_of_bools("or"))  # fmt: skip
-binary("minimum", np.minimum, "Smaller of the two; NaN wins.", keeps=True, commutative=True,
-       associative=True, unless=_of_bools("and"))  # fmt: skip
+binary("maximum", np.maximum, "Larger of the two; NaN wins.", keeps=True, moves_values=True,
+       commutative=True, associative=True, unless=_of_bools("or"))  # fmt: skip
+binary("minimum", np.minimum, "Smaller of the two; NaN wins.", keeps=True, moves_values=True,
+       commutative=True, associative=True, unless=_of_bools("and"))  # fmt: skip
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
 binary("hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8,
        ulp=0.6, commutative=True)  # fmt: skip
@@ -330,8 +330,8 @@ binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
 binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True,
        halves=True)  # fmt: skip
 
-unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True)
-unary("abs", np.abs, "Absolute value.", keeps=True,
+unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg")
+unary("abs", np.abs, "Absolute value.", keeps=True, nonnegative=True,
       unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
 unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
 unary("square", np.square, "``x * x``; of bools int8.",
@@ -374,7 +374,9 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
 
 
-unary("exp", np.exp, "``e**x``.", cost=8, ulp=1.1, samples=_float_samples(-20, 20))
+unary(
+    "exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, samples=_float_samples(-20, 20)
+)
 unary("expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5,
       samples=_float_samples(-5, 5))  # fmt: skip
 unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=_float_samples(0.01, 100))
@@ -469,6 +471,7 @@ def sigmoid_reference(x: Any) -> Any:
 
 
 unary("sigmoid", sigmoid_reference, "Logistic function ``1 / (1 + exp(-x))``.", cost=8, ulp=2.5,
+      nonnegative=True,
       compute=lambda x: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype),
       samples=_float_samples(-9, 9))  # fmt: skip
 
@@ -523,10 +526,10 @@ binary("right_shift", np.right_shift, "``x >> y``, arithmetic.", scalar="shr",
        symbol=">>",
        samples=_SHIFTS)  # fmt: skip
 unary("logical_not", np.logical_not, "True where x is zero or False.", rule=truth,
-      result=dtypes.bool_, operator="!",
+      result=dtypes.bool_, operator="!", inverse="logical_not",
       samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
 unary("bitwise_not", np.invert, "All bits flipped.", symbol="~", operator="~", scalar="invert",
-      unless=_of_bools("logical_not"),
+      inverse="bitwise_not",       unless=_of_bools("logical_not"),
       samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
 unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
@@ -538,7 +541,8 @@ unary("isfinite", np.isfinite, "True where neither NaN nor infinite.", rule=floa
           "logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
       samples=_SPECIALS)  # fmt: skip
 
-unary("relu", lambda x: np.maximum(x, 0), "``maximum(x, 0)``; NaN stays NaN.",
+unary("relu", lambda x: np.maximum(x, 0), "``maximum(x, 0)``; NaN stays NaN.", nonnegative=True,
+      scales=True,
       scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)))  # fmt: skip
 
 
@@ -569,7 +573,8 @@ _get("maximum").canonical(_relu_of_maximum)
 
 
 # -- with attributes -----------------------------------------------------------------------------
-@op("pointwise", samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
+@op("pointwise", gives_number=None,
+    samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
                           S("i32[4]", 1, "f32[4]"),
                           S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),
                           S("bool[4]", "bf16[4]", 1.0)],
@@ -659,7 +664,7 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
     return value
 
 
-@op("pointwise", aliases=("astype",),
+@op("pointwise", gives_number=None, aliases=("astype",),
     samples=[S("f32[B,3]", "f64", dims={"B": 2}), S(uniform("f32[6]", -5, 5), "i32"),
              S("i32[5]", "f32"),
              S("f32[4]", "bool"), S("bool[4]", "f32"), S("f64[5]", "f16"), S("f32[5]", "bf16"),

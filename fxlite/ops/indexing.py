@@ -51,6 +51,8 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
 
 # -- reading ---------------------------------------------------------------------------------------
 @op("gather",
+    moves_values=True, shares_memory="perhaps", gives_number=True, reads_some_of="x",
+    looks_up=("index", "x", None),
     samples=[S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
              S("f32[3,4]", uniform("i32[2,2]", -4, 4), 1), S("f64[5]", uniform("i64[]", 0, 5)),
              S("f32[2,3,4]", uniform("u8[3]", 0, 4), -1), S("i32[3]", uniform("i64[0]", 0, 1)),
@@ -87,7 +89,7 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int = 0) -> Expr:
     return expr.read_at_value(x, axis, i[:axis], index[i[axis:end]], i[end:], text)
 
 
-@op("gather",
+@op("gather", reads_some_of="x", any_order=True,
     samples=[S("f32[3,4]", [uniform("i64[B]", -3, 3), uniform("i64[B]", -4, 4)], dims={"B": 5}),
              S("f32[2,3,4]", [uniform("i32[2,1]", 0, 3), uniform("i64[5]", 0, 4)], 1),
              S("f64[2,2,2]",
@@ -131,7 +133,7 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
     return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards))
 
 
-@op("gather", aliases=("take_along_axis",),
+@op("gather", reads_some_of="x", looks_up=("index", "x", None), aliases=("take_along_axis",),
     samples=[S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
              S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0), S("f64[5]", uniform("i32[7]", -5, 5), 0),
              S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1),
@@ -175,7 +177,7 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     return expr.read_at_value(x, axis, at[:axis], index[fitted(index)], at[axis + 1 :], text)
 
 
-@op("composite",
+@op("composite", reads_some_of="weight", looks_up=("x", "weight", 0),
     samples=[S(uniform("i64[B,T]", 0, 5), "f32[5,4]", dims={"B": 2, "T": 3}),
              S(uniform("i32[]", 0, 3), "f64[3,2]"),
              S(uniform("i64[0]", 0, 1), "f32[3,2]"), S(uniform("u8[4]", 0, 6), "bf16[6,1]")],
@@ -202,7 +204,7 @@ def _(x: Any, weight: Any) -> Any:
 
 
 # -- writing ---------------------------------------------------------------------------------------
-@op("scatter",
+@op("scatter", looks_up=("index", "x", None),
     samples=[S("f32[B,5]", uniform("i64[B,7]", -5, 5), "f32[B,7]", 1, dims={"B": 2}),
              S("f32[4]", uniform("i32[9]", 0, 4), "f32[9]", 0),
              S("f64[3,3]", uniform("i64[2,2]", 0, 3), "f64[2,2]", 0),

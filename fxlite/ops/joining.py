@@ -31,7 +31,7 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
     return tensors
 
 
-@op("gather", aliases=("concatenate", "cat"),
+@op("gather", moves_values=True, aliases=("concatenate", "cat"),
     samples=[S(["f32[B,2]", "f32[B,3]", "f32[B,1]"], 1, dims={"B": 3}),
              S(["f32[T,2]", "f32[S,2]"], 0, dims={"T": 3, "S": 2}), S(["f32[3]"]),
              S(["f32[2,3]", "f64[1,3]"]), S(["i32[2]", "f32[2]", "bool[1]"]),
@@ -93,7 +93,7 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
     return expr.const(0, dtype) if result is None else result
 
 
-@op("composite",
+@op("composite", moves_values=True, added_axes=1,
     samples=[S(["f32[B,2]", "f32[B,2]"], 1, dims={"B": 3}), S(["f32[]", "f32[]", "f32[]"]),
              S(["f32[3]"], -1),
              S(["f32[2]", "i64[2]"]), S(["bf16[2,2]", "bf16[2,2]"], -1), S(["f64[0]", "f64[0]"])],
@@ -122,7 +122,7 @@ def _(tensors: Any, axis: int = 0) -> Any:
     return concat(tuple(unsqueeze(t, axis) for t in tensors), axis)
 
 
-@op("composite",
+@op("composite", shares_memory="always", moves_values=True, any_order=True, guards="parts",
     samples=[S("f32[B,6]", (1, 2, 3), 1, dims={"B": 3}), S("f32[4]", (4,)), S("f64[5,2]", (0, 5)),
              S("i32[2,3]", (1, 1, 1), -1), S("bf16[4]", (2, 2))],
     bad=[Bad("f32[4]", (1, 2), match="add up to 3, but axis 0 has size 4"),
@@ -166,7 +166,11 @@ def _(x: Any, sizes: Any, axis: int = 0) -> Any:
     return tuple(slice_(x, axis, start, stop) for start, stop in cuts_of(parts))
 
 
-@op("composite", samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)])
+@op(
+    "composite",
+    any_order=True,
+    samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)],
+)
 def getitem(x: Tensor, index: int) -> Tensor:
     """Result ``index`` of an op with several results. Raises ShapeError if there are fewer."""
     return x[index]

@@ -213,7 +213,7 @@ _CLASS_BAD = [
 ]
 
 
-@composite(infer=_infer_nll, expansion=_nll, samples=_CLASS_SAMPLES,
+@composite(looks_up=("target", "x", 1), infer=_infer_nll, expansion=_nll, samples=_CLASS_SAMPLES,
            bad=[*_CLASS_BAD, Bad("f32[4,3]", "f32[4]", match="integer class")])  # fmt: skip
 def nll_loss(
     x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100,
@@ -269,7 +269,7 @@ def _cross_entropy(
     return _reduce(values, reduction)
 
 
-@composite(infer=_infer_cross_entropy, expansion=_cross_entropy,
+@composite(looks_up=("target", "x", 1), infer=_infer_cross_entropy, expansion=_cross_entropy,
            samples=[*_CLASS_SAMPLES, S("f32[6,5]", uniform("i64[6]", 0, 5), label_smoothing=0.1),
                     S("f32[2,5,3]", uniform("i64[2,3]", 0, 5), uniform("f32[5]", 0.5, 2),
                       ignore_index=1, label_smoothing=0.2),
@@ -302,7 +302,8 @@ def cross_entropy(
 
 
 # -- dropout ---------------------------------------------------------------------------------------
-@op("random", samples=[S("f32[B,4]", p=0.0, dims={"B": 3}), S("f32[3,4]", p=0.5, training=False),
+@op("random", shares_memory="perhaps",
+    samples=[S("f32[B,4]", p=0.0, dims={"B": 3}), S("f32[3,4]", p=0.5, training=False),
                        S("bf16[4]", p=0.0), S("f64[0,3]", p=0.0)],
     bad=[Bad("f32[3]", p=1.5, match="between 0 and 1")])  # fmt: skip
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

@@ -39,6 +39,7 @@ from fxlite.base.errors import (
     ShapeError,
 )
 from fxlite.base.state import active_tracer
+from fxlite.ops.facts import Facts
 from fxlite.ops.samples import BadSample, Sample
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader
@@ -72,10 +73,8 @@ _ASKS_FIRST = frozenset(("gather", "scatter", "composite"))
 #: What Python and NumPy raise for arguments of a wrong kind, deep inside of a call.
 _OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
 
-_SHARING = frozenset(
-    "reshape permute expand squeeze unsqueeze flip slice select flatten split take einsum dropout "
-    "dropout1d dropout2d".split()
-)
+#: Kinds whose results of rank 0 are NumPy's numbers, or never are.
+_NUMBERS = {"pointwise": True, "reduction": True, "creation": False}
 
 
 def parameter_name(key: str) -> str:
@@ -91,7 +90,7 @@ ALIASES: dict[str, Op] = {}
 WRAPPED: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 
 
-class Op:
+class Op(Facts):
     """One operation. See the module's text for how records are written."""
 
     #: What traced calls are called; None: the op's name.
@@ -105,19 +104,9 @@ class Op:
         self.signature = inspect.signature(reference)
         self.samples: list[Sample] = list(facts.pop("samples", ()))
         self.bad_samples: list[BadSample] = list(facts.pop("bad", ()))
-        self.commutative: bool = facts.pop("commutative", False)
-        self.associative: bool = facts.pop("associative", False)
-        #: True if NumPy may return a view of the input: writing into one changes the other.
-        self.shares_memory = self.name in _SHARING
-        self.symbol: str | None = facts.pop("symbol", None)  # Python operator, for printing
-        #: NumPy's ufunc that is this op.
-        self.ufunc: np.ufunc | None = facts.pop("ufunc", None)
-        #: The largest error of a float32 result in units in the last place, where that is known and
-        #: not 0.
-        self.ulp: float = facts.pop("ulp", 0.0)
-        #: The rule of the derivative, where it is not that of what the op computes.
-        self.gradient: str | None = facts.pop("gradient", None)
-        assert not facts, f"unknown facts {facts}"
+        if kind in _NUMBERS:
+            facts.setdefault("gives_number", _NUMBERS[kind])
+        super().__init__(**facts)
         self.__doc__ = reference.__doc__
         self.__name__ = self.name
         self._infer: Callable[..., Any] | None = None

@@ -151,7 +151,8 @@ def _unrolled(
 _GATES, _WEIGHT, _STATE = "f32[4,B,12]", "f32[12,3]", "f32[B,3]"
 
 
-@composite(infer=infer_recurrence, expansion=_unrolled, first="gates",
+@composite(weight="weight_hh", role="product", expands_weight=True, stands_alone=True,
+           infer=infer_recurrence, expansion=_unrolled, first="gates",
            samples=[S(_GATES, _WEIGHT, _STATE, _STATE, "f32[12]", dims={"B": 2}),
                     S(_GATES, _WEIGHT, _STATE, _STATE, reverse=True, dims={"B": 5}),
                     S("f32[3,2,9]", "f32[9,3]", "f32[2,3]", None, "f32[9]", mode="gru"),
@@ -235,7 +236,7 @@ def _lstm(
     return _layer("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
-@composite(infer=_infer_lstm, expansion=_lstm,
+@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_lstm, expansion=_lstm,
            samples=[S("f32[4,B,5]", "f32[B,3]", "f32[B,3]", "f32[12,5]", "f32[12,3]", "f32[12]",
                       "f32[12]", dims={"B": 2}),
                     S("f32[3,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]", reverse=True),
@@ -275,7 +276,7 @@ def _gru(
     return _layer("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
-@composite(infer=_infer_gru, expansion=_gru,
+@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_gru, expansion=_gru,
            samples=[S("f32[4,B,5]", "f32[B,3]", "f32[9,5]", "f32[9,3]", "f32[9]", "f32[9]",
                       dims={"B": 2}),
                     S("f32[3,1,2]", "f32[1,4]", "f32[12,2]", "f32[12,4]", reverse=True),
@@ -316,7 +317,7 @@ def _rnn(
     return _layer(mode, x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
-@composite(infer=_infer_rnn, expansion=_rnn,
+@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_rnn, expansion=_rnn,
            samples=[S("f32[4,B,5]", "f32[B,3]", "f32[3,5]", "f32[3,3]", "f32[3]", "f32[3]",
                       dims={"B": 2}),
                     S("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="relu",

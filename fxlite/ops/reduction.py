@@ -79,14 +79,14 @@ def same(dtype: DType) -> DType:
 
 def _register(
     name: str, reference: Callable[..., Any], rule: Callable[[DType], DType], doc: str,
-    kind: str, samples: list[Sample] | None = None, aliases: tuple[str, ...] = (),
+    kind: str, samples: list[Sample] | None = None, aliases: tuple[str, ...] = (), **facts: Any,
 ) -> Op:  # fmt: skip
     def call(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return reference(x, axis, keepdims)
 
     call.__doc__ = doc
     found = _SAMPLES if samples is None else samples
-    record = op("reduction", name=name, samples=found, bad=_BAD, aliases=aliases)(call)
+    record = op("reduction", name=name, samples=found, bad=_BAD, aliases=aliases, **facts)(call)
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
         return TensorType(reduced_shape(x, axis, keepdims), rule(x.dtype))
@@ -123,14 +123,15 @@ def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
     return call
 
 
-sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum")
+sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum",
+                role="sum")  # fmt: skip
 prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod")
 _EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
 max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``; NaN wins.", "max",
-                _EXTREMES, ("amax",))  # fmt: skip
+                _EXTREMES, ("amax",), moves_values=True)  # fmt: skip
 min = _register("min", _numpy(np.min, False), same, "Smallest value over ``axis``; NaN wins.",
                 "min",
-                _EXTREMES, ("amin",))  # fmt: skip
+                _EXTREMES, ("amin",), moves_values=True)  # fmt: skip
 _TRUTH = [S("bool[3,4]", axis=1), S("f32[3,4]"), S("i32[2,3,4]", axis=(0, 1), keepdims=True)]
 any = _register("any", lambda x, a, k: np.any(x, axis=a, keepdims=k), lambda d: dtypes.bool_,
                 "True where any element over ``axis`` is not zero.", "any", _TRUTH)  # fmt: skip
@@ -138,7 +139,7 @@ all = _register("all", lambda x, a, k: np.all(x, axis=a, keepdims=k), lambda d: 
                 "True where all elements over ``axis`` are not zero.", "all", _TRUTH)  # fmt: skip
 
 
-@op("reduction", samples=_SAMPLES, bad=_BAD)
+@op("reduction", role="sum", samples=_SAMPLES, bad=_BAD)
 def mean(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Arithmetic mean over ``axis``; integers give float64."""
     return _numpy(np.mean, True)(x, axis, keepdims)

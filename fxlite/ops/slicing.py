@@ -79,7 +79,8 @@ def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tupl
     return first, last, length if step == 1 else shapes.floordiv(length + (step - 1), step)
 
 
-@op("view", name="slice",
+@op("view", shares_memory="always", moves_values=True, guards="parts", starts_at="start",
+    name="slice",
     samples=[S("f32[B,6]", 1, 2, 5, dims={"B": 3}), S("f32[B,4]", 0, 1, dims={"B": 3}),
              S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}), S("f32[T]", 0, -3, dims={"T": 2}),
              S("f32[T]", 0, 0, 4, dims={"T": 3}), S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),
@@ -150,6 +151,7 @@ def _read_checked(x: Reader, index: MultiIndex, axis: int, value: Expr, where_te
 
 
 @op("view",
+    shares_memory="always", moves_values=True, added_axes=-1, starts_at="index", gives_number=True,
     samples=[S("f32[B,6]", 1, 2, dims={"B": 3}), S("f32[B,T,4]", 1, 0, dims={"B": 2, "T": 3}),
              S("f32[T,4]", 0, -1, dims={"T": 3}), S("f32[T]", 0, 2, dims={"T": 3}),
              S("f64[3,4]", -1, -2),

@@ -113,7 +113,7 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
     return tuple(result) if new else tuple(Index.of(0) for _ in old)
 
 
-@op("view",
+@op("view", shares_memory="contiguous", moves_values=True, keeps_order=True,
     samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
              S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
              S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)),
@@ -151,7 +151,7 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
 
 
 # -- axes ------------------------------------------------------------------------------------------
-@op("view",
+@op("view", shares_memory="always", moves_values=True,
     samples=[S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}), S("f32[2,3,4,5]", (0, 2, -1, 1)),
              S("f64[3,4]", (1, 0)), S("i8[5]", (0,)), S("f32[]", ()), S("bool[2,0,3]", (2, 0, 1)),
              S("bf16[2,3]", (1, 0)), S("f16[1,3,1]", (2, 1, 0))],
@@ -191,7 +191,7 @@ def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
     return x[tuple(i[order.index(a)] for a in range(len(order)))]
 
 
-@op("view", aliases=("broadcast_to",),
+@op("view", shares_memory="always", moves_values=True, guards="shape", aliases=("broadcast_to",),
     samples=[S("f32[B,1,4]", (-1, 3, -1), dims={"B": 2}), S("f32[4]", (3, 4)), S("f64[]", (2, 2)),
              S("f32[B,1]", (2, -1, 5), dims={"B": 3}), S("i32[1]", (0,)), S("bool[3,1]", (3, 4)),
              S("bf16[1,3]", (2, 3)), S("f32[0,1]", (0, 3)), S("f16[3]", (3,))],
@@ -234,6 +234,7 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
 
 
 @op("view",
+    shares_memory="always", moves_values=True, keeps_order=True, added_axes=-1, inverse="unsqueeze",
     samples=[S("f32[B,1,4]", 1, dims={"B": 3}), S("f32[1]", 0), S("f64[2,1]", -1), S("i32[1,0]", 0),
              S("bf16[1,1,3]", 0)],
     bad=[Bad("f32[3]", 0, match="size 3"), Bad("f32[T,2]", 0, dims={"T": 1}, match="named dim"),
@@ -260,7 +261,9 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     return x[(*i[:axis], Index.of(0), *i[axis:])]
 
 
-@op("view", aliases=("expand_dims",),
+@op("view",
+    shares_memory="always", moves_values=True, keeps_order=True, added_axes=1, inverse="squeeze",
+    aliases=("expand_dims",),
     samples=[S("f32[B,4]", 1, dims={"B": 3}), S("f32[]", 0), S("f64[2,3]", -1), S("i32[0]", 1),
              S("bool[3]", -2), S("f16[2,2]", 0)],
     bad=[Bad("f32[3]", 2, match="out of range for rank 2")])  # fmt: skip
@@ -282,7 +285,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
 
 
 # -- moving within axes ----------------------------------------------------------------------------
-@op("view",
+@op("view", shares_memory="always", moves_values=True, inverse="flip",
     samples=[S("f32[B,5]", 1, dims={"B": 3}), S("f32[T,2]", 0, dims={"T": 4}), S("f64[1]", 0),
              S("i32[2,3]", -1), S("bool[0]", 0), S("f16[3,2]", 0)],
     bad=[Bad("f32[3]", 1, match="out of range"),
@@ -308,7 +311,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     return x[(*i[:axis], x.shape[axis] - 1 - i[axis], *i[axis + 1 :])]
 
 
-@op("view",
+@op("view", moves_values=True,
     samples=[S("f32[B,5]", 2, 1, dims={"B": 3}), S("f32[T,2]", 1, 0, dims={"T": 4}),
              S("f32[T]", -7, 0, dims={"T": 3}), S("f64[1]", 5, 0), S("i32[2,3]", -1, -1),
              S("bool[0]", 1, 0),

@@ -28,12 +28,6 @@ from fxlite.types.agreement import USUAL, Chain
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
-#: Ops that read a few rows of an operand: no more of it than the result holds.
-_TABLES = {"take": "x", "index": "x", "gather": "x", "embedding": "weight"}
-
-#: Ops that are views, besides those whose kind says so.
-_COMPOSITE_VIEWS = ("getitem", "split", "flatten")
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -122,7 +116,7 @@ def _known_cost(node: Node) -> Cost:
 
 def is_view(op: Op) -> bool:
     """True if the result always is in the memory of the operand, as far as reshape can be."""
-    return op.name in _COMPOSITE_VIEWS or (op.kind == "view" and op.shares_memory)
+    return op.name == "getitem" or op.shares_memory in ("always", "contiguous")
 
 
 def _type_of(value: Any) -> Any:
@@ -206,7 +200,7 @@ def _number(value: Dim, dims: Mapping[str, int]) -> float:
 def _moved(op: Op, bound: dict[str, Any], out: Any) -> tuple[Dim, Dim]:
     """Bytes read and written by a call that runs by itself."""
     written = _stored(out)
-    table = bound.get(_TABLES.get(op.name, ""))
+    table = bound.get(op.reads_some_of or "")
     read: Dim = 0
     for operand in op.tensors(bound):
         read = read + (written if operand is table else _stored(operand))

@@ -43,9 +43,9 @@ def guards_of_call(
 ) -> list[Guard]:
     """What a call of ``op`` needs beside the ``known`` guards; ``types`` has its bound arguments
     with types in place of tensors. Raises ShapeError as :func:`element_guards`."""
-    if op.name in ("slice", "split"):
+    if op.guards == "parts":
         found = nonempty_guards(types, place)
-    elif op.name in ("full", "expand"):
+    elif op.guards == "shape":
         found = _guards_of_sizes(types["shape"], place)
         if op.name == "full":
             found += _guards_of_number(types["value"], types["dtype"], place)
@@ -112,7 +112,7 @@ def missing_guards(graph: Graph) -> list[Guard]:
     guards = list(graph.guards)
     for node in graph.find_nodes(op="call_function"):
         op = node.target
-        if op.name in ("slice", "split", "full", "expand") or op.needs_elements:
+        if op.guards or op.needs_elements:
             types = op.map_tensors(lambda value: getattr(value, "type", value), node.arguments)
             guards += guards_of_call(op, types, node.loc, guards)
     return guards[len(graph.guards) :]

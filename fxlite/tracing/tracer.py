@@ -249,14 +249,14 @@ class Tracer:
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
         if isinstance(proxy.node.type, tuple):
             parts = self._parts(proxy)
-            if op.name == "split":
+            if op.guards == "parts":
                 self._require_elements(op, bound)
             if op.shares_memory:
                 note_parts(parts, **bound)
             return parts
-        if op.name == "slice" or (op.needs_elements and self._runs_program):
+        if op.guards == "parts" or (op.needs_elements and self._runs_program):
             self._require_elements(op, bound)
-        elif proxy.node.target.name in ("full", "expand"):
+        elif proxy.node.target.guards == "shape":
             self.require_sizes(proxy.node)
         if op.shares_memory:
             note_view(proxy, op, bound)

@@ -34,7 +34,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.layout import TO_FIRST, TO_LAST
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.layout.layout_costs import READ_AND_STORED, STORED_ALONG, elements
-from fxlite.passes.layout.layout_forms import Form, forms_of, is_permute
+from fxlite.passes.layout.layout_forms import Form, forms_of, has_layouts, is_permute
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.types.tensor_type import TensorType
 
@@ -99,7 +99,7 @@ class _Plan:
             return False
         if node.target.kind == "pointwise":
             return any(self.stored_along[v] for v in node.all_input_nodes)
-        return bool(node.target.name in ("conv2d", "int_conv2d"))
+        return bool(node.target.kind == "contraction" and has_layouts(node.target))
 
     def is_last(self, node: Node) -> bool:
         form = self.forms.get(node)

@@ -14,7 +14,7 @@ from typing import Any
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.layout import TO_LAST
-from fxlite.ops.op import normalize_axes
+from fxlite.ops.op import Op, normalize_axes
 from fxlite.passes.layout.layout_costs import Gain, gain_of
 from fxlite.types.tensor_type import TensorType
 
@@ -47,13 +47,18 @@ def forms_of(gm: GraphModule, bf16: bool = False) -> dict[Node, Form]:
     return found
 
 
+def has_layouts(op: Op) -> bool:
+    """Whether the op takes images in either layout."""
+    return "layout" in op.signature.parameters
+
+
 def _is_image(value: Any) -> bool:
     return isinstance(value, Node) and isinstance(value.type, TensorType) and value.type.rank == 4
 
 
 def _form(node: Node, bf16: bool) -> Form | None:
     name, kind = node.target.name, node.target.kind
-    if name in ("conv2d", "int_conv2d", "max_pool2d", "avg_pool2d"):
+    if has_layouts(node.target):
         return _window_form(node, bf16)
     if name == "adaptive_avg_pool2d" and node.arguments["output_size"] in (1, (1, 1)):
         x = node.args[0]

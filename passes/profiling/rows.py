@@ -18,9 +18,6 @@ from fxlite.show.roofs import Limits, Roofs, limits
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
-#: Ops that read only some elements of an operand: no more of it than the result holds.
-_PARTIAL_READS = ("take", "index", "gather", "embedding")
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -104,9 +101,8 @@ def _read_bytes(source: Node, users: Sequence[Node], setting: Setting) -> int:
 def _reads_some(user: Node, source: Node) -> bool:
     if user.op != "call_function":
         return False
-    if user.target.name in _PARTIAL_READS:
-        table = "weight" if user.target.name == "embedding" else "x"
-        return user.arguments.get(table) is source
+    if user.target.reads_some_of is not None:
+        return user.arguments.get(user.target.reads_some_of) is source
     return bool(user.target.kind == "view")
 
 

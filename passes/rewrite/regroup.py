@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fxlite.passes.rewrite.matcher import Steps
 
 _LONGEST = 5  # operands of a chain: there are n! orders
-_ROUNDING = ("add", "mul")  # associative on integers, up to rounding on floats
+_ROUNDING = ("+", "*")  # associative on integers, up to rounding on floats
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Chain:
         from fxlite.passes.rewrite.matcher import plausible
 
         root: Node = slots[self.slot]
-        if not self.allowed and root.target.name in _ROUNDING and not _is_exact(root):
+        if not self.allowed and root.target.symbol in _ROUNDING and not _is_exact(root):
             return ()
         return (
             (*order, *inner)

@@ -243,7 +243,7 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
         arguments, name = mask.bound, mask.target.name
         if name in ("bitwise_not", "logical_not"):
             keeps = not keeps
-        elif name in ("unsqueeze", "reshape", "squeeze"):
+        elif mask.target.keeps_order:
             inner = mask.args[0].type.shape
             if mask.type.rank < 2 or not shapes.shapes_equal(inner[-2:], mask.type.shape[-2:]):
                 return False

@@ -27,8 +27,6 @@ from fxlite.nn.module import Parameter
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
 from fxlite.types.tensor_type import TensorType
 
-LAYERS = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "linear")
-
 
 @graph_pass(exactness="allclose")
 def fuse_conv_bn(gm: GraphModule) -> None:
@@ -89,7 +87,7 @@ def why_not(norm: Node) -> str | None:
     layer = arguments["x"]
     if not isinstance(layer, Node) or layer.op != "call_function":
         return ""
-    if layer.target.name not in LAYERS:
+    if layer.target.weight != "weight":
         return ""
     if arguments.get("training"):
         return "it normalizes by the batch's statistics (training=True); trace the model in eval()"

@@ -101,7 +101,7 @@ def _parallel(gm: GraphModule) -> list[Parallel]:
     """Products of one value with weights, two or more of them."""
     found: dict[Any, Parallel] = {}
     for node in gm.graph.nodes:
-        if node.op != "call_function" or node.target.name not in ("linear", "matmul"):
+        if node.op != "call_function" or not node.target.is_matrix_product:
             continue
         x, weight = node.args[:2]
         bias = node.arguments.get("bias")

@@ -121,7 +121,7 @@ def _families(gm: GraphModule) -> list[list[_Step]]:
 
 def _step_of(node: Node) -> _Step | None:
     """What a product is part of; None for other calls, and for parts along the summed axis."""
-    if node.op != "call_function" or node.target.name not in ("linear", "matmul"):
+    if node.op != "call_function" or not node.target.is_matrix_product:
         return None
     part, weight = node.args[:2]
     if not (isinstance(weight, Node) and isinstance(node.type, TensorType)):
@@ -139,7 +139,7 @@ def _step_of(node: Node) -> _Step | None:
 
 def _bounds(part: Node) -> tuple[Node, int, int, int] | None:
     """Source, axis, start and stop of a select or slice at known numbers; None for other calls."""
-    if part.target.name not in ("select", "slice") or not isinstance(part.args[0], Node):
+    if part.target.starts_at is None or not isinstance(part.args[0], Node):
         return None
     source, given = part.args[0], part.arguments
     axis = given["axis"] % source.type.rank
@@ -173,7 +173,7 @@ def _is_addend(product: Node) -> bool:
     and that is the earlier one."""
     return all(
         any(
-            other is not product and getattr(other.target, "name", "") in ("linear", "matmul")
+            other is not product and getattr(other.target, "is_matrix_product", False)
             for other in reader.all_input_nodes
         )
         for reader in product.users

@@ -156,10 +156,10 @@ sign_is_lost.counterexample(lambda x: np.abs(-x), "-1 of u8 is 255, as is its ab
 
 @node_rule("relu", "abs", register=False)
 def not_negative(node: Node) -> Answer:
-    """relu and abs of exp, sigmoid, abs or relu are that value: it is not negative."""
+    """relu and abs of what is never negative (exp, sigmoid, softmax, relu, ...) are that value."""
     (x,) = node.args
     found = dtype(x)
-    if not is_call(x, "exp", "sigmoid", "abs", "relu") or found is None:
+    if found is None or x.op != "call_function" or not x.target.nonnegative:
         return None
     return x if found.is_float else "the smallest integer has a negative abs"
 

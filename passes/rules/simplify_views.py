@@ -12,13 +12,14 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.graph.graph import Node
+from fxlite.ops.op import REGISTRY
 from fxlite.passes.rewrite.node_rule import Answer, Call, is_call, node_rule
 from fxlite.passes.rewrite.rule import rule
 from fxlite.passes.rewrite.rule_set import AnyRule
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
-RESHAPES = ("reshape", "squeeze", "unsqueeze")  # elements keep their row-major order
+RESHAPES = tuple(o.name for o in REGISTRY.values() if o.kind == "view" and o.keeps_order)
 
 
 @node_rule(*RESHAPES, register=False)

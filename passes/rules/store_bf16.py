@@ -67,7 +67,9 @@ def store_bf16(gm: GraphModule) -> None:
 def reads_bf16(node: Node, image: Node) -> bool:
     """Whether a call may read ``image`` as bf16 for ``matmul_precision="medium"``: its first
     operand, beside float32 weights that are known when compiling."""
-    if node.op != "call_function" or node.target.name not in ("linear", "matmul", "conv2d"):
+    if node.op != "call_function":
+        return False
+    if not node.target.is_matrix_product and node.target.name != "conv2d":
         return False
     x, weight = node.args[:2]
     constant = isinstance(weight, Node) and weight.op == "get_attr"

@@ -142,7 +142,7 @@ _BAD_2D = [
 _BAD_DTYPE = [Bad("i32[2,3,8,8]", 2, match="must be a float tensor")]
 
 
-@op("window", samples=_SAMPLES_2D, bad=_BAD_2D + _BAD_DTYPE)
+@op("window", role="sum", scales=True, samples=_SAMPLES_2D, bad=_BAD_2D + _BAD_DTYPE)
 def adaptive_avg_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
     """Mean of each window: ``x [N, C, H, W]`` to ``[N, C, *output_size]``.
 
@@ -151,7 +151,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
     return _run(adaptive_avg_pool2d, x, output_size, 2, np.mean)
 
 
-@op("window", samples=_SAMPLES_2D + _SPECIAL, bad=_BAD_2D)
+@op("window", moves_values=True, scales=True, samples=_SAMPLES_2D + _SPECIAL, bad=_BAD_2D)
 def adaptive_max_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
     """Largest element of each window, NaN wins: ``x [N, C, H, W]`` to ``[N, C, *output_size]``.
 
@@ -160,14 +160,14 @@ def adaptive_max_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
     return _run(adaptive_max_pool2d, x, output_size, 2, np.max)
 
 
-@op("window", samples=_SAMPLES_1D, bad=_BAD_1D)
+@op("window", role="sum", scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_avg_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
     """Mean of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_avg_pool2d`."""
     return _run(adaptive_avg_pool1d, x, output_size, 1, np.mean)
 
 
-@op("window", samples=_SAMPLES_1D, bad=_BAD_1D)
+@op("window", moves_values=True, scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_max_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
     """Largest element of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_max_pool2d`."""

@@ -260,7 +260,7 @@ def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) ->
 
 
 # -- records ---------------------------------------------------------------------------------------
-@op("contraction",
+@op("contraction", weight="weight", role="product", expands_weight=True,
     samples=[S("f32[B,3,H]", "f32[4,3,3]", "f32[4]", dims={"B": 2, "H": 7}, padding=1),
              S("f32[2,4,9]", "f32[6,2,2]", stride=2, groups=2),
              S("f32[2,3,9]", "f32[2,3,3]", dilation=2),
@@ -284,7 +284,7 @@ def conv1d(
     return _run(1, x, weight, bias, stride, padding, dilation, groups)
 
 
-@op("contraction",
+@op("contraction", weight="weight", role="product", expands_weight=True,
     samples=[S("f32[B,3,H,W]", "f32[4,3,3,3]", "f32[4]", dims={"B": 2, "H": 6, "W": 5}, padding=1),
              S("f32[2,3,7,8]", "f32[4,3,3,2]", stride=(2, 1), padding=(1, 0)),
              S("f32[B,4,H,W]", "f32[6,2,3,3]", "f32[6]", dims={"B": 1, "H": 7, "W": 8}, stride=2,

@@ -209,7 +209,7 @@ _MAX_BAD_2D = [
 _BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
 
 
-@op("window",
+@op("window", moves_values=True, scales=True,
     samples=[S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
              S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
              S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0)),
@@ -241,7 +241,7 @@ def max_pool2d(
                     layout=layout)  # fmt: skip
 
 
-@op("window",
+@op("window", moves_values=True, scales=True,
     samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
              S("f32[1,2,9]", 3, stride=1, dilation=2), S("f64[1,2,6]", (2,), stride=(2,)),
              S(special("f32[1,2,8]"), 2), S("i32[1,2,6]", 2), S("f32[0,2,6]", 2)],
@@ -257,7 +257,7 @@ def max_pool1d(
                     padding=padding, dilation=dilation, ceil_mode=ceil_mode)  # fmt: skip
 
 
-@op("window",
+@op("window", role="sum", scales=True,
     samples=[S("f32[B,3,H,W]", 2, dims={"B": 2, "H": 7, "W": 6}),
              S("f32[B,2,H,W]", 3, 2, 1, dims={"B": 1, "H": 8, "W": 7}),
              S("f32[1,2,7,8]", (3, 2), stride=(2, 1), padding=(1, 0), count_include_pad=False),
@@ -287,7 +287,7 @@ def avg_pool2d(
                     layout=layout)  # fmt: skip
 
 
-@op("window",
+@op("window", role="sum", scales=True,
     samples=[S("f32[B,3,L]", 2, dims={"B": 2, "L": 7}), S("f32[1,2,8]", 3, 2, 1, ceil_mode=True),
              S("f32[1,2,8]", 3, 2, 1, count_include_pad=False), S("f64[1,2,6]", (2,), stride=(1,)),
              S("f16[1,2,6]", 2), S("f32[0,2,6]", 2)],

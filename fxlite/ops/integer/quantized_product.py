@@ -184,7 +184,7 @@ int_linear.cost(partial(_operations, linear))
 
 
 # -- matmul ----------------------------------------------------------------------------------------
-@op("contraction",
+@op("contraction", reads_views=True,
     samples=[S(uniform("i8[B,4]", -128, 128), uniform("i8[4,5]", -128, 128), dims={"B": 3}),
              S(uniform("u8[3,K]", 0, 256), "i8[K,2]", dims={"K": 7}, x_zero_point=3),
              S(uniform("u8[B,H,T,4]", 0, 256), uniform("u8[B,H,4,T]", 0, 256),

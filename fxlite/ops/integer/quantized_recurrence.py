@@ -118,7 +118,7 @@ def _sample(
 _GOOD = ("f32[3,2,8]", "i8[8,2]", "f32[8]", "f32[2,2]", "f32[2,2]")
 
 
-@composite(infer=_infer, expansion=_unrolled, first="gates",
+@composite(stands_alone=True, infer=_infer, expansion=_unrolled, first="gates",
            samples=[_sample("lstm", "4", "B", 3, dims={"B": 2}),
                     _sample("lstm", "3", "B", 5, dims={"B": 5}, has_bias=False, reverse=True,
                             state_scale=0.02, state_zero_point=120),

@@ -45,8 +45,6 @@ from fxlite.types.tensor_type import TensorType
 
 #: Attributes that name axes: compared modulo the rank.
 _AXES = ("axis", "axes", "axis1", "axis2")
-#: Ops whose axis counts in the result, which has one axis more than the operand.
-_ADDS_AN_AXIS = ("unsqueeze", "stack")
 _ABSENT = object()
 
 
@@ -315,7 +313,8 @@ def _axes_rank(node: Node) -> int | None:
     inputs = node.all_input_nodes
     if not inputs or not isinstance(inputs[0].type, TensorType):
         return None
-    return inputs[0].type.rank + (node.target.name in _ADDS_AN_AXIS)
+    added: int = node.target.added_axes
+    return inputs[0].type.rank + max(added, 0)
 
 
 # -- what a query names and the graph does not have ------------------------------------------------

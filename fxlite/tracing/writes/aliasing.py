@@ -82,7 +82,7 @@ def _shares_memory(view: View, tracer: Tracer) -> bool | None:
     """Whether the view of its parent is one in NumPy, too; None: not known."""
     if view.op is None or view.parent is None:
         return None
-    if view.op.name not in ("reshape", "flatten"):
+    if view.op.shares_memory != "contiguous":
         return True
     old, new = view.parent.node.type, view.node.type
     if not isinstance(old, TensorType) or not isinstance(new, TensorType):

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from fxlite.tracing.proxy import Proxy
     from fxlite.tracing.tracer import Tracer
 
-#: Ops whose result may be the array they are given, or a view of it, in ways that are not followed.
-_PERHAPS = frozenset(("einsum", "dropout", "dropout1d", "dropout2d", "take"))
-
 
 class Writes:
     """What a tracer knows of in-place writes: how many there were, and the layouts of nodes, as far
@@ -102,18 +99,7 @@ def is_number(proxy: Proxy) -> bool | None:
     node = proxy._node
     if node.op != "call_function":
         return None
-    return gives_number(node.target)
-
-
-def gives_number(op: Op) -> bool | None:
-    """:func:`is_number` for a result of rank 0 of the op."""
-    if op.kind == "creation":
-        return False
-    if op.name in ("matmul", "select", "take"):
-        return True
-    if op.kind in ("pointwise", "reduction") and op.name not in ("where", "cast"):
-        return True
-    return None
+    return node.target.gives_number  # type: ignore[no-any-return]
 
 
 def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
@@ -123,14 +109,14 @@ def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
         return
     node = result._node
     shape = node.type.shape if isinstance(node.type, TensorType) else None
-    if op.name in ("select", "take") and shape == ():
+    if op.gives_number and shape == ():
         return  # a scalar
     if op.name == "take" and not _is_traced_number(bound["index"]):
         return
     number = is_number(operands[0])
     if number:
         return  # what is made of a number is an array of its own
-    known = op.name not in _PERHAPS and number is False
+    known = op.shares_memory != "perhaps" and number is False
     attach(result, operands[0], node.target if known else None, node.kwargs if known else {})
 
 

@@ -19,9 +19,6 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim, Shape
 from fxlite.types.tensor_type import TensorType
 
-#: Results of these may have any order, whatever the order of their operands.
-_ANY_ORDER = frozenset(("einsum", "index", "getitem", "split"))
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -48,7 +45,7 @@ def view_layout(
     type. None where it is not known, or where the result is a copy."""
     if layout is None or not isinstance(old, TensorType) or not isinstance(new, TensorType):
         return None
-    if op.name in ("reshape", "flatten"):
+    if op.shares_memory == "contiguous":
         return reshaped(layout, old.shape, new.shape)[1]
     strides, in_order = list(layout.strides), layout.in_order
     if op.name == "permute":
@@ -59,15 +56,15 @@ def view_layout(
         kept = [s if shapes.equal(a, b) else 0
                 for s, a, b in zip(strides, old.shape, new.shape[extra:])]  # fmt: skip
         return Layout((0,) * extra + tuple(kept), in_order)
-    rank = old.rank + 1 if op.name == "unsqueeze" else old.rank
+    rank = old.rank + max(op.added_axes, 0)
     axis = normalize_axis(attributes["axis"], rank)
     if op.name == "slice":
         strides[axis] = shapes.normalize(strides[axis] * attributes.get("step", 1))
     elif op.name == "flip":
         strides[axis], in_order = shapes.normalize(-strides[axis]), False
-    elif op.name == "unsqueeze":
+    elif op.added_axes > 0:
         strides.insert(axis, 0)
-    elif op.name in ("select", "squeeze"):
+    elif op.added_axes < 0:
         del strides[axis]
     else:
         return None
@@ -156,7 +153,7 @@ def _layout(node: Node, known: Mapping[Node, Layout | None]) -> Layout | None:
     inputs = node.all_input_nodes
     if node.target.kind == "view" and len(inputs) == 1 and node.target.shares_memory:
         return view_layout(known[inputs[0]], node.target, node.kwargs, inputs[0].type, kind)
-    if node.target.name in _ANY_ORDER:
+    if node.target.any_order:
         return None
     layouts = [known[n] for n in inputs]
     if all(found is not None and found.in_order for found in layouts):

@@ -22,16 +22,16 @@ def undo_step(
     op: Op, attributes: Mapping[str, Any], before: TensorType, new: Any
 ) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
     """The call that gives the value of type ``before`` of which ``op`` gives ``new``."""
-    if op.name in ("reshape", "flatten"):
+    if op.shares_memory == "contiguous":
         return lookup("reshape"), (new,), {"shape": before.shape}
     if op.name == "permute":
         axes = [normalize_axis(a, before.rank) for a in attributes["axes"]]
         inverse = tuple(axes.index(a) for a in range(before.rank))
         return op, (new,), {"axes": inverse}
-    other = {"squeeze": "unsqueeze", "unsqueeze": "squeeze", "flip": "flip"}[op.name]
-    rank = before.rank + (op.name == "unsqueeze")
+    assert op.inverse is not None, op
+    rank = before.rank + max(op.added_axes, 0)
     axis = normalize_axis(attributes["axis"], rank)
-    return lookup(other), (new,), {"axis": axis}
+    return lookup(op.inverse), (new,), {"axis": axis}
 
 
 def folded(
@@ -40,7 +40,7 @@ def folded(
     """The longest run of slices and selects that ends at level ``end`` and is one part of the value
     at level ``first``: (first, ``at`` for slice_update); first is ``end`` if there is none."""
     first, at = end, ()
-    while first and end - first < _MOST_FOLDED and ops[first - 1][0].name in ("slice", "select"):
+    while first and end - first < _MOST_FOLDED and ops[first - 1][0].starts_at:
         found = _part(ops[first - 1 : end], types[first - 1 : end])
         if found is None:
             break

@@ -29,17 +29,10 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.quantize.conversion.operands import exchange_weight
-from fxlite.passes.quantize.schemes.roles import is_call, is_float32, is_weight
+from fxlite.passes.quantize.schemes.roles import is_float32, is_weight
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.rules.remove_dropout import remove_dropout
 
-LAYERS = ("linear", "conv1d", "conv2d")
-#: f(s x) = s f(x) for s > 0, for each channel by itself.
-_ELEMENTWISE = ("relu", "leaky_relu", "prelu")
-_POOLING = (
-    "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_max_pool1d",
-    "adaptive_max_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-)  # fmt: skip
 _SWEEPS = 20
 _ENOUGH = 0.01  # log of the scales, below which nothing is gained
 
@@ -120,7 +113,9 @@ class _Pair:
 
 def is_layer(node: Node) -> bool:
     """True for a linear or convolution of float32 whose weight and bias are the program's."""
-    if not is_call(node, *LAYERS) or not is_float32(node):
+    if node.op != "call_function" or not is_float32(node):
+        return False
+    if node.target.role != "product" or node.target.weight != "weight":
         return False
     arguments = node.arguments
     bias = arguments.get("bias")
@@ -146,13 +141,14 @@ def _reader(first: Node) -> _Pair | str:
         if is_layer(user):
             return _as_pair(first, value, user, axis, repeats)
         name = user.target.name
-        if name in _ELEMENTWISE and user.args[0] is value:
+        pools = user.target.scales and user.target.kind == "window"
+        if user.target.scales and not pools and user.args[0] is value:
             # prelu has a slope for each entry of axis 1
             if name == "prelu" and axis != 1:
                 return f"{user.name} scales axis 1, and the channels are axis {axis}"
-        elif name in ("reshape", "flatten") and not is_last and _flattens(user, value):
+        elif user.target.keeps_order and not is_last and _flattens(user, value):
             repeats, is_last = user.type.shape[1] // value.type.shape[1], True
-        elif is_last or not (name in _POOLING or (name == "mean" and _keeps_channels(user, value))):
+        elif is_last or not (pools or (name == "mean" and _keeps_channels(user, value))):
             return f"{user.name} ({name}) stands behind it, and {name}(x / s) is not {name}(x) / s"
         value = user
 

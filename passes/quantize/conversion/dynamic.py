@@ -24,8 +24,6 @@ from fxlite.passes.quantize.schemes.roles import (
 from fxlite.passes.quantize.schemes.scheme import Scheme
 from fxlite.types import dtypes
 
-_POSITIVE = ("abs", "exp", "sigmoid", "softmax", "hardsigmoid", "softplus")
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -58,7 +56,8 @@ def is_never_negative(value: Node) -> bool:
     """True for the result of a relu and the like, also where it was moved or averaged since."""
     while True:
         bounds = clip_bounds(value)
-        if is_call(value, *_POSITIVE) or (bounds and bounds[0] is not None and bounds[0] >= 0):
+        never = value.op == "call_function" and value.target.nonnegative
+        if never or (bounds and bounds[0] is not None and bounds[0] >= 0):
             return True
         if value.op == "call_module" or is_call(value, "fake_quantize"):  # an observer
             value = value.args[0]

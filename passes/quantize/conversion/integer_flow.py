@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.passes.quantize.schemes.roles import (
-    PRODUCTS,
     carries,
     data_slots,
     factor,
@@ -103,7 +102,7 @@ def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> No
     if is_static:
         assert qconfig is not None
         flow.static[node] = qconfig
-    if node.target.name in PRODUCTS or multiply_adds(node) != 0:
+    if node.target.role == "product" or multiply_adds(node) != 0:
         reason = why_not(node, qconfig, rule)
         if reason is not None:
             flow.reasons[node] = reason

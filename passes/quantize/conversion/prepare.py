@@ -32,7 +32,7 @@ from fxlite.passes.quantize.conversion.recurrence import state_scheme
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
 from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
-from fxlite.passes.quantize.schemes.roles import OPENED, is_call, product_weights, weight_axis
+from fxlite.passes.quantize.schemes.roles import is_call, product_weights, weight_axis
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
 from fxlite.passes.rules.const_fold import fold_constants
 from fxlite.passes.rules.decompose import decompose
@@ -175,9 +175,9 @@ def _open_composites(module: GraphModule, resolution: Resolution) -> None:
     by_rule: dict[tuple[QConfig, str], list[Node]] = {}
     for node in module.graph.nodes:
         qconfig = resolution.qconfigs.get(node)
-        if qconfig is None or not is_call(node, *OPENED):
+        if qconfig is None or node.op != "call_function":
             continue
-        if qconfig.mode in OPENED[node.target.name]:
+        if qconfig.mode in node.target.opened_in:
             by_rule.setdefault((qconfig, resolution.rules[node]), []).append(node)
     for (qconfig, rule), nodes in by_rule.items():
         chosen, before = set(nodes), set(module.graph.nodes)

@@ -124,7 +124,7 @@ def _integer_call(
         rounded = np.rint(np.asarray(bias, np.float64) / steps).astype(np.int32)
         args = (x, stored, forms.store(f"{node.arguments['bias'].target}_i32", rounded))
     name = f"{node.name}_sums"
-    if node.target.name in ("linear", "matmul"):
+    if node.target.is_matrix_product:
         return forms.call("int_linear", args, {"x_zero_point": zero_point}, name)
     arguments = _attributes(node)
     if node.target.name == "conv2d":

@@ -36,7 +36,6 @@ from fxlite.passes.quantize.planning.shadow import (
 )
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.roles import (
-    PRODUCTS,
     is_call,
     multiply_adds,
     product_weights,
@@ -237,7 +236,9 @@ def is_quantizable(node: Node) -> bool:
     """True for products and tables, whether or not they can be integers."""
     if node.op != "call_function":
         return False
-    return is_call(node, *PRODUCTS, "embedding") or multiply_adds(node) != 0
+    return bool(
+        node.target.role == "product" or node.target.name == "embedding" or multiply_adds(node) != 0
+    )
 
 
 def _why_not(node: Node, config: QConfig) -> str | None:

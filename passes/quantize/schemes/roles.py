@@ -21,31 +21,6 @@ from fxlite.types.guards import decide
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
-#: Products with an integer counterpart.
-PRODUCTS = ("linear", "conv1d", "conv2d", "matmul", "recurrence")
-#: Products whose weights can be stored as integers, and are expanded when the program is compiled.
-_EXPANDED = ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "recurrence")
-#: Composites made of products: (op, the modes in which they are taken apart).
-OPENED = {
-    "scaled_dot_product_attention": ("static",), "einsum": ("static",),
-    "lstm": ("static", "dynamic", "weight_only"), "gru": ("static", "dynamic", "weight_only"),
-    "rnn": ("static", "dynamic", "weight_only"),
-}  # fmt: skip
-#: Ops whose result holds numbers of their operands and nothing else: the same op on integers gives
-#: the integers of the result.
-_MOVING = (
-    "reshape", "permute", "expand", "squeeze", "unsqueeze", "flip", "roll", "slice", "select",
-    "split", "flatten", "take", "concat", "stack", "max_pool1d", "max_pool2d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "max", "min", "maximum", "minimum", "interpolate",
-)  # fmt: skip
-#: Sums of few numbers: float arithmetic, but worth reading 8-bit numbers.
-_REDUCING = (
-    "mean", "sum", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-)  # fmt: skip
-_ACTIVATIONS = (
-    "gelu", "silu", "hardswish", "hardsigmoid", "leaky_relu", "elu", "selu", "celu", "softplus",
-    "mish", "relu6", "hardtanh", "prelu", "softsign", "tanhshrink", "logsigmoid",
-)  # fmt: skip
 #: The room that a sum leaves for a bias in its int32.
 BIAS_ROOM = 2**24
 
@@ -122,7 +97,7 @@ def carries(node: Node) -> bool:
         return is_relu and is_float32(node) and carries(source) and clip_bounds(source) is None
     if name == "getitem":
         return is_call(node.args[0], "split") and carries(node.args[0])
-    if name not in _MOVING:
+    if not node.target.moves_values:
         return False
     if name == "split" and is_call(node.args[0], "recurrence"):  # states, and a cell state
         return False
@@ -165,12 +140,12 @@ def is_elementwise(node: Node) -> bool:
     epilogue."""
     if node.op != "call_function" or not is_float32(node):
         return False
-    return node.target.kind == "pointwise" or node.target.name in _ACTIVATIONS
+    return bool(node.target.kind == "pointwise" or node.target.role == "activation")
 
 
 def is_reducing(node: Node) -> bool:
     """True for means and sums over a few axes, pooling included."""
-    return is_call(node, *_REDUCING) and is_float32(node)
+    return node.op == "call_function" and node.target.role == "sum" and is_float32(node)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -189,7 +164,7 @@ def source_weight(value: Any) -> Node | None:
 def is_expanded(node: Node) -> bool:
     """True for a product whose weight, where it alone is integers, is floats in memory: no kernel
     reads it as integers."""
-    return is_call(node, *_EXPANDED)
+    return bool(node.op == "call_function" and node.target.expands_weight)
 
 
 def data_slots(node: Node) -> list[Node]:
@@ -204,8 +179,7 @@ def data_slots(node: Node) -> list[Node]:
 
 def weight_operand(product: Node) -> Node:
     """The operand that is the weight of a product with one; of a matmul the right one."""
-    name = {"matmul": "y", "recurrence": "weight_hh"}.get(product.target.name, "weight")
-    found: Node = product.arguments[name]
+    found: Node = product.arguments[product.target.weight]
     return found
 
 
@@ -213,7 +187,7 @@ def product_weights(node: Node) -> list[Node]:
     """The weights that a product multiplies with, or the table of an embedding."""
     if is_call(node, "matmul"):
         return [v for v in node.args if is_weight(v)]
-    weight = node.arguments.get("weight_hh" if is_call(node, "recurrence") else "weight")
+    weight = node.arguments.get(node.target.weight or "weight")
     return [weight] if weight is not None and is_weight(weight) else []
 
 
@@ -260,7 +234,7 @@ def multiply_adds(node: Node) -> Dim:
     if node.op != "call_function":
         return 0
     name, arguments = node.target.name, node.arguments
-    if name in ("linear", "conv1d", "conv2d", "matmul"):
+    if node.target.role == "product" and node.target.kind == "contraction":
         return shapes.normalize(node.type.size * depth(node))
     if name.startswith("conv_transpose"):
         return shapes.normalize(arguments["x"].type.size * depth(node))
@@ -272,7 +246,7 @@ def multiply_adds(node: Node) -> Dim:
     if name == "recurrence":
         length, batch, _ = arguments["gates"].type.shape
         return shapes.normalize(length * batch * arguments["weight_hh"].type.size)
-    if name in ("lstm", "gru", "rnn"):
+    if "weight_ih" in arguments:
         length, batch, _ = arguments["x"].type.shape
         weights = arguments["weight_ih"].type.size + arguments["weight_hh"].type.size
         return shapes.normalize(length * batch * weights)
@@ -306,8 +280,9 @@ def why_not(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
     name, mode = node.target.name, qconfig.mode
     if mode == "cast":
         return None
-    if name not in PRODUCTS and not (mode == "weight_only" and name in _EXPANDED):
-        if mode not in OPENED.get(name, (mode,)):
+    op = node.target
+    if op.role != "product" and not (mode == "weight_only" and op.expands_weight):
+        if op.opened_in and mode not in op.opened_in:
             return "both operands of its products are computed; static_int8 quantizes them"
         return f"there is no integer {name}"
     if not all(is_float32(v) for v in operands(node)) or not is_float32(node):
