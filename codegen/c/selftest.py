@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
 
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.tiles.library import needed
+from fxlite.codegen.c.tiles.library import definitions_of, instantiate, library, needed
 from fxlite.codegen.kernel.names import dim_name, own_name, resolved
 from fxlite.codegen.kernel.text import signature
 from fxlite.codegen.program.example_inputs import Case
 from fxlite.graph.graph import Graph, Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import USUAL, Chain, bound
-from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
 
@@ -73,117 +73,12 @@ def _has_the_same_bits(node: Node) -> bool:
     return node.target.kind in ("view", "gather", "creation") or node.target.name in _ONE_ROUNDING
 
 
-_HEAD = """\
-/* Self-test of NAME: runs the model on the inputs stored in selftest/ and compares its outputs with
-   what NumPy computed from them.
-
-   NAME_selftest [THREADS]      in this folder; or: make test
-   Exit status: 0 OK, 1 FAILED, 2 a file is missing or memory is short. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-#include "NAME.h"
-#include "fx_math.h"
-
-HELPERSstatic void stop(const char *problem, const char *name) {
-    fprintf(stderr, "NAME_selftest: %s: %s\\n", name, problem);
-    exit(2);
-}
-
-/* Memory aligned to 64 bytes; never NULL, not even for no bytes. */
-static void *allocate(int64_t bytes) {
-    void *memory = aligned_alloc(64, (size_t)(bytes / 64 + 1) * 64);
-    if (memory == NULL) stop("cannot allocate memory", "workspace");
-    return memory;
-}
-
-static void *read_file(const char *name, int64_t bytes) {
-    FILE *file = fopen(name, "rb");
-    if (file == NULL) stop("cannot open it (run the test in its own folder)", name);
-    void *data = allocate(bytes);
-    if (fread(data, 1, (size_t)bytes, file) != (size_t)bytes) stop("it is too short", name);
-    if (fgetc(file) != EOF) stop("it is too long", name);
-    fclose(file);
-    return data;
-}
-
-static double seconds(void) {
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-"""
-
-_FLOATS = """\
-/* Largest difference between two arrays, as a part of the largest expected value; NaN and infinity
-   must stand at the same places. Returns 1 if it is above the limit. */
-static int compare_floats(const char *name, double (*value)(const void *, int64_t), const void *got,
-                          const void *expected, int64_t count, double limit) {
-    double largest = 0, error = 0;
-    int64_t different = 0; /* places where one is NaN or infinite and the other is something else */
-    for (int64_t i = 0; i < count; i++) {
-        const double a = value(got, i), b = value(expected, i);
-        if (isfinite(a) && isfinite(b)) {
-            largest = fmax(largest, fabs(b));
-            error = fmax(error, fabs(a - b));
-        } else if (a != b && !(isnan(a) && isnan(b))) {
-            different++;
-        }
-    }
-    const int failed = different > 0 || !(error <= limit * largest);
-    printf("    %-16s largest error %.1e of the largest value (limit %.1e): %s\\n", name,
-           largest > 0 ? error / largest : error, limit, failed ? "FAILED" : "OK");
-    if (different) printf("    NaN or infinity differ at %" PRId64 " places\\n", different);
-    return failed;
-}
-"""
-
-_INTEGERS = """\
-/* Integers must be equal. Returns 1 if some are not. */
-static int compare_integers(const char *name, const void *got, const void *expected, int64_t count,
-                            size_t size) {
-    int64_t different = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const size_t at = (size_t)i * size;
-        different += memcmp((const char *)got + at, (const char *)expected + at, size) != 0;
-    }
-    printf("    %-16s %" PRId64 " of %" PRId64 " values differ: %s\\n", name, different, count,
-           different ? "FAILED" : "OK");
-    return different > 0;
-}
-"""
-
-
-def _value(dtype: DType) -> str:
-    """A float in memory as C reads it."""
-    text = f"((const {dtype.c_stored} *)data)[i]"
-    return f"(double)fx_f32_from_{dtype.name}({text})" if dtype.is_half else text
-
-
 def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
     """The text of ``NAME_selftest.c``."""
-    results = program.program.results
-    kinds = dict.fromkeys(n.type.dtype for n in results)
-    floats = [k for k in kinds if k.is_float]
-    parts = [
-        f"static double value_{k.name}(const void *data, int64_t i) {{ return {_value(k)}; }}"
-        for k in floats
-    ]
-    parts = ["\n".join(parts) + "\n"] if parts else []
-    if floats:
-        parts.append(_FLOATS)
-    if len(floats) < len(kinds):
-        parts.append(_INTEGERS)
-    body = "\n".join([*parts, resolved(_test(program, cases)), _main(program, cases)])
-    return _HEAD.replace("NAME", program.name).replace("HELPERS", needed(body)) + "\n" + body
+    text = files("fxlite.codegen.c").joinpath("selftest.c").read_text(encoding="utf-8")
+    own = definitions_of("selftest", instantiate(text, {"MODEL": program.name}))
+    body = "\n".join([resolved(_test(program, cases)), _main(program, cases)])
+    return needed(body, [*own, *library()]) + body
 
 
 def _test(program: CProgram, cases: Sequence[Case]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
 from fxlite.codegen.c.text.header import ERROR_TYPE
-from fxlite.codegen.c.tiles.library import INCLUDES, macros
+from fxlite.codegen.c.tiles.library import INCLUDES, instantiated, macros
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, resolved
@@ -37,50 +38,10 @@ LEAST_SECONDS = 3e-4
 SHOTS = 3
 MOST_REPEATS = 1000
 
-_HELPERS = """\
-/* Of one thread the time that it ran, which other programs cannot make longer. */
-static int64_t nanoseconds(int n_threads) {
-    struct timespec now;
-    clock_gettime(n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-/* Reads memory, which then is in the caches, and what was there before is not. */
-static void read_bytes(const volatile char *bytes, int64_t size, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (n_threads > 1)
-    for (int64_t i = 0; i < size; i += 64)
-        (void)bytes[i];
-}
-"""
-
 _PARAMETERS = (
     "void *const *array", "const void *const *weights", "const int64_t *size", "void *scratch",
     "int n_threads", "fx_error *error",
 )  # fmt: skip
-
-_RUN = """\
-/* Runs a candidate `repeats` times and returns nanoseconds, or -1 after an error. Between runs, as
- * many bytes are read as the rest of a model has weights, and then what this kernel is given. */
-int64_t run(int candidate, void *const *array, const int64_t *bytes, int arrays,
-            const void *const *weights, const int64_t *size, void *scratch, int n_threads,
-            const char *other, int64_t other_bytes, int64_t repeats) {
-    fx_error error = {0};
-    int64_t total = 0;
-    for (int64_t r = 0; r < repeats; r++) {
-        if (other_bytes > 0) {
-            read_bytes(other, other_bytes, n_threads);
-            for (int i = 0; i < arrays; i++)
-                read_bytes(array[i], bytes[i], n_threads);
-        }
-        const int64_t start = nanoseconds(n_threads);
-        candidates[candidate](array, weights, size, scratch, n_threads, &error);
-        total += nanoseconds(n_threads) - start;
-        if (error.code)
-            return -1;
-    }
-    return total;
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -198,7 +159,7 @@ def source(
 ) -> str:
     """The C file: the functions of all candidates, and for each one that calls them in order."""
     sizes = [f"    const int64_t {dim_name(dim)} = size[{i}];" for i, dim in enumerate(dims)]
-    lines = [_HELPERS, *(call.text for c in candidates for call in c.calls)]
+    lines = [*(call.text for c in candidates for call in c.calls)]
     nodes = values_of(candidates)
     stored = {buffer_name(node): node.type.dtype.c_stored for node in weights}
     for number, candidate in enumerate(candidates):
@@ -216,14 +177,15 @@ def source(
             lines.append(f"    {call.function}({', '.join(call.arguments)});")
         lines += ["}", ""]
     listed = ", ".join(f"candidate_{i}" for i in range(len(candidates)))
-    kind = ", ".join(_PARAMETERS)
-    lines.append(f"static void (*const candidates[])({kind}) = {{{listed}}};")
-    lines += [_RUN, *signature("scratch_bytes", _PARAMETERS[2:3] + _PARAMETERS[4:5], "int64_t")]
+    lines += [f"static Candidate *const candidates[] = {{{listed}}};", ""]
+    lines += [*signature("scratch_bytes", _PARAMETERS[2:3] + _PARAMETERS[4:5], "int64_t")]
     lines += [*sizes, "    int64_t most = 0;"]
     for scratch in dict.fromkeys(call.scratch for c in candidates for call in c.calls):
         lines.append(f"    most = fx_max(most, {scratch});")
     text = resolved("\n".join([*lines, "    return most;", "}", ""]), macros())
-    return "\n".join([ERROR_TYPE, "#include <time.h>", INCLUDES, text])
+    file = files("fxlite.codegen.tuning").joinpath("harness.c")
+    timing = instantiated(file, {"COUNT": str(len(candidates))})
+    return "\n".join([ERROR_TYPE, INCLUDES, timing, text])
 
 
 def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:

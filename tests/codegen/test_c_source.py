@@ -39,6 +39,8 @@ FILE = """\
 #define SIDES 6
 #endif
 
+#define BOX T_box
+
 /* ---- Boxes ---- */
 
 #include <box.h>
@@ -59,7 +61,7 @@ enum { EDGES = 12,
 static void fill_T(
     int n)
 {
-    shut((T_box)n + SIDES);
+    shut((BOX)n + SIDES);
 }
 
 static inline int *empty(int n) { return open_box(n); }
@@ -90,7 +92,7 @@ def test_a_parameter_without_text_vanishes() -> None:
     text = "f_LOW_T(a, WITH b); LOW_T x;"
     values = {"LOW": "", "T": "int", "WITH": ""}
     assert instantiate(text, values) == "f_int(a, b); int x;"
-    assert instantiate(text, {**values, "LOW": "low", "WITH": "T c,"}) == (
+    assert instantiate(text, {**values, "LOW": "low", "WITH": "int c,"}) == (
         "f_low_int(a, int c, b); low_int x;"
     )
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from fxlite.codegen.kernel.text import wrap
 
@@ -93,19 +94,26 @@ def needed(users: str, definitions: Sequence[Definition] | None = None) -> str:
 
 
 def instantiate(template: str, values: Values) -> str:
-    """Text with these values of parameters, which may mention other parameters. What has no text
-    vanishes with the space behind it, or the low line."""
+    """Text with these values of parameters. What has no text vanishes with the space behind it, or
+    the low line."""
     if not values:
         return template
 
     def put(found: re.Match[str]) -> str:
         word, space = found.groups()
         if word in values:
-            return _PLACE.sub(put, values[word]) + space if values[word] else ""
+            return values[word] + space if values[word] else ""
         parts = ((part, values.get(part, part)) for part in word.split("_"))
         return "_".join(new for old, new in parts if new or not old) + space
 
     return re.sub(r" +$", "", _PLACE.sub(put, template), flags=re.MULTILINE)
+
+
+def instantiated(path: Traversable, values: Values) -> str:
+    """A file with these values of its parameters, without what it is about."""
+    paragraphs = list(_paragraphs(path.read_text(encoding="utf-8")))[1:]
+    own = itertools.dropwhile(_table, paragraphs)
+    return instantiate("\n\n".join(own), values) + "\n"
 
 
 def constant(file: str, name: str) -> int:
@@ -160,7 +168,8 @@ def definitions_of(file: str, text: str) -> Iterator[Definition]:
     tables = list(itertools.takewhile(bool, map(_table, paragraphs)))
     for template in paragraphs[len(tables) :]:
         names, mentioned = _names(template), _mentioned(template, tables)
-        for values in map(dict, _choices(tables, mentioned)):
+        for chosen in map(dict, _choices(tables, mentioned)):
+            values = {name: instantiate(value, chosen) for name, value in chosen.items()}
             given = frozenset(instantiate(name, values) for name in names)
             yield Definition(file, template, values, given)
 

@@ -1,0 +1,96 @@
+/* What the self-test of a C bundle calls; MODEL stands for the name of the model. */
+
+/* Self-test of MODEL: runs the model on the inputs stored in selftest/ and compares its outputs with
+   what NumPy computed from them.
+
+   MODEL_selftest [THREADS]      in this folder; or: make test
+   Exit status: 0 OK, 1 FAILED, 2 a file is missing or memory is short. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "MODEL.h"
+#include "fx_math.h"
+
+static void stop(const char *problem, const char *name) {
+    fprintf(stderr, "MODEL_selftest: %s: %s\n", name, problem);
+    exit(2);
+}
+
+/* Memory aligned to 64 bytes; never NULL, not even for no bytes. */
+static void *allocate(int64_t bytes) {
+    void *memory = aligned_alloc(64, (size_t)(bytes / 64 + 1) * 64);
+    if (memory == NULL) stop("cannot allocate memory", "workspace");
+    return memory;
+}
+
+static void *read_file(const char *name, int64_t bytes) {
+    FILE *file = fopen(name, "rb");
+    if (file == NULL) stop("cannot open it (run the test in its own folder)", name);
+    void *data = allocate(bytes);
+    if (fread(data, 1, (size_t)bytes, file) != (size_t)bytes) stop("it is too short", name);
+    if (fgetc(file) != EOF) stop("it is too long", name);
+    fclose(file);
+    return data;
+}
+
+static double seconds(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Floats in memory as C reads them. */
+static double value_f32(const void *data, int64_t i) { return ((const float *)data)[i]; }
+
+static double value_f64(const void *data, int64_t i) { return ((const double *)data)[i]; }
+
+static double value_f16(const void *data, int64_t i) {
+    return (double)fx_f32_from_f16(((const uint16_t *)data)[i]);
+}
+
+static double value_bf16(const void *data, int64_t i) {
+    return (double)fx_f32_from_bf16(((const uint16_t *)data)[i]);
+}
+
+/* Largest difference between two arrays, as a part of the largest expected value; NaN and infinity
+   must stand at the same places. Returns 1 if it is above the limit. */
+static int compare_floats(const char *name, double (*value)(const void *, int64_t), const void *got,
+                          const void *expected, int64_t count, double limit) {
+    double largest = 0, error = 0;
+    int64_t different = 0; /* places where one is NaN or infinite and the other is something else */
+    for (int64_t i = 0; i < count; i++) {
+        const double a = value(got, i), b = value(expected, i);
+        if (isfinite(a) && isfinite(b)) {
+            largest = fmax(largest, fabs(b));
+            error = fmax(error, fabs(a - b));
+        } else if (a != b && !(isnan(a) && isnan(b))) {
+            different++;
+        }
+    }
+    const int failed = different > 0 || !(error <= limit * largest);
+    printf("    %-16s largest error %.1e of the largest value (limit %.1e): %s\n", name,
+           largest > 0 ? error / largest : error, limit, failed ? "FAILED" : "OK");
+    if (different) printf("    NaN or infinity differ at %" PRId64 " places\n", different);
+    return failed;
+}
+
+/* Integers must be equal. Returns 1 if some are not. */
+static int compare_integers(const char *name, const void *got, const void *expected, int64_t count,
+                            size_t size) {
+    int64_t different = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const size_t at = (size_t)i * size;
+        different += memcmp((const char *)got + at, (const char *)expected + at, size) != 0;
+    }
+    printf("    %-16s %" PRId64 " of %" PRId64 " values differ: %s\n", name, different, count,
+           different ? "FAILED" : "OK");
+    return different > 0;
+}
