@@ -13,9 +13,9 @@ from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.checking.verification_report import VerificationReport
 from fxlite.passes.checking.verify import verify, verify_edits
 from fxlite.passes.checking.wrong_rewrite import VerificationError
-from fxlite.passes.costing.break_even import pays_when
-from fxlite.passes.costing.cost import cost
-from fxlite.passes.costing.cost_report import CostReport, Costs
+from fxlite.passes.costing.cost import cost, pays_when
+from fxlite.passes.costing.cost_report import CostReport
+from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cutting.inline_modules import inline, inline_modules

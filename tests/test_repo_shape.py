@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fxlite.ops import REGISTRY
-from tests.house import op_name_sets
+from tests import house
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The front door: what may reach upwards.
@@ -213,8 +213,15 @@ OP_NAME_SETS = 44
 
 
 def test_facts_of_ops_stand_in_their_records() -> None:
-    found = op_name_sets(ROOT, set(REGISTRY))
+    found = house.op_name_sets(ROOT, set(REGISTRY))
     assert len(found) == OP_NAME_SETS, "\n".join(["state a fact in fxlite/ops/facts.py:", *found])
+
+
+def test_no_files_import_each_other() -> None:
+    """Imports inside functions count, those for type checkers do not."""
+    graph = house.import_graph(ROOT)
+    assert len(graph) > 300
+    assert not house.circles(graph)
 
 
 # -- documentation ---------------------------------------------------------------------------------

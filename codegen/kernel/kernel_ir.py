@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fxlite.base.errors import CodegenError
+from fxlite.base.facade import above
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Load, Local, MultiIndex
 from fxlite.scalar.index import Index, Var
@@ -133,9 +134,7 @@ class Kernel:
         _check(self, self.body, frozenset(), set())
 
     def __str__(self) -> str:
-        from fxlite.codegen.kernel.printer import kernel_text
-
-        return kernel_text(self)
+        return above("kernel_text")(self)  # type: ignore[no-any-return]
 
 
 _locals = itertools.count()

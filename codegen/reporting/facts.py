@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.reporting.report import ModelReport, Stage
 from fxlite.codegen.reporting.source import SourceLines
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.weight_counts import weights_by_node, weights_of
 from fxlite.ops.op import Op
-from fxlite.passes.costing.tables import dim_text
+from fxlite.passes.costing.costs import dim_text
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.rows import Setting
 from fxlite.passes.profiling.tables import seconds_text
@@ -25,6 +24,9 @@ from fxlite.show.node_cost import Cost, node_cost, sum_of_costs, total
 from fxlite.show.roofs import rate_text
 from fxlite.show.text.pretty import type_text, value_text
 from fxlite.types.shapes import Dim, names
+
+if TYPE_CHECKING:
+    from fxlite.codegen.reporting.report import ModelReport, Stage
 
 Rows = list[tuple[str, str]]
 

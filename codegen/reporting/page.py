@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.base.console import plain_text
 from fxlite.base.outside_text import markup
-from fxlite.codegen.reporting.report import ModelReport, Stage
 from fxlite.codegen.reporting.source import SourceLines
 from fxlite.codegen.reporting.stages import stage_data
 from fxlite.passes.ledger import ledger
@@ -28,6 +27,9 @@ from fxlite.show.drawing.svg import MARKER, STYLE, svg_text
 from fxlite.show.node_cost import short_text
 from fxlite.show.roofs import Roofs, rate_text
 from fxlite.show.text.pretty import type_text
+
+if TYPE_CHECKING:
+    from fxlite.codegen.reporting.report import ModelReport, Stage
 
 #: Rows of a table of times; all are in the graph.
 MOST_ROWS = 100

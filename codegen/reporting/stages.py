@@ -7,10 +7,9 @@ In: a report and one of its stages. Out: plain data for ``report.js`` and a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.codegen.reporting.facts import Facts
-from fxlite.codegen.reporting.report import ModelReport, Stage
 from fxlite.codegen.reporting.source import SourceLines
 from fxlite.graph.graph import Node
 from fxlite.show.drawing.colours import (
@@ -29,6 +28,9 @@ from fxlite.show.drawing.page import page_data
 from fxlite.show.drawing.picture import Picture, ratios_by_node
 from fxlite.show.node_cost import short_text
 from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.codegen.reporting.report import ModelReport, Stage
 
 #: Nodes and boxes of a stage that a page holds at most; what does not fit stays closed.
 LARGEST_STAGE = 5_000

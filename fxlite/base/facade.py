@@ -13,6 +13,8 @@ from typing import Any
 
 #: Function -> where it stands. ``tests/test_repo_shape.py`` allows no other names of higher rooms.
 ABOVE = {
+    # float32[B, T] is a type
+    "array_type": "fxlite.types.tensor_type",
     # methods of graphs and nodes
     "find": "fxlite.show.query.search",
     "first_difference": "fxlite.show.comparison.compare",
@@ -31,7 +33,9 @@ ABOVE = {
     "from_bytes": "fxlite.files.serialize",
     "save_python": "fxlite.codegen.python.source",
     # the type of a node that calls a leaf module, which has to be traced
-    "leaf_result_type": "fxlite.tracing.leaf",
+    "leaf_result_type": "fxlite.tracing.tracer",
+    # str(kernel)
+    "kernel_text": "fxlite.codegen.kernel.printer",
     # what may be given as a file wherever a program is
     "load_if_saved": "fxlite.files.serialize",
 }

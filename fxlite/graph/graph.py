@@ -23,7 +23,9 @@ from fxlite.base.location import Location, Scope, here
 from fxlite.base.outside_text import is_name
 from fxlite.base.paused_gc import paused_gc
 from fxlite.graph.dim_conditions import DimConditions
+from fxlite.graph.lint import lint
 from fxlite.graph.node import (
+    OPCODES,
     Node,
     map_nodes,
     new_node,
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from fxlite.show.query.search import QueryMatch
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
-
-OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
 
 def _check_target(op: str, target: Any) -> None:
@@ -396,8 +396,6 @@ class Graph(DimConditions):
     def lint(self, full: bool = False) -> None:
         """Check every invariant; raises GraphError that lists all violations. A graph that passed
         before is rechecked where it was edited since; ``full`` rechecks everything."""
-        from fxlite.graph.lint import lint
-
         lint(self, full)
 
     def copy(self, owning_module: Module | None = None) -> Graph:

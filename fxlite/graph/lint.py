@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import FxliteError, GraphError
+from fxlite.graph.node import OPCODES
 from fxlite.ops.op import Op
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ def lint(graph: Graph, full: bool = False) -> None:
 
 def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
     """Positions of all nodes, and what is wrong with the list itself."""
-    from fxlite.graph.graph import OPCODES
-
     positions: dict[Node, int] = {}
     names: set[str] = set()
     output: Node | None = None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from fxlite.base.location import Location, Scope
     from fxlite.graph.graph import Graph
 
+#: What ``node.op`` may be.
+OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
+
 
 def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
     """``value`` with every Node in its tuples, lists and dicts replaced by ``function(node)``."""

@@ -127,3 +127,9 @@ def ops_title(nodes: list[Node]) -> str:
         if not (isinstance(n.target, Op) and n.target.name == "getitem" and len(nodes) > 1)
     ]
     return ", ".join(dict.fromkeys(names))
+
+
+def outer_modules(path: str) -> list[str]:
+    """A module's path and those around it, the root (an empty path) first."""
+    steps = path.split(".") if path else []
+    return [".".join(steps[:count]) for count in range(len(steps) + 1)]

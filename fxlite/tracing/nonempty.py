@@ -28,8 +28,8 @@ from fxlite.ops.slicing import slice_bounds
 from fxlite.ops.view import as_shape
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
-from fxlite.types.guards import Guard, decide
-from fxlite.types.shapes import Dim
+from fxlite.types.guards import Guard
+from fxlite.types.shapes import Dim, decide
 from fxlite.types.tensor_type import TensorType
 
 #: A size of the other named dims.

@@ -6,6 +6,7 @@ In: a module or a function over NumPy arrays, and (optionally) input types. Out:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from fxlite.base.errors import (
     Details,
     DTypeError,
     FxliteError,
+    ShapeError,
     TraceAttributeError,
     TraceError,
     expect,
@@ -30,7 +32,7 @@ from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import activate_wrapped_names
 from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
 from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
-from fxlite.tracing.leaf import leaf_paths, leaf_result_type
+from fxlite.tracing.leaf import leaf_paths
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
@@ -494,3 +496,34 @@ def _type_of_operand(value: Any) -> Any:
     if isinstance(value, Node):
         return value.type
     return type_of(value) if isinstance(value, np.ndarray) else value
+
+
+def leaf_result_type(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Type of what a leaf returns for arguments that are nodes and plain values: by its method
+    ``infer(*types)`` if it has one, else by tracing it. None where an argument has no type, the
+    module cannot be traced, or it returns something else than arrays.
+
+    Raises ShapeError and DTypeError for arguments that do not fit."""
+
+    def type_or_value(value: Any) -> Any:
+        return value.type if isinstance(value, Node) else value
+
+    types = [type_or_value(a) for a in args]
+    named = {k: type_or_value(v) for k, v in kwargs.items()}
+    infer = getattr(module, "infer", None)
+    if infer is not None:
+        return infer(*types, **named)
+    nodes = [a for a in (*args, *kwargs.values()) if isinstance(a, Node)]
+    if not all(isinstance(n.type, TensorType) for n in nodes):
+        return None
+    try:
+        bound = inspect.signature(module.forward).bind(*types, **named).arguments
+        declared = {n: t for n, t in bound.items() if isinstance(t, TensorType)}
+        concrete = {n: v for n, v in bound.items() if n not in declared}
+        found = Tracer().trace(module, declared, concrete).output_node().type
+    except (ShapeError, DTypeError):
+        raise
+    except Exception:  # a leaf may be anything, that is what leaves are for
+        return None
+    parts = found if type(found) is tuple else (found,)
+    return found if all(isinstance(t, TensorType) for t in parts) else None

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from fxlite.base.errors import DTypeError, LiteralError
+from fxlite.base.facade import above
 
 if TYPE_CHECKING:
     from fxlite.types.tensor_type import TensorType
@@ -106,9 +107,7 @@ class DType:
     def __getitem__(self, shape: Any) -> TensorType:
         """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the dims' facts. Raises
         ShapeError for what is no size."""
-        from fxlite.types.tensor_type import TensorType, checked_shape
-
-        return TensorType(checked_shape(shape if isinstance(shape, tuple) else (shape,)), self)
+        return above("array_type")(self, shape)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return self.name

@@ -24,8 +24,6 @@ from fxlite.types.symbols import Facts, FactSymbol, symbol
 
 #: A relation and what holds where it does not.
 OPPOSITE = {"<=": ">", ">": "<=", "<": ">=", ">=": "<", "==": "!=", "!=": "=="}
-#: A relation with its sides exchanged.
-TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "==": "==", "!=": "!="}
 
 
 @dataclass(frozen=True)
@@ -81,49 +79,6 @@ def _function(guard: Guard) -> tuple[list[str], Any]:
     return names, eval(f"lambda {', '.join(names)}: {guard}", meaning)
 
 
-# -- deciding --------------------------------------------------------------------------------------
-def decide(left: Dim, relation: str, right: Dim, known: Iterable[Guard] = ()) -> bool | None:
-    """Whether a relation of dims holds for all their values (True), for none (False), or depends on
-    them (None). ``known`` are guards that hold already."""
-    if relation in (">", ">="):
-        left, relation, right = right, TURNED[relation], left
-    if relation in ("<", "!="):
-        opposite = decide(right, "<=", left, known) if relation == "<" else None
-        opposite = decide(left, "==", right, known) if relation == "!=" else opposite
-        return None if opposite is None else not opposite
-    if relation == "<=":
-        if shapes.at_least(right, left) or _follows(left, right, known):
-            return True
-        return False if _less(right, left, known) else None
-    if shapes.equal(left, right):
-        return True
-    for guard in known:
-        if {guard.left, guard.right} == {left, right} and guard.relation in ("==", "!="):
-            return guard.relation == "=="
-    return False if _less(left, right, known) or _less(right, left, known) else None
-
-
-def _less(a: Dim, b: Dim, known: Iterable[Guard]) -> bool:
-    return shapes.at_least(b, a + 1) or _follows(a + 1, b, known)
-
-
-def _follows(small: Dim, large: Dim, known: Iterable[Guard]) -> bool:
-    """True if ``small <= large`` follows from one of the guards."""
-    for guard in known:
-        low, relation, high = guard.left, guard.relation, guard.right
-        if relation in (">", ">="):
-            low, relation, high = high, TURNED[relation], low
-        if relation == "<":
-            low = low + 1
-        elif relation not in ("<=", "=="):
-            continue
-        if shapes.at_least(large - small, high - low):
-            return True
-        if relation == "==" and shapes.at_least(large - small, low - high):
-            return True
-    return False
-
-
 def of_facts(dim: FactSymbol) -> list[Guard]:
     """The facts of a named dim as guards."""
     plain, facts = symbol(dim.name), dim.facts
@@ -143,7 +98,7 @@ def remaining(guards: Iterable[Guard], env: Mapping[str, Dim], title: str) -> tu
     found: dict[Guard, None] = {}
     for guard in guards:
         new = guard.substitute(env)
-        answer = decide(new.left, new.relation, new.right)
+        answer = shapes.decide(new.left, new.relation, new.right)
         if answer is False:
             given = ", ".join(f"{n}={env[n]}" for n in sorted(guard.names) if n in env)
             raise ShapeError(f"{title}: {guard.reason}" + (f"; got {given}" if given else ""))
@@ -244,7 +199,7 @@ def facts_from(guards: Iterable[Guard], text: str) -> FactSymbol:
     for guard in guards:
         left, relation, right = guard.left, guard.relation, guard.right
         if type(left) is int:
-            left, relation, right = right, TURNED[relation], left
+            left, relation, right = right, shapes.TURNED[relation], left
         names |= guard.names
         if left.is_Symbol and relation in (">=", "<=") and type(right) is int:
             facts["minimum" if relation == ">=" else "maximum"] = right

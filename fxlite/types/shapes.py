@@ -13,7 +13,7 @@ import ast
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import sympy
@@ -24,6 +24,9 @@ from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.types import proofs
 from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
+
+if TYPE_CHECKING:
+    from fxlite.types.guards import Guard
 
 Dim: TypeAlias = Any  # int | sympy.Expr; sympy has no types to check against
 Shape: TypeAlias = tuple[Dim, ...]
@@ -113,6 +116,52 @@ def at_least(a: Dim, b: Dim) -> bool:
     if difference.is_nonnegative:
         return True
     return bool(fact_symbols(difference)) and proofs.never_negative(difference)
+
+
+#: A relation with its sides exchanged.
+TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "==": "==", "!=": "!="}
+
+
+def decide(left: Dim, relation: str, right: Dim, known: Iterable[Guard] = ()) -> bool | None:
+    """Whether a relation of dims holds for all their values (True), for none (False), or depends on
+    them (None). ``known`` are guards that hold already."""
+    if relation in (">", ">="):
+        left, relation, right = right, TURNED[relation], left
+    if relation in ("<", "!="):
+        opposite = decide(right, "<=", left, known) if relation == "<" else None
+        opposite = decide(left, "==", right, known) if relation == "!=" else opposite
+        return None if opposite is None else not opposite
+    if relation == "<=":
+        if at_least(right, left) or _follows(left, right, known):
+            return True
+        return False if _less(right, left, known) else None
+    if equal(left, right):
+        return True
+    for guard in known:
+        if {guard.left, guard.right} == {left, right} and guard.relation in ("==", "!="):
+            return guard.relation == "=="
+    return False if _less(left, right, known) or _less(right, left, known) else None
+
+
+def _less(a: Dim, b: Dim, known: Iterable[Guard]) -> bool:
+    return at_least(b, a + 1) or _follows(a + 1, b, known)
+
+
+def _follows(small: Dim, large: Dim, known: Iterable[Guard]) -> bool:
+    """True if ``small <= large`` follows from one of the guards."""
+    for guard in known:
+        low, relation, high = guard.left, guard.relation, guard.right
+        if relation in (">", ">="):
+            low, relation, high = high, TURNED[relation], low
+        if relation == "<":
+            low = low + 1
+        elif relation not in ("<=", "=="):
+            continue
+        if at_least(large - small, high - low):
+            return True
+        if relation == "==" and at_least(large - small, low - high):
+            return True
+    return False
 
 
 def product(values: Iterable[Dim]) -> Dim:
@@ -442,8 +491,6 @@ class NamedDim:
 
 def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool:
     """Whether a comparison holds; the tracer decides where that depends on the sizes."""
-    from fxlite.types.guards import decide
-
     tracer = active_tracer.get()
     known = () if tracer is None else tracer.graph.guards
     answer = decide(left, relation, right, known)

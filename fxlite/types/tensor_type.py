@@ -135,6 +135,11 @@ def parse_type(text: str) -> TensorType:
     return TensorType(tuple(shape), dtype)
 
 
+def array_type(dtype: DType, shape: Any) -> TensorType:
+    """``dtype[shape]``; see :meth:`DType.__getitem__`."""
+    return TensorType(checked_shape(shape if isinstance(shape, tuple) else (shape,)), dtype)
+
+
 def checked_shape(sizes: tuple[Any, ...]) -> Shape:
     """Sizes in normal form. Raises ShapeError for a negative one and for what is no size."""
     shape = tuple(map(shapes.normalize, sizes))

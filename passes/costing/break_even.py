@@ -1,25 +1,23 @@
 """From which size on a rewrite pays: costs of two programs, inverted.
 
-In: two cost reports, a named dim, and what is compared. Out: :class:`SizeRanges`: the values of the
-dim for which the second costs less. Where the costs are polynomials the answer is exact for every
-size: the sign of their difference changes at its real roots alone, so one value between two roots
-decides for all of them. Where they are not (``Max``, ``//``), each size up to a limit is tried.
+In: the costs of two programs, a named dim, and what is compared. Out: :class:`SizeRanges`: the
+values of the dim for which the second costs less. Where the costs are polynomials the answer is
+exact for every size: the sign of their difference changes at its real roots alone, so one value
+between two roots decides for all of them. Where they are not (``Max``, ``//``), each size up to a
+limit is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import sympy
 
-from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError
-from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.costing.cost import cost
-from fxlite.passes.costing.cost_report import QUANTITIES, CostReport, Costs
+from fxlite.passes.costing.costs import QUANTITIES, Costs
 from fxlite.types import shapes, symbols
 
 #: Sizes from 1 on that are tried where costs are no polynomials.
@@ -61,30 +59,15 @@ class SizeRanges:
     __repr__ = __str__
 
 
-@checked
-def pays_when(
-    before: CostReport | GraphModule,
-    after: CostReport | GraphModule,
+def sizes_that_pay(
+    before: Costs,
+    after: Costs,
     dim: str,
-    /,
-    by: str | Callable[[Costs], Any] = "bytes",
-    **sizes: int,
+    by: str | Callable[[Costs], Any],
+    sizes: Mapping[str, int],
 ) -> SizeRanges:
-    """For which sizes of ``dim`` the program ``after`` costs less than ``before``::
-
-        >>> two = fx.symbolic_trace(lambda x, a, b: x @ a @ b, *types)
-        >>> one = fx.symbolic_trace(lambda x, a, b: x @ (a @ b), *types)
-        >>> passes.pays_when(two, one, "T", by="flops")  # x: f32[T,64]; a, b: f32[64,64]
-        T > 64
-
-    ``by`` is a cost (``flops``, ``bytes``, ``read``, ``written``, ``parameters``,
-    ``parameter_bytes`` or ``peak``), or a function of :class:`Costs`, such as an estimated time,
-    ``lambda c: c.flops / 50e9 + c.bytes / 20e9``. ``sizes`` are those of other dims; a dim by which
-    both costs are multiplied needs none.
-
-    Raises ArgumentError for an unknown cost or dim, for costs that are unknown (leaf modules, nodes
-    without types), and where another dim decides."""
-    pair = [r.total if isinstance(r, CostReport) else cost(r).total for r in (before, after)]
+    """See :func:`fxlite.passes.pays_when`, for the costs of two wholes."""
+    pair = (before, after)
     costs = [_value(costs.evaluate(sizes), by) for costs in pair]
     gain = sympy.nsimplify(sympy.expand(sympy.sympify(costs[0]) - costs[1]), rational=True)
     mentioned = frozenset().union(*(c.dims for c in pair))

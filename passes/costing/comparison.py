@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxlite.passes.costing.break_even import SizeRanges, pays_when
-from fxlite.passes.costing.cost_report import CostReport, Costs
+from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
+from fxlite.passes.costing.costs import Costs
+
+if TYPE_CHECKING:
+    from fxlite.passes.costing.cost_report import CostReport
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class CostComparison:
         self, dim: str, /, by: str | Callable[[Costs], Any] = "bytes", **sizes: int
     ) -> SizeRanges:
         """For which sizes of ``dim`` the program costs less after than before: see
-        :func:`~fxlite.passes.costing.break_even.pays_when`."""
-        return pays_when(self.before, self.after, dim, by, **sizes)
+        :func:`~fxlite.passes.costing.cost.pays_when`."""
+        return sizes_that_pay(self.before.total, self.after.total, dim, by, sizes)
 
     def plot(self, quantity: str, path: str | os.PathLike[str] | None = None, **sizes: Any) -> str:
         """A quantity before and after over several sizes of one dim as SVG, with the sizes from

@@ -10,7 +10,7 @@ costs is said in :mod:`fxlite.show.node_cost`, what memory a graph needs in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -18,8 +18,11 @@ from fxlite.base.errors import GraphError, expect
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.weight_counts import Weight, weights_by_node
-from fxlite.passes.costing.cost_report import CostReport, Costs, check_dims
+from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
+from fxlite.passes.costing.cost_report import CostReport, check_dims
+from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import Largest, Polynomial, as_dim, moments
+from fxlite.show.module_tree import outer_modules
 from fxlite.show.node_cost import Cost, node_cost, node_flops, sum_of_costs
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
@@ -67,10 +70,37 @@ def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
         read = dict.fromkeys(weights.get(node, ()))
         live = held.get(node)
         by_node[node] = _costs(at_sizes[found], read, live[1] if live is not None else None)
-        for path in _outer_modules(node):
+        for path in outer_modules(node.scope.path if node.scope is not None else ""):
             modules.setdefault(path, _Sum()).add(at_sizes[found], read, live)
     by_module = {path: found.costs() for path, found in modules.items()}
     return CostReport(gm, given, by_node, by_module)
+
+
+@checked
+def pays_when(
+    before: CostReport | GraphModule,
+    after: CostReport | GraphModule,
+    dim: str,
+    /,
+    by: str | Callable[[Costs], Any] = "bytes",
+    **sizes: int,
+) -> SizeRanges:
+    """For which sizes of ``dim`` the program ``after`` costs less than ``before``::
+
+        >>> two = fx.symbolic_trace(lambda x, a, b: x @ a @ b, *types)
+        >>> one = fx.symbolic_trace(lambda x, a, b: x @ (a @ b), *types)
+        >>> passes.pays_when(two, one, "T", by="flops")  # x: f32[T,64]; a, b: f32[64,64]
+        T > 64
+
+    ``by`` is a cost (``flops``, ``bytes``, ``read``, ``written``, ``parameters``,
+    ``parameter_bytes`` or ``peak``), or a function of :class:`Costs`, such as an estimated time,
+    ``lambda c: c.flops / 50e9 + c.bytes / 20e9``. ``sizes`` are those of other dims; a dim by which
+    both costs are multiplied needs none.
+
+    Raises ArgumentError for an unknown cost or dim, for costs that are unknown (leaf modules, nodes
+    without types), and where another dim decides."""
+    pair = [r if isinstance(r, CostReport) else cost(r) for r in (before, after)]
+    return sizes_that_pay(pair[0].total, pair[1].total, dim, by, sizes)
 
 
 #: The bytes that are held while a node runs, in both forms.
@@ -125,10 +155,3 @@ def _costs(cost: Cost, weights: dict[Weight, None], peak: Dim | None) -> Costs:
         sum(w.nbytes for w in parameters),
         peak,
     )
-
-
-def _outer_modules(node: Node) -> list[str]:
-    """Paths of the modules around a node, the root (an empty path) first."""
-    path = node.scope.path if node.scope is not None else ""
-    steps = path.split(".") if path else []
-    return [".".join(steps[:count]) for count in range(len(steps) + 1)]

@@ -8,86 +8,20 @@ takes sizes (:meth:`~CostReport.evaluate`), gives values over a range (:meth:`~C
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import sympy
+from typing import Any
 
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.comparison import CostComparison
+from fxlite.passes.costing.costs import QUANTITIES, Costs
 from fxlite.types import shapes
-from fxlite.types.shapes import Dim
-
-if TYPE_CHECKING:
-    from fxlite.passes.costing.comparison import CostComparison
 
 #: What the costs of a report may be listed by.
 GROUPINGS = ("module", "op", "node")
-
-#: What :class:`Costs` holds, and what is derived from that.
-QUANTITIES = ("flops", "read", "written", "bytes", "parameters", "parameter_bytes", "peak")
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Of a node, of a module, or of a whole program, in ints or expressions; None is unknown.
-
-    ``flops``; bytes ``read`` and ``written``; ``parameters`` (elements, each weight once) and
-    ``parameter_bytes``; ``peak``: bytes that all values computed by the program hold while this
-    runs, at most."""
-
-    flops: Dim | None = 0
-    read: Dim | None = 0
-    written: Dim | None = 0
-    parameters: Dim = 0
-    parameter_bytes: Dim = 0
-    peak: Dim | None = 0
-
-    @property
-    def bytes(self) -> Dim | None:
-        """Bytes read and written together."""
-        if self.read is None or self.written is None:
-            return None
-        return shapes.normalize(self.read + self.written)
-
-    @property
-    def intensity(self) -> Any:
-        """FLOPs for each byte moved: a float or an expression; None where unknown or no byte is."""
-        moved = self.bytes
-        if moved is None or self.flops is None or moved == 0:
-            return None
-        if isinstance(moved, int) and isinstance(self.flops, int):
-            return self.flops / moved
-        return sympy.cancel(sympy.sympify(self.flops) / moved)
-
-    @property
-    def dims(self) -> frozenset[str]:
-        """Named dims that the costs depend on."""
-        return shapes.names([v for v in dataclasses.astuple(self) if v is not None])
-
-    def evaluate(self, sizes: Mapping[str, int]) -> Costs:
-        """The same at these sizes of named dims."""
-        return self._map(lambda value: shapes.substitute(value, sizes))
-
-    def __sub__(self, other: Costs) -> Costs:
-        """The differences; None where one side is unknown."""
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
-        return Costs(
-            *(None if a is None or b is None else shapes.normalize(a - b) for a, b in pairs)
-        )
-
-    def _map(self, change: Callable[[Dim], Dim]) -> Costs:
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return Costs(*(None if v is None else change(v) for v in values))
-
-    def __str__(self) -> str:
-        from fxlite.passes.costing.tables import costs_text
-
-        return "\n".join(costs_text(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +107,6 @@ class CostReport:
 
     def compare(self, after: CostReport) -> CostComparison:
         """How the costs change from this report to another one, of a rewritten program."""
-        from fxlite.passes.costing.comparison import CostComparison
-
         return CostComparison(self, after)
 
     def __sub__(self, before: CostReport) -> CostComparison:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.break_even import SizeRanges, pays_when
-from fxlite.passes.costing.cost_report import QUANTITIES, CostReport
+from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
+from fxlite.passes.costing.costs import QUANTITIES
 from fxlite.passes.costing.plot_svg import Plot, plot_svg
 from fxlite.passes.costing.tables import TITLES
+
+if TYPE_CHECKING:
+    from fxlite.passes.costing.cost_report import CostReport
 
 _COUNTED = ("flops", "parameters", "intensity")  # the other quantities are bytes
 
@@ -62,4 +65,5 @@ def _break_even(
     dims = {*before.dims, *after.dims}
     if dim not in dims:
         return SizeRanges(dim, ())
-    return pays_when(before, after, dim, quantity, **{n: s for n, s in fixed.items() if n in dims})
+    known = {n: s for n, s in fixed.items() if n in dims}
+    return sizes_that_pay(before.total, after.total, dim, quantity, known)

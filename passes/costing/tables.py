@@ -6,7 +6,6 @@ shortened in tables (``1.23M*B*T + …``) and written in full for the whole wher
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,15 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from fxlite.graph.weight_counts import weights_by_node, weights_of
-from fxlite.passes.costing.cost_report import QUANTITIES, CostReport, Costs, CostTable
+from fxlite.passes.costing.costs import QUANTITIES, Costs, costs_text, intensity_text, short
 from fxlite.show.module_tree import ModuleTree, module_tree
-from fxlite.show.node_cost import Cost, short_text, sum_of_costs
+from fxlite.show.node_cost import Cost, sum_of_costs
 from fxlite.show.summary import label
-from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
 if TYPE_CHECKING:
     from fxlite.passes.costing.comparison import CostComparison
+    from fxlite.passes.costing.cost_report import CostReport, CostTable
 
 TITLES = {"flops": "FLOPs", "read": "bytes read", "written": "written", "bytes": "bytes",
           "parameters": "parameters", "parameter_bytes": "their bytes", "peak": "peak memory",
@@ -31,57 +30,6 @@ TITLES = {"flops": "FLOPs", "read": "bytes read", "written": "written", "bytes":
 _VARYING = ("flops", "read", "written", "bytes", "peak", "intensity")  # with the sizes
 _CHANGES = ("flops", "bytes", "parameters")
 _MOST_MODULES = 20  # changed ones that are listed
-_LONGEST_FORMULA = 300  # letters; longer ones are shortened
-
-
-def costs_text(costs: Costs, width: int = 100) -> list[str]:
-    """A line for each quantity: formula or number."""
-    rows = [
-        ("FLOPs", dim_text(costs.flops)),
-        ("bytes read", dim_text(costs.read, "B")),
-        ("bytes written", dim_text(costs.written, "B")),
-        ("parameters", f"{dim_text(costs.parameters)}, {short_text(costs.parameter_bytes)}B"),
-        ("peak memory", dim_text(costs.peak, "B")),
-        ("FLOPs per byte", _intensity_text(costs)),
-    ]
-    lines = []
-    for title, text in rows:
-        start = f"{title:<15}"
-        wrapped = textwrap.wrap(
-            text, width, initial_indent=start, subsequent_indent=" " * 17, break_long_words=False
-        )
-        lines += wrapped
-    return lines
-
-
-def dim_text(value: Dim | None, unit: str = "") -> str:
-    """``1,234,567 (1.23M)`` or a formula; ``?`` where it is unknown."""
-    if value is None:
-        return "?"
-    if isinstance(value, int):
-        short = short_text(value)
-        return f"{value:,}" if short == str(value) else f"{value:,} ({short}{unit})"
-    text = shapes.to_text(value)
-    return text if len(text) <= _LONGEST_FORMULA else short_text(value)
-
-
-def short(value: Dim | None) -> str:
-    """A few letters; nothing for 0, ``?`` where it is unknown."""
-    if value is None:
-        return "?"
-    return short_text(value) if value != 0 else ""
-
-
-def _intensity_text(costs: Costs) -> str:
-    value = costs.intensity
-    if value is None:
-        return "-" if costs.bytes == 0 else "?"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    text = shapes.to_text(value)
-    if len(text) <= _LONGEST_FORMULA:
-        return text
-    return f"({short_text(costs.flops)})/({short_text(costs.bytes)})"
 
 
 def report_parts(report: CostReport, by: str, width: int) -> Iterator[Any]:
@@ -165,7 +113,7 @@ def _sum(report: CostReport, nodes: list[Any], parameters: int) -> Costs:
 
 def _cell(costs: Costs, quantity: str) -> str:
     if quantity == "intensity":
-        return _intensity_text(costs) if costs.bytes != 0 else ""
+        return intensity_text(costs) if costs.bytes != 0 else ""
     return short(getattr(costs, quantity))
 
 
@@ -196,7 +144,7 @@ def comparison_parts(comparison: CostComparison) -> Iterator[Any]:
         cells = [short(v) or "0" for v in values]
         table.add_row(title, *cells[:2], _signed(values[2]), _percent(values[2], values[0]))
     if isinstance(before.intensity, float) and isinstance(after.intensity, float):
-        table.add_row(TITLES["intensity"], *(_intensity_text(c) for c in (before, after)), "", "")
+        table.add_row(TITLES["intensity"], *(intensity_text(c) for c in (before, after)), "", "")
     yield table
     modules = {path: c for path, c in comparison.by_module.items() if path}
     if not modules:

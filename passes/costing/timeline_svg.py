@@ -10,14 +10,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fxlite.base.outside_text import markup
-from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 from fxlite.passes.costing.timeline_text import arena_text, shown_buffers
 from fxlite.show.drawing.colours import KINDS, OTHER, Colour, kind_of
 from fxlite.show.drawing.svg import FONT, legend_row
 from fxlite.show.node_cost import short_text
 from fxlite.show.text.pretty import type_text
+
+if TYPE_CHECKING:
+    from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 
 #: Pixels of the plot and of what is around it.
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 900, 320, 76, 58, 66

@@ -7,13 +7,16 @@ rich.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 from fxlite.show.node_cost import short_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types import shapes
+
+if TYPE_CHECKING:
+    from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 
 #: Values that are listed one by one: those at the peak, then the largest.
 MOST_ROWS = 24

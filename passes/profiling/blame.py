@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import linecache
 import os
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.tables import heat, seconds_text
+
+if TYPE_CHECKING:
+    from fxlite.passes.profiling.record import Profile
 
 #: Lines shown around one that takes time; longer stretches without any are left out.
 CONTEXT = 12

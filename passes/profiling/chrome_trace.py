@@ -7,11 +7,16 @@ microseconds), with one call, of about the median time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fxlite.show.module_tree import outer_modules
+
+if TYPE_CHECKING:
+    from fxlite.passes.profiling.record import Profile, Row
+
 import json
 import os
 from typing import Any
-
-from fxlite.passes.profiling.record import Profile, Row, outer_modules
 
 
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.compiler import Backend, find_backend
-from fxlite.passes.profiling.rewrites import Rewrite
+from fxlite.passes.profiling.rewrites import Rewrite, relative
 from fxlite.show.roofs import Roofs
 
 
@@ -140,13 +140,6 @@ class BeforeAfter:
 def predicted_change(before: State, after: State) -> float | None:
     """Relative change of the least seconds."""
     return relative(before.least_seconds, after.least_seconds)
-
-
-def relative(before: float | None, after: float | None) -> float | None:
-    """``after`` by ``before``, less 1; None where one is unknown or there was nothing."""
-    if before is None or after is None or not before:
-        return None
-    return after / before - 1
 
 
 def measured_change(before: State, after: State) -> Change:

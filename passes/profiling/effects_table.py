@@ -6,15 +6,17 @@ In: a :class:`~fxlite.passes.profiling.effects.BeforeAfter`. Out: rich tables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.passes.profiling.effects import BeforeAfter, Change, PassEffect, State, relative
-from fxlite.passes.profiling.rewrites import Rewrite
+from fxlite.passes.profiling.rewrites import Rewrite, relative
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.node_cost import short_text
+
+if TYPE_CHECKING:
+    from fxlite.passes.profiling.effects import BeforeAfter, Change, PassEffect, State
 
 #: Kinds of rewrites that are listed for each pass.
 MOST_KINDS = 6

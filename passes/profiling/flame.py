@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fxlite.base.outside_text import markup
-from fxlite.passes.profiling.record import Part, Profile, Row, outer_modules
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.drawing.colours import KINDS, Colour, kind_of
 from fxlite.show.drawing.svg import FONT
+from fxlite.show.module_tree import outer_modules
+
+if TYPE_CHECKING:
+    from fxlite.passes.profiling.record import Part, Profile, Row
 
 #: Pixels: of the picture, of a bar, of a letter, and of the narrowest bar that is drawn by itself.
 _WIDTH, _HEIGHT, _LETTER, _NARROWEST = 1000.0, 22, 6.4, 1.0

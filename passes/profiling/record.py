@@ -18,6 +18,7 @@ from fxlite.base.location import Location
 from fxlite.base.whole import write_whole
 from fxlite.compiler import Backend, find_backend
 from fxlite.graph.graph import Node
+from fxlite.show.module_tree import outer_modules
 from fxlite.show.roofs import Limits, Roofs
 
 #: What the rows of a profile may be grouped by.
@@ -280,12 +281,6 @@ class Profile:
 def op_name(node: Node) -> str:
     """``linear``; the path of a leaf module."""
     return node.target.name if node.op == "call_function" else str(node.target)
-
-
-def outer_modules(path: str) -> list[str]:
-    """A module's path and those around it, the root (an empty path) first."""
-    steps = path.split(".") if path else []
-    return [".".join(steps[:count]) for count in range(len(steps) + 1)]
 
 
 def _entry(label: str, parts: list[tuple[Part, float]], depth: int = 0, own: float = 0.0) -> Entry:

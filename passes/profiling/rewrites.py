@@ -151,3 +151,10 @@ class _Groups:
         """Make one set of those of a node and of others."""
         for other in others:
             self._above[self.find(other)] = self.find(node)
+
+
+def relative(before: float | None, after: float | None) -> float | None:
+    """``after`` by ``before``, less 1; None where one is unknown or there was nothing."""
+    if before is None or after is None or not before:
+        return None
+    return after / before - 1

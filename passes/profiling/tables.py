@@ -6,16 +6,18 @@ In: a :class:`Profile`. Out: rich tables of at most a given width, the slowest f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.passes.profiling.record import Entry, Profile, Row
 from fxlite.show.node_cost import short_text
 from fxlite.show.roofs import rate_text
+
+if TYPE_CHECKING:
+    from fxlite.passes.profiling.record import Entry, Profile, Row
 
 #: Rows that are shown; the others are summed up.
 MOST_ROWS = 40
@@ -200,8 +202,8 @@ def _groups(profile: Profile, entries: list[Entry], heading: str) -> Table:
     rest = entries[MOST_ROWS:]
     if rest:
         seconds, nodes = sum(e.seconds for e in rest), sum(e.nodes for e in rest)
-        last = Entry(f"{len(rest)} more", seconds, None, nodes)
-        table.add_row(last.label, *_cells(last, seconds / total), style="dim")
+        last = replace(rest[0], seconds=seconds, flops=None, nodes=nodes)
+        table.add_row(f"{len(rest)} more", *_cells(last, seconds / total), style="dim")
     return table
 
 

@@ -32,10 +32,11 @@ from fxlite.passes.rewrite.align import Mismatch, NearMiss, align, call_name, cl
 from fxlite.passes.rewrite.match import Match, find_match
 from fxlite.passes.rewrite.matcher import Steps, Surroundings
 from fxlite.passes.rewrite.pattern import Pattern, Program
-from fxlite.passes.rewrite.rule import Rule
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from fxlite.passes.rewrite.rule import Rule
 
 _SHOWN = 10  # near misses
 _WIDTH = 58  # characters of a quoted line: with its place they fit into a terminal of 80
@@ -96,7 +97,7 @@ def explain(
     """Where ``pattern`` (a rule, or what :func:`fx.replace_pattern` takes) matches, and where it
     almost does; with ``node`` (or its name) there alone. Raises ArgumentError for an unknown
     node."""
-    rule = pattern if isinstance(pattern, Rule) else None
+    rule: Any = pattern if isinstance(getattr(pattern, "pattern", None), Pattern) else None
     if rule is not None:
         name, compiled = rule.name, rule.pattern
     else:

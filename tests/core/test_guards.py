@@ -20,6 +20,7 @@ from fxlite.passes.cutting.split_module import split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.types import guards
 from fxlite.types.guards import Guard
+from fxlite.types.shapes import decide
 
 B, T = fx.dims("B T")
 
@@ -216,7 +217,7 @@ def test_a_call_is_refused_everywhere(shape: tuple[int, ...], message: str) -> N
     (T, "==", 5, None), (2 * T, "==", T + T, True), (T, "!=", T + 1, True), (T, "<", B, None),
 ])  # fmt: skip
 def test_decide(left: Any, relation: str, right: Any, expected: bool | None) -> None:
-    assert guards.decide(left, relation, right) is expected
+    assert decide(left, relation, right) is expected
 
 
 @pytest.mark.parametrize("relation", list(guards.OPPOSITE))
@@ -226,7 +227,7 @@ def test_decide(left: Any, relation: str, right: Any, expected: bool | None) -> 
 def test_decisions_from_guards_hold_for_all_values(relation: str, known: str) -> None:
     given = guards.parse(known)
     for right in range(3, 8):
-        answer = guards.decide(T, relation, right, [given])
+        answer = decide(T, relation, right, [given])
         values = {Guard(T, relation, right).holds({"T": t}) for t in range(12)
                   if given.holds({"T": t})}  # fmt: skip
         assert answer is None or values == {answer}

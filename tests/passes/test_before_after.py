@@ -14,7 +14,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.cost_report import Costs
+from fxlite.passes.costing.costs import Costs
 from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, State
 from fxlite.passes.profiling.rewrites import Rewrite
 from tests.roofs import ROOFS

@@ -10,8 +10,9 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.break_even import SizeRanges, pays_when
-from fxlite.passes.costing.cost_report import Costs
+from fxlite.passes.costing.break_even import SizeRanges
+from fxlite.passes.costing.cost import pays_when
+from fxlite.passes.costing.costs import Costs
 from fxlite.types import shapes
 
 

@@ -12,7 +12,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.cost_report import Costs
+from fxlite.passes.costing.costs import Costs
 from fxlite.types import shapes
 from fxlite.types.shapes import parse
 from tests.models import traced

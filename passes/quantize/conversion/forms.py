@@ -26,8 +26,8 @@ from fxlite.passes.ledger import refusals, set_ledger
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.roles import clip_bounds, is_call
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
-from fxlite.types.guards import Guard, decide
-from fxlite.types.shapes import Dim
+from fxlite.types.guards import Guard
+from fxlite.types.shapes import Dim, decide
 from fxlite.types.tensor_type import TensorType
 
 #: In place of a type: several values that are halves.

@@ -1,21 +1,34 @@
 """A mixed-precision plan: which layer is computed by which scheme.
 
 In: what the planner chose, or a file that was edited. Out: a :class:`Plan`, which prints as a
-table, is kept as a TOML file (:mod:`fxlite.passes.quantize.planning.plan_file`) and gives the
-mapping that prepare takes.
+table, is kept as a TOML file, with what each layer costs in a comment
+(:mod:`fxlite.passes.quantize.planning.plan_file` reads it), and gives the mapping that prepare
+takes.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fxlite.base.outside_text import comment, toml_string
+from fxlite.passes.quantize.planning.planner_text import (
+    cost_text,
+    decibel_text,
+    measured_text,
+    plan_table,
+)
 from fxlite.passes.quantize.planning.sensitivity import FLOAT, Choice
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
-from fxlite.passes.quantize.schemes.scheme import QConfig
+from fxlite.passes.quantize.schemes.scheme import PRESETS, QConfig, QConfigError, Scheme
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
@@ -83,13 +96,9 @@ class Plan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as TOML, to read and edit; :func:`fxlite.passes.quantize.load_plan` reads
         it. Raises QConfigError for configs that no preset gives."""
-        from fxlite.passes.quantize.planning.plan_file import plan_text
-
-        Path(path).write_text(plan_text(self), encoding="utf-8")
+        Path(path).write_text(_plan_text(self), encoding="utf-8")
 
     def __rich__(self) -> Any:
-        from fxlite.passes.quantize.planning.planner_text import plan_table
-
         return plan_table(self)
 
     def __str__(self) -> str:
@@ -98,3 +107,62 @@ class Plan:
         return plain_text(self)
 
     __repr__ = __str__
+
+
+# -- TOML ------------------------------------------------------------------------------------------
+def _plan_text(plan: Plan) -> str:
+    """The plan as TOML. Raises QConfigError for configs that no preset gives."""
+    lines = [
+        f"# How {comment(plan.program)} is quantized: a scheme for each layer, by the path of its "
+        "module;",
+        '# "float" leaves it as it is. Behind a layer: SQNR of the quantized layer alone, weights',
+        "# and estimated time in float and now.",
+    ]
+    if plan.measured is not None:
+        lines.append(f"# {measured_text(plan.measured)}")
+    lines += [
+        "",
+        "# Where there is no layer: the model's own forward, and modules without products",
+    ]
+    lines += [_entry("elsewhere", plan.elsewhere), "", "[schemes]"]
+    for name, config in plan.schemes.items():
+        options = {"preset": config.name} | _options(name, config)
+        listed = ", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+        lines.append(f"{_key(name)} = {{ {listed} }}")
+    lines += ["", "[layers]", *(_entry(_key(layer.path), layer) for layer in plan.layers)]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, layer: PlannedLayer) -> str:
+    text = f"{key} = {toml_string(layer.scheme)}"
+    if layer.chosen is None or layer.in_float is None:
+        return text
+    if layer.scheme == FLOAT:
+        return f"{text}  # {layer.chosen.bytes:,} bytes"
+    costs = cost_text(layer.in_float, layer.chosen)
+    return f"{text}  # {decibel_text(layer.chosen.sqnr)}, {costs}"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else toml_string(name)
+
+
+def _options(name: str, config: QConfig) -> dict[str, Any]:
+    """The options of the preset that differ from their defaults."""
+    preset = PRESETS.get(config.name)
+    activation, weight = config.activation or Scheme(), config.weight or Scheme()
+    values = {
+        "observer": activation.observer, "activation": activation.dtype,
+        "weight_observer": weight.observer, "averaging": activation.averaging,
+        "percentile": activation.percentile, "group_size": weight.group_size,
+    }  # fmt: skip
+    options: dict[str, Any] = {}
+    if preset is not None:
+        parameters = inspect.signature(preset).parameters
+        options = {n: values[n] for n, p in parameters.items() if values[n] != p.default}
+    if preset is None or preset(**options) != config:
+        raise QConfigError(
+            f"the scheme {name!r} is no preset with other options, so a file cannot hold it: "
+            f"{config}; presets are {', '.join(PRESETS)}"
+        )
+    return options

@@ -1,14 +1,13 @@
-"""Plans as TOML: written to be read and edited, read strictly.
+"""Plans from TOML, read strictly.
 
-In: a :class:`~fxlite.passes.quantize.planning.mixed_plan.Plan`, or the text of one. Out: the text,
-with what each layer costs in a comment, or the plan. What is misspelt, missing, or not possible in
-the program is an error that names file and line, and the nearest name.
+In: the text of a :class:`~fxlite.passes.quantize.planning.mixed_plan.Plan`, as it was saved or
+edited. Out: the plan. What is misspelt, missing, or not possible in the program is an error that
+names file and line, and the nearest name.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import re
 import tomllib
@@ -17,82 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.outside_text import comment, lines, toml_string
+from fxlite.base.outside_text import lines
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.quantize.conversion.prepare import META, Decision, prepare
 from fxlite.passes.quantize.planning.mixed_plan import Plan, PlannedLayer
-from fxlite.passes.quantize.planning.planner_text import cost_text, decibel_text, measured_text
 from fxlite.passes.quantize.planning.sensitivity import FLOAT, is_quantizable, path_of
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
-from fxlite.passes.quantize.schemes.scheme import PRESETS, QConfig, QConfigError, Scheme, unknown
+from fxlite.passes.quantize.schemes.scheme import PRESETS, QConfig, QConfigError, unknown
 
 _KEYS = ("elsewhere", "schemes", "layers")
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"\s*\[(.+)\]")
 _ENTRY = re.compile(r"""\s*(?:"(?P<quoted>[^"]*)"|'(?P<literal>[^']*)'|(?P<bare>[\w.-]+))\s*=""")
 
 
-# -- writing ---------------------------------------------------------------------------------------
-def plan_text(plan: Plan) -> str:
-    """The plan as TOML. Raises QConfigError for configs that no preset gives."""
-    lines = [
-        f"# How {comment(plan.program)} is quantized: a scheme for each layer, by the path of its "
-        "module;",
-        '# "float" leaves it as it is. Behind a layer: SQNR of the quantized layer alone, weights',
-        "# and estimated time in float and now.",
-    ]
-    if plan.measured is not None:
-        lines.append(f"# {measured_text(plan.measured)}")
-    lines += [
-        "",
-        "# Where there is no layer: the model's own forward, and modules without products",
-    ]
-    lines += [_entry("elsewhere", plan.elsewhere), "", "[schemes]"]
-    for name, config in plan.schemes.items():
-        options = {"preset": config.name} | _options(name, config)
-        listed = ", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
-        lines.append(f"{_key(name)} = {{ {listed} }}")
-    lines += ["", "[layers]", *(_entry(_key(layer.path), layer) for layer in plan.layers)]
-    return "\n".join(lines) + "\n"
-
-
-def _entry(key: str, layer: PlannedLayer) -> str:
-    text = f"{key} = {toml_string(layer.scheme)}"
-    if layer.chosen is None or layer.in_float is None:
-        return text
-    if layer.scheme == FLOAT:
-        return f"{text}  # {layer.chosen.bytes:,} bytes"
-    costs = cost_text(layer.in_float, layer.chosen)
-    return f"{text}  # {decibel_text(layer.chosen.sqnr)}, {costs}"
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else toml_string(name)
-
-
-def _options(name: str, config: QConfig) -> dict[str, Any]:
-    """The options of the preset that differ from their defaults."""
-    preset = PRESETS.get(config.name)
-    activation, weight = config.activation or Scheme(), config.weight or Scheme()
-    values = {
-        "observer": activation.observer, "activation": activation.dtype,
-        "weight_observer": weight.observer, "averaging": activation.averaging,
-        "percentile": activation.percentile, "group_size": weight.group_size,
-    }  # fmt: skip
-    options: dict[str, Any] = {}
-    if preset is not None:
-        parameters = inspect.signature(preset).parameters
-        options = {n: values[n] for n, p in parameters.items() if values[n] != p.default}
-    if preset is None or preset(**options) != config:
-        raise QConfigError(
-            f"the scheme {name!r} is no preset with other options, so a file cannot hold it: "
-            f"{config}; presets are {', '.join(PRESETS)}"
-        )
-    return options
-
-
-# -- reading ---------------------------------------------------------------------------------------
 @checked
 def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
     """Read a plan for a program. Each layer of it must have an entry.

@@ -17,8 +17,7 @@ from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes.quantize.schemes.scheme import QConfig
 from fxlite.show.node_cost import node_flops
 from fxlite.types import dtypes, shapes
-from fxlite.types.guards import decide
-from fxlite.types.shapes import Dim
+from fxlite.types.shapes import Dim, decide
 from fxlite.types.tensor_type import TensorType
 
 #: The room that a sum leaves for a bias in its int32.
