@@ -11,7 +11,7 @@ code does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,36 +30,13 @@ from fxlite.scalar.expr import (
     Local,
     Reduction,
 )
-from fxlite.scalar.functions import FUNCTIONS
+from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes
-from fxlite.types.dtypes import DType
 
 
 class IndexOutOfRange(FxliteError, IndexError):
     """A run-time index lies outside its axis."""
-
-
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
-    "any": np.logical_or, "all": np.logical_and,
-}  # fmt: skip
-
-
-def initial(kind: str, dtype: DType) -> Any:
-    """Neutral element of a reduction, in the dtype it is computed in."""
-    numpy = dtype.compute.numpy
-    if kind in ("sum", "any"):
-        return numpy.type(0)
-    if kind in ("prod", "all"):
-        return numpy.type(1)
-    largest = kind in ("min", "argmin")
-    if dtype.is_float:
-        return numpy.type(np.inf if largest else -np.inf)
-    if dtype.is_bool:
-        return np.bool_(largest)
-    info = np.iinfo(numpy)
-    return numpy.type(info.max if largest else info.min)
 
 
 class Evaluator:
@@ -150,7 +127,9 @@ class Evaluator:
         """Run the reduction's variables one by one; an extent may itself depend on the grid."""
         extents = [np.asarray(self.index(v.extent)) for v in node.variables]
         longest = [int(e.max()) if e.size else 0 for e in extents]
-        total: Any = initial(node.kind, node.body.dtype)
+        how = COMBINATIONS[node.kind]
+        function = FUNCTIONS[how.function].compute
+        total: Any = node.body.dtype.compute.numpy.type(how.start(node.body.dtype))
         if node.kind == "sum" and node.body.dtype.is_float:
             total = np.float64(total)  # however many there are
         best: Any = np.int64(-1)
@@ -167,16 +146,16 @@ class Evaluator:
                 else node.body
             )
             value = Evaluator(env, self.buffers, self.locals)(body)
-            if node.kind in ("argmax", "argmin"):
-                better = value > total if node.kind == "argmax" else value < total
+            if how.positions:
+                better = function(value, total)
                 better = better | (np.isnan(value) & ~np.isnan(total)) | (best < 0)
                 if not np.issubdtype(np.asarray(value).dtype, np.bool_):
                     better = better & ~(np.isnan(total) & (best >= 0))
                 total, best = np.where(better, value, total), np.where(better, number, best)
             else:
-                combined = COMBINE[node.kind](total, value)
+                combined = function(total, value)
                 total = np.where(inside, combined, total)
-        if node.kind in ("argmax", "argmin"):
+        if how.positions:
             return np.asarray(best, np.int64)
         return np.asarray(total).astype(node.dtype.compute.numpy, copy=False)
 

@@ -25,14 +25,13 @@ from fxlite.scalar.expr import (
     MultiIndex,
     Reduction,
 )
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Var, flatten
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
 #: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
 SHORT = 4
-#: Kinds that may be accumulated in several lanes (all are associative; float sums are reordered).
-_LANE_KINDS = frozenset(("sum", "prod", "max", "min"))
 
 
 class Nest:
@@ -144,7 +143,7 @@ class Nest:
         inner.checks = self.checks
         body = inner.bind(reduced.body)
         computed = node.body.dtype.compute
-        if node.kind in ("argmax", "argmin"):
+        if COMBINATIONS[node.kind].positions:
             statements, result = _arg_reduction(node, inner, level, body)
         elif self.lanes and _has_lanes(reduced, inner):
             if is_long(node, BLOCK):
@@ -264,7 +263,7 @@ def _innermost_last(node: Reduction) -> list[Var]:
     """The variables of a reduction as loops, outermost first: of a maximum or minimum, which is the
     same in any order, as the axes of what is read follow each other in memory."""
     variables = list(node.variables)
-    if node.kind not in ("max", "min"):
+    if not expr.chooses(node.kind):
         return variables
     load = next((n for n in expr.walk(node.body) if isinstance(n, Load)), None)
     axis = {v: a for a, i in enumerate(load.index if load else ()) for v in i.variables()}
@@ -273,26 +272,12 @@ def _innermost_last(node: Reduction) -> list[Var]:
 
 def neutral(kind: str, dtype: DType) -> Const:
     """The value a reduction starts from."""
-    if kind in ("sum", "prod", "any", "all"):
-        return expr.const(kind in ("prod", "all"), dtype)
-    largest = kind in ("min", "argmin")
-    if dtype.is_float:
-        return expr.const(float("inf") if largest else float("-inf"), dtype)
-    if dtype.is_bool:
-        return expr.const(largest, dtype)
-    import numpy as np
-
-    info = np.iinfo(dtype.numpy)
-    return expr.const(int(info.max if largest else info.min), dtype)
+    return expr.const(COMBINATIONS[kind].start(dtype), dtype)
 
 
 def combine(kind: str, total: Expr, value: Expr) -> Expr:
     """One step of a reduction."""
-    function = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or",
-                "all": "and"}[kind]  # fmt: skip
-    if total.dtype.is_bool:
-        function = {"maximum": "or", "minimum": "and"}.get(function, function)
-    return expr.apply(function, total, value)
+    return expr.apply(COMBINATIONS[kind].function, total, value)
 
 
 def _has_lanes(node: Reduction, inner: Nest) -> bool:
@@ -300,7 +285,7 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
     be the one that is contiguous in memory."""
     variable = inner.order[-1]
     constant = variable.extent.constant
-    if node.kind not in _LANE_KINDS or node.body.dtype.is_bool:
+    if COMBINATIONS[node.kind].positions or node.body.dtype.is_bool:
         return False
     if constant is not None and constant < 2 * LANES:
         return False
@@ -370,7 +355,7 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     position = Index.of(0)
     for v in node.variables:
         position = position * v.extent + Index.of(v)
-    better = expr.apply("gt" if node.kind == "argmax" else "lt", value, best)
+    better = expr.apply(COMBINATIONS[node.kind].function, value, best)
     if body.dtype.is_float:
         unset = expr.apply("logical_not", expr.apply("isnan", best))
         better = expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))

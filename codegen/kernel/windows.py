@@ -27,6 +27,7 @@ from fxlite.scalar.expr import (
     MultiIndex,
     Reduction,
 )
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Var, extremum, flatten
 
 MOST_ELEMENTS = 64
@@ -123,7 +124,7 @@ def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
 
 def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> _Window | None:
     """The reduction over windows, if that is its form."""
-    if reduction.kind not in ("max", "min", "sum", "prod"):
+    if COMBINATIONS[reduction.kind].positions or reduction.body.dtype.is_bool:
         return None
     body, conditions = _split(reduction)
     if any(isinstance(n, (CheckedIndex, Reduction)) for n in expr.walk(body)):

@@ -144,7 +144,7 @@ def _weak(reader: Reader) -> Any:
 
 
 #: Facts of a record that are facts of the scalar function that it defines.
-_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "halves"))
+_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "of_bools", "halves"))
 
 
 def elementwise(
@@ -242,11 +242,6 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _of_bools(name: str) -> Callable[..., Expr | None]:
-    """Bools have the scalar function ``name`` instead."""
-    return lambda *operands: expr.apply(name, *operands) if operands[0].dtype.is_bool else None
-
-
 def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> list[Sample]:
     found = [
         S(uniform("f32[B,5]", low, high), dims={"B": 3}),
@@ -266,10 +261,10 @@ def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> l
 
 # -- arithmetic ------------------------------------------------------------------------------------
 binary("add", np.add, "Sum ``x + y``.", symbol="+", operator="+", commutative=True,
-       associative=True, unless=_of_bools("or"))  # fmt: skip
+       associative=True, of_bools="or")  # fmt: skip
 binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
 binary("mul", np.multiply, "Product ``x * y``.", symbol="*", operator="*", commutative=True,
-       associative=True, unless=_of_bools("and"))  # fmt: skip
+       associative=True, of_bools="and")  # fmt: skip
 binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.", symbol="/",
        operator="/", cost=8, aliases=("true_divide",))  # fmt: skip
 _DIVISION_SAMPLES = [
@@ -318,9 +313,9 @@ binary("pow", np.power, "``x`` to the power ``y``.", symbol="**", cost=8, ulp=0.
                 S("f64[5]", -1.0),
                 S(uniform("i64[4]", 0, 5), uniform("i64[4]", 0, 4))])  # fmt: skip
 binary("maximum", np.maximum, "Larger of the two; NaN wins.", keeps=True, moves_values=True,
-       commutative=True, associative=True, unless=_of_bools("or"))  # fmt: skip
+       commutative=True, associative=True, of_bools="or")  # fmt: skip
 binary("minimum", np.minimum, "Smaller of the two; NaN wins.", keeps=True, moves_values=True,
-       commutative=True, associative=True, unless=_of_bools("and"))  # fmt: skip
+       commutative=True, associative=True, of_bools="and")  # fmt: skip
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
 binary("hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8,
        ulp=0.6, commutative=True)  # fmt: skip
@@ -529,7 +524,7 @@ unary("logical_not", np.logical_not, "True where x is zero or False.", rule=trut
       result=dtypes.bool_, operator="!", inverse="logical_not",
       samples=[S("bool[4]"), S("f32[5]"), S("i32[6]")])  # fmt: skip
 unary("bitwise_not", np.invert, "All bits flipped.", symbol="~", operator="~", scalar="invert",
-      inverse="bitwise_not",       unless=_of_bools("logical_not"),
+      inverse="bitwise_not",       of_bools="logical_not",
       samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
 unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)

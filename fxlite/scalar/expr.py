@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from fxlite.scalar.functions import FUNCTIONS
+from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Extremum, Index, Quotient, Remainder, Value, Var
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -240,6 +240,11 @@ def rounded(value: Expr) -> Expr:
     return Cast(value.dtype, value)
 
 
+def chooses(kind: str) -> bool:
+    """Whether a reduction gives one of its numbers."""
+    return FUNCTIONS[COMBINATIONS[kind].function].keeps
+
+
 def _is_rounded(value: Expr) -> bool:
     """Whether a value of a half type is one of its numbers already."""
     stack = [value]
@@ -249,7 +254,7 @@ def _is_rounded(value: Expr) -> bool:
             continue
         if isinstance(node, Apply) and FUNCTIONS[node.function].keeps:
             stack += node.args[1:] if node.function == "where" else node.args
-        elif isinstance(node, Reduction) and node.kind in ("max", "min"):
+        elif isinstance(node, Reduction) and chooses(node.kind):
             stack.append(node.body)
         else:
             return False
@@ -270,8 +275,10 @@ def binary(function: str, a: Any, b: Any) -> Expr:
 def apply(function: str, *args: Expr) -> Expr:
     """A scalar function of operands that have the right dtype already."""
     known = FUNCTIONS[function]
+    if known.of_bools and args[-1].dtype.is_bool:
+        known = FUNCTIONS[known.of_bools]
     assert known.arity == len(args), function
-    return Apply(known.result or args[-1].dtype, function, args)
+    return Apply(known.result or args[-1].dtype, known.name, args)
 
 
 def where(condition: Expr, a: Any, b: Any) -> Expr:
@@ -347,7 +354,7 @@ def reduce(kind: str, extents: Sequence[Any], body: Callable[..., Expr]) -> Expr
     """Reduction over fresh variables with the given extents; ``body`` takes one index for each."""
     variables = tuple(fresh_var(e) for e in extents)
     inner = body(*(Index.of(v) for v in variables))
-    dtype = dtypes.int64 if kind in ("argmax", "argmin") else inner.dtype
+    dtype = dtypes.int64 if COMBINATIONS[kind].positions else inner.dtype
     return Reduction(dtype, kind, variables, inner)
 
 

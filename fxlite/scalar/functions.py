@@ -8,6 +8,7 @@ function has no operator.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ class Function:
     cancels: bool = False
     #: Whether it gives one of its operands, or a number of every float type that has those.
     keeps: bool = False
+    #: The function that bools have instead.
+    of_bools: str = ""
     #: Whether half types have functions of their own: the result depends on the type's numbers.
     halves: bool = False
 
@@ -68,3 +71,37 @@ for _function in (
     Function("larger_magnitude", 2, lambda largest, x: np.maximum(largest, np.abs(x))),
 ):  # fmt: skip
     define(_function)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """How a reduction combines the numbers that it runs over: by which function of the total and
+    the next one, and from what it starts. Where it gives the position of a number, the function
+    says whether the next one is better."""
+
+    function: str
+    neutral: float
+    positions: bool = False
+
+    def start(self, dtype: DType) -> bool | int | float:
+        """What it starts from, as a number of the dtype."""
+        if dtype.is_float:
+            return float(self.neutral)
+        if dtype.is_bool:
+            return self.neutral > 0
+        if math.isfinite(self.neutral):
+            return int(self.neutral)
+        info = np.iinfo(dtype.numpy)
+        return int(info.max if self.neutral > 0 else info.min)
+
+
+COMBINATIONS = {
+    "sum": Combination("add", 0),
+    "prod": Combination("mul", 1),
+    "max": Combination("maximum", -math.inf),
+    "min": Combination("minimum", math.inf),
+    "any": Combination("or", 0),
+    "all": Combination("and", 1),
+    "argmax": Combination("gt", -math.inf, positions=True),
+    "argmin": Combination("lt", math.inf, positions=True),
+}

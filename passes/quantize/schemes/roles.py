@@ -102,7 +102,7 @@ def carries(node: Node) -> bool:
         return False
     if name == "interpolate" and node.bound["mode"] != "nearest":
         return False
-    if name in ("maximum", "minimum") and len(operands(node)) != 2:
+    if node.target.kind == "pointwise" and len(operands(node)) != 2:
         return False
     return all(map(is_float32, moved(node))) and _runs_on_integers(node)
 
