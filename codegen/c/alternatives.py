@@ -31,11 +31,10 @@ from fxlite.codegen.c.conv.conv_plan import (
     winograd_tile,
 )
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
-from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES
 from fxlite.codegen.c.product.gemm_fused import is_fused
 from fxlite.codegen.c.product.gemm_long import long_plan, long_reason
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES
 from fxlite.codegen.c.product.gemm_spec import GemmSpec
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES
 from fxlite.codegen.c.text.template_text import divide_up
 from fxlite.codegen.runtime.target import cache_sizes
 from fxlite.passes.group import Group

@@ -21,10 +21,14 @@ from fxlite.codegen.c.conv.conv_int8 import (
 from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.product.gemm import pack_b
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
-from fxlite.codegen.c.product.gemm_pack import packed_size
 from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.product.int8_tile import pack_int8, packed_rows
-from fxlite.codegen.c.product.weight_only_tile import pack_integers, packed_integers_size
+from fxlite.codegen.c.product.packed_operands import (
+    pack_int8,
+    pack_integers,
+    packed_integers_size,
+    packed_rows,
+    packed_size,
+)
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
     at_the_element,

@@ -22,7 +22,7 @@ from fxlite.cli import main
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv, conv_template
 from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs
+from fxlite.codegen.c.product.packed_operands import bf16_pairs
 from tests.codegen.compiling import (
     SANITIZED,
     compile_c,

@@ -15,7 +15,7 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, render_int8
-from fxlite.codegen.c.product.int8_tile import pack_int8
+from fxlite.codegen.c.product.packed_operands import pack_int8
 from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]

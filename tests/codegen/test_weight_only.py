@@ -13,7 +13,7 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand, pack_b
 from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
-from fxlite.codegen.c.product.weight_only_tile import pack_integers
+from fxlite.codegen.c.product.packed_operands import pack_integers
 from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.gemm import Operand, Rendered
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
 from fxlite.codegen.c.text.template_text import Lines, add, atom, block_comment, multiply, signature
 
 CACHE_BYTES = 128 * 1024

@@ -14,7 +14,7 @@ from fxlite.codegen.c.attention.attention_plan import (
     team,
 )
 from fxlite.codegen.c.product.gemm import Rendered
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
 from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply, round_up
 
 

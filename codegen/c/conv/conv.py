@@ -20,7 +20,7 @@ plans, chosen by `plan_of`:
 - "implicit product" and "depthwise last": of images whose channels are last; see `conv_nhwc.py`.
 
 For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
-Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `gemm_bf16.py`,
+Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `tiles/bf16.h`,
 "channels" and "implicit product" by `tiles/conv_bf16.h`, "winograd" by `tiles/winograd.h`. Where
 the processor has AMX, `conv_amx.py` takes the place of all of these but "product".
 One-dimensional convolutions come with a height of 1.
@@ -44,7 +44,7 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.conv.conv_winograd import put_winograd_sum, render_winograd
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, Rendered, render_product
-from fxlite.codegen.c.product.gemm_pack import panel_columns
+from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply
 
 __all__ = [

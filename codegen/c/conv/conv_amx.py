@@ -18,10 +18,13 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_direct import conv_function
 from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
-from fxlite.codegen.c.product.gemm_bf16 import pack_b_bf16, pack_b_split
-from fxlite.codegen.c.product.gemm_pack import packed_size
 from fxlite.codegen.c.product.gemm_spec import Rendered
-from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS
+from fxlite.codegen.c.product.packed_operands import (
+    PANEL_COLUMNS,
+    pack_b_bf16,
+    pack_b_split,
+    packed_size,
+)
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.graph.graph import Node
 

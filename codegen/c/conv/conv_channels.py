@@ -11,8 +11,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     reads_pairs,
 )
 from fxlite.codegen.c.product.gemm import Rendered
-from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, panel_columns
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, panel_columns
 from fxlite.codegen.c.text.template_text import add, multiply
 
 TURNED = SEGMENT + 16

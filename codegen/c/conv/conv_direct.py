@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
 from fxlite.codegen.c.product.gemm import Rendered
-from fxlite.codegen.c.product.gemm_pack import PARALLEL_PRODUCTS
+from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,

@@ -2,11 +2,11 @@
 finished tile.
 
 In goes an `Int8ConvSpec`, out comes a `Rendered`. The loops are those of `conv_runs`, with the
-arithmetic of `int8_tile`: four neighbouring channels make a quad, so the image's channels must be
-last. An image that is not stored so, is of i8, or has padding, is first copied into the workspace,
-in unsigned bytes; a zero around it is its zero point, and all that has to be added for zero points
-is known with the weights. The epilogue of short sums runs in the registers of the tile, of longer
-ones over a finished tile. Depthwise convolutions are in `conv_int8_depthwise.py`. (A 1x1
+arithmetic of `tiles/int8.h`: four neighbouring channels make a quad, so the image's channels must
+be last. An image that is not stored so, is of i8, or has padding, is first copied into the
+workspace, in unsigned bytes; a zero around it is its zero point, and all that has to be added for
+zero points is known with the weights. The epilogue of short sums runs in the registers of the tile,
+of longer ones over a finished tile. Depthwise convolutions are in `conv_int8_depthwise.py`. (A 1x1
 convolution of stride 1 of a channels-last image is a product whose rows are pixels, which
 `gemm_int8.py` prints.)
 """
@@ -27,9 +27,14 @@ from fxlite.codegen.c.conv.conv_int8_depthwise import (
 )
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.product.gemm_int8_fused import SUMS_COMMENT, put_finish, put_switch
-from fxlite.codegen.c.product.gemm_pack import packed_size
 from fxlite.codegen.c.product.gemm_spec import Rendered
-from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS, QUAD, pack_int8, packed_rows
+from fxlite.codegen.c.product.packed_operands import (
+    PANEL_COLUMNS,
+    QUAD,
+    pack_int8,
+    packed_rows,
+    packed_size,
+)
 from fxlite.codegen.c.text.template_text import Lines, mentions, parameter_names, signature
 
 MOST_QUADS = 160
@@ -65,7 +70,7 @@ def packed_conv_int8_size(spec: Int8ConvSpec) -> int:
 def pack_conv_int8(
     weight: np.ndarray[Any, Any], spec: Int8ConvSpec, packed: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """An i8 weight [K, C / groups, R, S] as matrices of `int8_tile.pack_int8`, one for each group,
+    """An i8 weight [K, C / groups, R, S] as matrices of `pack_int8`, one for each group,
     whose rows are runs filled up to whole quads; or as `pack_depthwise` does. ``packed`` is where
     to put it."""
     if packed is None:

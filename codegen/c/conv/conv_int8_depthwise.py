@@ -15,7 +15,7 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
-from fxlite.codegen.c.product.int8_tile import QUAD
+from fxlite.codegen.c.product.packed_operands import QUAD
 from fxlite.codegen.c.text.template_text import add, atom, divide_up, mentions, multiply
 from fxlite.codegen.c.tiles.library import constant
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from fxlite.codegen.c.conv.conv_channels import Channels
 from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.product.gemm import Rendered
-from fxlite.codegen.c.product.gemm_pack import panel_columns
+from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.c.text.template_text import add, atom, multiply
 from fxlite.codegen.c.tiles.library import constant
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from fxlite.codegen.c.conv.winograd_matrices import Tile, transform_weight
 from fxlite.codegen.c.dynamic_scale import Beside
-from fxlite.codegen.c.product.gemm_bf16 import bf16_pairs
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, pack_b, panel_columns
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
 from fxlite.codegen.c.text.template_text import add, atom
 from fxlite.codegen.c.tiles.library import constant
 

@@ -1,7 +1,7 @@
 """Printing the loops of a convolution whose kernels are read in *runs*: numbers of a channels-last
 image that follow each other, as many as a row of the kernel times all channels where columns are
 not dilated, else the channels of one pixel. Four of 8 bits (a quad) or two bf16 (a pair) are a
-*word* of 32 bits, a step of the products of `int8_tile` and `gemm_bf16`.
+*word* of 32 bits, a step of the products of `tiles/int8.h` and `bf16.h`.
 
 In goes a `RunsSpec`, of integers (`conv_int8.Int8ConvSpec`) or of floats on the tiles of AMX
 (`conv_amx.TileConvSpec`); out comes a `Rendered`. Where the image cannot be read in place it is
@@ -22,7 +22,7 @@ from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
-from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
 from fxlite.codegen.c.text.template_text import add, atom, multiply
 from fxlite.codegen.c.tiles.library import constant
 

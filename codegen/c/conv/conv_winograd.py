@@ -13,7 +13,7 @@ from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, reads_pairs
 from fxlite.codegen.c.conv.winograd_matrices import Tile, input_matrix, output_matrix
 from fxlite.codegen.c.product.gemm import Rendered
-from fxlite.codegen.c.product.gemm_pack import panel_columns
+from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.c.text.template_text import Lines, add, atom, divide_up, multiply
 
 POINTS_PAD = 16

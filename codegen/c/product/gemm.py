@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fxlite.codegen.c.product.gemm_bf16 import PAIR_BYTES, pack_b_bf16, pack_b_split
 from fxlite.codegen.c.product.gemm_function import gemm_function
 from fxlite.codegen.c.product.gemm_fused import fused_call, is_fused
 from fxlite.codegen.c.product.gemm_long import (
@@ -27,12 +26,6 @@ from fxlite.codegen.c.product.gemm_long import (
     sums_items,
 )
 from fxlite.codegen.c.product.gemm_naive import naive_product
-from fxlite.codegen.c.product.gemm_pack import (
-    ITEM_BYTES,
-    PARALLEL_PRODUCTS,
-    pack_b,
-    panel_columns,
-)
 from fxlite.codegen.c.product.gemm_spec import (
     GemmSpec,
     Operand,
@@ -47,6 +40,15 @@ from fxlite.codegen.c.product.gemm_widened import (
     multiply_widened,
     sums_of_tiles,
     widened_blocks,
+)
+from fxlite.codegen.c.product.packed_operands import (
+    ITEM_BYTES,
+    PAIR_BYTES,
+    PARALLEL_PRODUCTS,
+    pack_b,
+    pack_b_bf16,
+    pack_b_split,
+    panel_columns,
 )
 from fxlite.codegen.c.text.template_text import Lines, add, atom, divide_up, mentions, multiply
 

@@ -1,7 +1,7 @@
 """C text of one integer product, of u8 or i8 with sums in int32, and the epilogue (requantize, or
 dequantize and what follows) over each finished tile.
 
-In goes an `Int8Spec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in `int8_tile`.
+In goes an `Int8Spec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in `tiles/int8.h`.
 Rows of the left operand are read in place. The right one is a weight, packed when the model was
 compiled, or computed: then it is packed into the workspace first, and what its zero point adds to
 the sums of a row is known from the sum of that row of the left operand. Blocks of rows times panels
@@ -23,9 +23,8 @@ from dataclasses import dataclass
 
 from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.product.gemm_int8_fused import fused_int8_call, fused_int8_tile, is_fused_int8
-from fxlite.codegen.c.product.gemm_pack import PARALLEL_PRODUCTS
 from fxlite.codegen.c.product.gemm_spec import Operand, Rendered
-from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS, packed_rows
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, PARALLEL_PRODUCTS, packed_rows
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,
@@ -77,7 +76,7 @@ class Int8Spec:
 
     a           the left operand, [m, k], elements of a row adjacent
     type        "u8" or "i8", of the left operand
-    b           the right operand, or the name of the weight, [k, n] as `int8_tile.pack_int8` packs
+    b           the right operand, or the name of the weight, [k, n] as `pack_int8` packs
                 it
     epilogue    (sum, row, column) -> C statements that consume one element
     split_epilogue   (sums, row, first column, count) -> those for a vector of sums, in two parts,
@@ -160,7 +159,7 @@ def _parallel(loops: int, team: str) -> str:
 
 
 def _packed_rows(spec: Int8Spec) -> str:
-    """`int8_tile.packed_rows` in C."""
+    """`packed_rows` in C."""
     return str(packed_rows(int(spec.k))) if spec.k.isdecimal() else f"({add(spec.k, '7')}) / 4"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fxlite.codegen.c.product.gemm_fused import LEAST_ROWS
-from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS, QUAD
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD
 from fxlite.codegen.c.text.template_text import Lines, mentions, parameter_names, signature
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
 from fxlite.codegen.c.product.gemm_spec import GemmSpec, WidenedOperand
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
 from fxlite.codegen.c.text.template_text import add, atom, divide_up, multiply
 
 if TYPE_CHECKING:

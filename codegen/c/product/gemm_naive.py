@@ -6,8 +6,8 @@ function that takes the same ones.
 
 from __future__ import annotations
 
-from fxlite.codegen.c.product.gemm_pack import panel_columns
 from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered
+from fxlite.codegen.c.product.packed_operands import panel_columns
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,

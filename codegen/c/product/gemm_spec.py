@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fxlite.codegen.c.decisions import Choice
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, panel_columns
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, panel_columns
 from fxlite.codegen.c.text.template_text import add, atom, multiply
 
 
@@ -61,12 +61,12 @@ class GemmSpec:
                 simd loop over columns, so the iterations must not depend on each other
     prologue_a  (row, k) -> C expression of A's element, in place of a load of `a`
     comment     what is computed, shapes, origin
-    bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs (`gemm_bf16`) when
+    bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs when
                 the model was compiled, and the other one, of floats, is rounded here; sums are
                 float. Strides of such an `a` count pairs. "": products of the `ctype`
     a_is_bf16   with bf16 "b": A is stored as bf16 (uint16_t), to which its strides refer
     split       with bf16 "b": both operands are sums of two bf16, and three products are summed
-                (`gemm_bf16.pack_b_split`)
+                (`pack_b_split`)
     vector_epilogue  (sum, row, column, count) -> C statements that consume a vector of sums, the
                 first `count` of which (or all) belong to columns from `column` on. None: there are
                 none, or it is not worth it

@@ -21,8 +21,8 @@ from fxlite.codegen.c.product.gemm import (
     pack_b_split,
     render_gemm,
 )
-from fxlite.codegen.c.product.gemm_pack import packed_size
 from fxlite.codegen.c.product.gemm_spec import copies_a
+from fxlite.codegen.c.product.packed_operands import packed_size
 from fxlite.codegen.c.template_parts import (
     TemplateFunction,
     described,

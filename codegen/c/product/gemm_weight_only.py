@@ -2,8 +2,8 @@
 finished tile.
 
 In goes a `WeightOnlySpec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in
-`weight_only_tile`. Rows of activations that fit one tile are read in place and multiply integers in
-registers; panels of weights are the tasks of the threads. More rows are a product of `gemm.py`,
+`tiles/weight_only.h`. Rows of activations that fit one tile are read in place and multiply integers
+in registers; panels of weights are the tasks of the threads. More rows are a product of `gemm.py`,
 whose right operand threads widen panel by panel. The number of rows decides when the program runs,
 so results do not depend on the number of threads.
 """
@@ -14,9 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fxlite.codegen.c.product.gemm import finish_rows, render_product
-from fxlite.codegen.c.product.gemm_pack import PARALLEL_PRODUCTS
 from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, Rendered, WidenedOperand
-from fxlite.codegen.c.product.weight_only_tile import PANEL_COLUMNS, WORD, words_of
+from fxlite.codegen.c.product.packed_operands import (
+    PANEL_COLUMNS,
+    PARALLEL_PRODUCTS,
+    WORD,
+    words_of,
+)
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,
@@ -38,7 +42,7 @@ class WeightOnlySpec:
     group_size  weights along k that have one scale: k, or whole words of 4 bytes; the last group
                 may be shorter
     weight      what `pack_integers` made of it
-    scale       [k / group_size (rounded up), n] as `gemm_pack.pack_b` packs it
+    scale       [k / group_size (rounded up), n] as `pack_b` packs it
     epilogue    (sum, row, column) -> C statements that consume one element
     """
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.gemm_pack import ITEM_BYTES, PANEL_BYTES, pack_b, panel_columns
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PANEL_BYTES, pack_b, panel_columns
 from fxlite.codegen.c.recurrence.recurrence_int8 import (
     IntegerState,
     column_at,

@@ -1,9 +1,9 @@
 """What a recurrence in integers needs beside the loop over time (`recurrence`): the packed weight,
 how rows of the state are rounded (by `tiles/recurrence.h`), and the scale of the sums.
 
-The tile multiplies unsigned activations (`int8_tile`). So a symmetric state, i8, is stored with 128
-added, and one with a zero point, u8, as it is; the first row of each panel of the weight takes off
-what that adds to the sums.
+The tile multiplies unsigned activations (`tiles/int8.h`). So a symmetric state, i8, is stored with
+128 added, and one with a zero point, u8, as it is; the first row of each panel of the weight takes
+off what that adds to the sums.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.product.int8_tile import PANEL_COLUMNS, QUAD, pack_int8, packed_rows
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD, pack_int8, packed_rows
 from fxlite.codegen.c.text.template_text import Lines, add, multiply
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 
@@ -52,7 +52,7 @@ def pack_recurrent_int8(
     weight: np.ndarray[Any, Any], gates: int, offset: int
 ) -> np.ndarray[Any, Any]:
     """Pack an i8 matrix [G*H, H] as int32: for each block of 32 hidden units one panel of
-    `int8_tile.pack_int8` for each gate."""
+    `pack_int8` for each gate."""
     rows, size = weight.shape
     by_gate = weight.reshape(gates, rows // gates, size)
     packed = [pack_int8(gate, offset) for gate in by_gate]

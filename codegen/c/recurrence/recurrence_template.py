@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.product.gemm_pack import packed_size
-from fxlite.codegen.c.product.int8_tile import packed_rows
+from fxlite.codegen.c.product.packed_operands import packed_rows, packed_size
 from fxlite.codegen.c.recurrence.recurrence import (
     RecurrenceSpec,
     pack_recurrent_weight,

@@ -46,7 +46,7 @@ def print_vectors(
 ) -> str:  # fmt: skip
     """The statements for the vector ``total`` of sums, whose first column is ``column`` and of
     which ``count`` elements (or all) are wanted; empty if they have no such form. ``halves``: bf16
-    has one, too, in which numbers below 1.2e-38 may be stored as zero (`gemm_bf16`)."""
+    has one, too, in which numbers below 1.2e-38 may be stored as zero (`tiles/bf16.h`)."""
     try:
         printer = _VectorPrinter(buffers, column, total, count, halves)
         return "\n".join(printer.block(statements, 0))
