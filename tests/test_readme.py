@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from fxlite import passes
+from fxlite import compiler, passes
 from fxlite.cli import main
 from fxlite.ops.op import REGISTRY
 
@@ -56,13 +56,14 @@ def test_programs_print_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
-    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY)
+    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY, compiler._BACKENDS)
+    compiler.backends()  # the built-in ones
     registered = [dict(table) for table in tables]
     try:
         for block, printed in outputs(page.read_text()):
             assert printed == (block["shown"] or ""), block["code"]
             checked += bool(printed)
-    finally:  # they register passes and ops
+    finally:  # they register passes, ops and back ends
         for table, before in zip(tables, registered):
             table.clear()
             table.update(before)

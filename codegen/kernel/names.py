@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from fxlite.codegen.kernel.c_words import KEYWORDS, MACROS
@@ -106,13 +106,13 @@ def _in_ascii(character: str) -> str:
 
 class Scope:
     """How the marked names in a text are spelled: apart from each other, from its words, and from
-    the keywords and macros of C and C++. ``library`` is text that is not resolved, whose macros the
-    text may use. Called with text, it gives that with those names."""
+    the keywords and macros of C and C++ and other ``keywords``. ``library`` is text that is not
+    resolved, whose macros the text may use. Called with text, it gives that with those names."""
 
-    def __init__(self, text: str, library: str = "") -> None:
+    def __init__(self, text: str, library: str = "", keywords: Iterable[str] = ()) -> None:
         words = list(_words(text))
         marked = [w for w in dict.fromkeys(words) if _MARKED.match(w)]
-        taken = {w for w in words if not _MARKED.match(w)} | KEYWORDS | MACROS
+        taken = {w for w in words if not _MARKED.match(w)} | KEYWORDS | MACROS | set(keywords)
         taken |= _of_macros(library, frozenset(taken))
         self.names: dict[str, str] = {}
         for name in marked:
@@ -129,9 +129,9 @@ class Scope:
         return _MARKED.sub(lambda found: self.names.get(found[0]) or spelled(found[0]), text)
 
 
-def resolved(text: str, library: str = "") -> str:
+def resolved(text: str, library: str = "", keywords: Iterable[str] = ()) -> str:
     """Text that is a scope of its own, with all names spelled."""
-    return Scope(text, library)(text)
+    return Scope(text, library, keywords)(text)
 
 
 def _free(wish: str, taken: set[str]) -> str:

@@ -6,7 +6,7 @@ arrays in order of the graph's inputs, and results in the program's structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,21 @@ def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
         return None
 
     return lambda flat: _nested(structure, flat)
+
+
+def call_nested(
+    module: GraphModule,
+    run: Callable[[Sequence[Any]], Sequence[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What a call gives where ``run`` computes flat results from the arrays of all inputs."""
+    values = module.flatten_inputs(module.bind(args, kwargs).arguments)
+    flat = tuple(run([values[p.target] for p in module.graph.placeholders]))
+    is_single = isinstance(module.graph.output_node().args[0], Node)
+    rebuild = restructure(module)
+    result = flat[0] if is_single else flat
+    return result if rebuild is None else rebuild(result)
 
 
 def run_hollow(module: GraphModule, call: HollowCall) -> Any:

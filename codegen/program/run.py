@@ -7,7 +7,7 @@ under a mask where their extent depends on the grid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from fxlite.codegen.kernel.kernel_ir import (
 )
 from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
+
+#: Computes a kernel's outputs by name, from its inputs by name and the sizes of named dims.
+RunKernel = Callable[[Kernel, Mapping[str, Any], Mapping[str, int]], Mapping[str, Any]]
 
 _GRID = ("parallel", "simd", "parallel simd", "independent")
 
@@ -150,11 +153,14 @@ def scheduled(program: Program) -> list[Kernel]:
 
 
 def run_program(
-    program: Program, inputs: Sequence[Any], kernels: Sequence[Kernel] | None = None
+    program: Program,
+    inputs: Sequence[Any],
+    kernels: Sequence[Kernel] | None = None,
+    run: RunKernel = run_kernel,
 ) -> list[np.ndarray[Any, Any]]:
-    """Run a whole program's kernels in NumPy; returns its results, flat. Groups with a template run
-    as the loops their op's body says, which is what the template is checked against. ``kernels``
-    are what :func:`scheduled` made of the program before."""
+    """Run a whole program's kernels, by default in NumPy; returns its results, flat. Groups with a
+    template run as the loops their op's body says, which is what the template is checked against.
+    ``kernels`` are what :func:`scheduled` made of the program before."""
     from fxlite.codegen.kernel.lower import buffer_name
     from fxlite.graph.graph_module import check_inputs
 
@@ -171,5 +177,5 @@ def run_program(
 
     for found, kernel in zip(program.groups, kernels or scheduled(program), strict=True):
         read = {buffer_name(n): value(n) for n in found.inputs}
-        memory.update(run_kernel(kernel, read, dims))
+        memory.update(run(kernel, read, dims))
     return [value(node) for node in program.results]

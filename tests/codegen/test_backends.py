@@ -1,0 +1,116 @@
+"""A back end of somebody else, registered with one call: Rust, of rust_backend.py.
+
+Its kernels are compared with NumPy where there is a rustc; elsewhere their text is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import compiler, passes
+from fxlite.base.errors import ArgumentError, CodegenError
+from fxlite.codegen.program import loop_function
+from tests import oracle
+from tests.codegen.rust_backend import Rust
+from tests.command_line import enter_folder, run
+from tests.zoo.registry import by_name
+
+with_rustc = pytest.mark.skipif(shutil.which("rustc") is None, reason="there is no rustc")
+
+
+@pytest.fixture(autouse=True)
+def rust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The back end, known while a test runs."""
+    monkeypatch.setattr(compiler, "_BACKENDS", {b.name: b for b in compiler.backends()})
+    compiler.register_backend(Rust())
+
+
+@with_rustc
+@pytest.mark.parametrize(
+    "name",
+    ["relu_spellings", "softmax_layer_norm", "named_dims", "nested_outputs", "scans", "splits",
+     "pooling", "constants", "mlp", "cnn", "masked_attention"],
+)  # fmt: skip
+def test_programs_of_the_zoo(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = lambda module, inputs: fx.compile(module, backend="rust")(*inputs)  # noqa: E731
+    monkeypatch.setitem(oracle.RUNGS, "rust", run)
+    program, types, inputs = by_name(name).make()
+    oracle.agree(program, *inputs, types=types, rungs=["rust"])
+
+
+def test_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named sizes, a branch and a negative number; rustc is not asked."""
+    monkeypatch.setattr(loop_function, "_build", lambda *given: None)
+    module = fx.symbolic_trace(lambda x, m: np.where(m, np.exp(x), -2.5), x="f32[B,3]", m="bool[3]")
+    (text,) = fx.compile(module, backend="rust").sources.values()
+    head, lines = text.split('#[no_mangle]\npub unsafe extern "C" fn kernel0(')
+    assert "fn fx_max" in head
+    assert lines.splitlines() == [
+        "x: *const f32, m: *const bool, where_: *mut f32, B: i64) {",
+        "    for i in (0..B).step_by(1) {",
+        "        for j in (0..3).step_by(1) {",
+        "            let t0: f32 = (*x.offset((i*3 + j) as isize));",
+        "            *where_.offset((i*3 + j) as isize) = "
+        "(if (*m.offset((j) as isize)) { (t0.exp()) } else { (-2.5f32) });",
+        "        }",
+        "    }",
+        "}",
+    ]
+
+
+def test_what_it_cannot_do_is_said() -> None:
+    with pytest.raises(CodegenError, match="Rust has no CheckedIndex here"):
+        fx.compile(lambda x, i: x[i], backend="rust", x="f32[4]", i="i64[3]")
+    broken = type("Broken", (Rust,), {"compile": compile_with_no_such_program})
+    with pytest.raises(CodegenError, match="no_such_program does not run"):
+        compiler.register_backend(broken())
+        fx.compile(np.exp, "f32[4]", backend="rust")
+    with pytest.raises(ArgumentError, match="what is registered must be a Backend, not type"):
+        compiler.register_backend(Rust)  # type: ignore[arg-type]
+
+
+def compile_with_no_such_program(self: Any, module: Any, stage: Any = compiler.silent) -> Any:
+    """The method of a back end whose compiler is missing."""
+    return loop_function.LoopFunction(
+        module, stage, ".rs", "", lambda kernel: "", ["no_such_program"]
+    )
+
+
+def test_options_are_declared_once() -> None:
+    """Their checks and messages follow; an option of one back end is none of another's, and no
+    input."""
+    with pytest.raises(ArgumentError, match="opt_level must be '0', '2' or '3', not '1'"):
+        fx.compile(np.exp, "f32[4]", backend="rust", opt_level="1")
+    with pytest.raises(ArgumentError, match="opt_level= is an option of the rust back end, not of"):
+        fx.compile(np.exp, "f32[4]", opt_level="2")
+    with pytest.raises(ArgumentError, match="threads= is an option of the c, cuda and python back"):
+        fx.compile(np.exp, "f32[4]", backend="rust", threads=2)
+    with pytest.raises(ArgumentError, match="'rust' has no counters"):
+        passes.profile(fx.symbolic_trace(np.exp, "f32[4]"), backend="rust")
+    assert (
+        fx.compile(np.exp, "f32[4]", backend="python", opt_level="3")(np.zeros(4, np.float32)).sum()
+        == 4
+    )
+
+
+@with_rustc
+def test_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = "import numpy as np\n\n\ndef spread(x):\n    return np.tanh(x) - x.mean()\n"
+    enter_folder(tmp_path, monkeypatch, {"stats": program})
+    given = ["stats.py:spread", "-i", "x=f32[B,5]", "--backend", "rust"]
+    status, out, err = run(capsys, "compile", *given, "-o", "out")
+    assert (status, err) == (0, "")
+    assert "Rust and Python agree with NumPy" in " ".join(out.split())
+    assert "kernel0(x: *const f32" in Path("out/rust/spread.rs").read_text()
+    assert Path("out/python/spread.py").is_file() and Path("out/graph_optimized.txt").is_file()
+    status, _, err = run(capsys, "compile", *given, "-o", "out", "--device", "shim")
+    assert status == 1 and "device= is an option of the cuda back end, not of 'rust'" in err
+    assert "rustc" in run(capsys, "info")[1]
