@@ -8,6 +8,8 @@ keyword-only here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 from fxlite import ops
@@ -43,6 +45,7 @@ from fxlite.nn.functional_spatial import (
     pixel_shuffle,
     unflatten,
 )
+from fxlite.ops.op import Op
 
 Tensor = Any
 
@@ -61,118 +64,48 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _of(record: Op, inplace: bool = False) -> Callable[..., Tensor]:
+    """The function that an op is: torch's parameters are its own, and for some ``inplace``."""
+    parameters = [*record.signature.parameters.values()]
+    most = len(parameters)
+    if inplace:
+        parameters.append(Parameter("inplace", Parameter.POSITIONAL_OR_KEYWORD, default=False))
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        if inplace:
+            kwargs.pop("inplace", None)
+            args = args[:most] if len(args) == most + 1 else args
+        return record(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = record.name
+    call.__doc__ = record.__doc__
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return call
+
+
 # -- activations -----------------------------------------------------------------------------------
-def relu(x: Tensor, inplace: bool = False) -> Tensor:
-    """``maximum(x, 0)``."""
-    return ops.relu(x)
-
-
-def relu6(x: Tensor, inplace: bool = False) -> Tensor:
-    """``minimum(maximum(x, 0), 6)``."""
-    return ops.relu6(x)
-
-
-def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
-    return ops.elu(x, alpha=alpha)
-
-
-def selu(x: Tensor, inplace: bool = False) -> Tensor:
-    """Scaled elu."""
-    return ops.selu(x)
-
-
-def celu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
-    return ops.celu(x, alpha=alpha)
-
-
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """``x`` where positive, else ``negative_slope * x``."""
-    return ops.leaky_relu(x, negative_slope=negative_slope)
-
-
-def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    """``x`` where positive, else ``weight * x``, a slope for each channel (axis 1) or one for
-    all."""
-    return ops.prelu(x, weight)
-
-
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """``x * P(Z <= x)`` of a standard normal Z."""
-    return ops.gelu(x, approximate=approximate)
-
-
-def silu(x: Tensor, inplace: bool = False) -> Tensor:
-    """``x * sigmoid(x)``."""
-    return ops.silu(x)
-
-
-def mish(x: Tensor, inplace: bool = False) -> Tensor:
-    """``x * tanh(softplus(x))``."""
-    return ops.mish(x)
-
-
-def hardswish(x: Tensor, inplace: bool = False) -> Tensor:
-    """``x * relu6(x + 3) / 6``."""
-    return ops.hardswish(x)
-
-
-def hardsigmoid(x: Tensor, inplace: bool = False) -> Tensor:
-    """``relu6(x + 3) / 6``."""
-    return ops.hardsigmoid(x)
-
-
-def hardtanh(
-    x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-) -> Tensor:
-    """``x`` limited to ``[min_val, max_val]``."""
-    return ops.hardtanh(x, min_val=min_val, max_val=max_val)
-
-
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * x)) / beta``."""
-    return ops.softplus(x, beta=beta, threshold=threshold)
-
-
-def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """0 where ``|x| <= lambd``."""
-    return ops.hardshrink(x, lambd=lambd)
-
-
-def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """``x`` moved toward 0 by ``lambd``."""
-    return ops.softshrink(x, lambd=lambd)
-
-
-def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """``x`` where above ``threshold``, else ``value``."""
-    return ops.threshold(x, threshold=threshold, value=value)
-
-
-def softsign(x: Tensor) -> Tensor:
-    """``x / (1 + |x|)``."""
-    return ops.softsign(x)
-
-
-def logsigmoid(x: Tensor) -> Tensor:
-    """``log(sigmoid(x))``."""
-    return ops.logsigmoid(x)
-
-
-def tanhshrink(x: Tensor) -> Tensor:
-    """``x - tanh(x)``."""
-    return ops.tanhshrink(x)
-
-
-def tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent."""
-    return ops.tanh(x)
-
-
-def sigmoid(x: Tensor) -> Tensor:
-    """Logistic function."""
-    return ops.sigmoid(x)
+relu = _of(ops.relu, inplace=True)
+relu6 = _of(ops.relu6, inplace=True)
+elu = _of(ops.elu, inplace=True)
+selu = _of(ops.selu, inplace=True)
+celu = _of(ops.celu, inplace=True)
+leaky_relu = _of(ops.leaky_relu, inplace=True)
+silu = _of(ops.silu, inplace=True)
+mish = _of(ops.mish, inplace=True)
+hardswish = _of(ops.hardswish, inplace=True)
+hardsigmoid = _of(ops.hardsigmoid, inplace=True)
+hardtanh = _of(ops.hardtanh, inplace=True)
+threshold = _of(ops.threshold, inplace=True)
+prelu = _of(ops.prelu)
+gelu = _of(ops.gelu)
+softplus = _of(ops.softplus)
+hardshrink = _of(ops.hardshrink)
+softshrink = _of(ops.softshrink)
+softsign = _of(ops.softsign)
+logsigmoid = _of(ops.logsigmoid)
+tanhshrink = _of(ops.tanhshrink)
+tanh = _of(ops.tanh)
+sigmoid = _of(ops.sigmoid)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
@@ -215,9 +148,11 @@ def log_softmax(
 
 
 # -- linear and convolution ------------------------------------------------------------------------
-def linear(x: Tensor, weight: Tensor, bias: Tensor = None) -> Tensor:
-    """``x @ weight.T + bias``: [..., in] -> [..., out]."""
-    return ops.linear(x, weight, bias)
+linear = _of(ops.linear)
+conv1d = _of(ops.conv1d)
+conv2d = _of(ops.conv2d)
+conv_transpose1d = _of(ops.conv_transpose1d)
+conv_transpose2d = _of(ops.conv_transpose2d)
 
 
 def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor = None) -> Tensor:
@@ -226,51 +161,10 @@ def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor = None) -> Tenso
     return result if bias is None else result + bias
 
 
-def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    """Convolution of x [N, C, L] with weight [O, C/groups, K]."""
-    return ops.conv1d(
-        x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
-    )
-
-
-def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, layout: str = "NCHW",
-) -> Tensor:  # fmt: skip
-    """Convolution of x [N, C, H, W] with weight [O, C/groups, KH, KW]; with ``layout="NHWC"`` of x
-    [N, H, W, C]."""
-    return ops.conv2d(
-        x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
-        layout=layout,
-    )  # fmt: skip
-
-
-def conv_transpose1d(
-    x: Tensor, weight: Tensor, bias: Tensor = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
-    """Transposed convolution of x [N, C, L] with weight [C, O/groups, K]."""
-    return ops.conv_transpose1d(
-        x, weight, bias, stride=stride, padding=padding, output_padding=output_padding,
-        groups=groups, dilation=dilation,
-    )  # fmt: skip
-
-
-def conv_transpose2d(
-    x: Tensor, weight: Tensor, bias: Tensor = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
-    """Transposed convolution of x [N, C, H, W] with weight [C, O/groups, KH, KW]."""
-    return ops.conv_transpose2d(
-        x, weight, bias, stride=stride, padding=padding, output_padding=output_padding,
-        groups=groups, dilation=dilation,
-    )  # fmt: skip
-
-
 # -- normalization ---------------------------------------------------------------------------------
+instance_norm = _of(ops.instance_norm)
+
+
 def batch_norm(
     x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor = None,
     bias: Tensor = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
@@ -299,16 +193,6 @@ def group_norm(
 ) -> Tensor:
     """Normalization of groups of channels of each sample."""
     return ops.group_norm(x, weight, bias, num_groups=num_groups, eps=eps)
-
-
-def instance_norm(
-    x: Tensor, running_mean: Tensor = None, running_var: Tensor = None, weight: Tensor = None,
-    bias: Tensor = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    """Normalization of each channel of each sample. Running statistics are never written."""
-    return ops.instance_norm(
-        x, running_mean, running_var, weight, bias, use_input_stats=use_input_stats, eps=eps
-    )
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
