@@ -124,7 +124,12 @@ ROOMS = {
         "costing profiling quantize.schemes quantize.conversion quantize.accuracy "
         "quantize.planning quantize"
     ).split(),
-    "codegen": "kernel c.tiles runtime folder program python c cuda tuning reporting".split(),
+    "codegen": (
+        "kernel c.tiles runtime folder program python "
+        "c c.text c.decisions c.dynamic_scale c.weights c.sharing c.product c.conv c.attention "
+        "c.recurrence c.render c.templates c.calls c.workspace c.emit c.selftest c.bundle "
+        "cuda tuning reporting"
+    ).split(),
 }
 #: The one file that may name modules of higher rooms, in a table.
 TABLE_OF_HIGHER = "fxlite/base/facade.py"
@@ -193,6 +198,7 @@ def test_rooms_know_those_below(path: Path) -> None:
         ("passes/rewrite/rule.py", "from fxlite.passes import PassManager"),
         ("passes/quantize/schemes/roles.py", "from fxlite.passes.quantize import planning"),
         ("codegen/kernel/lower.py", "from ..program import packing"),
+        ("codegen/c/conv/conv.py", "from fxlite.codegen.c.render import alternatives"),
         ("fxlite/types/shapes.py", "TABLE = {'f': 'fxlite.tracing.proxy'}"),
     ],
 )

@@ -15,11 +15,11 @@ from typing import Any
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.alternatives import OUTSIDE, epilogue_decision, thread_decision
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
 from fxlite.codegen.c.dynamic_scale import join_scales
+from fxlite.codegen.c.render.alternatives import OUTSIDE, epilogue_decision, thread_decision
+from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.c.sharing import Shared, form_of, shared_functions
-from fxlite.codegen.c.template_parts import TemplateFunction
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.kernel.kernel_ir import Kernel

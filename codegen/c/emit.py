@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
-from fxlite.codegen.c.sizes import size_check, size_function
 from fxlite.codegen.c.text.header import about, header_text
+from fxlite.codegen.c.text.sizes import size_check, size_function
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.tiles.library import INCLUDES, headers, macros
 from fxlite.codegen.c.weights import Array, Blob, make_blob

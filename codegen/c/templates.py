@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fxlite.codegen.c import integer_templates as integers
-from fxlite.codegen.c.attention.attention_template import claims_attention, render_attention_node
-from fxlite.codegen.c.conv.conv_template import claims_conv, render_conv_node
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
-from fxlite.codegen.c.product.gemm_template import render_gemm_node
-from fxlite.codegen.c.recurrence.recurrence_template import (
+from fxlite.codegen.c.render import integer_templates as integers
+from fxlite.codegen.c.render.attention_template import claims_attention, render_attention_node
+from fxlite.codegen.c.render.conv_template import claims_conv, render_conv_node
+from fxlite.codegen.c.render.gemm_template import render_gemm_node
+from fxlite.codegen.c.render.recurrence_template import (
     claims_int_recurrence,
     claims_recurrence,
     render_recurrence_node,
 )
-from fxlite.codegen.c.template_parts import TemplateFunction
+from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph.graph import Node

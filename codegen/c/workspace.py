@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fxlite.base import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
-from fxlite.codegen.c.sizes import size_check
+from fxlite.codegen.c.text.sizes import size_check
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.codegen.program.packing import Extent, ends

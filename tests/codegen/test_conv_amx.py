@@ -18,9 +18,9 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv import conv_template
 from fxlite.codegen.c.conv.conv_amx import TileConvSpec, pack_conv_tiles, render_conv_tiles
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
+from fxlite.codegen.c.render import conv_template
 from fxlite.ops.image.layout import TO_LAST
 from tests.codegen import test_conv_int8
 from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, with_tiles

@@ -17,8 +17,9 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv import conv, conv_template
+from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
+from fxlite.codegen.c.render import conv_template
 from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
     SANITIZED,

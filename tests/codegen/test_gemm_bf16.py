@@ -20,9 +20,10 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.cli import main
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.conv import conv, conv_template
+from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.product.packed_operands import bf16_pairs
+from fxlite.codegen.c.render import conv_template
 from tests.codegen.compiling import (
     SANITIZED,
     compile_c,

@@ -82,7 +82,7 @@ def test_emitted_text(
     case, target = TEXTS[name]
     compile_for(case.march)
     if case.naive:
-        monkeypatch.setattr("fxlite.codegen.c.product.gemm_template.render_gemm", render_gemm_naive)
+        monkeypatch.setattr("fxlite.codegen.c.render.gemm_template.render_gemm", render_gemm_naive)
     text, path = emitted(case, target), GOLDEN / name
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")

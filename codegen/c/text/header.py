@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fxlite.codegen.c.sizes import SIZE_DOCUMENTATION, size_signature
+from fxlite.codegen.c.text.sizes import SIZE_DOCUMENTATION, size_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fxlite.codegen.c.alternatives import attention_decisions
 from fxlite.codegen.c.attention.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
-from fxlite.codegen.c.template_parts import (
+from fxlite.codegen.c.render.alternatives import attention_decisions
+from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     described,
     epilogue_of,

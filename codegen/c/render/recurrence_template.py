@@ -16,7 +16,7 @@ from fxlite.codegen.c.recurrence.recurrence import (
     render_recurrence,
 )
 from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState, pack_recurrent_int8
-from fxlite.codegen.c.template_parts import (
+from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     in_callers_names,
     is_constant,

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.alternatives import conv_decisions
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv import ConvSpec, pack_conv_weight, render_conv
 from fxlite.codegen.c.conv.conv_amx import (
@@ -22,8 +21,9 @@ from fxlite.codegen.c.conv.conv_amx import (
 )
 from fxlite.codegen.c.conv.conv_plan import packed_conv_size, reads_pairs, winograd_tile
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
-from fxlite.codegen.c.product.gemm_template import render_gemm_node
-from fxlite.codegen.c.template_parts import (
+from fxlite.codegen.c.render.alternatives import conv_decisions
+from fxlite.codegen.c.render.gemm_template import render_gemm_node
+from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
     described,

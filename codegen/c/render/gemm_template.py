@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.c.alternatives import gemm_decisions
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.product.gemm import (
     GemmSpec,
@@ -23,7 +22,8 @@ from fxlite.codegen.c.product.gemm import (
 )
 from fxlite.codegen.c.product.gemm_spec import copies_a
 from fxlite.codegen.c.product.packed_operands import packed_size
-from fxlite.codegen.c.template_parts import (
+from fxlite.codegen.c.render.alternatives import gemm_decisions
+from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     described,
     epilogue_of,

@@ -29,7 +29,7 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     packed_size,
 )
-from fxlite.codegen.c.template_parts import (
+from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
     epilogue_of,
