@@ -136,7 +136,7 @@ class Backend:
         own = {option.name: option for option in self.options}
         chosen = {}
         for name, value in given.items():
-            option = own.get(name) or _declared()[name][0][1]
+            option = own.get(name) or declared_options()[name][0][1]
             found = option.checked(value)
             if type(found) is type(option.default) and found == option.default:
                 continue
@@ -146,7 +146,7 @@ class Backend:
         return chosen
 
     def _lacks(self, option: Option, value: Any) -> str:
-        names = [backend.name for backend, _ in _declared()[option.name]]
+        names = [backend.name for backend, _ in declared_options()[option.name]]
         ends = f"{_listed(names, 'and')} back end{'s' if len(names) > 1 else ''}"
         shown = f"{option.name}={value if option.type is bool else ''}"
         rest = f"; {self.name!r} has no {option.lacking}" if option.lacking else ""
@@ -191,7 +191,7 @@ def _listed(names: Sequence[str], word: str) -> str:
     return f" {word} ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
-def _declared() -> dict[str, list[tuple[Backend, Option]]]:
+def declared_options() -> dict[str, list[tuple[Backend, Option]]]:
     """The options of all back ends by name, with the back ends that have them."""
     found: dict[str, list[tuple[Backend, Option]]] = {}
     for backend in backends():
@@ -202,7 +202,7 @@ def _declared() -> dict[str, list[tuple[Backend, Option]]]:
 
 def take_options(values: dict[str, Any]) -> dict[str, Any]:
     """Take what are options of any back end out of values by name."""
-    return {name: values.pop(name) for name in _declared() if name in values}
+    return {name: values.pop(name) for name in declared_options() if name in values}
 
 
 @checked

@@ -344,6 +344,17 @@ def test_no_compiler(
     assert status == 0 and "no C compiler" in out
 
 
+def test_help_loads_no_command() -> None:
+    script = (
+        "import sys, contextlib, fxlite.cli\n"
+        "with contextlib.suppress(SystemExit): fxlite.cli.main(['--help'])\n"
+        "print([m for m in sys.modules if m.startswith(('fxlite.codegen', 'fxlite.passes'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.endswith("\n[]\n"), done.stdout + done.stderr
+    assert re.search(r"\n    bisect +run passes one by one", done.stdout)
+
+
 def test_debug_shows_the_traceback(folder: Path) -> None:
     with pytest.raises(ProgramError):
         main(["trace", "net.py:fails", "--debug"])

@@ -9,21 +9,13 @@ or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the a
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
 
 from fxlite.base.errors import FxliteError
-from fxlite.cli.check import add_check
-from fxlite.cli.compile import add_compile
-from fxlite.cli.cost import add_cost
-from fxlite.cli.diff import add_diff
-from fxlite.cli.info import add_info
-from fxlite.cli.passes import add_bisect, add_new_pass
-from fxlite.cli.profile import add_blame, add_profile, add_report
-from fxlite.cli.quantize import add_quantize
-from fxlite.cli.trace import add_trace
 from fxlite.types.dtypes import ALL
 
 _EXAMPLES = f"""\
@@ -45,11 +37,22 @@ runs. dtypes: {" ".join(d.name for d in ALL)}. A program is FILE.py:NAME (a Modu
 an instance, a function, or a function without arguments that makes a model), or a FILE.fxl.
 """
 
-#: In the order in which help lists the commands.
-_COMMANDS = (
-    add_trace, add_compile, add_diff, add_check, add_new_pass, add_bisect,
-    add_cost, add_profile, add_blame, add_report, add_quantize, add_info,
-)  # fmt: skip
+#: In the order in which help lists the commands, what each does. The file of its name has its
+#: parser and body, and is imported when the command is given.
+_COMMANDS = {
+    "trace": "print a program's graph with a type on every value",
+    "compile": "turn a program into optimized source files, checked and timed",
+    "diff": "what changed from one program to another, or by running passes",
+    "check": "fail where a graph holds what it must not, or is larger than a limit",
+    "new-pass": "write a pass (or a rule) that works, with examples and a test, to edit",
+    "bisect": "run passes one by one, checked; name the first that is wrong, and where",
+    "cost": "FLOPs, bytes, parameters and memory, as formulas in the named dims or numbers",
+    "profile": "measure where the time of a call goes, beside the machine's limits",
+    "blame": "print a program's file with the time that each line takes",
+    "report": "write one HTML page: the graph to explore with costs, times, memory, source",
+    "quantize": "make a program of integers, by a scheme, a plan or a budget",
+    "info": "version, compiler, CPU, cache and devices",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is a `?`
             stream.reconfigure(errors="replace")
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(given).parse_args(given)
     console = Console(highlight=False)
     try:
         if getattr(options, "dim", None):
@@ -105,7 +108,8 @@ def _complain(message: str) -> None:
     console.print(message, markup=False, soft_wrap=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of all commands, with the options of the one that is given."""
     parser = argparse.ArgumentParser(
         prog="fxlite", description="See, rewrite and compile models written with NumPy.",
         epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -114,9 +118,12 @@ def _parser() -> argparse.ArgumentParser:
 
     parser.add_argument("--version", action="version", version=f"fxlite {fxlite.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add_command in _COMMANDS:
-        add_command(commands)
-    for name, command in commands.choices.items():
-        command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-        command.set_defaults(trouble=2 if name == "diff" else 1)
+    chosen = next((word for word in given if not word.startswith("-")), None)
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if name == chosen:
+            found = importlib.import_module(f"fxlite.cli.{name.replace('-', '_')}")
+            found.add_arguments(command)
+            command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+            command.set_defaults(run=found.run, trouble=2 if name == "diff" else 1)
     return parser

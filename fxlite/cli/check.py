@@ -1,15 +1,38 @@
-"""``fxlite check``: what a graph must hold, what not, and its limits.
+"""``fxlite check``: limits and forbidden patterns, for the continuous integration of projects
+that use fxlite.
 
-In: the parsers of the command line. Out: its parser among them; `codegen.check_command` has the
-body.
+In: parsed options and a console. Out: a table with a line for each check and, under one that
+failed, the nodes at fault with type, module, file and line; and the exit status, 1 where one
+failed.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fxlite.base.console import show
+from fxlite.base.errors import GraphError
 from fxlite.cli import option_values as value
-from fxlite.cli.shared import Commands, deferred, program_options, size_option
+from fxlite.cli.program_file import ProgramError, trace_program, unique
+from fxlite.cli.shared import program_options, size_option
+from fxlite.codegen.reporting.check_and_time import quantity
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.cost import flops_by_node
+from fxlite.passes.costing.peak_memory import find_peak, peak_memory
+from fxlite.show.query.search import QueryMatch, unknown_places
+from fxlite.show.text.pretty import type_text
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
 
 _QUERIES = """\
 queries:
@@ -28,12 +51,10 @@ Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the argu
 """
 
 
-def add_check(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite check``."""
-    parser = commands.add_parser(
-        "check", help="fail where a graph holds what it must not, or is larger than a limit",
-        epilog=_QUERIES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser.epilog = _QUERIES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     program_options(parser)
     for option, text in (
         ("--match", "fail unless this finds something; repeat for each"),
@@ -53,4 +74,175 @@ def add_check(commands: Commands) -> None:
         "--lint", action="store_true", help="fail if the graph breaks its own rules"
     )
     size_option(parser, "that a limit depends on")
-    parser.set_defaults(run=deferred("check_command", "check_command"))
+
+
+#: Nodes listed under a check that failed.
+MOST_NODES = 10
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check and what came out: ``notes`` are lines to print below it."""
+
+    name: str
+    limit: str
+    found: str
+    passed: bool
+    notes: tuple[str, ...] = ()
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite check``: trace, check, print; 1 if a check failed. Without any, the graph's own
+    rules are checked, as with ``--lint``."""
+    limits = (options.max_peak, options.max_flops)
+    need_types = any(limit is not None for limit in limits)
+    _, module = trace_program(options.program, options.weights, options.input, need_types)
+    sizes = unique(options.size, "--size")
+    _check_names(module.graph, sizes)
+    checks = [_match(module.graph, query, sizes, True) for query in options.match]
+    checks += [_match(module.graph, query, sizes, False) for query in options.no_match]
+    if options.max_peak is not None:
+        checks.append(_peak(module.graph, options.max_peak, sizes))
+    if options.max_flops is not None:
+        checks.append(_flops(module, options.max_flops, sizes))
+    if options.max_weights is not None:
+        checks.append(_weights(module, options.max_weights))
+    if options.max_nodes is not None:
+        count, limit = len(module.graph), options.max_nodes
+        checks.append(Check("max nodes", str(limit), f"{count} nodes", count <= limit))
+    if options.lint or not checks:
+        checks.append(_lint(module.graph))
+    show(console, _table(checks))
+    failed = sum(not check.passed for check in checks)
+    noun = "check" if len(checks) == 1 else "checks"
+    if failed:
+        console.print(f"[bold red]{failed} of {len(checks)} {noun} failed[/]")
+    else:
+        console.print(f"[bold green]{len(checks)} {noun} passed[/]")
+    return 1 if failed else 0
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        mark = Text("ok", "green") if check.passed else Text("FAIL", "bold red")
+        table.add_row(mark, check.name, Text(f"{check.limit}: {check.found}".removeprefix(": ")))
+        for note in check.notes:
+            table.add_row("", "", Text(f"  {note}", "" if not check.passed else "yellow"))
+    return table
+
+
+def _check_names(graph: Graph, sizes: Mapping[str, int]) -> None:
+    known: dict[str, None] = {}
+    for node in graph.placeholders:
+        if isinstance(node.type, TensorType):
+            known.update(dict.fromkeys(sorted(shapes.names(node.type.shape))))
+    for name in sizes:
+        if name not in known:
+            there = f"there are {', '.join(known)}" if known else "all sizes are numbers"
+            raise ProgramError(f"--size {name}: the inputs have no named dim {name!r}; {there}")
+
+
+# -- the checks ------------------------------------------------------------------------------------
+def _match(graph: Graph, query: str, sizes: Mapping[str, int], wanted: bool) -> Check:
+    """A query that has to find something, or nothing."""
+    found = graph.find(query, sizes)
+    count = "1 match" if len(found) == 1 else f"{len(found) or 'no'} matches"
+    notes: tuple[str, ...] = ()
+    if found and not wanted:
+        notes = _listed([_chain_text(match) for match in found])
+    elif not found:
+        notes = tuple(unknown_places(graph, query))
+    return Check("match" if wanted else "no match", query, count, bool(found) is wanted, notes)
+
+
+def _peak(graph: Graph, limit: int, sizes: Mapping[str, int]) -> Check:
+    """Memory of the values computed, at the moment when it is largest."""
+    nbytes = peak_memory(graph, sizes)
+    passed = _is_within("--max-peak", nbytes, limit, "B")
+    name, allowed = "max peak", quantity(limit, "B")
+    if not isinstance(nbytes, int):
+        return Check(name, allowed, f"{nbytes} B", passed)
+    peak = find_peak(graph, sizes)
+    if peak is None:
+        return Check(name, allowed, "nothing is computed", passed)
+    found = f"{quantity(nbytes, 'B')} while {_place(peak.node)} runs"
+    notes = [f"{quantity(size, 'B')} {node_text(node)}" for node, size in peak.values]
+    return Check(name, allowed, found, passed, () if passed else _listed(notes))
+
+
+def _flops(module: GraphModule, limit: int, sizes: Mapping[str, int]) -> Check:
+    """Arithmetic operations of one run."""
+    by_node = {n: shapes.substitute(f, sizes) for n, f in flops_by_node(module).items()}
+    total: Dim = shapes.normalize(sum(by_node.values(), start=0))
+    passed = _is_within("--max-flops", total, limit, "FLOPs")
+    allowed = quantity(limit, "FLOPs")
+    if not isinstance(total, int):
+        return Check("max flops", allowed, f"{total} FLOPs", passed)
+    largest = sorted(by_node.items(), key=lambda pair: -pair[1])
+    notes = [f"{quantity(count, 'FLOPs')} {node_text(node)}" for node, count in largest if count]
+    found = quantity(total, "FLOPs")
+    return Check("max flops", allowed, found, passed, () if passed else _listed(notes))
+
+
+def _weights(module: GraphModule, limit: int) -> Check:
+    """Bytes of the weights and constants that the graph and its leaf modules read, each array
+    once."""
+    arrays: dict[int, tuple[str, Any]] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            value = module.get_attribute(node.target)
+            arrays.setdefault(id(value), (node.target, value))
+        elif node.op == "call_module":
+            for name, value in module.get_submodule(node.target).state_dict().items():
+                arrays.setdefault(id(value), (f"{node.target}.{name}", value))
+    sizes = {path: np.asarray(value).nbytes for path, value in arrays.values()}
+    total = sum(sizes.values())
+    largest = sorted(sizes.items(), key=lambda pair: -pair[1])
+    notes = _listed([f"{quantity(size, 'B')} {path}" for path, size in largest])
+    passed = total <= limit
+    found = f"{quantity(total, 'B')} in {len(sizes)} weights"
+    return Check("max weights", quantity(limit, "B"), found, passed, () if passed else notes)
+
+
+def _lint(graph: Graph) -> Check:
+    try:
+        graph.lint()
+    except GraphError as error:
+        return Check("lint", "", "the graph is damaged", False, tuple(str(error).splitlines()))
+    return Check("lint", "", "the graph is sound", True)
+
+
+def _is_within(option: str, value: Dim, limit: int, unit: str) -> bool:
+    """``value <= limit``. Raises ProgramError where that depends on named dims."""
+    if isinstance(value, int):
+        return value <= limit
+    if shapes.at_least(limit, value):
+        return True
+    needed = " ".join(f"--size {name}=…" for name in sorted(shapes.names(value)))
+    raise ProgramError(f"{option}: the value is {value} {unit}; give {needed}")
+
+
+# -- text ------------------------------------------------------------------------------------------
+def node_text(node: Node) -> str:
+    """``conv2d: f32[B,8,12,12], conv1 (Conv2d), model.py:26``"""
+    types = f": {type_text(node.type)}" if node.type is not None and node.op != "output" else ""
+    return f"{node.name}{types}" + (f", {node.origin}" if node.origin else "")
+
+
+def _place(node: Node) -> str:
+    return f"{node.name} ({node.origin})" if node.origin else node.name
+
+
+def _chain_text(match: QueryMatch) -> str:
+    """The last node of a chain, behind the names of those that lead to it."""
+    return " > ".join([*(node.name for node in match.nodes[:-1]), node_text(match.last)])
+
+
+def _listed(lines: list[str]) -> tuple[str, ...]:
+    """The first lines, and how many there are besides."""
+    more = len(lines) - MOST_NODES
+    return (*lines[:MOST_NODES], *([f"and {more} more"] if more > 0 else []))

@@ -1,42 +1,237 @@
-"""``fxlite compile``: a program as optimized source files.
+"""``fxlite compile``: a program as optimized source files, checked and timed.
 
-In: the parsers of the command line. Out: its parser among them; `codegen.command` has the body.
+In: parsed options and a console. Out: printed steps, a folder of source files, and the summary
+table.
 """
 
 from __future__ import annotations
 
-from fxlite.cli.shared import (
-    Commands,
-    autotune_option,
-    data_option,
-    deferred,
-    precision_option,
-    program_options,
-    size_option,
-    threads_option,
+import argparse
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
 )
+from rich.table import Table
+
+from fxlite.base.console import print_code, show
+from fxlite.base.errors import FxliteError
+from fxlite.cli.program_file import ProgramError, trace_program, unique
+from fxlite.cli.shared import backend_options, data_option, program_options, size_option
+from fxlite.codegen.folder import check_writable, write_folder
+from fxlite.codegen.program import example_inputs as examples
+from fxlite.codegen.python.source import module_name, python_program, save_python
+from fxlite.codegen.reporting import check_and_time as report
+from fxlite.compiler import Backend, find_backend, take_options
+from fxlite.graph.graph_module import GraphModule
+from fxlite.show.text.pretty import fitted_text
+
+#: Lines of a graph that are printed; the whole is in graph.txt.
+MOST_LINES = 200
+#: Lines of the list of weights that are printed.
+WEIGHT_LINES = 6
 
 
-def add_compile(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite compile``."""
-    parser = commands.add_parser(
-        "compile", help="turn a program into optimized source files, checked and timed"
-    )
     program_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where to write")
     parser.add_argument(
         "--backend", default="c", metavar="NAME", help="c (default), python or cuda"
     )
-    threads_option(parser)
-    parser.add_argument(
-        "--device", metavar="DEVICE",
-        help="for cuda: number of a GPU, sm_90 (compile only), or shim (run on the CPU, slowly)",
-    )  # fmt: skip
-    precision_option(parser)
-    autotune_option(parser)
+    backend_options(parser)
     size_option(parser, "to check and time with")
     data_option(parser, "to check with and to store in the self-test")
     parser.add_argument(
         "--force", action="store_true", help="write into a folder that holds other files, too"
     )
-    parser.set_defaults(run=deferred("command", "compile_command"))
+
+
+class Step:
+    """A step that runs: ``said`` is printed when it is done, ``advance`` moves the progress bar."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self.progress, self.task = progress, task
+        self.said: list[str] = []
+
+    def advance(self, what: str) -> None:
+        """One more part is done; the next is ``what``."""
+        self.progress.advance(self.task)
+        self.progress.update(self.task, what=what)
+
+
+class Steps:
+    """Prints one line for each step of the work; a progress bar says what runs meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = Console(stderr=True, highlight=False)
+
+    @contextlib.contextmanager
+    def __call__(self, name: str, parts: int | None = None) -> Iterator[Step]:
+        """``with steps("write") as step: step.said.append("out/")``"""
+        columns = (
+            SpinnerColumn(), TextColumn(name), BarColumn(20), TimeElapsedColumn(),
+            TextColumn("{task.fields[what]}"),
+        )  # fmt: skip
+        start = time.perf_counter()
+        quiet = not self.live.is_terminal
+        with Progress(*columns, console=self.live, transient=True, disable=quiet) as progress:
+            step = Step(progress, progress.add_task(name, total=parts, what=""))
+            yield step
+        seconds = time.perf_counter() - start
+        taken = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
+        table = Table.grid(expand=True, padding=(0, 1, 0, 0))
+        table.add_column(width=8, style="bold")
+        table.add_column(ratio=1)
+        table.add_column(justify="right", no_wrap=True, style="dim")
+        table.add_row(name, ", ".join(step.said), taken)
+        show(self.console, table)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite compile``: trace, optimize, emit, build, check against NumPy, time, write."""
+    steps = Steps(console)
+    check_writable(options.output, options.force)
+    backend = find_backend(options.backend)
+    given = backend.checked(take_options(vars(options)))
+    backend.require()
+    data = examples.load_data(unique(options.data, "--data"))
+    sizes = unique(options.size, "--size")
+    with steps("trace") as step:
+        said = step.said
+        program, module = trace_program(
+            options.program, options.weights, options.input, need_types=True
+        )
+        said.append(f"{options.program}, {len(module.graph)} nodes")
+        weights = [n for n in module.graph.nodes if n.op == "get_attr"]
+        if weights:
+            size = sum(int(n.type.nbytes) for n in weights)
+            said.append(f"{len(weights)} weights of {report.quantity(size, 'B')}")
+        if weights and options.weights is None and not options.program.endswith(".fxl"):
+            said[-1] += " as the program makes them (no --weights)"
+    cases = examples.make_cases(module, sizes, data)
+    console.print()
+    _print_graph(console, module)
+    console.print()
+    if "autotune" in given:
+        given["tune_sizes"] = cases[-1].dims
+
+    @contextlib.contextmanager
+    def stage(name: str) -> Iterator[list[str]]:
+        with steps(name) as step:
+            yield step.said
+
+    function = backend.compile(module, stage, **given)
+    checked = _check(backend.language, program, function, cases, steps)
+    if checked:
+        with steps("time", len(checked)) as step:
+            for item in checked:
+                report.measure(program, function, item)
+                step.advance(item.case.label)
+            step.said.append("NumPy and the compiled model in turns")
+    with steps("write") as step:
+        _write(options, backend, function, [c.case for c in checked][-2:])
+        step.said.append(f"{options.output}")
+    console.print()
+    if "autotune" in given:
+        show(console, function.tuning)
+        console.print()
+    show(console, report.summary(function, checked, backend.language))
+    if checked:
+        console.print(report.notes(function, checked))
+    console.print()
+    _print_files(console, options, module)
+    return 0
+
+
+def _print_graph(console: Console, module: GraphModule) -> None:
+    lines = fitted_text(module.graph, console.width, WEIGHT_LINES).splitlines()
+    if len(lines) > MOST_LINES:
+        left_out = len(lines) - MOST_LINES
+        middle = f"    # ... {left_out} lines more: they are in graph.txt ..."
+        lines = [*lines[: MOST_LINES - 20], middle, *lines[-20:]]
+    print_code(console, "\n".join(lines))
+
+
+def _check(
+    language: str,
+    program: Any,
+    function: Any,
+    cases: list[examples.Case],
+    steps: Steps,
+) -> list[report.Checked]:
+    """Compare with eager NumPy in all cases; random ones of a size the program cannot do are left
+    out. Raises Disagreement, or ProgramError when no case is left."""
+    checked: list[report.Checked] = []
+    if getattr(function, "function", True) is None:
+        return checked  # compiled for another machine
+    refused: list[str] = []
+    regenerated = python_program(function.graph_module)
+    with steps("check", len(cases)) as step:
+        for case in cases:
+            functions = [(language, function)]
+            if case is cases[-1]:
+                functions.append(("Python", regenerated))
+            try:
+                checked.append(report.check(program, functions, case))
+            except FxliteError:
+                raise
+            except Exception as error:
+                if not case.is_random:
+                    raise
+                refused.append(f"{case.label}: {type(error).__name__}: {error}")
+            step.advance(case.label)
+        if not checked:
+            raise ProgramError(
+                "the program itself fails on random inputs; give real ones with --data and sizes "
+                f"with --size\n  {refused[-1]}"
+            )
+        both = list(dict.fromkeys((language, "Python")))
+        agree = " and ".join(both) + (" agree" if both[1:] else " agrees")
+        step.said.append(f"{agree} with NumPy at {'; '.join(c.case.label for c in checked)}")
+        if refused:
+            step.said.append(f"not tried, since NumPy fails: {'; '.join(refused)}")
+    return checked
+
+
+def _write(
+    options: argparse.Namespace, backend: Backend, function: Any, cases: list[examples.Case]
+) -> None:
+    def write(work: Path) -> Mapping[str, Any]:
+        module, optimized = function.graph_module, function.optimized
+        (work / "graph.txt").write_text(f"{module.graph}\n", encoding="utf-8")
+        if optimized is not module:
+            text = f"{optimized.graph}\n"
+            (work / "graph_optimized.txt").write_text(text, encoding="utf-8")
+        facts = backend.save(function, work, cases)
+        save_python(module, work / "python")
+        return facts
+
+    write_folder(options.output, write, options.force)
+
+
+def _print_files(console: Console, options: argparse.Namespace, module: GraphModule) -> None:
+    folder = Path(options.output)
+    table = Table.grid(padding=(0, 2))
+    listed = {
+        "README.txt": f"how to build and call it; make -C {folder} test",
+        f"{options.backend}/": "sources",
+        "python/": f"{module_name(module.name)}.py, the model as Python, and its weights",
+        "graph.txt": "the graph as printed above",
+    }
+    for name, text in listed.items():
+        if (folder / name).exists():
+            table.add_row(name, text)
+    console.print(f"[bold]{folder}[/] holds")
+    show(console, table)

@@ -1,20 +1,31 @@
-"""``fxlite cost``: what a program takes, as formulas or numbers.
+"""``fxlite cost``: what a program costs, as formulas or numbers.
 
-In: the parsers of the command line. Out: its parser among them; `codegen.cost_command` has the
-body.
+In: parsed options and a console. Out: the costs by module, op or node; or beside those of another
+program, or of the program after some passes; or over a range of sizes, as a table and a plot; or
+the memory timeline, as text and a picture.
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from fxlite.base.console import show
 from fxlite.cli import option_values as value
-from fxlite.cli.shared import Commands, deferred, program_options, size_option
+from fxlite.cli.profile import pipeline
+from fxlite.cli.program_file import trace_program, unique
+from fxlite.cli.shared import UsageError, program_options, size_option
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.costing.comparison import CostComparison
+from fxlite.passes.costing.cost import cost
+from fxlite.passes.costing.timeline import memory_timeline
 
 
-def add_cost(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite cost``."""
-    parser = commands.add_parser(
-        "cost", help="FLOPs, bytes, parameters and memory, as formulas in the named dims or numbers"
-    )
     program_options(parser)
     size_option(parser, "to put into the formulas")
     parser.add_argument(
@@ -45,4 +56,94 @@ def add_cost(commands: Commands) -> None:
     parser.add_argument(
         "--draw", metavar="FILE.svg", help="draw what --range or --timeline shows, too"
     )
-    parser.set_defaults(run=deferred("cost_command", "cost_command"))
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite cost``. Raises UsageError, and what tracing, passes and costs raise."""
+    sizes = unique(options.size, "--size")
+    _, module = trace_program(options.program, options.weights, options.input, need_types=True)
+    other = _other(options, module)
+    if options.timeline:
+        _timeline(options, module if other is None else other, sizes, console)
+    elif options.range:
+        _range(options, module, other, sizes, console)
+    elif options.draw:
+        raise UsageError("--draw draws what --range or --timeline shows; give one of them")
+    elif other is None:
+        show(console, cost(module, sizes).listing(options.by, console.width))
+    else:
+        comparison = cost(other, sizes) - cost(module, sizes)
+        show(console, comparison)
+        named = {*comparison.before.dims, *comparison.after.dims}
+        if len(named) == 1:
+            console.print()
+            _print_gain(comparison, named.pop(), options.quantity, {}, console)
+    return 0
+
+
+def _other(options: argparse.Namespace, module: GraphModule) -> GraphModule | None:
+    """The program to compare with, if any."""
+    if options.compare and options.passes:
+        raise UsageError("give --compare OTHER or --passes NAMES, not both")
+    if options.compare:
+        return trace_program(options.compare, None, options.input, need_types=True)[1]
+    return pipeline(options.passes)(module) if options.passes else None
+
+
+def _timeline(
+    options: argparse.Namespace, module: GraphModule, sizes: Mapping[str, int], console: Console
+) -> None:
+    if options.range:
+        raise UsageError("--timeline shows one size; --range is for costs")
+    found = memory_timeline(module, sizes)
+    show(console, found)
+    if options.draw:
+        found.to_svg(options.draw)
+        _written(options.draw, console)
+
+
+def _range(
+    options: argparse.Namespace,
+    module: GraphModule,
+    other: GraphModule | None,
+    sizes: Mapping[str, int],
+    console: Console,
+) -> None:
+    """The costs at some sizes; of two programs both, and for which sizes the second pays."""
+    dim, values = options.range
+    if dim in sizes:
+        raise UsageError(f"--size and --range both give {dim}")
+    given: dict[str, Any] = {**sizes, dim: values}
+    before = cost(module)
+    show(console, before.table(**given))
+    drawn: Any = before
+    if other is not None:
+        drawn = cost(other) - before
+        console.print()
+        show(console, drawn.after.table(**given))
+        console.print()
+        _print_gain(drawn, dim, options.quantity, sizes, console)
+    if options.draw:
+        steps = sorted({*values, *_between(values)})
+        drawn.plot(options.quantity, options.draw, **{**given, dim: steps})
+        _written(options.draw, console)
+
+
+def _print_gain(
+    comparison: CostComparison, dim: str, quantity: str, sizes: Mapping[str, int], console: Console
+) -> None:
+    """For which sizes of a dim the second program costs less."""
+    named = {*comparison.before.dims, *comparison.after.dims}
+    used = {name: size for name, size in sizes.items() if name in named}
+    found = comparison.pays_when(dim, quantity, **used)
+    console.print(f"{quantity}: less after than before: {found}", soft_wrap=True, markup=False)
+
+
+def _between(values: list[int]) -> range:
+    """Enough sizes for a line that is smooth."""
+    low, high = min(values), max(values)
+    return range(low, high + 1, max(1, (high - low) // 200))
+
+
+def _written(path: str, console: Console) -> None:
+    console.print(f"{path} written", soft_wrap=True, markup=False)

@@ -1,21 +1,31 @@
-"""``fxlite diff``: what changed from one program to another.
+"""``fxlite diff``: what changed from one program to another, or by running passes.
 
-In: the parsers of the command line. Out: its parser among them; `codegen.diff_command` has the
-body.
+In: parsed options and a console. Out: what changed from one program to another, or from a program
+to itself after some passes; maybe as HTML and JSON; and 0 where nothing did, 1 where something did,
+2 where the programs cannot be compared or the arguments are wrong.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
+
+from rich.console import Console
+
+from fxlite.base.whole import write_whole
 from fxlite.cli import option_values as value
-from fxlite.cli.shared import Commands, deferred, program_options
+from fxlite.cli.program_file import trace_program
+from fxlite.cli.shared import UsageError, program_options
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes import PassManager
+from fxlite.passes.pass_names import find_passes
+from fxlite.show.comparison.graph_diff import GraphDiff, diff
 
 
-def add_diff(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite diff``."""
-    parser = commands.add_parser(
-        "diff", help="what changed from one program to another, or by running passes",
-        epilog="Status, as of diff(1): 0 the same, 1 different, 2 something is wrong.",
-    )  # fmt: skip
+    parser.epilog = "Status, as of diff(1): 0 the same, 1 different, 2 something is wrong."
     program_options(parser)
     parser.add_argument(
         "other", metavar="OTHER", nargs="?", help="the program to compare with, after the first"
@@ -30,4 +40,41 @@ def add_diff(commands: Commands) -> None:
         "--context", type=value.count, default=3, metavar="N",
         help="unchanged lines shown around a change; default 3",
     )  # fmt: skip
-    parser.set_defaults(run=deferred("diff_command", "diff_command"))
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite diff A B`` and ``fxlite diff A --passes cse,dce``. Returns the exit status; raises
+    UsageError, and what loading, tracing and passes raise."""
+    found = diff(*_modules(options), context=options.context)
+    if options.html:
+        found.to_html(options.html)
+    if options.json == "-":
+        print(json.dumps(found.to_json(), indent=1))
+        return int(bool(found))
+    if options.json:
+        text = json.dumps(found.to_json(), indent=1, ensure_ascii=False)
+        write_whole(options.json, f"{text}\n")
+    _print(found, console)
+    for path in (options.html, options.json):
+        if path:
+            console.print(f"{path} written", soft_wrap=True, markup=False)
+    return int(bool(found))
+
+
+def _modules(options: argparse.Namespace) -> tuple[GraphModule, GraphModule]:
+    """What to compare."""
+    if bool(options.passes) == (options.other is not None):
+        raise UsageError(
+            "give two programs, fxlite diff A B, or one and passes, fxlite diff A --passes cse,dce"
+        )
+    _, before = trace_program(options.program, options.weights, options.input)
+    if options.other is not None:
+        return before, trace_program(options.other, options.weights, options.input)[1]
+    return before, PassManager(find_passes(options.passes))(before)
+
+
+def _print(found: GraphDiff, console: Console) -> None:
+    if console.is_terminal:
+        console.print(found)
+    else:  # a file or a pipe: text as it is, whatever the terminal's width
+        sys.stdout.write(f"{found}\n")

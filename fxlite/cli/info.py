@@ -1,38 +1,112 @@
 """``fxlite info``: what fxlite finds on this machine.
 
-In: the parsers of the command line. Out: its parser among them.
+In: parsed options and a console. Out: a table of versions, compilers, processor, cache and devices;
+or what the machine can do at most; or an empty cache.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import contextlib
+import importlib.metadata
+import math
+import os
+import platform
+import shutil
+from pathlib import Path
 
-from fxlite.cli.shared import Commands
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
+import fxlite
+from fxlite.base.console import show
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.reporting import check_and_time as report
+from fxlite.codegen.runtime import target, toolchain
+from fxlite.codegen.runtime.cache import cache_folder, named_folder
+from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
+from fxlite.codegen.runtime.roofs import machine_roofs
+from fxlite.compiler import backends
 
 
-def add_info(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite info``."""
-    parser = commands.add_parser("info", help="version, compiler, CPU, cache and devices")
     parser.add_argument(
         "--roofs", action="store_true",
         help="measure what arithmetic and memory can do at most (some seconds)",
     )  # fmt: skip
     parser.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
-    parser.set_defaults(run=_info)
 
 
-def _info(options: argparse.Namespace, console: Console) -> int:
-    from fxlite.base.console import show
-    from fxlite.codegen.command import clear_cache, info_table
-
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite info``."""
     if options.roofs:
-        from fxlite.codegen.runtime.roofs import machine_roofs
-
         show(console, machine_roofs(refresh=True))
-        return 0
-    show(console, clear_cache() if options.clear_cache else info_table())
+    else:
+        show(console, clear_cache() if options.clear_cache else info_table())
     return 0
+
+
+def info_table() -> Table:
+    """What fxlite finds on this machine."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("fxlite", fxlite.__version__)
+    table.add_row("Python", f"{platform.python_version()} ({platform.system()})")
+    for package in ("numpy", "sympy"):
+        table.add_row(package, _version(package) or "not installed")
+    try:
+        cpu = f"{target.processor_name()}, {toolchain.usable_cpus()} usable"
+        table.add_row("CPU", cpu)
+    except FxliteError as error:
+        table.add_row("CPU", Text(str(error)))
+    folder = cache_folder()
+    table.add_row("cache", f"{folder}: {_cache_content(folder)} ({_limit_text()})")
+    for backend in backends():
+        for name, value in backend.describe().items():
+            table.add_row(name, Text(value))
+    return table
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cache_content(folder: Path) -> str:
+    """Numbers of cached builds and kept programs, and the size of all files."""
+    count = {folder: 0, folder / PROGRAMS: 0}
+    size = 0
+    for path, folders, files in os.walk(folder):
+        if Path(path) in count:
+            count[Path(path)] = sum(map(is_entry, folders))
+        for name in files:
+            with contextlib.suppress(OSError):  # another process has just removed it
+                size += os.stat(os.path.join(path, name)).st_size
+    builds, programs = count.values()
+    return f"{builds} builds, {programs} programs, {report.quantity(size, 'B')}"
+
+
+def _limit_text() -> str:
+    limit = cache_limit()
+    return "no limit" if math.isinf(limit) else f"at most {report.quantity(int(limit), 'B')}"
+
+
+#: Folders of the cache, beside those of builds.
+_FOLDERS = (PROGRAMS, "failed", "compilers", "roofs", "tuning", "nvrtc", "cuda_shim")
+
+
+def clear_cache() -> str:
+    """Remove what fxlite put into its cache folder, and nothing else; says how much that was."""
+    folder = named_folder()
+    content = _cache_content(folder)
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if is_entry(path.name) or path.name in _FOLDERS or path.name.startswith("work-"):
+                shutil.rmtree(path, ignore_errors=True)
+        (folder / STAMP).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+    return f"removed {content}, from {folder}"

@@ -1,33 +1,37 @@
-"""``fxlite profile``, ``blame`` and ``report``: where the time of a call goes.
+"""``fxlite profile``: where the time of a call goes.
 
-In: the parsers of the command line. Out: theirs among them; `codegen.profile_command` and
-`codegen.report_command` have the bodies.
+In: parsed options and a console. Out: the table that ``--by`` names, and with ``--trace`` a file
+for ``chrome://tracing`` and Perfetto; with ``--passes`` what each pass brings.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
+from rich.console import Console
+
+from fxlite.base.console import show
 from fxlite.cli import option_values as value
-from fxlite.cli.shared import (
-    Commands,
-    autotune_option,
-    data_option,
-    deferred,
-    precision_option,
-    program_options,
-    size_option,
-    threads_option,
-)
+from fxlite.cli.program_file import trace_program, unique
+from fxlite.cli.shared import UsageError, backend_options, data_option, program_options, size_option
+from fxlite.codegen.program import example_inputs as examples
+from fxlite.compiler import find_backend, standard_passes
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.manager import PassManager
+from fxlite.passes.pass_names import find_passes
+from fxlite.passes.profiling.before_after import before_after
+from fxlite.passes.profiling.profile import profile
+from fxlite.passes.profiling.record import Profile
+
+#: In place of names of passes: those that ``fxlite compile`` runs.
+STANDARD = "standard"
 
 
-def add_profile(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite profile``."""
-    parser = commands.add_parser(
-        "profile", help="measure where the time of a call goes, beside the machine's limits"
-    )
     program_options(parser)
-    _measuring_options(parser)
+    measuring_options(parser)
     parser.add_argument(
         "--by", choices=("kernel", "module", "op", "line"),
         help="one row for each kernel (default; in Python: node), module, op or source line",
@@ -40,42 +44,64 @@ def add_profile(commands: Commands) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
     )
-    precision_option(parser)
-    autotune_option(parser)
-    parser.set_defaults(run=deferred("profile_command", "profile_command"))
+    backend_options(parser, "matmul_precision", "autotune")
 
 
-def add_blame(commands: Commands) -> None:
-    """The parser of ``fxlite blame``."""
-    parser = commands.add_parser(
-        "blame", help="print a program's file with the time that each line takes"
-    )
-    program_options(parser)
-    _measuring_options(parser)
-    parser.set_defaults(run=deferred("profile_command", "blame_command"))
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite profile``. Raises UsageError, and what tracing, passes and running raise."""
+    if options.passes:
+        if options.by or options.trace or options.matmul_precision != "highest" or options.autotune:
+            raise UsageError(
+                "--passes shows a row for each pass; leave out --by, --trace, --matmul-precision "
+                "and --autotune"
+            )
+        chosen = None if options.passes == STANDARD else pipeline(options.passes)
+        module, given = _subject(options)
+        show(console, before_after(module, passes=chosen, **given))
+        return 0
+    found = measured(options, options.matmul_precision, options.autotune)
+    show(console, found.table(options.by or "kernel", console.width))
+    if options.trace:
+        found.to_chrome_trace(options.trace)
+        console.print(f"{options.trace} written", soft_wrap=True, markup=False)
+    return 0
 
 
-def add_report(commands: Commands) -> None:
-    """The parser of ``fxlite report``."""
-    parser = commands.add_parser(
-        "report", help="write one HTML page: the graph to explore with costs, times, memory, source"
-    )
-    program_options(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
-    _measuring_options(
-        parser, None, "what the optimized graph runs as: c (default, where possible) or python"
-    )
-    parser.add_argument(
-        "--no-profile", dest="profile", action="store_false", help="measure nothing"
-    )
-    parser.set_defaults(run=deferred("report_command", "report_command"))
+def measured(
+    options: argparse.Namespace, matmul_precision: str = "highest", autotune: bool = False
+) -> Profile:
+    """The profile of the program that the options name. Raises what tracing, loading data and
+    running raise."""
+    module, given = _subject(options)
+    return profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
 
 
-def _measuring_options(
+def pipeline(text: str) -> PassManager:
+    """The passes that ``--passes`` names; ``standard`` stands for those of ``fxlite compile``."""
+    if text == STANDARD:
+        return PassManager(standard_passes(), check="lint")
+    return PassManager(find_passes(text))
+
+
+def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
+    """What to measure, and how."""
+    data = examples.load_data(unique(options.data, "--data"))
+    sizes = unique(options.size, "--size")
+    find_backend(options.backend)
+    _, module = trace_program(options.program, options.weights, options.input, need_types=True)
+    inputs = examples.make_cases(module, sizes, data)[-1].inputs
+    return module, {
+        "inputs": inputs, "backend": options.backend, "repeat": options.repeat,
+        "threads": options.threads,
+    }  # fmt: skip
+
+
+def measuring_options(
     parser: argparse.ArgumentParser,
     backend: str | None = "python",
     backends: str = "python (default: each node, run by NumPy) or c (each kernel, with counters)",
 ) -> None:
+    """Of what is measured, and how."""
     parser.add_argument("--backend", default=backend, metavar="NAME", help=backends)
     size_option(parser, "to measure with")
     data_option(parser, "to measure with")
@@ -83,4 +109,4 @@ def _measuring_options(
         "--repeat", type=value.positive, metavar="N",
         help="measured calls; default what fits into half a second",
     )  # fmt: skip
-    threads_option(parser)
+    backend_options(parser, "threads")

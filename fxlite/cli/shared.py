@@ -1,5 +1,4 @@
-"""What the parsers of commands share: options that several take, and how a body is found that
-stands in code generation.
+"""Options that several commands take.
 
 In: the parser of a command. Out: its options.
 """
@@ -7,17 +6,15 @@ In: the parser of a command. Out: its options.
 from __future__ import annotations
 
 import argparse
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any
 
+from fxlite.base.errors import FxliteError
 from fxlite.cli import option_values as value
+from fxlite.compiler import declared_options
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-#: What the parser of a command is added to.
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+class UsageError(FxliteError):
+    """The options of a command do not go together."""
 
 
 def program_options(parser: argparse.ArgumentParser) -> None:
@@ -35,22 +32,24 @@ def program_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
 
 
-def precision_option(parser: argparse.ArgumentParser) -> None:
-    """How products of floats are computed."""
-    parser.add_argument(
-        "--matmul-precision", choices=("highest", "high", "medium"), default="highest",
-        help="medium: products with constant weights round their operands to bf16 (c only); high: "
-        "three products of bf16 where the processor has AMX, else as highest (default)",
-    )  # fmt: skip
-
-
-def autotune_option(parser: argparse.ArgumentParser) -> None:
-    """Whether kernels are measured while compiling."""
-    parser.add_argument(
-        "--autotune", action="store_true",
-        help="where there are several ways to compute a kernel, measure them (at --size) and take "
-        "the fastest, not the one that a model predicts; choices are kept in the cache (c only)",
-    )  # fmt: skip
+def backend_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Options that back ends declare for the command line: these, or all."""
+    for name, found in declared_options().items():
+        option = found[0][1]
+        if option.metavar is None or (names and name not in names):
+            continue
+        text = f"{option.help} ({', '.join(backend.name for backend, _ in found)})"
+        given: dict[str, Any] = {"default": option.default, "help": text}
+        if option.type is bool:
+            given["action"] = "store_true"
+        elif isinstance(option.type, tuple):
+            given["choices"] = option.type
+        else:
+            given |= {
+                "metavar": option.metavar,
+                "type": value.positive if option.type is int else option.type,
+            }
+        parser.add_argument(f"--{name.replace('_', '-')}", **given)
 
 
 def size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
@@ -61,14 +60,6 @@ def size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     )  # fmt: skip
 
 
-def threads_option(parser: argparse.ArgumentParser) -> None:
-    """Threads of compiled code."""
-    parser.add_argument(
-        "--threads", type=value.positive, metavar="N",
-        help="threads of compiled code; default OMP_NUM_THREADS, else the usable processors",
-    )  # fmt: skip
-
-
 def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """Real inputs, ``purpose``."""
     parser.add_argument(
@@ -76,13 +67,3 @@ def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
         type=value.pair("NAME=FILE.npy"),
         help=f"a real input {purpose}; default random numbers",
     )  # fmt: skip
-
-
-def deferred(module: str, function: str) -> Callable[[argparse.Namespace, Console], int]:
-    """A command whose body stands in a file of code generation, imported when it is run."""
-
-    def run(options: argparse.Namespace, console: Console) -> int:
-        found = getattr(importlib.import_module(f"fxlite.codegen.{module}"), function)
-        return int(found(options, console))
-
-    return run

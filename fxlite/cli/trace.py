@@ -1,25 +1,21 @@
 """``fxlite trace``: a program's graph as code, table, tree or picture, or some of its nodes.
 
-In: the parsers of the command line. Out: its parser among them.
+In: parsed options and a console. Out: printed text or a picture.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from fxlite.cli import option_values as value
-from fxlite.cli.shared import Commands, program_options
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fxlite.graph.graph import Graph
+from fxlite.cli.shared import program_options
+from fxlite.graph.graph import Graph
 
 
-def add_trace(commands: Commands) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite trace``."""
-    parser = commands.add_parser("trace", help="print a program's graph with a type on every value")
     program_options(parser)
     parser.add_argument("--table", action="store_true", help="print a table instead of code")
     parser.add_argument(
@@ -51,10 +47,10 @@ def add_trace(commands: Commands) -> None:
         "--passes", metavar="NAME,NAME", default="",
         help="run these passes first; one of your own is FILE.py:NAME",
     )  # fmt: skip
-    parser.set_defaults(run=_trace)
 
 
-def _trace(options: argparse.Namespace, console: Console) -> int:
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite trace``."""
     from fxlite.base.console import print_code, show
     from fxlite.cli.program_file import trace_program
     from fxlite.show.text.pretty import fitted_text, node_table

@@ -106,11 +106,12 @@ def test_on_the_command_line(
     program = "import numpy as np\n\n\ndef spread(x):\n    return np.tanh(x) - x.mean()\n"
     enter_folder(tmp_path, monkeypatch, {"stats": program})
     given = ["stats.py:spread", "-i", "x=f32[B,5]", "--backend", "rust"]
-    status, out, err = run(capsys, "compile", *given, "-o", "out")
+    status, out, err = run(capsys, "compile", *given, "-o", "out", "--opt-level", "0")
     assert (status, err) == (0, "")
     assert "Rust and Python agree with NumPy" in " ".join(out.split())
     assert "kernel0(x: *const f32" in Path("out/rust/spread.rs").read_text()
     assert Path("out/python/spread.py").is_file() and Path("out/graph_optimized.txt").is_file()
     status, _, err = run(capsys, "compile", *given, "-o", "out", "--device", "shim")
     assert status == 1 and "device= is an option of the cuda back end, not of 'rust'" in err
+    assert run(capsys, "compile", *given, "-o", "out", "--opt-level", "1")[0] == 2
     assert "rustc" in run(capsys, "info")[1]

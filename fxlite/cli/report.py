@@ -1,4 +1,4 @@
-"""What ``fxlite report`` does: write one page that shows a program.
+"""``fxlite report``: one page that shows a program.
 
 In: parsed options and a console. Out: an HTML file, and some lines about it.
 """
@@ -11,12 +11,26 @@ from pathlib import Path
 from rich.console import Console
 
 from fxlite.base.errors import ArgumentError
+from fxlite.cli.profile import measuring_options
 from fxlite.cli.program_file import trace_program, unique
+from fxlite.cli.shared import program_options
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.reporting.report import report
 
 
-def report_command(options: argparse.Namespace, console: Console) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite report``."""
+    program_options(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
+    measuring_options(
+        parser, None, "what the optimized graph runs as: c (default, where possible) or python"
+    )
+    parser.add_argument(
+        "--no-profile", dest="profile", action="store_false", help="measure nothing"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite report``. Raises ArgumentError for a file that cannot be written, before anything is
     measured; and what tracing, loading data, compiling and running raise."""
     path = Path(options.output)

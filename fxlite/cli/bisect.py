@@ -1,4 +1,4 @@
-"""What ``fxlite bisect`` does: which pass of a pipeline, and which of its rewrites, goes wrong.
+"""``fxlite bisect``: which pass of a pipeline, and which of its rewrites, goes wrong.
 
 In: parsed options and a console. Out: a line for each pass that ran, checked; then, for the first
 that raises, leaves an invalid graph or changes results, its error with the file that reproduces it;
@@ -19,6 +19,7 @@ from rich.markup import escape
 
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
+from fxlite.cli.shared import program_options, size_option
 from fxlite.codegen.program.example_inputs import Case, make_cases
 from fxlite.compiler import compile as compile_program
 from fxlite.compiler import find_backend
@@ -32,7 +33,22 @@ from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import KINDS, USUAL, Exactness, as_exactness, compare, computed, leaves
 
 
-def bisect_command(options: argparse.Namespace, console: Console) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite bisect``."""
+    parser.epilog = "Status: 0 all passes are right, 1 one is wrong (or does not run)."
+    program_options(parser)
+    parser.add_argument(
+        "--passes", required=True, metavar="NAME,NAME",
+        help="passes in order, by name or as FILE.py:NAME",
+    )  # fmt: skip
+    parser.add_argument(
+        "--backend", metavar="NAME",
+        help="compile the program after each pass, too, and compare: c, python or cuda",
+    )  # fmt: skip
+    size_option(parser, "to run compiled code with")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite bisect``: trace, run the passes one by one, checked; 1 if one is wrong."""
     passes = find_passes(options.passes)
     compiles = options.backend is not None

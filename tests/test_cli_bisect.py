@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fxlite.cli import bisect as bisect_command
 from fxlite.cli import main
-from fxlite.codegen import bisect_command
 
 MODEL = """
 import numpy as np
