@@ -186,6 +186,29 @@ def test_rooms_know_those_below(path: Path) -> None:
     assert not out_of_room(path, path.read_text())
 
 
+#: Passes that knock at the front door, which is above them. Strike out what no longer does.
+KNOCKING = {
+    "passes/pass_names.py",
+    "passes/profiling/before_after.py",
+    "passes/profiling/effects.py",
+    "passes/profiling/profile.py",
+    "passes/profiling/record.py",
+    "passes/profiling/rows.py",
+    "passes/quantize/planning/sensitivity.py",
+}
+
+
+def test_passes_do_not_knock_at_the_front_door() -> None:
+    doors = ("fxlite.compiler", "fxlite.cli")
+    found = {
+        relative(path)
+        for path in sources("passes")
+        for _, module in imported(at_run_time(ast.parse(path.read_text())), package_of(path))
+        if module.startswith(doors)
+    }
+    assert found == KNOCKING
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite, same_type
 from fxlite.ops.elementwise import erf_reference, sigmoid_reference
-from fxlite.ops.op import Tensor, normalize_axis, require_float
+from fxlite.ops.op import Tensor, normalize_axis, ops, require_float
 from fxlite.ops.samples import Bad, S, Sample, special, uniform
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.composite import composite, created, number
-from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, require_float
+from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, ops, require_float
 from fxlite.ops.samples import Bad, S
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ShapeError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import (
@@ -30,6 +29,7 @@ from fxlite.ops.op import (
     normalize_axes,
     normalize_axis,
     op,
+    ops,
     require_float,
 )
 from fxlite.ops.reduction import reduced_shape

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, CodegenError, DTypeError, ShapeError
 from fxlite.base.state import generator
 from fxlite.ops.composite import composite, number
-from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, op, require_float
+from fxlite.ops.op import OptionalTensor, Tensor, broadcast_shapes, op, ops, require_float
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType

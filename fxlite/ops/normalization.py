@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite
-from fxlite.ops.op import Op, OptionalTensor, Tensor, require_float
+from fxlite.ops.op import Op, OptionalTensor, Tensor, ops, require_float
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType

@@ -644,6 +644,16 @@ def lookup(name: str) -> Op:
     return found
 
 
+class _Ops:
+    def __getattr__(self, name: str) -> Op:
+        return lookup(name)
+
+
+#: ``fx.ops`` as the families of ops know it: names are looked up when an op is called, for then all
+#: families stand.
+ops = _Ops()
+
+
 def as_op(target: Any) -> Op:
     """The op that a call_function is to have as its target: an Op or the name of one. Raises
     GraphError for anything else, ArgumentError for an unknown name."""

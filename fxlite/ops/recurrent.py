@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite
-from fxlite.ops.op import OptionalTensor, Tensor, require_float
+from fxlite.ops.op import OptionalTensor, Tensor, ops, require_float
 from fxlite.ops.samples import Bad, S
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim

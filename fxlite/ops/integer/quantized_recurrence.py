@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-import fxlite.ops as ops
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.composite import composite
 from fxlite.ops.integer.quantized_product import largest_depth
-from fxlite.ops.op import OptionalTensor, Tensor
+from fxlite.ops.op import OptionalTensor, Tensor, ops
 from fxlite.ops.recurrent import GATES, infer_recurrence, recurrence_operations, step, step_in_numpy
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.types import dtypes
