@@ -241,7 +241,7 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
         return False
     while isinstance(mask, Node) and mask.op == "call_function":
         arguments, name = mask.bound, mask.target.name
-        if name in ("bitwise_not", "logical_not"):
+        if mask.target.kind == "pointwise" and mask.target.inverse == name:  # not
             keeps = not keeps
         elif mask.target.keeps_order:
             inner = mask.args[0].type.shape

@@ -39,8 +39,8 @@ def reshape_back(node: Node) -> Answer:
 def _squeeze_of_unsqueeze(node: Node) -> Answer:
     """Without types: only squeeze(unsqueeze(x, axis), axis) is known to be x."""
     x = node.args[0]
-    pair = (node.target.name, x.target.name) if is_call(x, *RESHAPES) else None
-    same = pair == ("squeeze", "unsqueeze") and node.kwargs.get("axis") == x.kwargs.get("axis")
+    is_pair = node.target.name == "squeeze" and is_call(x, node.target.inverse)
+    same = is_pair and node.kwargs.get("axis") == x.kwargs.get("axis")
     return x.args[0] if same and node.kwargs.get("axis") is not None else None
 
 

@@ -7,6 +7,7 @@ and whose trace is the graph again. Named dims are read from the inputs' shapes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,37 +16,30 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.graph.graph import Node
+from fxlite.ops.op import REGISTRY, Op
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from tests.fuzz.edits import Chooser
 
+
+def _of_record(op: Op) -> Iterator[str]:
+    """The spellings that a record states: NumPy's ufunc and Python's operator."""
+    operands = [f"{{{name}}}" for name in op.tensor_kinds]
+    if op.ufunc is not None:
+        yield f"np.{op.ufunc.__name__}({', '.join(operands)})"
+    if op.symbol is not None:
+        yield f"({op.symbol.join(operands if len(operands) > 1 else ['', *operands])})"
+
+
 #: Ways to write a call besides ``ops.NAME(...)``: ``{x}`` and the like are the op's parameters.
 SPELLINGS: dict[str, tuple[str, ...]] = {
-    **{n: (f"np.{n}({{x}})",) for n in (
-        "exp", "sin", "cos", "tanh", "sqrt", "square", "log", "floor", "ceil", "sign", "expm1",
-        "log1p", "isnan", "isfinite", "logical_not", "trunc", "reciprocal", "log2", "cosh", "isinf",
-    )},
-    **{n: (f"({{x}} {s} {{y}})",) for n, s in (
-        ("lt", "<"), ("gt", ">"), ("le", "<="), ("ge", ">="), ("eq", "=="), ("ne", "!="),
-        ("pow", "**"), ("floor_divide", "//"), ("remainder", "%"),
-    )},
-    **{n: (f"({{x}} {s} {{y}})", f"np.{u}({{x}}, {{y}})") for n, s, u in (
-        ("add", "+", "add"), ("sub", "-", "subtract"), ("mul", "*", "multiply"),
-        ("div", "/", "divide"), ("bitwise_and", "&", "bitwise_and"),
-        ("bitwise_or", "|", "bitwise_or"), ("bitwise_xor", "^", "bitwise_xor"),
-        ("matmul", "@", "matmul"),
-    )},
+    **{op.name: tuple(_of_record(op)) for op in REGISTRY.values() if op.ufunc or op.symbol},
+    "pow": ("({x} ** {y})",),  # for 0.5 np.power is another function
     **{n: (f"np.{n}({{x}}, axis={{axis}}, keepdims={{keepdims}})",
            f"{{x}}.{n}({{axis}}, keepdims={{keepdims}})")
        for n in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
     "abs": ("abs({x})", "np.abs({x})", "np.absolute({x})"),
-    "neg": ("(-{x})", "np.negative({x})"),
-    "bitwise_not": ("(~{x})", "np.invert({x})"),
     "relu": ("np.maximum({x}, 0)", "F.relu({x})"),
-    "maximum": ("np.maximum({x}, {y})",),
-    "minimum": ("np.minimum({x}, {y})",),
-    "logical_and": ("np.logical_and({x}, {y})",),
-    "logical_or": ("np.logical_or({x}, {y})",),
     "where": ("np.where({condition}, {x}, {y})",),
     "clip": ("np.clip({x}, {min}, {max})",),
     "cast": ("{x}.astype({dtype})",),
