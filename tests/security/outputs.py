@@ -29,7 +29,7 @@ from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.extension import extension_source
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.quantize import Plan, PlannedLayer
-from fxlite.passes.quantize.planning.plan_file import plan_text
+from fxlite.passes.quantize.planning.mixed_plan import plan_text
 from fxlite.show.text.pretty import executable_code, fitted_text
 from tests.roofs import ROOFS
 from tests.security import parses

@@ -96,7 +96,7 @@ class Plan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as TOML, to read and edit; :func:`fxlite.passes.quantize.load_plan` reads
         it. Raises QConfigError for configs that no preset gives."""
-        Path(path).write_text(_plan_text(self), encoding="utf-8")
+        Path(path).write_text(plan_text(self), encoding="utf-8")
 
     def __rich__(self) -> Any:
         return plan_table(self)
@@ -110,7 +110,7 @@ class Plan:
 
 
 # -- TOML ------------------------------------------------------------------------------------------
-def _plan_text(plan: Plan) -> str:
+def plan_text(plan: Plan) -> str:
     """The plan as TOML. Raises QConfigError for configs that no preset gives."""
     lines = [
         f"# How {comment(plan.program)} is quantized: a scheme for each layer, by the path of its "

@@ -9,7 +9,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.planning.plan_file import plan_text
+from fxlite.passes.quantize.planning.mixed_plan import plan_text
 from fxlite.passes.quantize.planning.sensitivity import Choice
 from tests import models
 from tests.zoo.registry import fill
