@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import program_options, size_option
+from fxlite.cli.shared import backend_option, program_options, size_option
 from fxlite.codegen.program.example_inputs import Case, make_cases
 from fxlite.compiler import compile as compile_program
 from fxlite.compiler import find_backend
@@ -41,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--passes", required=True, metavar="NAME,NAME",
         help="passes in order, by name or as FILE.py:NAME",
     )  # fmt: skip
-    parser.add_argument(
-        "--backend", metavar="NAME",
-        help="compile the program after each pass, too, and compare: c, python or cuda",
-    )  # fmt: skip
+    backend_option(parser, "compile the program after each pass, too, and compare")
     size_option(parser, "to run compiled code with")
 
 

@@ -27,12 +27,18 @@ from rich.table import Table
 from fxlite.base.console import print_code, show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import ProgramError, trace_program, unique
-from fxlite.cli.shared import backend_options, data_option, program_options, size_option
+from fxlite.cli.shared import (
+    backend_option,
+    backend_options,
+    data_option,
+    program_options,
+    size_option,
+)
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.python.source import module_name, python_program, save_python
 from fxlite.codegen.reporting import check_and_time as report
-from fxlite.compiler import Backend, find_backend, take_options
+from fxlite.compiler import DEFAULT, Backend, find_backend, take_options
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.text.pretty import fitted_text
 
@@ -46,9 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite compile``."""
     program_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where to write")
-    parser.add_argument(
-        "--backend", default="c", metavar="NAME", help="c (default), python or cuda"
-    )
+    backend_option(parser, "what runs the program", DEFAULT)
     backend_options(parser)
     size_option(parser, "to check and time with")
     data_option(parser, "to check with and to store in the self-test")

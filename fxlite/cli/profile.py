@@ -14,7 +14,14 @@ from rich.console import Console
 from fxlite.base.console import show
 from fxlite.cli import option_values as value
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import UsageError, backend_options, data_option, program_options, size_option
+from fxlite.cli.shared import (
+    UsageError,
+    backend_option,
+    backend_options,
+    data_option,
+    program_options,
+    size_option,
+)
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.compiler import find_backend, standard_passes
 from fxlite.graph.graph_module import GraphModule
@@ -98,11 +105,11 @@ def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
 
 def measuring_options(
     parser: argparse.ArgumentParser,
+    purpose: str = "what runs it, each node or each kernel with counters",
     backend: str | None = "python",
-    backends: str = "python (default: each node, run by NumPy) or c (each kernel, with counters)",
 ) -> None:
     """Of what is measured, and how."""
-    parser.add_argument("--backend", default=backend, metavar="NAME", help=backends)
+    backend_option(parser, purpose, backend, timed=True)
     size_option(parser, "to measure with")
     data_option(parser, "to measure with")
     parser.add_argument(

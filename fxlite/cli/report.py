@@ -16,15 +16,14 @@ from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import program_options
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.reporting.report import report
+from fxlite.compiler import DEFAULT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite report``."""
     program_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
-    measuring_options(
-        parser, None, "what the optimized graph runs as: c (default, where possible) or python"
-    )
+    measuring_options(parser, f"what runs the optimized graph; {DEFAULT} where possible", None)
     parser.add_argument(
         "--no-profile", dest="profile", action="store_false", help="measure nothing"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from fxlite.base.errors import FxliteError
 from fxlite.cli import option_values as value
-from fxlite.compiler import declared_options
+from fxlite.compiler import backends, declared_options
 
 
 class UsageError(FxliteError):
@@ -30,6 +30,18 @@ def program_options(parser: argparse.ArgumentParser) -> None:
         '8), "T=1..", "T=%%8"; repeat for each',
     )  # fmt: skip
     parser.add_argument("-w", "--weights", metavar="FILE", help="a safetensors file to load")
+
+
+def backend_option(
+    parser: argparse.ArgumentParser,
+    purpose: str,
+    default: str | None = None,
+    timed: bool = False,
+) -> None:
+    """The name of a back end; ``timed``: of one whose parts can be timed."""
+    names = [b.name for b in backends() if b.is_measured or not timed]
+    text = f"{purpose}: {', '.join(names)}" + (f"; default {default}" if default else "")
+    parser.add_argument("--backend", default=default, metavar="NAME", help=text)
 
 
 def backend_options(parser: argparse.ArgumentParser, *names: str) -> None:
