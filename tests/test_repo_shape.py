@@ -188,7 +188,6 @@ def test_rooms_know_those_below(path: Path) -> None:
 
 #: Passes that knock at the front door, which is above them. Strike out what no longer does.
 KNOCKING = {
-    "passes/pass_names.py",
     "passes/profiling/before_after.py",
     "passes/profiling/effects.py",
     "passes/profiling/profile.py",

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fxlite.base.errors import FxliteError
+from fxlite.cli.pass_names import find_passes
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import backend_option, program_options, size_option
 from fxlite.codegen.program.example_inputs import Case, make_cases
@@ -28,7 +29,6 @@ from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.base import PassError
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.manager import PassManager
-from fxlite.passes.pass_names import find_passes
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import KINDS, USUAL, Exactness, as_exactness, compare, computed, leaves
 

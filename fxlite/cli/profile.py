@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fxlite.base.console import show
 from fxlite.cli import option_values as value
+from fxlite.cli.pass_names import find_passes
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import (
     UsageError,
@@ -26,7 +27,6 @@ from fxlite.codegen.program import example_inputs as examples
 from fxlite.compiler import find_backend, standard_passes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
-from fxlite.passes.pass_names import find_passes
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile

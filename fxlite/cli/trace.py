@@ -60,8 +60,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _, module = trace_program(options.program, options.weights, options.input)
     traced = module
     if options.passes:
+        from fxlite.cli.pass_names import find_passes
         from fxlite.passes.manager import PassManager
-        from fxlite.passes.pass_names import find_passes
 
         module = PassManager(find_passes(options.passes))(module)
     if options.query:
