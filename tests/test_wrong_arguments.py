@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,26 @@ def test_wrong_arguments_are_refused(
     with pytest.raises(FxliteError, match=message):
         call()
     assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_deep_lists_are_refused_whatever_the_recursion_limit() -> None:
+    deep: Any = 1
+    for _ in range(3000):
+        deep = [deep]
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)  # as programs that pickle graphs of torch.fx set it
+    try:
+        rows = np.ones((2, 3), np.float32)
+        calls = (
+            lambda: fx.ops.sum(rows, axis=deep),
+            lambda: nn.functional.normalize(rows, 1.0, deep),
+        )
+        for call in calls:
+            with pytest.raises(FxliteError, match="nested") as caught:
+                call()
+            assert len(str(caught.value)) < 200
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_generated_wrong_arguments() -> None:

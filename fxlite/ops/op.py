@@ -557,13 +557,20 @@ def to_dim(index: Index) -> shapes.Dim:
     return shapes.normalize(total)
 
 
-def freeze(value: Any) -> Any:
+#: Lists inside of lists of an attribute.
+_MOST_NESTED = 64
+
+
+def freeze(value: Any, depth: int = 0) -> Any:
     """An attribute in its stored, immutable form: NumPy scalars become Python's, lists become
-    tuples, NumPy dtypes become DTypes, named dims sympy expressions."""
+    tuples, NumPy dtypes become DTypes, named dims sympy expressions. Raises ArgumentError for what
+    is nested too deeply (``depth``: how deep this is)."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, (tuple, list)):
-        return tuple(freeze(v) for v in value)
+        if depth == _MOST_NESTED:
+            raise ArgumentError(f"an argument is a list nested more than {_MOST_NESTED} deep")
+        return tuple(freeze(v, depth + 1) for v in value)
     if isinstance(value, shapes.NamedDim):
         return shapes.normalize(value.expr)
     if isinstance(value, sympy.Expr):
