@@ -6,6 +6,7 @@ level) and before each test, so no result depends on which tests ran before, nor
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         init.manual_seed(0)
 
 
+#: What tests of deep graphs rely on; benchmarks of torch.fx raise it.
+RECURSION_LIMIT = sys.getrecursionlimit()
+
+
 @pytest.fixture(autouse=True)
-def seeded() -> None:
+def as_new() -> None:
+    """No test depends on what ran before it in its process."""
     init.manual_seed(0)
+    sys.setrecursionlimit(RECURSION_LIMIT)
