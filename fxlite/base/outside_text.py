@@ -9,6 +9,7 @@ what is to be one must be a name (:func:`is_name`).
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import keyword
@@ -63,6 +64,7 @@ def line(text: str) -> str:
 
 
 # -- programs --------------------------------------------------------------------------------------
+@functools.lru_cache(maxsize=4096)  # the same places stand behind many nodes
 def comment(text: str) -> str:
     """Text for a comment on one line in C, CUDA, Python or TOML. Without a backslash, which would
     continue it on the next line; nothing in it ends or opens a comment or is a trigraph."""

@@ -257,7 +257,7 @@ class Tracer:
                 note_parts(parts, **bound)
             return parts
         if op.guards == "parts" or (op.needs_elements and self._runs_program):
-            self._require_elements(op, bound)
+            self._require_elements(op, bound, proxy.node.type)
         elif proxy.node.target.guards == "shape":
             self.require_sizes(proxy.node)
         if op.shares_memory:
@@ -266,10 +266,14 @@ class Tracer:
             note_leaf_call(self, f"the function {op.name}", bound)
         return proxy
 
-    def _require_elements(self, op: Op, bound: Mapping[str, Any]) -> None:
+    def _require_elements(
+        self, op: Op, bound: Mapping[str, Any], result: TensorType | None = None
+    ) -> None:
         """A slice whose type is true for axes that are not empty, or a reduction of some values."""
-        place = self._place()[1]
         types = op.map_tensors(_type_of_operand, bound)
+        if result is not None and all(map(_has_elements, (result, *op.tensors(types)))):
+            return
+        place = self._place()[1]
         try:
             found = guards_of_call(op, types, place, self.graph.guards)
         except FxliteError as error:
@@ -488,6 +492,13 @@ class Tracer:
         made = GraphModule(self.root, self.graph, name)
         made.training = self.root.training
         return made
+
+
+def _has_elements(type: Any) -> bool:
+    """True for a number, and for a type whose sizes are known and not 0."""
+    if isinstance(type, TensorType):
+        return all(size.__class__ is int and size > 0 for size in type.shape)
+    return isinstance(type, (int, float))
 
 
 def _type_of_operand(value: Any) -> Any:

@@ -161,6 +161,8 @@ INTEGERS = tuple(d for d in ALL if d.is_integer)
 BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
 _LONGEST = 100  # characters of the name of a dtype
 _BY_NUMPY = {d.numpy: d for d in ALL}
+#: What is asked for most: dtypes themselves, those of arrays, and their names.
+_USUAL: dict[Any, DType] = {**_BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
 
 
 def dtype(value: Any) -> DType:
@@ -168,10 +170,12 @@ def dtype(value: Any) -> DType:
     a Python type (``float`` is f64, ``int`` i64, ``bool`` bool) or a DType.
 
     Raises DTypeError for anything else, complex numbers included."""
-    if isinstance(value, DType):
-        return value
-    if isinstance(value, str) and value in BY_NAME:
-        return BY_NAME[value]
+    try:
+        found = _USUAL.get(value)
+    except TypeError:  # not hashable
+        found = None
+    if found is not None:
+        return found
     try:
         if not isinstance(value, str) or len(value) <= _LONGEST:
             return _BY_NUMPY[np.dtype(value).newbyteorder("=")]
