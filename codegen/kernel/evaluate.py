@@ -55,7 +55,8 @@ class Evaluator:
 
     def __call__(self, node: Expr) -> Any:
         with np.errstate(all="ignore"):
-            for inner in _post_order(node):
+            # what is inside of a reduction or a guarded load is computed by it
+            for inner in expr.walk(node, (Reduction, Load)):
                 if id(inner) not in self._memo:
                     self._memo[id(inner)] = self._compute(inner)
         return self._memo[id(node)]
@@ -165,20 +166,3 @@ class _Known(Expr):
     """A condition that was evaluated before."""
 
     value: Any
-
-
-def _post_order(node: Expr) -> list[Expr]:
-    """Children first; what is inside a reduction's body or a guarded load belongs to it."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(node, False)]
-    while stack:
-        current, ready = stack.pop()
-        if ready:
-            order.append(current)
-        elif id(current) not in seen:
-            seen.add(id(current))
-            stack.append((current, True))
-            if not isinstance(current, (Reduction, Load)):
-                stack += [(c, False) for c in current.children]
-    return order

@@ -220,19 +220,7 @@ def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:
 
 def _outside_reductions(value: Expr) -> list[Expr]:
     """Nodes in post-order, not entering reductions."""
-    order: list[Expr] = []
-    seen: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(value, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            if not isinstance(node, Reduction):
-                stack += [(c, False) for c in reversed(node.children)]
-    return order
+    return list(expr.walk(value, (Reduction,)))
 
 
 def _use_counts(value: Expr) -> dict[int, int]:

@@ -484,8 +484,9 @@ def with_label(expr: Expr, label: str) -> Expr:
     return expr
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
-    """All nodes, children first, each once; run-time values inside indices and guards included."""
+def walk(expr: Expr, closed: tuple[type[Expr], ...] = ()) -> Iterator[Expr]:
+    """All nodes, children first, each once; run-time values inside indices and guards included, but
+    nothing inside of nodes of the ``closed`` classes."""
     seen: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:
@@ -495,7 +496,8 @@ def walk(expr: Expr) -> Iterator[Expr]:
         elif id(node) not in seen:
             seen.add(id(node))
             stack.append((node, True))
-            stack += [(c, False) for c in reversed(node.children)]
+            if not isinstance(node, closed):
+                stack += [(c, False) for c in reversed(node.children)]
 
 
 def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
