@@ -7,7 +7,6 @@ block reductions and the head of a function differ.
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -72,12 +71,6 @@ class CudaPrinter(CPrinter):
 
     def pragma(self, s: For) -> list[str]:
         return []
-
-    def bare(self, i: Index) -> str:
-        """Text of an index, without parentheses around the whole."""
-        text = self.index(i)
-        depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in text))
-        return text[1:-1] if text[0] == "(" and 0 not in depths[:-1] else text
 
     def device_function(self, device: DeviceKernel) -> KernelText:
         """The kernel's text; parameters that it does not use are left out."""

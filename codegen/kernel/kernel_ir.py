@@ -87,7 +87,26 @@ class Comment:
     text: str
 
 
-Stmt: TypeAlias = For | Let | Alloc | Assign | If | Store | Comment
+@dataclass(frozen=True)
+class Range(For):
+    """A loop of a template (:mod:`fxlite.codegen.kernel.builder`) from ``start``, behind a pragma
+    of its own."""
+
+    start: Index = field(default_factory=lambda: Index.of(0))
+    pragma: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Lines that a template spells itself: statements, or where there is a ``body`` the head of a
+    block. ``declares``: the name that they declare and do nothing else, if so."""
+
+    lines: tuple[str, ...]
+    declares: str = ""
+    body: tuple[Stmt, ...] | None = None
+
+
+Stmt: TypeAlias = For | Let | Alloc | Assign | If | Store | Comment | Text
 
 
 @dataclass(frozen=True)

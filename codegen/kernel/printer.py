@@ -7,6 +7,7 @@ program, no needless parentheses, a comment that says what is computed and where
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -22,8 +23,10 @@ from fxlite.codegen.kernel.kernel_ir import (
     If,
     Kernel,
     Let,
+    Range,
     Stmt,
     Store,
+    Text,
 )
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import comment, signature, wrap
@@ -77,6 +80,12 @@ class CPrinter:
         """Text of an integer expression."""
         value = functools.partial(self.value, minimum=_ATOM)
         return to_text(i, value, "/", ("fx_min", "fx_max"), dim_name)
+
+    def bare(self, i: Index) -> str:
+        """Text of an integer expression, without parentheses around the whole."""
+        text = self.index(i)
+        depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in text))
+        return text[1:-1] if text[0] == "(" and 0 not in depths[:-1] else text
 
     def address(self, buffer: str, index: Sequence[Index]) -> str:
         """``name[linear address]``"""
@@ -246,7 +255,21 @@ class CPrinter:
             return [head, *self.block(s.body, depth + 1), f"{pad}}}"]
         if isinstance(s, Comment):
             return [f"{pad}// {s.text}"]
+        if isinstance(s, Text):
+            return self._spelled(s, depth)
         return self.loop(s, depth)
+
+    def _spelled(self, s: Text, depth: int) -> list[str]:
+        """Lines of a template; a block's brace stands behind its head, unless that is a pragma."""
+        pad = "    " * depth
+        lines = [pad + line if line else "" for line in s.lines]
+        if s.body is None:
+            return lines
+        if not lines or not lines[-1].strip() or "#" in lines[-1]:
+            lines = [*filter(str.strip, lines), f"{pad}{{"]
+        else:
+            lines[-1] += " {"
+        return [*lines, *self.block(s.body, depth + 1), f"{pad}}}"]
 
     def _alloc(self, s: Alloc, pad: str) -> list[str]:
         ctype, start = s.dtype.c_name, self.value(s.init)
@@ -273,13 +296,16 @@ class CPrinter:
         """A loop with its pragma."""
         pad = "    " * depth
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
-        end = f"{s.var.name} < {self.index(s.var.extent)}"
-        head = f"{pad}for (int64_t {s.var.name} = 0; {end}; {step})"
+        start = self.bare(s.start) if isinstance(s, Range) else "0"
+        end = f"{s.var.name} < {self.bare(s.var.extent)}"
+        head = f"{pad}for (int64_t {s.var.name} = {start}; {end}; {step})"
         lines = [pad + p for p in self.pragma(s)]
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
 
     def pragma(self, s: For) -> list[str]:
         """OpenMP's line in front of a loop."""
+        if isinstance(s, Range):
+            return [s.pragma] if s.pragma else []
         if s.kind == "simd" or s.kind == "lanes":
             return ["#pragma omp simd"]
         if s.kind.startswith("parallel"):

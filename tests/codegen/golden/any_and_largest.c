@@ -26,7 +26,7 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
                 lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + block + lane]);
             }
         }
-        for (int64_t rest = 0; rest < (N % 16); ++rest) {
+        for (int64_t rest = 0; rest < N % 16; ++rest) {
             lanes[0] = fx_maximum_i32(lanes[0], x[i*N + (N / 16)*16 + rest]);
         }
         int32_t total = INT32_MIN;

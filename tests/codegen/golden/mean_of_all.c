@@ -15,7 +15,7 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t N) {
             wide[lane] += (double)lanes[lane];
         }
     }
-    for (int64_t rest = 0; rest < (N % 16); ++rest) {
+    for (int64_t rest = 0; rest < N % 16; ++rest) {
         wide[0] += (double)x[(N / 16)*16 + rest];
     }
     double wide1 = 0.0;

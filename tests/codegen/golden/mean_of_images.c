@@ -19,7 +19,7 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t C, in
                 wide[lane] += (double)lanes[lane];
             }
         }
-        for (int64_t rest = 0; rest < ((H*W) % 16); ++rest) {
+        for (int64_t rest = 0; rest < (H*W) % 16; ++rest) {
             wide[0] += (double)x[i*H*W + ((H*W) / 16)*16 + rest];
         }
         double wide1 = 0.0;

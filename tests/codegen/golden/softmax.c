@@ -12,7 +12,7 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                 lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + lane]);
             }
         }
-        for (int64_t rest = 0; rest < (N % 16); ++rest) {
+        for (int64_t rest = 0; rest < N % 16; ++rest) {
             lanes[0] = fx_maximum_f32(lanes[0], x[i*N + (N / 16)*16 + rest]);
         }
         float total = -INFINITY;
@@ -33,7 +33,7 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                 wide[lane] += (double)lanes1[lane];
             }
         }
-        for (int64_t rest = 0; rest < (N % 16); ++rest) {
+        for (int64_t rest = 0; rest < N % 16; ++rest) {
             wide[0] += (double)fx_exp_f32(x[i*N + (N / 16)*16 + rest] - total);
         }
         double wide1 = 0.0;

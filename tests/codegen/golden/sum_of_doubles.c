@@ -21,7 +21,7 @@ static void k0_sum(const double *restrict x, double *restrict sum, int64_t N) {
             wide[lane] += t0;
         }
     }
-    for (int64_t rest = 0; rest < (N % 16); ++rest) {
+    for (int64_t rest = 0; rest < N % 16; ++rest) {
         const double t0 = x[(N / 16)*16 + rest];
         const double mul = t0 * t0;
         const double t1 = wide[0] + mul;

@@ -18,7 +18,7 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int6
                 wide[lane] += (double)lanes[lane];
             }
         }
-        for (int64_t rest = 0; rest < (N % 16); ++rest) {
+        for (int64_t rest = 0; rest < N % 16; ++rest) {
             wide[0] += (double)x[i*N + (N / 16)*16 + rest];
         }
         double wide1 = 0.0;

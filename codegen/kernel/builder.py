@@ -1,0 +1,213 @@
+"""Writing a function of a template: the loop tree, with calls and text at its leaves.
+
+A template (of a matrix product, a convolution, ...) knows its loops and the addresses that its
+calls take, but its arithmetic is a function of a library of tiles. It builds a :class:`Body`
+statement by statement. Sizes, addresses and loop variables are :class:`Index`, so that what is
+known is worked out here: a loop of one trip is no loop, and its variable is its start everywhere;
+a constant needs no declaration; what no later line reads is not declared.
+
+In: calls of :class:`Body`. Out: lines of C by the printer of all kernels
+(:mod:`fxlite.codegen.kernel.printer`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from fxlite.codegen.kernel.kernel_ir import Range, Stmt, Text
+from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.scalar.index import DimVar, Index, Var, extremum
+
+Size: TypeAlias = "Index | int"
+"""An integer of a template: a size, a stride, a position."""
+
+_PRINTER = CPrinter(())
+
+
+def text_of(value: Size) -> str:
+    """An integer expression in C."""
+    return _PRINTER.index(Index.of(value))
+
+
+def bare(value: Size) -> str:
+    """An integer expression in C, for a place that needs no parentheses around a quotient."""
+    return _PRINTER.bare(Index.of(value))
+
+
+def symbol(name: str, like: Size | None = None) -> Index:
+    """A variable, parameter or macro of C that holds an integer >= 0; ``like``: an expression that
+    it is equal to, from which its bounds are known."""
+    largest = Index.of(DimVar(name)) if like is None else Index.of(like)
+    return Index.of(Var(name, largest + 1))
+
+
+def divide_up(value: Size, divisor: Size) -> Index:
+    """A size divided by another one, rounded up."""
+    return (Index.of(value) + Index.of(divisor) - 1) // divisor
+
+
+def round_up(value: Size, step: Size) -> Index:
+    """A size rounded up to a multiple of another one."""
+    return divide_up(value, step) * step
+
+
+def smaller(a: Size, b: Size) -> Index:
+    """The smaller of two sizes."""
+    return extremum("min", a, b)
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address: ``name + offset``, in elements."""
+
+    name: str
+    offset: Index = field(default_factory=lambda: Index.of(0))
+
+    def __add__(self, steps: Size) -> Pointer:
+        return Pointer(self.name, self.offset + steps)
+
+    def __getitem__(self, step: Size) -> str:
+        """The element so many steps behind, in C."""
+        return f"{self.name}[{bare(self.offset + step)}]"
+
+    def __str__(self) -> str:
+        return self.name if self.offset == 0 else f"{self.name} + {text_of(self.offset)}"
+
+
+Argument: TypeAlias = "Index | int | Pointer | str"
+"""What a call takes: an integer, an address, or text."""
+
+
+def spelled_argument(value: Argument) -> str:
+    """An argument of a call in C."""
+    return bare(value) if isinstance(value, (Index, int)) else str(value)
+
+
+class Body:
+    """The statements of a function under construction."""
+
+    def __init__(self) -> None:
+        self._open: list[list[Stmt]] = [[]]
+
+    def put(self, text: str) -> None:
+        """Statements in C, in lines; indentation is relative."""
+        self._open[-1].append(Text(tuple(text.splitlines())))
+
+    def call(self, function: str, *arguments: Argument) -> None:
+        """A call of a function for its effects."""
+        self.put(f"{function}({', '.join(map(spelled_argument, arguments))});")
+
+    def comment(self, text: str) -> None:
+        """A line for the reader."""
+        self.put(f"/* {text} */")
+
+    def let(self, name: str, value: Size, ctype: str = "int64_t") -> Index:
+        """A name for an integer expression, to be read from here on; what is a number or a name
+        itself needs none."""
+        value = Index.of(value)
+        if value.constant is not None or isinstance(value.single_atom, (Var, DimVar)):
+            return value
+        self._open[-1].append(Text((f"const {ctype} {name} = {bare(value)};",), declares=name))
+        return symbol(name, value)
+
+    def pointer(self, ctype: str, name: str, start: Pointer | str) -> Pointer:
+        """A name for an address. ``ctype``: of its elements, with ``const`` if they are."""
+        self._open[-1].append(Text((f"{ctype} *const {name} = {start};",), declares=name))
+        return Pointer(name)
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """``head { ... }``, say of a condition."""
+        with self._nested() as body:
+            yield
+        self._open[-1].append(Text((head,), body=tuple(body)))
+
+    @contextmanager
+    def loop(
+        self, name: str, end: Size, start: Size = 0, step: int = 1, pragma: str = "",
+    ) -> Iterator[Index]:  # fmt: skip
+        """``for (name = start; name < end; name += step)``; gives the variable. A loop of one trip
+        is its body, and what it gives is its start."""
+        start, end = Index.of(start), Index.of(end)
+        if takes_one_trip(start, end, step) and not pragma:
+            yield start
+            return
+        variable = Var(name, end)
+        with self._nested() as body:
+            yield Index.of(variable)
+        self._open[-1].append(Range(variable, tuple(body), step=step, start=start, pragma=pragma))
+
+    @contextmanager
+    def shared(
+        self, loops: Sequence[tuple[str, Size]], directive: str, clauses: str = ""
+    ) -> Iterator[list[Index]]:
+        """Perfectly nested loops from 0, whose iterations threads share out under a directive of
+        OpenMP (``omp parallel for``, ``omp for``; none if it is empty). Those of one trip are not
+        counted; where none is left, one thread runs the body."""
+        real = [name for name, end in loops if not takes_one_trip(Index.of(0), Index.of(end), 1)]
+        if directive == "omp for" and not real:
+            with self.block("#pragma omp single"):
+                yield [Index.of(0)] * len(loops)
+            return
+        joined = f" collapse({len(real)})" if len(real) > 1 else ""
+        line = f"#pragma {directive}{joined} schedule(static){clauses}" if directive else ""
+        with ExitStack() as stack:
+            found = []
+            for name, end in loops:
+                first = bool(real) and name == real[0]
+                found.append(stack.enter_context(self.loop(name, end, pragma=line * first)))
+            yield found
+
+    @contextmanager
+    def _nested(self) -> Iterator[list[Stmt]]:
+        body: list[Stmt] = []
+        self._open.append(body)
+        try:
+            yield body
+        finally:
+            self._open.pop()
+
+    def statements(self) -> tuple[Stmt, ...]:
+        """What was built."""
+        return tuple(self._open[0])
+
+    def lines(self, depth: int = 1) -> list[str]:
+        """The statements in C, without declarations that nothing reads."""
+        return _PRINTER.block(_needed(self.statements(), set()), depth)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines(0))
+
+
+def takes_one_trip(start: Index, end: Index, step: int) -> bool:
+    """Whether a loop runs its body exactly once."""
+    return start < end and end <= start + step
+
+
+def _needed(body: Sequence[Stmt], words: set[str]) -> tuple[Stmt, ...]:
+    """Statements without declarations whose names do not occur behind them; ``words`` gathers what
+    occurs."""
+    kept: list[Stmt] = []
+    for s in reversed(body):
+        if isinstance(s, Text):
+            if s.declares and s.declares not in words:
+                continue
+            inner = _needed(s.body, words) if s.body is not None else None
+            words.update(w for line in s.lines for w in _WORD.findall(line))
+            s = Text(s.lines, s.declares, inner)
+        elif isinstance(s, Range):
+            inner = _needed(s.body, words)
+            bounds = f"{text_of(s.start)} {text_of(s.var.extent)} {s.pragma}"
+            words.update(_WORD.findall(bounds))
+            s = Range(s.var, inner, s.kind, s.step, s.start, s.pragma)
+        else:
+            words.update(_WORD.findall("\n".join(_PRINTER.statement(s, 0))))
+        kept.append(s)
+    return tuple(reversed(kept))
+
+
+_WORD = re.compile(r"\w+")
