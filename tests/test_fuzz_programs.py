@@ -12,7 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.base.errors import ShapeError, TraceError
 from fxlite.types.tensor_type import parse_type
-from tests.fuzz.programs.check import check
+from tests.fuzz.programs.check import Measured, check
 from tests.fuzz.programs.program import Program, from_json
 from tests.fuzz.programs.run import Worker, program_of
 from tests.fuzz.programs.shrink import shrunk
@@ -108,6 +108,24 @@ def test_findings_stay_mended() -> None:
     outcomes = check(list(names), rungs=("graph", "python", "kernel", "c", "cuda"))
     wrong = [f"{names[o.program]}: {o.stage}: {o.text}" for o in outcomes if o.kind != "ok"]
     assert len(outcomes) == len(FINDINGS) and not wrong, "\n".join(wrong)
+
+
+def test_what_no_op_rounds_is_compared_bit_by_bit() -> None:
+    x, y = np.float32([1, 2, np.nan]), np.float32([3, -1, np.nan])
+
+    def program(x, y):
+        return np.nextafter(x, y)[::-1], np.nextafter(x * 2, y), np.copysign(3, y)
+
+    reference = Measured(fx.symbolic_trace(program, x="f32[3]", y="f32[3]"), [x, y], program(x, y))
+    first, second, third = program(x, y)
+    near = np.nextafter(second, np.float32(0))
+    assert (
+        reference.close_difference((first, near, np.copysign(third, np.float32([1, -1, -1]))))
+        is None
+    )
+    nearest = np.nextafter(first, np.float32(0))
+    assert "rounds" in str(reference.close_difference((nearest, second, third)))
+    assert "result 2" in str(reference.close_difference((first, second, -third)))
 
 
 def test_a_short_run_finds_nothing() -> None:

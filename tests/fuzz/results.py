@@ -90,7 +90,9 @@ class Disturbed(Contiguous):
         made = wide * (1 + step * relative) + least * absolute
         if self.seed > 1:  # a number that small may be zero, and then is not true
             made = np.where((np.abs(made) <= least) & (relative > 0), 0.0, made)
-        return np.asarray(np.where(np.isfinite(wide), made, wide)).astype(array.dtype)
+        open_sign = np.copysign(np.nan, relative)  # which copysign would show
+        kept = np.where(np.isnan(wide), open_sign, wide)
+        return np.asarray(np.where(np.isfinite(wide), made, kept)).astype(array.dtype)
 
     def _steps(self, array: Array) -> tuple[float, float]:
         """How far a value may be off: as a part of it, and at least."""
@@ -179,9 +181,9 @@ class Reference:
                 continue
             x, others = e.astype(np.float64), [d.astype(np.float64) for d in disturbed]
             decided = np.all(
-                [(np.isfinite(o) == np.isfinite(x)) & (np.isnan(o) == np.isnan(x)) for o in others],
-                axis=0,
-            )
+                [(np.isfinite(o) & np.isfinite(x)) | np.isnan(o) & np.isnan(x) | (o == x)
+                 for o in others], axis=0,
+            )  # fmt: skip
             with np.errstate(all="ignore"):
                 far = FACTOR * np.max([np.abs(o - x) for o in others], axis=0, initial=0.0)
             spreads.append(np.where(decided, np.where(np.isfinite(far), far, 0.0), np.inf))

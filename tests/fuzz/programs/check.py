@@ -32,18 +32,24 @@ from fxlite.codegen.program.run import run_program, scheduled
 from fxlite.codegen.runtime.build import Library, build
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.load import CompiledFunction
+from fxlite.graph.node import nodes_in
+from fxlite.ops.op import Op
 from fxlite.passes.costing.cost import flops_by_node
 from fxlite.types import shapes
 from fxlite.types.agreement import Chain, leaves, structure
 from tests.codegen.test_c_samples import apart
 from tests.fuzz.programs.program import Array, Program, Sizes
-from tests.fuzz.results import Reference
+from tests.fuzz.results import Reference, exact_difference
 
 #: How far each value is disturbed: as one op may be off.
 ONE_OP = Chain(operations=1)
 #: Flags of the C compiler: fast to build, and with sanitizers.
 FLAGS = ("-O1",)
 SANITIZED = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+#: Ops, beside those that are views, whose results have no rounding: what they make of inputs alone
+#: is compared bit by bit. (``maximum`` of two zeros has either sign; so has NaN, which ``copysign``
+#: would show.)
+EXACT = {"nextafter", "neg", "abs", "fabs", "where", "cast", "concat", "stack", "getitem"}
 #: Of so many programs one runs in NumPy's kernels, one in CUDA on the shim.
 KERNELS, CUDA = 8, 24
 #: Operations of one run; sizes at which a program has more (an outer product of outer products)
@@ -215,12 +221,39 @@ def compare(case: Case, library: Library, rungs: Sequence[str]) -> int:
 
 
 class Measured(Reference):
-    """What eager NumPy gave, beside how much rounding decides of it."""
+    """What eager NumPy gave, beside how much rounding decides of it: nothing of what was computed
+    without any."""
 
     def __init__(self, module: fx.GraphModule, arrays: Sequence[Array], expected: Any) -> None:
         super().__init__(module, arrays, ONE_OP)
         if structure(expected) == structure(self.result):
             self.result = expected
+
+    def close_difference(self, actual: Any, flat: bool = False) -> str | None:
+        """Where a result differs by more than rounding explains, if any may."""
+        results = list(nodes_in(self.module.graph.output_node().args))
+        expected = leaves(self.result)
+        if len(results) == len(expected):
+            for node, e, a in zip(results, expected, leaves(actual)):
+                found = exact_difference(e, a) if is_exact(node) else None
+                if found is not None:
+                    return f"no op of {node} rounds: {found}"
+        return super().close_difference(actual, flat)
+
+
+def is_exact(node: fx.Node) -> bool:
+    """Whether a value comes from inputs and constants without any rounding."""
+    ways, seen = [node], {node}
+    while ways:
+        here = ways.pop()
+        op = here.target
+        if here.op == "call_function" and not (
+            isinstance(op, Op) and (op.kind == "view" or op.name in EXACT)
+        ):
+            return False
+        ways += [n for n in here.all_input_nodes if n not in seen]
+        seen |= set(here.all_input_nodes)
+    return True
 
 
 def _is_guard(error: Exception) -> bool:

@@ -15,7 +15,8 @@ NUMBERS = ("abs", "absolute", "square", "sign", "negative", "fabs")
 BINARY = ("+", "-", "*", "/", "+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!=")
 BITS = ("&", "|", "^")
 FUNCTIONS = ("maximum", "minimum", "arctan2", "logical_and", "logical_or", "logical_xor", "add",
-             "multiply", "floor_divide", "remainder", "subtract", "divide")  # fmt: skip
+             "multiply", "floor_divide", "remainder", "subtract", "divide", "hypot", "logaddexp",
+             "copysign", "nextafter")  # fmt: skip
 SCALARS = ("2", "0.5", "-1", "3", "1.5", "np.float32(0.25)", "np.float64(2.5)", "np.int32(3)",
            "True", "0", "7", "1e-3", "np.int64(-2)", "np.pi", "np.float16(1.5)")  # fmt: skip
 DTYPES = ("np.float32", '"f4"', "float", "np.float16", '"int64"', "np.int32", "np.uint8", "bool",
