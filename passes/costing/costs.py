@@ -21,6 +21,10 @@ _LONGEST_FORMULA = 300  # letters; longer ones are shortened
 
 #: What :class:`Costs` holds, and what is derived from that.
 QUANTITIES = ("flops", "read", "written", "bytes", "parameters", "parameter_bytes", "peak")
+#: What tables call them, and FLOPs per byte.
+TITLES = {"flops": "FLOPs", "read": "bytes read", "written": "written", "bytes": "bytes",
+          "parameters": "parameters", "parameter_bytes": "their bytes", "peak": "peak memory",
+          "intensity": "FLOP/byte"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fxlite.base.outside_text import markup
-from fxlite.passes.costing.timeline_text import arena_text, shown_buffers
 from fxlite.show.drawing.colours import KINDS, OTHER, Colour, kind_of
 from fxlite.show.drawing.svg import FONT, legend_row
 from fxlite.show.node_cost import short_text
@@ -112,7 +111,7 @@ def _planned(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
 
 def _stacked(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
     """The largest values in order of their first step, on all smaller ones together."""
-    shown = shown_buffers(timeline, _MOST_AREAS)
+    shown = timeline.shown(_MOST_AREAS)
     first: dict[Buffer, int] = {}
     spans: dict[Buffer, list[tuple[int, int]]] = {}
     rest: list[tuple[int, int]] = []
@@ -198,7 +197,7 @@ def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
 # -- around the plot -------------------------------------------------------------------------------
 def _heading(timeline: MemoryTimeline) -> Iterator[str]:
     sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
-    what = f"arena {arena_text(timeline)}"
+    what = f"arena {timeline.arena_text}"
     if not timeline.slots:
         what = f"peak {timeline.peak:,} bytes"
         if timeline.steps:
