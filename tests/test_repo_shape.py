@@ -192,7 +192,6 @@ KNOCKING = {
     "passes/profiling/effects.py",
     "passes/profiling/profile.py",
     "passes/profiling/record.py",
-    "passes/profiling/rows.py",
     "passes/quantize/planning/sensitivity.py",
 }
 

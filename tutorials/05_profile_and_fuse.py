@@ -20,7 +20,7 @@ import numpy as np
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
-from fxlite.passes.profiling.blame import blame_text
+from fxlite.passes.profiling.tables import blame_text
 
 
 class Topics(nn.Module):

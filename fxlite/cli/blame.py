@@ -12,7 +12,7 @@ from rich.console import Console
 from fxlite.cli.profile import measured, measuring_options
 from fxlite.cli.program_file import ProgramError
 from fxlite.cli.shared import program_options
-from fxlite.passes.profiling.blame import blame_text
+from fxlite.passes.profiling.tables import blame_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

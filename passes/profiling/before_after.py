@@ -25,11 +25,23 @@ from fxlite.passes.base import Pass, as_pass
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.manager import PassManager
-from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, State
-from fxlite.passes.profiling.profile import input_values, usable_threads
+from fxlite.passes.profiling.effects import (
+    BeforeAfter,
+    PassEffect,
+    Rewrite,
+    State,
+    as_it_is,
+    find_rewrites,
+)
+from fxlite.passes.profiling.profile import (
+    Setting,
+    Times,
+    input_values,
+    kernel_row,
+    node_row,
+    usable_threads,
+)
 from fxlite.passes.profiling.record import Row
-from fxlite.passes.profiling.rewrites import Rewrite, as_it_is, find_rewrites
-from fxlite.passes.profiling.rows import Setting, Times, kernel_row, node_row
 from fxlite.show.roofs import Roofs
 
 #: Without ``repeat``: as many rounds as fit into so many seconds for each program, but some.

@@ -1,22 +1,176 @@
 """What :func:`fxlite.passes.before_after` finds: the state of a program before and after each pass,
-and the change that the costs predict and the clock measures.
+the change that the costs predict and the clock measures, and the rewrites that a pass made.
 
-In: counts, and times of calls made in turns. Out: :class:`BeforeAfter`, which prints as a table.
+In: counts, times of calls made in turns, and stretches of a journal. Out: :class:`BeforeAfter`,
+which prints as a table with a row for each pass and, below it, one for each kind of rewrite.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 from fxlite.compiler import Backend, find_backend
-from fxlite.passes.profiling.rewrites import Rewrite, relative
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.checking.edits import Edits, changed_places
+from fxlite.passes.profiling.tables import seconds_text
+from fxlite.show.node_cost import Cost, node_cost, short_text
 from fxlite.show.roofs import Roofs
+from fxlite.types.shapes import Dim
 
 
+# -- rewrites --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rewrite:
+    """One place: names of the ops ``before`` and ``after``, or the op ``instead``, which was there
+    already and is read now; the ``rule`` that made it (empty for a pass without rules), its
+    ``origin`` in the user's program, and what it adds to the whole in FLOPs and bytes (negative:
+    saves; None: unknown), each node counting as run by itself."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    instead: str
+    rule: str
+    origin: str
+    flops: int | None
+    bytes: int | None
+
+    def __str__(self) -> str:
+        made = _counted(self.after) or (self.instead and f"{self.instead} (there already)")
+        return f"{_counted(self.before) or 'nothing'} → {made or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class Was:
+    """What a node was: its op, cost and operands."""
+
+    op: str
+    cost: Cost
+    inputs: tuple[Node, ...]
+
+
+def as_it_is(graph: Graph) -> dict[Node, Was]:
+    """What each call of a graph is now, to be compared after a pass."""
+    return {n: _now(n) for n in graph.nodes if n.op.startswith("call_")}
+
+
+def find_rewrites(
+    gm: GraphModule,
+    start: int,
+    before: Mapping[Node, Was],
+    number: Callable[[Dim | None], int | None],
+) -> tuple[Rewrite, ...]:
+    """The rewrites since position ``start`` of the module's journal, in the order of the program.
+
+    ``number`` evaluates costs at the sizes of the named dims."""
+    edits = Edits(gm, start)
+    places = {n: changed_places(old, n, edits.changed) for n, old in edits.original.items()}
+    gone = {n for n in before if n in edits.erased or (n in places and places[n] is None)}
+    new = {n for n in (*edits.created, *places) if _is_call(n) and not n._erased}
+    new -= {n for n in places if places[n] is not None}
+    groups = _Groups()
+    for node in gone:
+        groups.join(node, (n for n in before[node].inputs if n in gone))
+    for node in new:
+        groups.join(node, (n for n in node.all_input_nodes if n in new))
+    instead: dict[Node, Node] = {}
+    for pair in itertools.chain(*(pairs or () for pairs in places.values())):
+        if pair.before in gone and pair.after in new:
+            groups.join(pair.before, [pair.after])
+        elif pair.before in gone and _is_call(pair.after):
+            instead[pair.before] = pair.after
+    members: dict[Node, tuple[list[Node], list[Node]]] = {}
+    for node in before:
+        if node in gone:
+            members.setdefault(groups.find(node), ([], []))[0].append(node)
+    for node in gm.graph.nodes if new else ():
+        if node in new:
+            members.setdefault(groups.find(node), ([], []))[1].append(node)
+    return tuple(_rewrite(old, made, instead, before, number) for old, made in members.values())
+
+
+def _is_call(node: Node) -> bool:
+    return node.op.startswith("call_")
+
+
+def _now(node: Node) -> Was:
+    op = node.target.name if node.op == "call_function" else node.op
+    return Was(op, node_cost(node), tuple(node.all_input_nodes))
+
+
+def _rewrite(
+    old: list[Node],
+    made: list[Node],
+    instead: Mapping[Node, Node],
+    before: Mapping[Node, Was],
+    number: Callable[[Dim | None], int | None],
+) -> Rewrite:
+    was, now = [before[n] for n in old], [_now(n) for n in made]
+    chains = (n.meta.get("from") for n in made if n not in before)
+    rule = next((chain[0][0] for chain in chains if chain), "")
+    flops, moved = (
+        _difference([number(getattr(w.cost, what)) for w in now],
+                    [number(getattr(w.cost, what)) for w in was])
+        for what in ("flops", "bytes")
+    )  # fmt: skip
+    origin = next((n.origin for n in (*old, *made) if n.origin), "")
+    there = "" if made else next((_now(instead[n]).op for n in old if n in instead), "")
+    ops, made_ops = tuple(w.op for w in was), tuple(w.op for w in now)
+    return Rewrite(ops, made_ops, there, rule, origin, flops, moved)
+
+
+def _difference(after: list[int | None], before: list[int | None]) -> int | None:
+    total = 0
+    for sign, values in ((1, after), (-1, before)):
+        for value in values:
+            if value is None:
+                return None
+            total += sign * value
+    return total
+
+
+def _counted(ops: tuple[str, ...]) -> str:
+    """``conv2d, 2 relu``"""
+    return ", ".join(op if n == 1 else f"{n} {op}" for op, n in Counter(ops).items())
+
+
+class _Groups:
+    """Disjoint sets of nodes, which grow together (union-find with path halving)."""
+
+    def __init__(self) -> None:
+        self._above: dict[Node, Node] = {}
+
+    def find(self, node: Node) -> Node:
+        """The node that stands for the set of this one."""
+        above = self._above
+        while (up := above.get(node, node)) is not node:
+            above[node] = above.get(up, up)
+            node = up
+        return node
+
+    def join(self, node: Node, others: Iterable[Node]) -> None:
+        """Make one set of those of a node and of others."""
+        for other in others:
+            self._above[self.find(other)] = self.find(node)
+
+
+def relative(before: float | None, after: float | None) -> float | None:
+    """``after`` by ``before``, less 1; None where one is unknown or there was nothing."""
+    if before is None or after is None or not before:
+        return None
+    return after / before - 1
+
+
+# -- states and changes ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class State:
     """A program at one point of a pipeline: its ``parts`` (nodes that compute; of compiled code,
@@ -125,8 +279,6 @@ class BeforeAfter:
         raise KeyError(f"{name!r} is none of the passes: {', '.join(s.name for s in self.steps)}")
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
-        from fxlite.passes.profiling.effects_table import effects_parts
-
         yield from effects_parts(self, options.max_width)
 
     def __str__(self) -> str:
@@ -151,3 +303,116 @@ def measured_change(before: State, after: State) -> Change:
     low = max(math.floor(count / 2 - 0.98 * math.sqrt(count)), 0)
     high = min(math.ceil(count / 2 + 0.98 * math.sqrt(count)), count - 1)
     return Change(statistics.median(ratios) - 1, ratios[low] - 1, ratios[high] - 1)
+
+
+# -- text ------------------------------------------------------------------------------------------
+#: Kinds of rewrites that are listed for each pass.
+MOST_KINDS = 6
+
+
+def effects_parts(found: BeforeAfter, width: int) -> Iterator[Any]:
+    """The heading, the table, and what its columns mean."""
+    sizes = "".join(f", {name}={size}" for name, size in found.dims.items())
+    passes = "1 pass" if len(found) == 1 else f"{len(found)} passes"
+    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    language = found.target.language
+    yield Text(f"{found.name}: {passes}, {language}, {threads}{sizes}", style="bold")
+    yield ""
+    yield _table(found)
+    yield Text("\n".join(_legend(found)), style="dim")
+
+
+def _table(found: BeforeAfter) -> Table:
+    is_python = found.target.part == "node"
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", min_width=12)  # gives way where the width does not suffice
+    parts = "nodes" if is_python else "kernels"
+    for heading in (parts, "FLOPs", "bytes", "memory", "predicted", "measured"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row("before", *_state_cells(found.before), style="bold")
+    for step in found:
+        table.add_row(*_step_cells(step), style="dim" if step.is_same else "default")
+        for label, *cells in _rewrite_rows(step, is_python):
+            table.add_row(Text(label, no_wrap=True, overflow="ellipsis"), *cells, style="dim")
+    table.add_row("after", *_state_cells(found.after), style="bold")
+    if not all(step.is_same for step in found):
+        changes = _change_cells(found.before, found.after)
+        table.add_row("change", "", *changes, _percent(found.predicted), _measured(found.measured))
+    return table
+
+
+def _state_cells(state: State) -> list[str]:
+    counts = (state.flops, state.bytes, state.memory)
+    cells = ["?" if value is None else short_text(value) for value in counts]
+    least = "" if state.least_seconds is None else seconds_text(state.least_seconds)
+    return [str(state.parts), *cells, least, seconds_text(state.median)]
+
+
+def _step_cells(step: PassEffect) -> list[Any]:
+    name = f"{step.name}, {step.refused} refused" if step.refused else step.name
+    if step.is_same:
+        return [name, str(step.after.parts), "", "", "", "", "the same"]
+    parts = f"{step.before.parts} → {step.after.parts}"
+    if step.before.parts == step.after.parts:
+        parts = str(step.after.parts)
+    changes = _change_cells(step.before, step.after)
+    return [name, parts, *changes, _percent(step.predicted), _measured(step.measured)]
+
+
+def _change_cells(before: State, after: State) -> list[str]:
+    return [
+        _percent(relative(getattr(before, what), getattr(after, what)))
+        for what in ("flops", "bytes", "memory")
+    ]
+
+
+def _rewrite_rows(step: PassEffect, with_bytes: bool) -> Iterator[list[str]]:
+    """The rewrites of a pass, equal ones together, those that change most first. What compiled code
+    moves is decided by its kernels, not by nodes."""
+    kinds: dict[tuple[Any, ...], list[Rewrite]] = {}
+    for rewrite in step.rewrites:
+        kinds.setdefault((rewrite.rule, str(rewrite)), []).append(rewrite)
+    rows = [
+        (group, _sum([r.flops for r in group]), _sum([r.bytes for r in group]))
+        for group in kinds.values()
+    ]
+    rows.sort(key=lambda row: (-abs(row[2] or 0), -abs(row[1] or 0)))
+    for group, flops, moved in rows[:MOST_KINDS]:
+        text = f"{group[0].rule}: {group[0]}" if group[0].rule != step.name else str(group[0])
+        text = text.removeprefix(": ")
+        label = f"  {len(group)} × {text}"
+        shares = [_share(flops, step.before.flops)]
+        shares.append(_share(moved, step.before.bytes) if with_bytes else "")
+        yield [label, "", *shares, "", "", ""]
+    if len(rows) > MOST_KINDS:
+        yield [f"  and {len(rows) - MOST_KINDS} more kinds", *[""] * 6]
+
+
+def _sum(values: list[int | None]) -> int | None:
+    return None if None in values else sum(v for v in values if v is not None)
+
+
+def _share(change: int | None, whole: int | None) -> str:
+    return _percent(change / whole) if change is not None and whole else ""
+
+
+def _percent(change: float | None) -> str:
+    """``-12.3%``; nothing for no change, ``?`` where it is unknown."""
+    if change is None:
+        return "?"
+    return f"{100 * change:+.1f}%" if change else ""
+
+
+def _measured(change: Change) -> Text:
+    style = "" if change.is_noise else "green" if change.value < 0 else "red"
+    return Text(str(change), style=style)
+
+
+def _legend(found: BeforeAfter) -> Iterator[str]:
+    rounds = len(found.before.seconds)
+    yield "predicted: the least time that the machine's roofs allow, one part after another"
+    yield f"measured: medians of {rounds} rounds in turns; ±: half of the 95 % interval, in points"
+    if found.target.part == "kernel":
+        yield "memory: the workspace; below a pass: its rewrites, with the FLOPs of their nodes"
+    else:
+        yield "below a pass: its rewrites, with what they change of the whole"

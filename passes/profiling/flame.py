@@ -1,16 +1,20 @@
-"""A flame graph of a profile as SVG: modules with those inside them, and what runs, by time.
+"""A profile over time: a flame graph as SVG, and a trace that ``chrome://tracing`` and
+https://ui.perfetto.dev show as a time line; in both, modules stand above what runs in them.
 
-In: a :class:`Profile`. Out: SVG text that stands on its own. The width of a bar is the time of a
-module with all that is inside it, the bars below it are what it is made of, in order of the
-program; this is an icicle plot of the module tree (after Brendan Gregg's flame graphs, in which
-the tree is one of calls).
+In: a :class:`Profile`. Out: SVG text that stands on its own, in which the width of a bar is the
+time of a module with all that is inside it, and the bars below it are what it is made of, in order
+of the program; this is an icicle plot of the module tree (after Brendan Gregg's flame graphs, in
+which the tree is one of calls). And a file in the Trace Event Format (complete events, "ph": "X";
+times in microseconds), with one call, of about the median time.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlite.base.outside_text import markup
 from fxlite.passes.profiling.tables import seconds_text
@@ -20,6 +24,7 @@ from fxlite.show.module_tree import outer_modules
 
 if TYPE_CHECKING:
     from fxlite.passes.profiling.record import Part, Profile, Row
+
 
 #: Pixels: of the picture, of a bar, of a letter, and of the narrowest bar that is drawn by itself.
 _WIDTH, _HEIGHT, _LETTER, _NARROWEST = 1000.0, 22, 6.4, 1.0
@@ -119,3 +124,65 @@ def _drawn(bar: _Bar, depth: int, x: float, width: float, total: float) -> str:
     if letters >= 3:
         parts.append(f'<text x="{x + 4:.1f}" y="{y + 14}">{markup(name)}</text>')
     return "".join([*parts, "</g>"])
+
+
+# -- trace -----------------------------------------------------------------------------------------
+def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
+    """Write the file."""
+    trace = {
+        "traceEvents": trace_events(profile),
+        "displayTimeUnit": "ms",
+        "otherData": {"model": profile.name, "backend": profile.backend,
+                      "threads": profile.threads, **profile.dims},
+    }  # fmt: skip
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(trace, stream, indent=1)
+
+
+def trace_events(profile: Profile) -> list[dict[str, Any]]:
+    """One event for each row, and one for each stretch of rows that a module makes without a
+    break."""
+    rows = profile.rows
+    events: list[dict[str, Any]] = []
+    open_modules: list[tuple[str, int]] = []  # path, number of its first row
+    for number in range(len(rows) + 1):
+        path = outer_modules(rows[number].module) if number < len(rows) else []
+        kept = 0
+        while kept < min(len(path), len(open_modules)) and open_modules[kept][0] == path[kept]:
+            kept += 1
+        for module, first in open_modules[kept:]:
+            start, end = rows[first].start, _end(rows[number - 1], profile.shown)
+            label = module or profile.name
+            events.append(_event(label, "module", start, end, {}))
+        del open_modules[kept:]
+        open_modules += [(module, number) for module in path[kept:]]
+    for row in rows:
+        events.append(
+            _event(row.name, row.covers, row.start, _end(row, profile.shown), _facts(row))
+        )
+    return sorted(events, key=lambda e: (e["ts"], -e["dur"]))
+
+
+def _end(row: Row, shown: int) -> float:
+    return row.start + row.seconds[shown]
+
+
+def _event(name: str, category: str, start: float, end: float, facts: Any) -> dict[str, Any]:
+    return {
+        "name": name, "cat": category, "ph": "X", "ts": start * 1e6, "dur": (end - start) * 1e6,
+        "pid": 1, "tid": 1, "args": facts,
+    }  # fmt: skip
+
+
+def _facts(row: Row) -> dict[str, Any]:
+    facts: dict[str, Any] = {"nodes": [part.node.name for part in row.parts]}
+    if row.location is not None:
+        facts["line"] = str(row.location)
+    if row.flops is not None:
+        facts["FLOPs"] = row.flops
+    if row.bytes is not None:
+        facts["bytes"] = row.bytes
+    if row.efficiency is not None:
+        facts["bound"] = row.bound
+        facts["of roof"] = round(row.efficiency, 4)
+    return facts

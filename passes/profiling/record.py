@@ -263,7 +263,7 @@ class Profile:
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write one call, of about the median time, as JSON for ``chrome://tracing`` and
         https://ui.perfetto.dev: modules with the kernels inside them."""
-        from fxlite.passes.profiling.chrome_trace import write_chrome_trace
+        from fxlite.passes.profiling.flame import write_chrome_trace
 
         write_chrome_trace(self, path)
 

@@ -15,8 +15,7 @@ from fxlite import nn, passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError
 from fxlite.passes.costing.costs import Costs
-from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, State
-from fxlite.passes.profiling.rewrites import Rewrite
+from fxlite.passes.profiling.effects import BeforeAfter, PassEffect, Rewrite, State
 from tests.roofs import ROOFS
 
 

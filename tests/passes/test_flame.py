@@ -12,9 +12,8 @@ import numpy as np
 import fxlite as fx
 from fxlite import nn
 from fxlite.base.location import Scope
-from fxlite.passes.profiling.profile import profile
+from fxlite.passes.profiling.profile import Setting, Times, node_row, profile
 from fxlite.passes.profiling.record import Profile
-from fxlite.passes.profiling.rows import Setting, Times, node_row
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -19,10 +19,9 @@ from fxlite import nn, passes
 from fxlite.base.console import plain_text
 from fxlite.base.errors import ArgumentError
 from fxlite.passes.costing.cost import flops_by_node
-from fxlite.passes.profiling.blame import blame_text
+from fxlite.passes.profiling.profile import Setting, Times, node_row
 from fxlite.passes.profiling.record import Part, Profile, Row
-from fxlite.passes.profiling.rows import Setting, Times, node_row
-from fxlite.passes.profiling.tables import MOST_ROWS, seconds_text
+from fxlite.passes.profiling.tables import MOST_ROWS, blame_text, seconds_text
 from fxlite.show.node_cost import node_bytes
 from fxlite.show.roofs import Roof, Roofs, limits
 from fxlite.types import shapes
