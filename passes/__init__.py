@@ -7,23 +7,25 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
-from fxlite.passes.checking.examples import ExampleError, check_examples
 from fxlite.passes.checking.minimize import Minimized, minimize
 from fxlite.passes.checking.repro import write_repro
-from fxlite.passes.checking.verification_report import VerificationReport
-from fxlite.passes.checking.verify import verify, verify_edits
-from fxlite.passes.checking.wrong_rewrite import VerificationError
+from fxlite.passes.checking.verify import ExampleError, check_examples, verify, verify_edits
+from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport
 from fxlite.passes.costing.cost import cost, pays_when
 from fxlite.passes.costing.cost_report import CostReport
 from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
-from fxlite.passes.cutting.partition import Partition, fuse_partitions, partition
-from fxlite.passes.cutting.source_partitions import SourcePartition, source_partitions
+from fxlite.passes.cutting.partition import (
+    Partition,
+    SourcePartition,
+    fuse_partitions,
+    partition,
+    source_partitions,
+)
 from fxlite.passes.cutting.split_module import split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
-from fxlite.passes.layout.channels_last import channels_last
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager
 from fxlite.passes.profiling.before_after import before_after
@@ -39,15 +41,13 @@ from fxlite.passes.rewrite.pattern import Pattern
 from fxlite.passes.rewrite.rule import Rule, rule
 from fxlite.passes.rewrite.rule_analysis import analyze_rules
 from fxlite.passes.rewrite.rule_set import RuleSet
+from fxlite.passes.rules.channels_last import channels_last
 from fxlite.passes.rules.const_fold import const_fold
-from fxlite.passes.rules.cse import cse
-from fxlite.passes.rules.dce import dce
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_attention import fuse_attention
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
-from fxlite.passes.rules.merge_linears import merge_linears
-from fxlite.passes.rules.merge_steps import merge_steps
-from fxlite.passes.rules.remove_dropout import remove_dropout
+from fxlite.passes.rules.merge_linears import merge_linears, merge_steps
+from fxlite.passes.rules.redundant import cse, dce, remove_dropout
 from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel

@@ -17,7 +17,7 @@ from typing import Any
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import PASSES, Example, Pass
-from fxlite.passes.checking.examples import run_example, source_of
+from fxlite.passes.checking.verify import run_example, source_of
 from fxlite.passes.ledger import ledger
 from fxlite.passes.rewrite.rule_set import RuleSet
 from fxlite.show.drawing.draw import to_svg

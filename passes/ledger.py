@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
+from fxlite.base.console import plain_text
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.node_cost import node_cost, total
@@ -113,16 +114,6 @@ def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:
 def set_ledger(module: GraphModule, entries: list[Refusal]) -> None:
     """Give a module the ledger of the one it was made from."""
     module.__dict__["_ledger"] = list(entries)
-
-
-def plain_text(thing: Any, width: int = 100) -> str:
-    """What rich prints of something, without colours."""
-    from rich.console import Console
-
-    console = Console(width=width, no_color=True, color_system=None)
-    with console.capture() as captured:
-        console.print(thing)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
 
 def _number(dim: Dim) -> float:

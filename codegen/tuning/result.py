@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fxlite.base.console import plain_text
 from fxlite.codegen.c.calls import Choices
 from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.tuning.store import Entry, Measured
 from fxlite.graph.graph import Node
-from fxlite.passes.ledger import plain_text
 
 
 @dataclass(frozen=True)

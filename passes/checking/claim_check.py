@@ -18,8 +18,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.changed_region import Numbering, Opening, Side
 from fxlite.passes.checking.edits import Claim, Pair
 from fxlite.passes.checking.region_check import Disagreement, Outcome, check_region
-from fxlite.passes.checking.verification_report import VerificationReport
-from fxlite.passes.checking.wrong_rewrite import wrong_rewrite
+from fxlite.passes.checking.wrong_rewrite import VerificationReport, wrong_rewrite
 
 #: Regions with weights that are run for each form (sizes left out) whatever that costs.
 SAMPLES = 2

@@ -12,28 +12,44 @@ there on:
 1. Both sides are computed alike (what merging, removing and rewiring nodes leaves): nothing is run.
 2. A region of the same form was run before: nothing is run. Regions that compute with weights are
    run for a few of each form and, while the budget lasts, for others drawn at random.
-3. Otherwise both sides run on drawn inputs (:mod:`fxlite.passes.checking.region_inputs`).
+3. Otherwise both sides run on drawn inputs (:mod:`fxlite.passes.checking.region_check`).
 4. If they differ, the rewrite may rely on what is known further up, ``relu(exp(x)) -> exp(x)``: the
    region is extended upstream in steps that double, at most to the program's inputs.
 5. If they differ there too, the results of the whole program decide: between the nodes a pass may
    change what it likes (another layout, say).
 
 Leaf modules and random ops that draw numbers are inputs of regions; removing one is an error.
+
+Examples that passes and rules bring along are checked here, too. For the tests of a pass::
+
+    def test_examples():
+        check_examples(my_pass)
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fxlite.base.checked import checked
+from fxlite.base.errors import FxliteError
 from fxlite.base.paused_gc import paused_gc
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import Example, Pass
 from fxlite.passes.checking.changed_region import Side
 from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
 from fxlite.passes.checking.edits import Edits, Pair, changed_places
-from fxlite.passes.checking.verification_report import VerificationReport
-from fxlite.passes.checking.wrong_rewrite import VerificationError, effect_error, result_error
+from fxlite.passes.checking.wrong_rewrite import (
+    VerificationError,
+    VerificationReport,
+    effect_error,
+    result_error,
+)
 from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.types.agreement import Exactness, as_exactness
 
@@ -156,3 +172,67 @@ def _paired_results(before: Any, after: Any) -> list[Pair] | None:
         found = [_paired_results(b, a) for b, a in zip(before, after)]
         return None if None in found else [p for part in found if part for p in part]
     return [] if before == after else None
+
+
+# -- examples --------------------------------------------------------------------------------------
+class ExampleError(FxliteError, AssertionError):
+    """A pass does not do on one of its examples what the example is there to show."""
+
+
+@checked
+def check_examples(item: Pass) -> None:
+    """Check that the pass has an example and a counterexample, that it changes the graph of every
+    example, that the result is valid and computes the same on drawn inputs (as closely as the pass
+    promises), and that it leaves the graph of every counterexample alone. Raises ExampleError, and
+    what the pass and verification raise."""
+    for kind, found in (("example", item.examples), ("counterexample", item.counterexamples)):
+        if not found:
+            raise ExampleError(f"{item.name} has no {kind}: add one with {item.name}.{kind}(...)")
+    for number, example in enumerate(item.examples, 1):
+        before, after = run_example(item, example)
+        if after.graph == before.graph:
+            raise ExampleError(
+                f"{item.name} leaves its example {number} as it is:\n{before.graph}{_said(after)}"
+            )
+        after.graph.lint()
+        verify(before, after, item.exactness, item.name)
+    for number, example in enumerate(item.counterexamples, 1):
+        before, after = run_example(item, example)
+        if after.graph != before.graph:
+            raise ExampleError(
+                f"{item.name} changes its counterexample {number} ({example.about}):\n"
+                f"{before.graph}\nto\n{after.graph}"
+            )
+
+
+def run_example(item: Pass, example: Example) -> tuple[GraphModule, GraphModule]:
+    """The example as a graph, and what the pass makes of it."""
+    before = example.trace()
+    return before, item(before, **example.options)
+
+
+def source_of(program: Callable[..., Any]) -> str:
+    """Source of an example's program; a lambda is written as a function. Raises OSError where the
+    source is not at hand."""
+    if program.__name__ != "<lambda>":
+        return textwrap.dedent(inspect.getsource(program)).strip()
+    code = program.__code__
+    text = Path(code.co_filename).read_text(encoding="utf-8")
+    line, column = max((p[0] or 0, p[2] or 0) for p in code.co_positions())  # in its body
+    for found in ast.walk(ast.parse(text)):
+        if isinstance(found, ast.Lambda) and _covers(found.body, line, column):
+            body = ast.get_source_segment(text, found.body)
+            return f"def program({ast.unparse(found.args)}):\n    return {body}"
+    raise OSError(f"no lambda at {code.co_filename}:{code.co_firstlineno}")
+
+
+def _covers(node: ast.expr, line: int, column: int) -> bool:
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    first, last = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+    return first <= (line, column) < last
+
+
+def _said(module: GraphModule) -> str:
+    from fxlite.passes.ledger import ledger
+
+    return "".join(f"\n{entry}" for entry in ledger(module))

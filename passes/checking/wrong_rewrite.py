@@ -1,6 +1,9 @@
-"""What is said about a wrong rewrite, and the file that reproduces it.
+"""What a verification says: how many rewrites of a pass were checked and how, or which one is
+wrong, and the file that reproduces it.
 
-In: a region whose two sides disagree, with the inputs that show it. Out: a
+In: counts, entered while :mod:`fxlite.passes.checking.claim_check` works; or a region whose two
+sides disagree, with the inputs that show it. Out: a :class:`VerificationReport`, a line for the
+table of a pass manager and a text that lists what was left unchecked; or a
 :class:`VerificationError` that names pass, nodes and lines, shows both sides as text, and gives the
 path of a Python file that runs both and prints the difference
 (:mod:`fxlite.passes.checking.repro`).
@@ -14,6 +17,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +30,46 @@ from fxlite.passes.base import PassError
 from fxlite.passes.checking.changed_region import Key, Region, Side
 from fxlite.passes.checking.region_check import Disagreement
 from fxlite.passes.checking.repro import write_repro
-from fxlite.passes.checking.verification_report import VerificationReport
 from fxlite.types import shapes
+from fxlite.types.agreement import Exactness
 from fxlite.types.tensor_type import type_of
 
+
+@dataclass
+class VerificationReport:
+    """How the rewrites of one pass were checked: ``alike`` are computed in the same way before and
+    after, ``run`` agreed on drawn inputs, ``repeated`` have the form of one that was run,
+    ``sampled`` too, but compute with weights of their own that were not tried; ``unchecked`` are
+    places that could not be run, each with the reason. ``note`` says what else to know."""
+
+    name: str
+    promise: Exactness
+    alike: int = 0
+    run: int = 0
+    repeated: int = 0
+    sampled: int = 0
+    unchecked: list[tuple[str, str]] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def rewrites(self) -> int:
+        """How many places there are."""
+        return self.alike + self.run + self.repeated + self.sampled + len(self.unchecked)
+
+    @property
+    def summary(self) -> str:
+        """``12 alike, 3 run, 40 repeated``."""
+        counts = (("alike", self.alike), ("run", self.run), ("repeated", self.repeated),
+                  ("sampled", self.sampled), ("unchecked", len(self.unchecked)))  # fmt: skip
+        return ", ".join(f"{count} {name}" for name, count in counts if count) or "-"
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} ({self.promise}): {self.summary}"]
+        lines += [f"  unchecked: {place}: {reason}" for place, reason in self.unchecked]
+        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+
+
+# -- a wrong rewrite -------------------------------------------------------------------------------
 #: Lines shown of each side; the file has all.
 MOST_LINES = 24
 

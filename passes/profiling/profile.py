@@ -1,5 +1,5 @@
-"""Profile a program: the time of each node (Python) or kernel (compiled C), measured, beside what it
-has to do at given sizes: FLOPs, bytes, and the least time they take.
+"""Profile a program: the time of each node (Python) or kernel (compiled C), measured, beside what
+it has to do at given sizes: FLOPs, bytes, and the least time they take.
 
 In: a GraphModule and inputs. Out: a :class:`Profile`. Calls in which the parts are measured and
 calls in which nothing is are made in turns, so that the cost of measuring is known and both meet

@@ -1,5 +1,5 @@
-"""A profile as text: the facts of the whole call, then a table of its rows or of groups of them; or a
-source file painted with the time that each of its lines takes.
+"""A profile as text: the facts of the whole call, then a table of its rows or of groups of them; or
+a source file painted with the time that each of its lines takes.
 
 In: a :class:`Profile`, and maybe a file of the user's program. Out: rich tables of at most a given
 width, the slowest first, or the file's lines; the slower a row or line, the warmer its colour.

@@ -15,8 +15,7 @@ from typing import Any
 from fxlite.graph.graph import Node
 from fxlite.ops.op import Op
 from fxlite.passes.rewrite.matcher import Steps, same_arrays, same_modules
-from fxlite.passes.rewrite.same_arguments import attribute_names, same_attribute, same_number
-from fxlite.passes.rewrite.wildcard import Wildcard
+from fxlite.passes.rewrite.wildcard import Wildcard, attribute_names, same_attribute, same_number
 from fxlite.show.text.pretty import value_text
 
 

@@ -19,8 +19,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op
-from fxlite.passes.rewrite.same_arguments import same_attributes, same_number
-from fxlite.passes.rewrite.wildcard import UNBOUND, bind_template
+from fxlite.passes.rewrite.wildcard import UNBOUND, bind_template, same_attributes, same_number
 
 Slots = list[Any]
 #: A condition may turn down a way to match; this many are offered before the node is given up.

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite.base.checked import checked
+from fxlite.base.console import plain_text
 from fxlite.base.errors import FxliteError, expect
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass
-from fxlite.passes.ledger import plain_text
 from fxlite.passes.rewrite.rule_set import RuleLoopError, RuleSet
 from fxlite.show.comparison.compare import first_difference
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fxlite.base.checked import checked_methods
+from fxlite.base.console import plain_text
 from fxlite.base.errors import expect
 from fxlite.base.paused_gc import paused_gc
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError
-from fxlite.passes.ledger import Refusal, add_refusals, plain_text
+from fxlite.passes.ledger import Refusal, add_refusals
 from fxlite.passes.rewrite.match import Rewriter
 from fxlite.types.agreement import KINDS, Exactness, exact
 

@@ -10,8 +10,7 @@ import pytest
 import fxlite as fx
 from fxlite.passes import ExampleError, Pass, check_examples, graph_pass
 from fxlite.passes.base import PASSES
-from fxlite.passes.checking.examples import run_example, source_of
-from fxlite.passes.checking.verify import VerificationError
+from fxlite.passes.checking.verify import VerificationError, run_example, source_of
 from fxlite.passes.gallery import own_passes
 from fxlite.passes.rules.simplify import simplify
 from fxlite.types.agreement import allclose, compare

@@ -15,7 +15,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.codegen.c import templates
 from fxlite.codegen.program.optimize import optimize
-from fxlite.passes.checking.examples import check_examples
+from fxlite.passes.checking.verify import check_examples
 
 
 class Products(nn.Module):

@@ -31,7 +31,7 @@ from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.quantize.conversion.operands import exchange_weight
 from fxlite.passes.quantize.schemes.roles import is_float32, is_weight
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
-from fxlite.passes.rules.remove_dropout import remove_dropout
+from fxlite.passes.rules.redundant import remove_dropout
 
 _SWEEPS = 20
 _ENOUGH = 0.01  # log of the scales, below which nothing is gained

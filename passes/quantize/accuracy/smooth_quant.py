@@ -25,9 +25,10 @@ from fxlite.passes.base import as_module, unique_attribute
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.passes.quantize.accuracy.equalize import is_layer, scale_layer
 from fxlite.passes.quantize.conversion.simulate import arguments_of, some
-from fxlite.passes.quantize.schemes.roles import is_call, is_weight
+from fxlite.passes.quantize.schemes.roles import is_weight
 from fxlite.passes.quantize.schemes.scheme import QuantizationError
-from fxlite.passes.rules.remove_dropout import remove_dropout
+from fxlite.passes.rewrite.node_rule import is_call
+from fxlite.passes.rules.redundant import remove_dropout
 
 _NORMS = ("layer_norm", "rms_norm")
 

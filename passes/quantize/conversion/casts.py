@@ -15,8 +15,9 @@ from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.passes.quantize.conversion.forms import PARTS, Forms
 from fxlite.passes.quantize.schemes.record import Record, attach
-from fxlite.passes.quantize.schemes.roles import is_call, is_float32, multiply_adds
+from fxlite.passes.quantize.schemes.roles import is_float32, multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType

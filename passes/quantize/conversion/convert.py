@@ -36,8 +36,9 @@ from fxlite.passes.quantize.conversion.forms import PARTS, Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.prepare import META, Decision, is_prepared
 from fxlite.passes.quantize.conversion.products import convert_product, convert_table
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, is_call, moved
+from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, moved
 from fxlite.passes.quantize.schemes.scheme import QuantizationError
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
 
 

@@ -17,11 +17,11 @@ from fxlite.passes.quantize.schemes.roles import (
     carries,
     clip_bounds,
     depth,
-    is_call,
     is_reducing,
     moved,
 )
 from fxlite.passes.quantize.schemes.scheme import Scheme
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.types import dtypes
 
 

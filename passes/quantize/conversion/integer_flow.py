@@ -24,7 +24,6 @@ from fxlite.passes.quantize.schemes.roles import (
     carries,
     data_slots,
     factor,
-    is_call,
     is_elementwise,
     is_float32,
     is_reducing,
@@ -36,6 +35,7 @@ from fxlite.passes.quantize.schemes.roles import (
     why_not_table,
 )
 from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
+from fxlite.passes.rewrite.node_rule import is_call
 
 
 @dataclass(frozen=True)

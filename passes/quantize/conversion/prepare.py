@@ -32,12 +32,13 @@ from fxlite.passes.quantize.conversion.recurrence import state_scheme
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
 from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
-from fxlite.passes.quantize.schemes.roles import is_call, product_weights, weight_axis
+from fxlite.passes.quantize.schemes.roles import product_weights, weight_axis
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
-from fxlite.passes.rules.remove_dropout import remove_dropout
+from fxlite.passes.rules.redundant import remove_dropout
 
 #: The key of ``node.meta`` under which prepare leaves its decisions.
 META = "quantize"

@@ -24,7 +24,6 @@ from fxlite.passes.quantize.schemes.parameters import packed_rows, quantize_weig
 from fxlite.passes.quantize.schemes.record import Record, attach
 from fxlite.passes.quantize.schemes.roles import (
     depth,
-    is_call,
     is_expanded,
     is_transposed,
     multiply_adds,
@@ -33,6 +32,7 @@ from fxlite.passes.quantize.schemes.roles import (
     weight_operand,
 )
 from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.types import dtypes
 
 

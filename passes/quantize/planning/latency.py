@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fxlite.graph.graph import Node
-from fxlite.passes.quantize.schemes.roles import data_slots, is_call, is_expanded, weight_operand
+from fxlite.passes.quantize.schemes.roles import data_slots, is_expanded, weight_operand
 from fxlite.passes.quantize.schemes.scheme import QConfig
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.show.node_cost import node_cost
 from fxlite.show.roofs import Roofs, limits
 from fxlite.types import shapes

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite.base.checked import checked
+from fxlite.base.console import plain_text
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.ledger import plain_text
 from fxlite.passes.quantize.schemes.record import Record, record_of
 from fxlite.passes.quantize.schemes.roles import multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError

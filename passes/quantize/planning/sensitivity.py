@@ -36,7 +36,6 @@ from fxlite.passes.quantize.planning.shadow import (
 )
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.roles import (
-    is_call,
     multiply_adds,
     product_weights,
     why_not,
@@ -49,6 +48,7 @@ from fxlite.passes.quantize.schemes.scheme import (
     named_configs,
     unknown,
 )
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.show.roofs import Roofs
 
 #: The schemes that plans choose from unless told otherwise.

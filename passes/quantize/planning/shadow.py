@@ -38,13 +38,13 @@ from fxlite.passes.quantize.schemes.parameters import (
 from fxlite.passes.quantize.schemes.roles import (
     data_slots,
     factor,
-    is_call,
     is_transposed,
     moved,
     product_weights,
     summed_axes,
 )
 from fxlite.passes.quantize.schemes.scheme import QConfig, Scheme
+from fxlite.passes.rewrite.node_rule import is_call
 
 
 @dataclass(frozen=True)

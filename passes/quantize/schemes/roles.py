@@ -15,6 +15,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes.quantize.schemes.scheme import QConfig
+from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.show.node_cost import node_flops
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim, decide
@@ -22,11 +23,6 @@ from fxlite.types.tensor_type import TensorType
 
 #: The room that a sum leaves for a bias in its int32.
 BIAS_ROOM = 2**24
-
-
-def is_call(value: Any, *names: str) -> bool:
-    """True for a node that calls one of these ops."""
-    return isinstance(value, Node) and value.op == "call_function" and value.target.name in names
 
 
 def operands(node: Node) -> list[Node]:

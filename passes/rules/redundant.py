@@ -1,6 +1,6 @@
-"""Common-subexpression elimination: compute equal values once.
+"""Passes that remove what need not be computed.
 
-Before::
+:func:`cse` (common-subexpression elimination) computes equal values once. Before::
 
     exp: f32[4] = ops.exp(x)
     exp_1: f32[4] = ops.exp(x)
@@ -10,6 +10,16 @@ After::
 
     exp: f32[4] = ops.exp(x)
     add: f32[4] = exp + exp
+
+:func:`dce` (dead-code elimination) drops what no result depends on, and :func:`remove_dropout`
+replaces dropout that does nothing, in a module traced while training, then ``gm.eval()``. Before::
+
+    dropout: f32[4] = ops.dropout(x, p=0.5, training=self.training)
+    relu: f32[4] = ops.relu(dropout)
+
+After::
+
+    relu: f32[4] = ops.relu(x)
 """
 
 from __future__ import annotations
@@ -24,8 +34,9 @@ import fxlite.nn.functional as F
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
-from fxlite.passes.base import graph_pass
+from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.types.dtypes import DType
 
 _CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")  # what the tracer calls arrays of the program
@@ -97,3 +108,64 @@ def value_key(value: Any, numbers: dict[Node, int]) -> Any:
     if isinstance(value, sympy.Expr):
         return ("dim", str(value))
     return (type(value).__name__, repr(value))
+
+
+@graph_pass
+def dce(gm: GraphModule) -> None:
+    """Drop nodes nobody reads, and the weights no node reads then. Inputs, random ops and calls of
+    leaf modules stay."""
+    gm.graph.eliminate_dead_code()
+    gm.delete_all_unused_submodules()
+
+
+def _unused(x: Any) -> Any:
+    np.exp(x)
+    return np.tanh(x)
+
+
+def _drawn(x: Any) -> Any:
+    F.dropout(x, 0.5)
+    return np.tanh(x)
+
+
+dce.example(_unused, "nothing reads exp", x="f32[4]")
+dce.counterexample(_drawn, "the next random numbers would be others", x="f32[4]")
+
+
+@graph_pass
+def remove_dropout(gm: GraphModule) -> None:
+    """Replace dropout that does nothing by its input.
+
+    That is dropout of a module in inference mode, dropout with ``training=False`` and with p=0. In
+    training mode it stays, with a refusal."""
+    for node in gm.graph.find_nodes(op="call_function", target="dropout"):
+        reason = why_dropout_stays(node)
+        if reason is not None:
+            refuse(gm, "remove_dropout", node, reason, [node])
+            continue
+        node.replace_all_uses_with(node.args[0])
+        gm.graph.erase_node(node)
+
+
+def why_dropout_stays(node: Node) -> str | None:
+    """Why a call of dropout may change its input, or None."""
+    if node.bound["p"] == 0:
+        return None
+    module = node.graph.owning_module
+    follows = True if module is None else module.training  # what is not said at the call
+    if not node.kwargs.get("training", follows):
+        return None
+    return "the module is in training mode; call eval() on it"
+
+
+remove_dropout.example(
+    lambda x: F.relu(F.dropout(x, 0.5)), "the module is in inference mode", x="f32[4]"
+)
+
+
+def training_dropout() -> GraphModule:
+    """An example: dropout in training mode."""
+    return symbolic_trace(lambda x: F.relu(F.dropout(x, 0.5)), x="f32[4]")
+
+
+remove_dropout.counterexample(training_dropout, "the module is in training mode")

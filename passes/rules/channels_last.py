@@ -33,9 +33,16 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.layout import TO_FIRST, TO_LAST
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.layout.layout_costs import READ_AND_STORED, STORED_ALONG, elements
-from fxlite.passes.layout.layout_forms import Form, forms_of, has_layouts, is_permute
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rules.layout_forms import (
+    READ_AND_STORED,
+    STORED_ALONG,
+    Form,
+    elements,
+    forms_of,
+    has_layouts,
+    is_permute,
+)
 from fxlite.types.tensor_type import TensorType
 
 _NEAR = 8  # nodes that are looked at for the reason why an image is as it is

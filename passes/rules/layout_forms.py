@@ -1,0 +1,284 @@
+"""Which nodes can be computed channels-last, how, and what that saves, for
+:mod:`fxlite.passes.rules.channels_last`.
+
+In: a typed graph. Out: a :class:`Form` for each convolution, pool, elementwise op, concat,
+reduction and flattening that has one: the images that it reads, and the call on their channels-last
+versions; and its :class:`Gain`. The unit is the time of a scalar multiply-add when a core is
+busy with vectors of them; the constants are those of the C kernels, measured on a Zen 4 core
+(AVX-512). They only have to rank: named sizes count as usual ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.image.layout import TO_LAST
+from fxlite.ops.image.spatial import per_axis
+from fxlite.ops.op import Op, normalize_axes
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+# -- what it saves ---------------------------------------------------------------------------------
+USUAL_BATCH, USUAL_SIZE = 1, 32
+"""What a named size counts as: in the first axis, and elsewhere."""
+
+LANES = 16
+"""float32 in a vector."""
+
+WINOGRAD_CHANNELS = 8
+"""Channels of both sides from which 3x3 convolutions may be computed by Winograd's algorithm."""
+
+TURNED_INSIDE = 12
+"""An element of a channels-first image that Winograd's algorithm reads or makes: it computes with
+channels last."""
+
+TRANSFORMED = 11
+"""A point of a channel, transformed for Winograd's algorithm."""
+
+STORED_ALONG = 12
+"""An element that is stored in the other layout by the kernel that computes it."""
+
+READ_AND_STORED = 60
+"""An element that is turned by a kernel of its own: read here, stored there."""
+
+TURNED_BYTE, TURNED_SUM = 20, 40
+"""A number of a channels-first image of integers, and one of its convolution's results: the kernel
+is for channels-last images, turns what it reads and stores one number after the other."""
+
+DEPTHWISE_BF16 = 1.5
+"""A multiply-add of a depthwise convolution of a channels-last image of bf16, with
+``matmul_precision="medium"``: half the bytes for it and for the layers around it, of which those
+before it are products of bf16 then. Less than was measured on MobileNetV2's first layers (4)."""
+
+CACHE_BYTES = 1 << 20
+"""Images of so many bytes do not stay in the second-level cache between rows."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """``saved`` multiply-adds by computing a node channels-last (negative: lost), and ``why``."""
+
+    saved: float
+    why: str
+
+
+def gain_of(node: Node, bf16: bool = False) -> Gain | None:
+    """What a convolution or pooling saves; None for those that gain nothing by any measure, such as
+    grouped convolutions, of which the kernels are for channels-first images. ``bf16``: products
+    are those of ``matmul_precision="medium"``."""
+    if node.target.name == "conv2d":
+        return _conv_gain(node, bf16 and node.type.dtype.name == "f32")
+    if node.target.name == "int_conv2d":
+        saved = TURNED_BYTE * elements(node.args[0].type) + TURNED_SUM * elements(node.type)
+        return Gain(saved, "four channels of a pixel are multiplied at once")
+    window = math.prod(per_axis(node.arguments["kernel_size"], 2, "kernel_size"))
+    stride = node.bound["stride"] or node.arguments["kernel_size"]
+    strides = per_axis(stride, 2, "stride")
+    saved = elements(node.type) * window * (25 if max(strides) > 1 else 3)
+    return Gain(saved, "windows are vectors of channels, which strides do not break")
+
+
+def elements(type: TensorType) -> float:
+    """Elements of a value, named sizes as usual ones."""
+    return math.prod(_sizes(type))
+
+
+def _sizes(type: TensorType) -> list[float]:
+    return [_number(d, USUAL_BATCH if axis == 0 else USUAL_SIZE) for axis, d in
+            enumerate(type.shape)]  # fmt: skip
+
+
+def _number(dim: Dim, usual: int) -> float:
+    return float(shapes.substitute(dim, dict.fromkeys(shapes.names(dim), usual)))
+
+
+def _whole(size: float) -> float:
+    """Lanes of whole vectors."""
+    return math.ceil(size / LANES) * LANES
+
+
+def _conv_gain(node: Node, bf16: bool) -> Gain | None:
+    arguments = node.bound
+    groups = arguments["groups"]
+    n, c, h, w = _sizes(node.args[0].type)
+    _, k, out_h, out_w = _sizes(node.type)
+    taps = math.prod(node.args[1].type.shape[2:])
+    strides = per_axis(arguments["stride"], 2, "stride")
+    dilations = per_axis(arguments["dilation"], 2, "dilation")
+    pixels = n * out_h * out_w
+    if groups > 1:
+        if not groups == c == k:
+            return None
+        if bf16:
+            saved = DEPTHWISE_BF16 * pixels * k * taps
+            return Gain(saved, "channels-last images are stored as bf16")
+        far = 4 * (n * c * h * w + pixels * k) > CACHE_BYTES and max(strides) == 1
+        return Gain(-0.6 * pixels * k * taps * far, "rows of channels leave the cache")
+    if taps == 1:
+        rows = out_h * out_w if max(strides) == 1 else out_w
+        fills = rows >= 0.85 * _whole(rows)
+        first = n * _whole(rows) * out_h * out_w / rows * k if fills else pixels * _whole(k)
+        saved = c * (1.13 * first - 1.02 * pixels * _whole(k))
+        return Gain(saved, "a 1x1 convolution is a product whose rows are pixels")
+    if (taps, *strides, *dilations) == (9, 1, 1, 1, 1) and min(c, k - 1) >= WINOGRAD_CHANNELS:
+        direct = 1.1 * pixels * 9 * c * _whole(k)
+        tiled = _winograd(n, c, out_h, out_w, k)
+        if tiled < 0.9 * direct and c % LANES == 0:
+            why = "Winograd's algorithm transforms vectors of channels"
+            return Gain(TURNED_INSIDE * (n * c * h * w + pixels * k), why)
+        if tiled < 0.9 * direct:
+            why = f"Winograd's algorithm reads whole vectors of channels, not {c:.0f}"
+            return Gain(tiled - direct, why)
+    shallow = c * taps <= LANES * 2 and max(strides) <= 2
+    first = n * out_h * _whole(out_w) * k if shallow else pixels * _whole(k)
+    saved = 1.1 * c * taps * max(first - pixels * _whole(k), 0)
+    return Gain(saved, "vectors of channels are full, those of pixels are not")
+
+
+def _winograd(n: float, c: float, height: float, width: float, k: float) -> float:
+    """A 3x3 convolution by tiles of 4 x 4 or 2 x 2 pixels: products at each point, transforms."""
+    return min(
+        n * math.ceil(height / m) * math.ceil(width / m) * (m + 2) ** 2
+        * (c * _whole(k) + TRANSFORMED * (_whole(c) + _whole(k)))
+        for m in (2, 4)
+    )  # fmt: skip
+
+
+# -- how it is computed ----------------------------------------------------------------------------
+_NEUTRAL = Gain(0, "")
+_TYPES = ("f32", "f64", "i8", "u8", "i32")  # of results of convolutions and pooling
+
+
+@dataclass
+class Form:
+    """How a node is computed channels-last: from which ``images``, by which ``call`` of their
+    versions; ``is_image``: its result is an image itself, else it is the same as before."""
+
+    node: Node
+    images: dict[Node, None]
+    call: Callable[[Callable[[Any], Any]], tuple[Any, tuple[Any, ...], dict[str, Any]]]
+    is_image: bool = True
+    gain: Gain = _NEUTRAL
+    last: bool = True
+
+
+def forms_of(gm: GraphModule, bf16: bool = False) -> dict[Node, Form]:
+    """The nodes that have a channels-last form, in order; ``bf16`` as for `gain_of`."""
+    found: dict[Node, Form] = {}
+    for node in gm.graph.nodes:
+        typed = node.op == "call_function" and isinstance(node.type, TensorType)
+        if typed and not node.is_impure():
+            form = _form(node, bf16)
+            if form is not None:
+                found[node] = form
+    return found
+
+
+def has_layouts(op: Op) -> bool:
+    """Whether the op takes images in either layout."""
+    return "layout" in op.signature.parameters
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, Node) and isinstance(value.type, TensorType) and value.type.rank == 4
+
+
+def _form(node: Node, bf16: bool) -> Form | None:
+    name, kind = node.target.name, node.target.kind
+    if has_layouts(node.target):
+        return _window_form(node, bf16)
+    if name == "adaptive_avg_pool2d" and node.arguments["output_size"] in (1, (1, 1)):
+        x = node.args[0]
+        mean = {"axis": (1, 2), "keepdims": True}
+        return Form(node, {x: None}, lambda last: ("mean", (last(x),), mean))
+    if name == "concat" and _is_image(node):
+        return _concat_form(node)
+    if name == "reshape":
+        return _flatten_form(node)
+    if kind == "pointwise" and _is_image(node):
+        return _pointwise_form(node)
+    return _reduction_form(node) if kind == "reduction" else None
+
+
+def _window_form(node: Node, bf16: bool) -> Form | None:
+    """Convolution and pooling."""
+    if node.type.dtype.name not in _TYPES or "layout" in node.arguments:
+        return None
+    gain = gain_of(node, bf16)
+    if gain is None:
+        return None
+    x, *others = node.args
+    kwargs = {**node.kwargs, "layout": "NHWC"}
+    return Form(node, {x: None}, lambda last: (node.target, (last(x), *others), kwargs), gain=gain)
+
+
+def _concat_form(node: Node) -> Form:
+    (tensors,) = node.args
+    (axis,) = normalize_axes(node.bound["axis"], 4)
+    kwargs = {"axis": TO_LAST.index(axis)}
+    return Form(
+        node,
+        dict.fromkeys(tensors),
+        lambda last: ("concat", (tuple(map(last, tensors)),), kwargs),
+    )
+
+
+def _pointwise_form(node: Node) -> Form | None:
+    """Elementwise ops: operands of rank 4 are images, [C, H, W] are turned by themselves, numbers
+    need not be."""
+    operands = node.all_input_nodes
+    if "axis" in node.arguments:  # as that of a quantization by channels
+        return None
+    if any(not isinstance(v.type, TensorType) or v.type.rank in (1, 2) for v in operands):
+        return None
+    images = {v: None for v in operands if v.type.rank == 4}
+
+    def call(last: Callable[[Any], Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        return node.target, tuple(map(last, node.args)), dict(node.kwargs)
+
+    return Form(node, images, call)
+
+
+def _reduction_form(node: Node) -> Form | None:
+    """Reductions that keep the order of the axes that are left, or keep them all."""
+    x = node.args[0]
+    if not _is_image(x) or node.target.name in ("argmax", "argmin"):
+        return None
+    keepdims = node.bound["keepdims"]
+    axes = normalize_axes(node.bound["axis"], 4)
+    left = [a for a in TO_LAST if a not in axes]
+    if not keepdims and left != sorted(left):
+        return None
+    kwargs = {**node.kwargs, "axis": tuple(sorted(TO_LAST.index(a) for a in axes))}
+    return Form(
+        node, {x: None}, lambda last: (node.target, (last(x),), kwargs), is_image=bool(keepdims)
+    )
+
+
+def _flatten_form(node: Node) -> Form | None:
+    """A reshape to rows that only linear layers of known weights read: their columns are
+    permuted."""
+    x = node.args[0]
+    if not _is_image(x) or node.type.rank != 2 or any(type(d) is not int for d in x.type.shape[1:]):
+        return None
+    _, channels, height, width = x.type.shape
+    if node.type.shape[1] != channels * height * width or not node.users:
+        return None
+    for user in node.users:
+        is_linear = user.op == "call_function" and user.target.name in ("linear", "int_linear")
+        if not is_linear or user.args[0] is not node or user.args[1].op != "get_attr":
+            return None
+    kwargs = {"shape": node.type.shape}
+    return Form(node, {x: None}, lambda last: ("reshape", (last(x),), kwargs), is_image=False)
+
+
+def is_permute(node: Node, axes: tuple[int, ...]) -> bool:
+    """Whether the node permutes a value to these axes."""
+    is_op = node.op == "call_function" and node.target.name == "permute"
+    return is_op and node.kwargs.get("axes") == axes
