@@ -124,7 +124,7 @@ ROOMS = {
     "fxlite": "base types scalar ops nn graph tracing show files".split(),
     "passes": (
         "ledger base inverse_index group rewrite cutting checking manager shape_prop rules "
-        "costing profiling quantize.schemes quantize.conversion quantize.accuracy "
+        "costing profiling quantize.schemes quantize.conversion "
         "quantize.planning quantize"
     ).split(),
     "codegen": (

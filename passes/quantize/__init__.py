@@ -19,20 +19,17 @@ the result more exact. docs/quantization.md says what the integers mean.
 
 from __future__ import annotations
 
-from fxlite.passes.quantize.accuracy.correct_bias import correct_bias
-from fxlite.passes.quantize.accuracy.equalize import equalize
-from fxlite.passes.quantize.accuracy.gptq import gptq
-from fxlite.passes.quantize.accuracy.smooth_quant import smooth_quant
-from fxlite.passes.quantize.conversion.calibration import quantize
+from fxlite.passes.quantize.conversion.channel_scales import equalize, smooth_quant
 from fxlite.passes.quantize.conversion.convert import convert
-from fxlite.passes.quantize.conversion.prepare import Decision, prepare, prepare_qat
-from fxlite.passes.quantize.conversion.without_data import (
+from fxlite.passes.quantize.conversion.error_correction import correct_bias, gptq
+from fxlite.passes.quantize.conversion.one_step import (
     cast_floats,
+    quantize,
     quantize_dynamic,
     quantize_weights,
 )
-from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer
-from fxlite.passes.quantize.planning.plan_file import load_plan
+from fxlite.passes.quantize.conversion.prepare import Decision, prepare, prepare_qat
+from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer, load_plan
 from fxlite.passes.quantize.planning.planner import PlanError, plan, results_sqnr
 from fxlite.passes.quantize.planning.quantization_report import (
     FloatProduct,
@@ -51,16 +48,17 @@ from fxlite.passes.quantize.schemes.observers import (
     PercentileObserver,
     make_observer,
 )
-from fxlite.passes.quantize.schemes.record import Record, record_of
 from fxlite.passes.quantize.schemes.scheme import (
     PRESETS,
     QConfig,
     QConfigError,
     QuantizationError,
+    Record,
     Scheme,
     bf16,
     dynamic_int8,
     fp16,
+    record_of,
     static_int8,
     weight_only_int4,
     weight_only_int8,

@@ -5,7 +5,7 @@ ops, with integer weights; observers and float weights are gone. The graph is wr
 order, each value in the forms its readers ask for (:mod:`fxlite.passes.quantize.conversion.forms`).
 
 What stays float, and why, goes into the ledger and into ``meta["float"]`` of its node; what became
-integers is described in ``meta["quantized"]`` (:mod:`fxlite.passes.quantize.schemes.record`). Nodes
+integers is described in ``meta["quantized"]`` (:mod:`fxlite.passes.quantize.schemes.scheme`). Nodes
 that stand for an old one say so in ``meta["from"]``.
 
 Before (prepared)::
@@ -19,29 +19,120 @@ After::
 
     conv2d_1_sums: i32[B,32,8,8] = ops.int_conv2d(relu_integers, self.conv2.weight_i8, ...)
     relu_1_integers: u8[B,32,8,8] = ops.requantize(conv2d_1_sums, self.relu_1_requantize_scale, ...)
+
+Parts whose config is a cast are computed in float16 or bfloat16, with casts where other types
+begin; weights are stored as halves. Ops round their results once and sum in float32 (see
+docs/design.md), so range and rounding of what is stored are all that changes.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fxlite.base.checked import checked
+from fxlite.base.errors import FxliteError
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.ledger import refuse
-from fxlite.passes.quantize.conversion.casts import convert_cast
 from fxlite.passes.quantize.conversion.forms import PARTS, Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.prepare import META, Decision, is_prepared
 from fxlite.passes.quantize.conversion.products import convert_product, convert_table
 from fxlite.passes.quantize.schemes.observers import Observer
-from fxlite.passes.quantize.schemes.roles import clip_bounds, factor, moved
-from fxlite.passes.quantize.schemes.scheme import QuantizationError
+from fxlite.passes.quantize.schemes.roles import (
+    clip_bounds,
+    factor,
+    is_float32,
+    moved,
+    multiply_adds,
+)
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, attach
 from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.passes.rules.const_fold import fold_constants
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType
 
 
+# -- half precision --------------------------------------------------------------------------------
+def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
+    """Write a call with its float32 operands as halves; its result is one, too."""
+    target = qconfig.cast
+    assert target is not None
+    narrow = dtypes.dtype(target)
+    before = after = 0
+
+    def operand(value: Node) -> Node:
+        nonlocal before, after
+        if not is_float32(value):
+            return forms.float_of(value)
+        made = _narrow(forms, value, target)
+        if value.op == "get_attr":
+            before += value.type.nbytes
+            after += made.type.nbytes
+        return made
+
+    if is_call(node, "cast") or not any(is_float32(v) for v in node.all_input_nodes):
+        forms.copy(node)
+        return
+    args = map_nodes(node.args, operand)
+    try:
+        made = forms.call(node.target, args, dict(node.kwargs), node.name)
+    except FxliteError:  # an op that takes float32 alone
+        forms.copy(node)
+        return
+    if made.type == node.type:
+        forms.floats[node] = made
+    elif made.type == _in_halves(node.type, narrow):
+        forms.halves[node] = {target if isinstance(made.type, TensorType) else PARTS: made}
+    else:  # half types and others do not always mix as float32 and those do
+        forms.copy(node)
+        return
+    if before or multiply_adds(node) != 0:
+        module = node.scope.path if node.scope is not None else ""
+        attach(
+            made,
+            Record(
+                node.name, node.target.name, module, qconfig.name, target, False, 16,
+                multiply_adds(node), 0.0, 0.0, before, after,
+            ),
+        )  # fmt: skip
+
+
+def _in_halves(type: Any, narrow: DType) -> Any:
+    """A type, or several, with half floats in place of float32."""
+    if isinstance(type, tuple):
+        return tuple(_in_halves(t, narrow) for t in type)
+    return TensorType(type.shape, narrow) if type.dtype is dtypes.float32 else type
+
+
+def _narrow(forms: Forms, value: Node, target: str) -> Node:
+    """A value as halves. Raises QuantizationError for weights that float16 cannot hold."""
+    made = forms.halves.setdefault(value, {})
+    if target not in made and value.op == "get_attr":
+        halves = _rounded(value, np.asarray(forms.module.get_attribute(value.target)), target)
+        made[target] = forms.store(f"{value.target}_{target}", halves)
+    elif target not in made:
+        name = f"{value.name}_{target}"
+        made[target] = forms.call("cast", (forms.float_of(value),), {"dtype": target}, name)
+    return made[target]
+
+
+def _rounded(value: Node, array: Any, target: str) -> Any:
+    with np.errstate(over="ignore"):
+        halves = array.astype(dtypes.dtype(target).numpy)
+    finite = np.isfinite(array)
+    if np.any(finite & ~np.isfinite(halves.astype(np.float32))):
+        raise QuantizationError(
+            f"the weight {value.target} holds numbers up to {np.abs(array[finite]).max():.4g}, "
+            f"{target} up to 65504; use bf16() for this module"
+        )
+    return halves
+
+
+# -- the new graph ---------------------------------------------------------------------------------
 @checked
 def convert(prepared: GraphModule) -> GraphModule:
     """The integer program of a prepared and calibrated one, which is left as it was.

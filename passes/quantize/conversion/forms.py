@@ -73,7 +73,7 @@ class Forms:
         self.floats: dict[Node, Node] = {}
         self.integers: dict[Node, Integers] = {}
         self.sums: dict[Node, Sums] = {}
-        #: value -> name of a half type -> halves, by :mod:`fxlite.passes.quantize.conversion.casts`
+        #: value -> name of a half type -> halves
         self.halves: dict[Node, dict[str, Node]] = {}
         #: what is made once for several readers: dynamic scales, weights, constants
         self.made: dict[Any, Any] = {}

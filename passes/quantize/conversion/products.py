@@ -15,13 +15,11 @@ import numpy as np
 
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.quantized_product import largest_depth
-from fxlite.passes.quantize.conversion.dynamic import rows_of
 from fxlite.passes.quantize.conversion.forms import Forms, Integers, Sums
 from fxlite.passes.quantize.conversion.prepare import META
-from fxlite.passes.quantize.conversion.recurrence import row_scales, state_attributes
+from fxlite.passes.quantize.conversion.run_time import row_scales, rows_of, state_attributes
 from fxlite.passes.quantize.schemes.observers import Observer
 from fxlite.passes.quantize.schemes.parameters import packed_rows, quantize_weight, require_finite
-from fxlite.passes.quantize.schemes.record import Record, attach
 from fxlite.passes.quantize.schemes.roles import (
     depth,
     is_expanded,
@@ -31,7 +29,7 @@ from fxlite.passes.quantize.schemes.roles import (
     summed_axes,
     weight_operand,
 )
-from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Scheme
+from fxlite.passes.quantize.schemes.scheme import QConfig, QuantizationError, Record, Scheme, attach
 from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.types import dtypes
 

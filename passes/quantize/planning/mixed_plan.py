@@ -1,9 +1,9 @@
 """A mixed-precision plan: which layer is computed by which scheme.
 
 In: what the planner chose, or a file that was edited. Out: a :class:`Plan`, which prints as a
-table, is kept as a TOML file, with what each layer costs in a comment
-(:mod:`fxlite.passes.quantize.planning.plan_file` reads it), and gives the mapping that prepare
-takes.
+table, is kept as a TOML file, with what each layer costs in a comment, and gives the mapping that
+prepare takes. Files are read strictly: what is misspelt, missing, or not possible in the program is
+an error that names file and line, and the nearest name.
 """
 
 from __future__ import annotations
@@ -12,21 +12,26 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fxlite.base.outside_text import comment, toml_string
+from fxlite.base.checked import checked
+from fxlite.base.outside_text import comment, lines, toml_string
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import as_module
+from fxlite.passes.quantize.conversion.prepare import META, Decision, prepare
 from fxlite.passes.quantize.planning.planner_text import (
     cost_text,
     decibel_text,
     measured_text,
     plan_table,
 )
-from fxlite.passes.quantize.planning.sensitivity import FLOAT, Choice
+from fxlite.passes.quantize.planning.sensitivity import FLOAT, Choice, is_quantizable, path_of
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
-from fxlite.passes.quantize.schemes.scheme import PRESETS, QConfig, QConfigError, Scheme
+from fxlite.passes.quantize.schemes.scheme import PRESETS, QConfig, QConfigError, Scheme, unknown
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -166,3 +171,149 @@ def _options(name: str, config: QConfig) -> dict[str, Any]:
             f"{config}; presets are {', '.join(PRESETS)}"
         )
     return options
+
+
+# -- plans from TOML -------------------------------------------------------------------------------
+_KEYS = ("elsewhere", "schemes", "layers")
+_TABLE = re.compile(r"\s*\[(.+)\]")
+_ENTRY = re.compile(r"""\s*(?:"(?P<quoted>[^"]*)"|'(?P<literal>[^']*)'|(?P<bare>[\w.-]+))\s*=""")
+
+
+@checked
+def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
+    """Read a plan for a program. Each layer of it must have an entry.
+
+    Raises QConfigError, with file and line, for text that is no TOML, for names of layers, schemes
+    and options that do not exist (with the nearest), for layers without an entry, and for schemes
+    that a layer cannot have (with the reason)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except ValueError as error:  # what is no TOML or no UTF-8, numbers of thousands of digits
+        raise QConfigError(f"{path}: this is no TOML: {lines(str(error))[:500]}") from None
+    except RecursionError:
+        raise QConfigError(f"{path}: this is no plan: a value is nested too deeply") from None
+    return _Reader(str(path), text).plan(data, as_module(program))
+
+
+class _Reader:
+    """One file that is read, for messages."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.lines = _lines_of_keys(text)
+
+    def error(self, message: object, *keys: str) -> QConfigError:
+        """An error at a key of a table; of those that are not in the text, at the file."""
+        line = self.lines.get(keys)
+        return QConfigError(f"{self.path}{f':{line}' if line else ''}: {message}")
+
+    def known(self, what: str, name: str, names: Collection[str], *keys: str) -> None:
+        """Raise for a name that is not one of these."""
+        if name not in names:
+            raise self.error(unknown(what, name, names), *keys)
+
+    def plan(self, data: dict[str, Any], module: GraphModule) -> Plan:
+        """The plan that the data says."""
+        for key in data:
+            self.known("entry", key, _KEYS, key)
+        schemes = self.schemes(data.get("schemes", {}))
+        names = [FLOAT, *schemes, *PRESETS]
+
+        def scheme(key: str, value: Any, *keys: str) -> PlannedLayer:
+            if not isinstance(value, str):
+                hint = ' (write paths in quotes: "encoder.fc" = ...)' if _is_table(value) else ""
+                raise self.error(f"{key} is to be the name of a scheme, not {value!r}{hint}", *keys)
+            self.known("scheme", value, names, *keys)
+            if value != FLOAT and value not in schemes:
+                schemes[value] = PRESETS[value]()
+            return PlannedLayer("" if key == "elsewhere" else key, value)
+
+        given = data.get("layers", {})
+        if not _is_table(given):
+            raise self.error("layers is to be a table, [layers]", "layers")
+        paths = _layer_paths(module)
+        for path in given:
+            if not _is_table(given[path]):
+                self.known("layer", path, paths, "layers", path)
+        found = {path: scheme(path, value, "layers", path) for path, value in given.items()}
+        missing = [path for path in paths if path not in found]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise self.error(
+                f'no entry for {", ".join(missing[:3])}{more}: add them, "float" to leave them as '
+                f"they are"
+            )
+        elsewhere = scheme("elsewhere", data.get("elsewhere", FLOAT), "elsewhere")
+        made = Plan(module.name, schemes, tuple(found[path] for path in paths), elsewhere)
+        self.check_possible(made, module)
+        return made
+
+    def schemes(self, given: Any) -> dict[str, QConfig]:
+        """The configs that the file gives names to."""
+        if not _is_table(given):
+            raise self.error("schemes is to be a table, [schemes]", "schemes")
+        found: dict[str, QConfig] = {}
+        for name, options in given.items():
+            keys = ("schemes", name)
+            if name == FLOAT:
+                raise self.error('"float" is what it says and no name for a scheme', *keys)
+            if not _is_table(options) or "preset" not in options:
+                raise self.error(f'{name} is to be {{ preset = "static_int8", ... }}', *keys)
+            others = {key: value for key, value in options.items() if key != "preset"}
+            if not isinstance(options["preset"], str):
+                raise self.error(f"{name} is to have the name of a preset", *keys)
+            self.known("preset", options["preset"], PRESETS, *keys)
+            preset = PRESETS[options["preset"]]
+            for key in others:
+                self.known("option", key, inspect.signature(preset).parameters, *keys)
+            try:
+                found[name] = preset(**others)
+            except (QConfigError, TypeError, ValueError, OverflowError) as error:
+                raise self.error(error, *keys) from None
+        return found
+
+    def check_possible(self, plan: Plan, module: GraphModule) -> None:
+        """Raise for a scheme that nothing in its layer can have."""
+        reasons: dict[str, str] = {}
+        done: set[str] = set()
+        for node in prepare(module, plan.qconfig_mapping()).graph.nodes:
+            decision = node.meta.get(META)
+            if not isinstance(decision, Decision):
+                continue
+            if decision.qconfig is not None:
+                done.add(path_of(node))
+            elif decision.reason:
+                reasons.setdefault(path_of(node), decision.reason)
+        for layer in plan.layers:
+            if layer.scheme != FLOAT and layer.path not in done:
+                reason = reasons.get(layer.path, "nothing in it is a product")
+                raise self.error(
+                    f"{layer.path} cannot be {layer.scheme}: {reason}", "layers", layer.path
+                )
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _layer_paths(module: GraphModule) -> dict[str, None]:
+    """The layers of a program, in order, without the model's own forward."""
+    cleaned = prepare(module, QConfigMapping())
+    paths = dict.fromkeys(path_of(n) for n in cleaned.graph.nodes if is_quantizable(n))
+    return {path: None for path in paths if path}
+
+
+def _lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
+    """The line of each entry: by its key, or by its table and key."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        opened, entry = _TABLE.match(line), _ENTRY.match(line)
+        if opened:
+            table = (opened[1].strip(),)
+            found[table] = number
+        elif entry:
+            key = next(part for part in entry.groups() if part is not None)
+            found[(*table, key)] = number
+    return found

@@ -15,9 +15,8 @@ from typing import Any
 from fxlite.base.checked import checked
 from fxlite.base.console import plain_text
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.quantize.schemes.record import Record, record_of
 from fxlite.passes.quantize.schemes.roles import multiply_adds
-from fxlite.passes.quantize.schemes.scheme import QuantizationError
+from fxlite.passes.quantize.schemes.scheme import QuantizationError, Record, record_of
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 

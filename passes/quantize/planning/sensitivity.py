@@ -4,6 +4,12 @@ In: a float module, batches, and the schemes to choose from. Out: a :class:`Sens
 layer and scheme the signal-to-noise ratio, the bytes of the weights and an estimate of the time;
 what :func:`fxlite.passes.quantize.plan` chooses from. A *layer* is a module in whose own forward
 products or tables of embeddings stand, known by its path.
+
+The estimate that plans go by is the least time that a product takes by the roofline model
+(:mod:`fxlite.show.roofs`): arithmetic at the machine's rate for float32 or for 8-bit integers, and
+the bytes that are read and written; the larger of the two. It is the same for every back end, and
+knows nothing of how good a kernel is. What stands between products is not counted: compiled code
+computes it in their loops. What a whole model takes is measured by :func:`fxlite.passes.profile`.
 """
 
 from __future__ import annotations
@@ -18,14 +24,13 @@ from fxlite.base.checked import checked
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
-from fxlite.passes.quantize.conversion.calibration import (
+from fxlite.passes.quantize.conversion.one_step import (
     Arguments,
     as_batches,
     calibrated,
     float_results,
 )
 from fxlite.passes.quantize.conversion.prepare import prepare
-from fxlite.passes.quantize.planning.latency import product_seconds
 from fxlite.passes.quantize.planning.shadow import (
     Powers,
     Shadow,
@@ -36,8 +41,11 @@ from fxlite.passes.quantize.planning.shadow import (
 )
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.roles import (
+    data_slots,
+    is_expanded,
     multiply_adds,
     product_weights,
+    weight_operand,
     why_not,
     why_not_table,
 )
@@ -49,7 +57,9 @@ from fxlite.passes.quantize.schemes.scheme import (
     unknown,
 )
 from fxlite.passes.rewrite.node_rule import is_call
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import node_cost
+from fxlite.show.roofs import Roofs, limits
+from fxlite.types import shapes
 
 #: The schemes that plans choose from unless told otherwise.
 SCHEMES = ("static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4")
@@ -151,7 +161,7 @@ def sensitivity(
     for it the rest of the model runs once more for each layer and scheme.
 
     The time is the least that the machine's measured rates allow for the first batch's sizes
-    (:mod:`fxlite.passes.quantize.planning.latency`); ``roofs`` stand for another machine.
+    (:mod:`fxlite.passes.quantize.planning.sensitivity`); ``roofs`` stand for another machine.
 
     Raises QConfigError for schemes that do not exist or cast, QuantizationError without a batch,
     and what prepare and calling the program raise."""
@@ -311,3 +321,46 @@ def decibels(ratio: float) -> float:
     if ratio == 0:
         return math.inf
     return -10 * math.log10(ratio) if math.isfinite(ratio) else -math.inf
+
+
+# -- the least time of a product -------------------------------------------------------------------
+_FLOAT_BYTES = 4
+
+
+def product_seconds(
+    node: Node, qconfig: QConfig | None, weight_bytes: int, sizes: Mapping[str, int], roofs: Roofs
+) -> float:
+    """Least seconds of a product, or of reading rows of an embedding, on all threads. None is
+    float32, with the costs of :mod:`fxlite.show.node_cost`; under a config the weight has
+    ``weight_bytes``.
+
+    Static: operands and result are 8-bit integers. Dynamic: the operand is read in float, written
+    and read in integers; the result is float, as that of a recurrence always is. Weight-only: float
+    arithmetic, fewer bytes; what is expanded when the program is compiled takes as long as in
+    float."""
+
+    def number(dim: Any) -> int:
+        return int(shapes.substitute(dim or 0, sizes))
+
+    if qconfig is not None and qconfig.mode == "weight_only" and is_expanded(node):
+        qconfig = None
+    cost = node_cost(node)
+    operations, read, written = (number(part) for part in (cost.flops, cost.read, cost.written))
+    dtype = "f32"
+    if qconfig is not None and is_call(node, "embedding"):
+        read = number(node.type.size)
+    elif qconfig is not None and is_call(node, "recurrence"):
+        dtype = "i8"
+        read += weight_bytes - number(weight_operand(node).type.size) * _FLOAT_BYTES
+    elif qconfig is not None:
+        elements = sum(number(slot.type.size) for slot in data_slots(node))
+        read = weight_bytes + elements * _FLOAT_BYTES
+        if qconfig.activation is not None:
+            dtype = "i8"
+            read += elements * (1 - _FLOAT_BYTES)
+        if qconfig.mode == "static":
+            written = number(node.type.size)
+        elif qconfig.mode == "dynamic":
+            read += elements * _FLOAT_BYTES
+            written += elements
+    return limits(roofs, operations, read, written, dtype, roofs.threads).seconds

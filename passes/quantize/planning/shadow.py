@@ -22,11 +22,14 @@ from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.ops.integer.fake_quantization import fake_quantize
-from fxlite.passes.quantize.conversion.calibration import float_results
 from fxlite.passes.quantize.conversion.convert import observer_of
-from fxlite.passes.quantize.conversion.dynamic import rounded_rows
+from fxlite.passes.quantize.conversion.one_step import float_results
 from fxlite.passes.quantize.conversion.prepare import META
-from fxlite.passes.quantize.conversion.recurrence import integer_recurrence, state_attributes
+from fxlite.passes.quantize.conversion.run_time import (
+    integer_recurrence,
+    rounded_rows,
+    state_attributes,
+)
 from fxlite.passes.quantize.schemes.observers import Observer
 from fxlite.passes.quantize.schemes.parameters import (
     QuantizedWeight,

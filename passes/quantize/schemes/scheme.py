@@ -1,18 +1,23 @@
-"""How values become integers, as data: a :class:`Scheme` for a value, a :class:`QConfig` for an op.
+"""How values become integers, as data: a :class:`Scheme` for a value, a :class:`QConfig` for an op;
+and a :class:`Record` of what became of an op, in the ``meta["quantized"]`` of its node.
 
 In: the names a user gives. Out: frozen records that print as what they say, and the presets
 ``static_int8()``, ``dynamic_int8()``, ``weight_only_int8()``, ``weight_only_int4()``, ``fp16()``
-and ``bf16()``. What is no scheme is refused here, with the nearest names.
+and ``bf16()``. What is no scheme is refused here, with the nearest names. Records are plain data
+(numbers, text, named dims), which files keep, and from which the report is made.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from fxlite.base.checked import checked, checked_methods
 from fxlite.base.errors import FxliteError
+from fxlite.graph.graph import Node
+from fxlite.types.shapes import Dim
 
 #: Least and largest integer by (dtype, symmetric). Symmetric i8 and i4 leave out the lowest number,
 #: so that -x can be held wherever x can.
@@ -260,3 +265,44 @@ def named_configs(
     if not found:
         raise QConfigError("there are no schemes to choose from")
     return found
+
+
+# -- what a node of a quantized graph says about itself --------------------------------------------
+KEY = "quantized"
+
+
+@dataclass(frozen=True)
+class Record:
+    """``name`` and ``op`` are those of the float node, ``module`` its path. ``integer`` says
+    whether its multiply-adds are integer arithmetic; ``bits`` are the weight's (of a product of
+    activations theirs). ``low..high`` is the range of the first operand, (0, 0) if it is not fixed.
+    Bytes are those of the weight, with its scales. ``sqnr`` is the weight's, in dB, None where
+    there is none."""
+
+    name: str
+    op: str
+    module: str
+    qconfig: str
+    scheme: str
+    integer: bool
+    bits: int
+    multiply_adds: Dim
+    low: float = 0.0
+    high: float = 0.0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    sqnr: float | None = None
+
+
+def attach(node: Node, record: Record) -> None:
+    """Write a record into a node's meta."""
+    node.meta[KEY] = dict(vars(record))
+
+
+@checked
+def record_of(node: Node) -> Record | None:
+    """The record of a node, None where it has none."""
+    data: dict[str, Any] | None = (node._meta or {}).get(KEY)
+    if data is None:
+        return None
+    return Record(**{f.name: data[f.name] for f in fields(Record)})

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxlite.passes.quantize.planning.frontier import Move, Option, moves
+from fxlite.passes.quantize.planning.planner import Move, Option, moves
 
 LAYER = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=3)
 

@@ -61,7 +61,7 @@ def test_correlated_inputs(config: q.QConfig) -> None:
 def test_the_error_on_the_data_is_least_against_brute_force() -> None:
     """For two columns the second one's best integer follows from the first: what GPTQ does in
     closed form."""
-    from fxlite.passes.quantize.accuracy.gptq import _round_columns
+    from fxlite.passes.quantize.conversion.error_correction import _round_columns
 
     weights = np.array([[0.4, 0.4]])
     hessian = np.array([[1.0, 0.9], [0.9, 1.0]])

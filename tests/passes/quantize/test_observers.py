@@ -12,7 +12,7 @@ from fxlite import nn
 from fxlite.base.errors import ShapeError
 from fxlite.ops.integer.dynamic_range import SMALLEST_SCALE
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.schemes.histogram import BINS
+from fxlite.passes.quantize.schemes.observers import BINS
 from fxlite.passes.quantize.schemes.parameters import parameters, quantize_weight
 from tests.passes.quantize.helpers import draw, everything
 

@@ -1,30 +1,34 @@
-"""How the operand of a dynamic product is rounded: which integers, and what shares a scale.
+"""What becomes integers while the program runs: operands of dynamic products, states of
+recurrences.
 
-In: a product with a dynamic config. Out: :class:`Rows`, which convert writes as ops and
-:func:`rounded_rows` computes in float.
+In: a product with a dynamic config, or the range of the states of a recurrence and a weight as
+integers. Out: :class:`Rows`, which integers, and what shares a scale, which convert writes as ops
+and :func:`rounded_rows` computes in float; attributes of ``int_recurrence``, or its result. States
+become integers in each step of the loop, so the runs that compute other products from rounded
+floats call the integer op itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.dynamic_range import dynamic_scale
 from fxlite.ops.integer.fake_quantization import fake_quantize
 from fxlite.ops.integer.quantized_product import largest_depth
-from fxlite.passes.quantize.schemes.roles import (
-    carries,
-    clip_bounds,
-    depth,
-    is_reducing,
-    moved,
-)
+from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
+from fxlite.passes.quantize.schemes.roles import carries, clip_bounds, depth, is_reducing, moved
 from fxlite.passes.quantize.schemes.scheme import Scheme
 from fxlite.passes.rewrite.node_rule import is_call
 from fxlite.types import dtypes
 
 
+# -- operands of dynamic products ------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
     """Integers of ``dtype`` in ``qmin..qmax`` whose zero is 0; numbers that differ along ``axes``
@@ -75,3 +79,32 @@ def rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
     rows = rows_of(node, scheme)
     scale = dynamic_scale(x, rows.axes, True, rows.qmax)
     return fake_quantize(x, scale, dtype=rows.dtype, qmin=rows.qmin, qmax=rows.qmax)
+
+
+# -- states of recurrences -------------------------------------------------------------------------
+def state_scheme(scheme: Scheme) -> Scheme:
+    """How states become integers where activations do by ``scheme``: i8 is symmetric."""
+    return scheme if scheme.dtype == "u8" else replace(scheme, symmetric=True)
+
+
+def state_attributes(scheme: Scheme, scale: Any, zero_point: Any) -> dict[str, Any]:
+    """Attributes of ``int_recurrence`` for states of a range."""
+    affine = {"state_zero_point": int(zero_point)} if scheme.dtype == "u8" else {}
+    return {"state_scale": float(scale), **affine}
+
+
+def row_scales(scale: Any, rows: int) -> Any:
+    """A weight's scale for each of its rows."""
+    return np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (rows,)))
+
+
+def integer_recurrence(
+    args: Sequence[Any], kwargs: Mapping[str, Any], weight: QuantizedWeight,
+    state: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    """The result of a float recurrence with these arguments, computed in integers; ``state`` are
+    the attributes that say how (none: dynamically)."""
+    arguments = ops.recurrence.bind(args, kwargs)
+    scales = row_scales(weight.scale, len(weight.integers))
+    arguments |= {"weight_hh": weight.integers, "weight_scale": scales, **state}
+    return ops.int_recurrence(**arguments)

@@ -1,1 +1,0 @@
-"""What keeps a quantized program accurate: equalization, GPTQ, bias correction."""
