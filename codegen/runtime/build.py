@@ -21,7 +21,7 @@ import sysconfig
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,12 @@ from fxlite.codegen.runtime.abi import Entry
 from fxlite.codegen.runtime.cache import cache_folder, intact_file, make_folder, name_with_digest
 from fxlite.codegen.runtime.cache import spare_folder as _spare_folder
 from fxlite.codegen.runtime.cache_limit import is_entry, mark_used, trim_cache
-from fxlite.codegen.runtime.extension import extension_source
+from fxlite.codegen.runtime.extension import (
+    HEADER_NAME,
+    entry_header,
+    entry_source,
+    extension_source,
+)
 from fxlite.codegen.runtime.target import compile_flags, cpu_identity
 from fxlite.codegen.runtime.team import team_source
 from fxlite.codegen.runtime.toolchain import (
@@ -42,8 +47,9 @@ from fxlite.codegen.runtime.toolchain import (
     find_compiler,
 )
 
-_EXTENSION_FILE = "fxlite_extension.c"
-_TEAM_FILE = "fxlite_team.c"
+_ENTRY_FILE = "fxlite_entry.c"
+_EXTENSION = "fxlite_extension"
+_TEAM = "fxlite_team"
 _ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
@@ -68,9 +74,12 @@ class _Job:
     files: Mapping[str, str]
     flags: tuple[str, ...]  # for compiling and linking
     link_flags: tuple[str, ...]
-    name: str
+    name: str  # of an object, `.o`, which is compiled from one file and not linked, or a program
     file_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    optional: str | None = None  # the file that may fail to compile and is then left out
+    parts: tuple[_Job, ...] = ()
+    """Objects that are linked in and that the cache has, too, for many programs share them."""
+    optional: bool = False
+    """A part that may fail to compile and is then left out."""
 
     def key(self) -> str:
         facts = [
@@ -78,7 +87,7 @@ class _Job:
             self.compiler.version,
             cpu_identity(),
             sys.implementation.cache_tag,
-            *(self.flags, self.link_flags, self.name, self.optional),
+            *(self.flags, self.link_flags, self.name, [part.key() for part in self.parts]),
             sorted(self.files.items()),
             sorted((name, list(flags)) for name, flags in self.file_flags.items()),
         ]
@@ -103,24 +112,18 @@ def build(
     _check_names(files)
     compiler = find_compiler()
     openmp = openmp and compiler.openmp
-    texts, by_file, optional = dict(files), dict(file_flags or {}), None
+    flags = (*compile_flags(), *((OPENMP_FLAG,) if openmp else ()), *flags)
+    parts, libraries = _team(compiler, files.values(), flags)
+    texts = dict(files)
     if include := _python_headers():
-        texts[_EXTENSION_FILE] = extension_source(entry)
-        by_file[_EXTENSION_FILE] = (f"-I{include}",)
-        optional = _EXTENSION_FILE
-    parallel = (OPENMP_FLAG,) if openmp else ()
-    libraries: tuple[str, ...] = ("-lm",)
-    if openmp and (team := team_source(compiler, files.values())) is not None:
-        texts[_TEAM_FILE] = team
-        libraries = TEAM_LIBRARIES
+        texts |= {_ENTRY_FILE: entry_source(entry), HEADER_NAME: entry_header()}
+        extension = {f"{_EXTENSION}.c": extension_source(), HEADER_NAME: entry_header()}
+        including = (*flags, f"-I{include}")
+        made = f"{_EXTENSION}.o"
+        parts = (*parts, _Job(compiler, extension, including, (), made, optional=True))
+    by_file = dict(file_flags or {})
     job = _Job(
-        compiler,
-        texts,
-        (*compile_flags(), *parallel, *flags),
-        (*SHARED_FLAGS, *libraries),
-        f"{entry.name}.so",
-        by_file,
-        optional,
+        compiler, texts, flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", by_file, parts
     )
     return Library(_cached(job), openmp)
 
@@ -130,13 +133,19 @@ def build_shared(files: Mapping[str, str], name: str) -> Path:
     Raises as `build` does."""
     _check_names(files)
     compiler = find_compiler()
-    texts, parallel = dict(files), (OPENMP_FLAG,) if compiler.openmp else ()
-    libraries: tuple[str, ...] = ("-lm",)
-    if compiler.openmp and (team := team_source(compiler, files.values())) is not None:
-        texts[_TEAM_FILE] = team
-        libraries = TEAM_LIBRARIES
-    flags = (*compile_flags(), *parallel)
-    return _cached(_Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), name))
+    flags = (*compile_flags(), *((OPENMP_FLAG,) if compiler.openmp else ()))
+    parts, libraries = _team(compiler, files.values(), flags)
+    return _cached(_Job(compiler, files, flags, (*SHARED_FLAGS, *libraries), name, parts=parts))
+
+
+def _team(
+    compiler: Compiler, texts: Iterable[str], flags: tuple[str, ...]
+) -> tuple[tuple[_Job, ...], tuple[str, ...]]:
+    """What sources are linked with that were compiled with these flags: objects, and libraries."""
+    team = team_source(compiler, texts) if OPENMP_FLAG in flags else None
+    if team is None:
+        return (), ("-lm",)
+    return (_Job(compiler, {f"{_TEAM}.c": team}, flags, (), f"{_TEAM}.o"),), TEAM_LIBRARIES
 
 
 def build_executable(
@@ -221,7 +230,7 @@ def _find_or_build(job: _Job, root: Path) -> Path:
     try:
         for name, text in job.files.items():
             (work / name).write_text(text, encoding="utf-8")
-        _compile(job, work, root / "failed" / job.key())
+        _make(job, work, root)
         product = work / job.name
         target = folder / name_with_digest(job.name, product)
         make_folder(folder)
@@ -243,32 +252,39 @@ def _remove_abandoned(root: Path) -> None:
             continue  # its owner has just removed it
 
 
-def _compile(job: _Job, work: Path, failed: Path) -> None:
+def _make(job: _Job, work: Path, root: Path) -> None:
     """Compile every C file, two at a time, and link them to `work / job.name`."""
     from concurrent.futures import ThreadPoolExecutor  # not needed when the cache has it
 
-    start = [*job.compiler.command, *job.flags]
-    sources = [name for name in job.files if name.endswith(".c")]
+    start, failed = [*job.compiler.command, *job.flags], root / "failed" / job.key()
+    is_object = job.name.endswith(".o")
+    objects = {n: job.name if is_object else f"{n}.o" for n in job.files if n.endswith(".c")}
     commands = [
-        [*start, *job.file_flags.get(name, ()), "-c", name, "-o", f"{name}.o"] for name in sources
+        [*start, *job.file_flags.get(name, ()), "-c", name, "-o", made]
+        for name, made in objects.items()
     ]
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda command: _run(command, work), commands))
-    objects = []
-    for name, run in zip(sources, runs):
-        if run.returncode == 0:
-            objects.append(f"{name}.o")
-        elif name == job.optional:
+        runs = pool.map(lambda command: _run(command, work), commands)
+        parts = [pool.submit(_find_or_build, part, root) for part in job.parts]
+    for name, run in zip(objects, runs):
+        if run.returncode != 0:
+            raise _failure(name, run, work, failed)
+    linked = [*objects.values()]
+    for part, made in zip(job.parts, parts):
+        try:
+            linked.append(str(made.result()))
+        except BuildError as error:
+            if not part.optional:
+                raise
             warnings.warn(
                 f"the Python extension of {job.name} does not compile, so that calls go through "
-                f"ctypes, which is slower:\n{_first_lines(run)}",
+                f"ctypes, which is slower:\n{error}",
                 stacklevel=5,
             )
-        else:
-            raise _failure(name, run, work, failed)
-    run = _run([*start, *objects, *job.link_flags, "-o", job.name], work)
-    if run.returncode != 0 or not (work / job.name).exists():  # `true` makes nothing
-        raise _failure(job.name, run, work, failed)
+    if not is_object:
+        run = _run([*start, *linked, *job.link_flags, "-o", job.name], work)
+        if run.returncode != 0 or not (work / job.name).exists():  # `true` makes nothing
+            raise _failure(job.name, run, work, failed)
 
 
 _Run = subprocess.CompletedProcess[str]

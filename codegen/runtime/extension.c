@@ -1,30 +1,10 @@
-/* The Python extension that calls one compiled model, compiled next to the model's own files into the
- * same shared object. Its one function, `connect`, returns a callable that checks NumPy arrays through
- * the buffer protocol, allocates the outputs, and runs the model without the GIL. It needs neither
- * NumPy's headers nor one build per Python version (limited API of 3.11).
+/* The Python extension that calls a compiled model. It is compiled once, and linked into each shared
+ * object with what entry.c says of that model. Its one function, `connect`, returns a callable that
+ * checks NumPy arrays through the buffer protocol, allocates the outputs, and runs the model without
+ * the GIL. It needs neither NumPy's headers nor one build per Python version (limited API of 3.11).
  *
  * It makes no messages: a call that is not plainly right (a wrong dtype, a strided array, a keyword)
  * goes to a Python function, which copies and tries again, or raises the error that explains. */
-
-/* An example: one input f32[B] and one output f32[B]. */
-#define MODEL model
-#define SIGNATURE model(x: f32[B]) -> f32[B]
-#define DECLARATIONS \
-    int64_t MODEL_workspace_bytes(int64_t, int); \
-    int MODEL_run(const void *, void *, int64_t, const void *, void *, int, fx_error *);
-#define N_INPUTS 1
-#define N_OUTPUTS 1
-#define INPUTS {"f", 4, 1}, /* x: f32[B] */
-#define CHECKS int64_t dim_B = view[0].shape[0];
-#define ALLOCATIONS \
-    if (!allocate(state, 0, 1, (int64_t[]){dim_B}, outputs, &view[held])) goto done; \
-    held++;
-#define DIMS dim_B,
-#define POINTERS view[0].buf, view[1].buf,
-#define RESULT PySequence_GetItem(outputs, 0)
-
-/* Python extension that calls SIGNATURE; written by fxlite. */
-
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -32,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
-DECLARATIONS
+#include "fxlite_entry.h"
 
 /* A workspace between calls. The memory after the 64 bytes of this header is aligned to 64. */
 typedef struct Block { struct Block *next; int64_t bytes; } Block;
@@ -48,13 +27,10 @@ typedef struct {
     PyObject *fail;          /* raises what an fx_error means */
     PyObject *retry;         /* what to do with a call that is not plainly right */
     PyObject *dtypes;        /* of the outputs */
-    Block *idle;             /* guarded by the GIL */
+    Block *idle;             /* guarded by the GIL, as are these: */
+    PyObject **shapes;       /* of the outputs of the last call, NULL before it */
+    int64_t *sizes;          /* of their axes, all together */
 } State;
-
-typedef struct { const char *formats; int bytes; int rank; } Input;
-static const Input inputs[] = {
-    INPUTS
-};
 
 static Block *take_block(State *state, int64_t bytes) {
     Block *block = state->idle;
@@ -90,51 +66,86 @@ static int view_input(State *state, PyObject *array, const Input *wanted, Py_buf
     return 0;
 }
 
-/* outputs[index] = np.empty(shape, dtype). A negative size is no Python error: the caller, too,
-   gives up and leaves the message to Python. */
-static int allocate(State *state, int index, int rank, const int64_t *sizes, PyObject *outputs,
-                    Py_buffer *view) {
-    PyObject *shape = PyTuple_New(rank);
-    if (!shape) return 0;
-    for (int axis = 0; axis < rank; axis++) {
-        PyObject *size = sizes[axis] < 0 ? NULL : PyLong_FromLongLong(sizes[axis]);
-        if (!size) {
-            Py_DECREF(shape);
-            return 0;
-        }
-        PyTuple_SetItem(shape, axis, size);
+/* The shape of an output, whose axes start at `axis` among those of all outputs: that of the last call
+   where it has the same sizes. A negative size is no Python error: the callers, too, give up and leave
+   the message to Python. */
+static PyObject *shape_of(State *state, int index, int axis, const int64_t *sizes) {
+    const int rank = fxlite_entry.ranks[index];
+    PyObject *shape = state->shapes[index];
+    if (shape && !memcmp(state->sizes + axis, sizes + axis, rank * sizeof *sizes))
+        return Py_NewRef(shape);
+    shape = PyTuple_New(rank);
+    for (int i = 0; shape && i < rank; i++) {
+        PyObject *size = sizes[axis + i] < 0 ? NULL : PyLong_FromLongLong(sizes[axis + i]);
+        if (size)
+            PyTuple_SetItem(shape, i, size);
+        else
+            Py_CLEAR(shape);
     }
+    if (!shape) return NULL;
+    PyObject *last = state->shapes[index];
+    state->shapes[index] = Py_NewRef(shape);
+    memcpy(state->sizes + axis, sizes + axis, rank * sizeof *sizes);
+    Py_XDECREF(last);
+    return shape;
+}
+
+/* np.empty(shape, dtype of an output), and its memory; NULL where it cannot be had. */
+static PyObject *allocate(State *state, int index, int axis, const int64_t *sizes,
+                          Py_buffer *view) {
+    PyObject *shape = shape_of(state, index, axis, sizes);
+    if (!shape) return NULL;
     PyObject *dtype = PyTuple_GetItem(state->dtypes, index);
     PyObject *array = PyObject_CallFunctionObjArgs(state->empty, shape, dtype, NULL);
     Py_DECREF(shape);
-    if (!array) return 0;
-    PyTuple_SetItem(outputs, index, array);
-    return PyObject_GetBuffer(array, view, PyBUF_WRITABLE) == 0;
+    if (array && PyObject_GetBuffer(array, view, PyBUF_WRITABLE)) Py_CLEAR(array);
+    return array;
+}
+
+/* The only output, or a tuple of all. */
+static PyObject *result_of(PyObject **outputs, int n_outputs) {
+    if (fxlite_entry.single_output) return Py_NewRef(outputs[0]);
+    PyObject *result = PyTuple_New(n_outputs);
+    for (int index = 0; result && index < n_outputs; index++)
+        PyTuple_SetItem(result, index, Py_NewRef(outputs[index]));
+    return result;
 }
 
 /* Run the model on arrays that are right as they are, else return NotImplemented. */
-static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
-    State *state = PyCapsule_GetPointer(self, "fxlite_entry");
-    if (n_args != N_INPUTS) Py_RETURN_NOTIMPLEMENTED;
-    Py_buffer view[N_INPUTS + N_OUTPUTS];
-    PyObject *outputs = NULL, *result = NULL;
-    int held = 0;
-    for (; held < N_INPUTS; held++)
-        if (!view_input(state, args[held], &inputs[held], &view[held])) goto done;
+static PyObject *run_as_is(State *state, PyObject *const *args, Py_ssize_t n_args) {
+    const Entry *const entry = &fxlite_entry;
+    const int n_inputs = entry->n_inputs, n_outputs = entry->n_outputs;
+    const int n_arrays = n_inputs + n_outputs;
+    if (n_args != n_inputs) Py_RETURN_NOTIMPLEMENTED;
+    Py_buffer view[n_arrays + 1];
+    const Py_ssize_t *shapes[n_inputs + 1];
+    void *arrays[n_arrays + 1];
+    int64_t dims[entry->n_dims + 1], sizes[entry->n_sizes + 1];
+    PyObject *outputs[n_outputs + 1], *result = NULL;
+    const int64_t most = *(int64_t *)state->memory_limit.buf;
+    int held = 0, made = 0;
+    for (; held < n_inputs; held++) {
+        if (!view_input(state, args[held], &entry->inputs[held], &view[held])) goto done;
+        shapes[held] = view[held].shape;
+        arrays[held] = view[held].buf;
+    }
+    if (!entry->measure(shapes, most, dims, sizes)) goto done;
 
-    CHECKS
-
-    outputs = PyTuple_New(N_OUTPUTS);
-    if (!outputs) goto done;
-    ALLOCATIONS
+    int64_t total = 0;
+    for (int axis = 0; made < n_outputs; made++, held++) {
+        outputs[made] = allocate(state, made, axis, sizes, &view[held]);
+        if (!outputs[made]) goto done;
+        axis += entry->ranks[made];
+        total += view[held].len;
+        arrays[held] = view[held].buf;
+    }
 
     int n_threads = *(int *)state->n_threads.buf;
     int *process = state->process.buf;
     if (n_threads > process[0]) n_threads = process[0];
     if (n_threads > 1) process[1] = 1;
-    int64_t bytes = MODEL_workspace_bytes(DIMS n_threads);
-    int64_t total = bytes, most = *(int64_t *)state->memory_limit.buf;
-    for (int i = 0; i < N_OUTPUTS; i++) total += view[N_INPUTS + i].len;
+    int64_t bytes = entry->workspace_bytes(dims, n_threads);
+    total += bytes;
     fx_error error = {2, total, most, -1};
     int status = 1;
     Block *block = bytes == 0 || total > most ? NULL : take_block(state, bytes);
@@ -142,34 +153,39 @@ static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
         void *workspace = block ? (char *)block + 64 : NULL;
         error = (fx_error){0};
         Py_BEGIN_ALLOW_THREADS
-        status = MODEL_run(POINTERS DIMS state->weights.buf, workspace, n_threads, &error);
+        status = entry->run(arrays, dims, state->weights.buf, workspace, n_threads, &error);
         Py_END_ALLOW_THREADS
         if (block) return_block(state, block);
     }
     if (status == 0)
-        result = RESULT;
+        result = result_of(outputs, n_outputs);
     else
         result = PyObject_CallFunction(state->fail, "iLLL", error.code, (long long)error.value,
                                        (long long)error.limit, (long long)error.where);
 done:
     while (held > 0) PyBuffer_Release(&view[--held]);
-    Py_XDECREF(outputs);
+    while (made > 0) Py_DECREF(outputs[--made]);
     if (!result && !PyErr_Occurred()) Py_RETURN_NOTIMPLEMENTED;
     return result;
 }
 
+static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args) {
+    return run_as_is(PyCapsule_GetPointer(self, "fxlite_entry"), args, n_args);
+}
+
+/* Their names are the model's, which `connect` puts here. */
 static PyMethodDef run_method = {
-    "MODEL", (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL
+    NULL, (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL
 };
 
 /* Run the model, else retry(run, args, kwargs), which copies or explains. */
 static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t n_args, PyObject *names) {
+    State *state = PyCapsule_GetPointer(self, "fxlite_entry");
     if (!names) {
-        PyObject *result = run(self, args, n_args);
+        PyObject *result = run_as_is(state, args, n_args);
         if (result != Py_NotImplemented) return result;
         Py_DECREF(result);
     }
-    State *state = PyCapsule_GetPointer(self, "fxlite_entry");
     PyObject *result = NULL, *strict = PyCFunction_NewEx(&run_method, self, NULL);
     PyObject *positional = PyTuple_New(n_args), *keywords = PyDict_New();
     if (!strict || !positional || !keywords) goto done;
@@ -185,7 +201,7 @@ done:
 }
 
 static PyMethodDef call_method = {
-    "MODEL", (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS, NULL
+    NULL, (PyCFunction)(void (*)(void))call, METH_FASTCALL | METH_KEYWORDS, NULL
 };
 
 static void destroy(PyObject *capsule) {
@@ -195,6 +211,10 @@ static void destroy(PyObject *capsule) {
         next = block->next;
         free(block);
     }
+    for (int index = 0; state->shapes && index < fxlite_entry.n_outputs; index++)
+        Py_XDECREF(state->shapes[index]);
+    free(state->shapes);
+    free(state->sizes);
     PyBuffer_Release(&state->weights);
     PyBuffer_Release(&state->n_threads);
     PyBuffer_Release(&state->memory_limit);
@@ -217,6 +237,7 @@ static PyObject *connect(PyObject *module, PyObject *args) {
         free(state);
         return NULL;
     }
+    run_method.ml_name = call_method.ml_name = fxlite_entry.name;
     PyObject *functions = NULL;
     if (PyArg_ParseTuple(args, "y*w*w*w*OOOOO!", &state->weights, &state->n_threads,
                          &state->memory_limit, &state->process, &state->array_type, &state->empty,
@@ -226,7 +247,10 @@ static PyObject *connect(PyObject *module, PyObject *args) {
         Py_INCREF(state->fail);
         Py_INCREF(state->retry);
         Py_INCREF(state->dtypes);
-        functions = Py_BuildValue("(NN)", PyCFunction_NewEx(&call_method, capsule, NULL),
+        state->shapes = calloc(fxlite_entry.n_outputs + 1, sizeof *state->shapes);
+        state->sizes = calloc(fxlite_entry.n_sizes + 1, sizeof *state->sizes);
+        functions = !state->shapes || !state->sizes ? PyErr_NoMemory()
+            : Py_BuildValue("(NN)", PyCFunction_NewEx(&call_method, capsule, NULL),
                                   PyCFunction_NewEx(&run_method, capsule, NULL));
     } else {
         memset(state, 0, sizeof *state); /* ParseTuple has released what it took */

@@ -1,11 +1,14 @@
-"""The C text of the Python extension that calls one compiled model, from `extension.c`.
+"""The C files with which Python calls a compiled model: `extension.c`, which is the same for all
+models, and `entry.c` for what is particular to one.
 
-In comes an `Entry`; out comes a C file that is compiled next to the model's own files.
+In comes an `Entry`; out come C texts. Only the extension includes `Python.h`, and it is compiled
+once for many models; an entry takes the compiler a few milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.resources import files
 
 from fxlite.base.outside_text import comment
@@ -14,10 +17,23 @@ from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_
 from fxlite.types.dtypes import dtype
 
 MODULE_NAME = "fxlite_entry"
+HEADER_NAME = "fxlite_entry.h"
 
 
-def extension_source(entry: Entry) -> str:
-    """The extension's C file for one entry point."""
+@cache
+def extension_source() -> str:
+    """The C file of the extension; it includes `HEADER_NAME` and calls an entry."""
+    return _read("extension.c")
+
+
+@cache
+def entry_header() -> str:
+    """What the extension and an entry include as `HEADER_NAME`."""
+    return _read("entry.h")
+
+
+def entry_source(entry: Entry) -> str:
+    """The C file for one entry point; it includes `HEADER_NAME`."""
     name, dims = entry.name, "int64_t, " * len(entry.dims)
     arrays = "const void *, " * len(entry.inputs) + "void *, " * len(entry.outputs)
     declarations = [
@@ -27,23 +43,32 @@ def extension_source(entry: Entry) -> str:
     if entry.values:
         parameters = ", ".join(["int64_t"] * len(entry.dims)) or "void"
         declarations.insert(0, f"int64_t {name}_largest_bytes({parameters});")
-    checks, allocations = "\n    ".join(_checks(entry)), "\n    ".join(_allocations(entry))
+    axes = [dim for spec in entry.outputs for dim in spec.shape]
+    checks = "\n    ".join((*_checks(entry), *_size_checks(axes)))
+    sizes = "\n    ".join(f"sizes[{i}] = {_c(dim)};" for i, dim in enumerate(axes))
+    numbers = range(len(entry.inputs) + len(entry.outputs))
+    counts = (len(entry.inputs), len(entry.outputs), len(entry.dims), int(entry.single_output))
     values = {
         "MODEL": name,
         "SIGNATURE": comment(str(entry)),
-        "DECLARATIONS": "\n".join([*declarations, "", needed(checks + allocations)]).rstrip(),
-        "N_INPUTS": str(len(entry.inputs)),
-        "N_OUTPUTS": str(len(entry.outputs)),
-        "INPUTS": "\n    ".join(map(_input_row, entry.inputs)) or "{NULL, 0, 0}",
+        "DECLARATIONS": "\n".join([*declarations, "", needed(checks + sizes)]).rstrip(),
+        "COUNTS": ", ".join(map(str, counts)),
+        "INPUTS": "\n    ".join(map(_input_row, entry.inputs)) or "{0, 0, 0}",
+        "RANKS": ", ".join(str(len(spec.shape)) for spec in entry.outputs) or "0",
+        "N_SIZES": str(len(axes)),
         "CHECKS": checks,
-        "ALLOCATIONS": allocations,
-        "DIMS": " ".join(f"{c_variable(dim, 'dim_')}," for dim in entry.dims),
-        "POINTERS": "".join(
-            f"view[{i}].buf, " for i in range(len(entry.inputs) + len(entry.outputs))
-        ).rstrip(),
-        "RESULT": "PySequence_GetItem(outputs, 0)" if entry.single_output else "Py_NewRef(outputs)",
+        "FOUND_DIMS": "\n    ".join(
+            f"dims[{i}] = {c_variable(dim, 'dim_')};" for i, dim in enumerate(entry.dims)
+        ),
+        "FOUND_SIZES": sizes,
+        "ARRAYS": " ".join(f"arrays[{i}]," for i in numbers),
+        "DIMS": " ".join(f"dims[{i}]," for i in range(len(entry.dims))),
     }
-    return instantiated(files("fxlite.codegen.runtime").joinpath("extension.c"), values)
+    return instantiated(files("fxlite.codegen.runtime").joinpath("entry.c"), values)
+
+
+def _read(name: str) -> str:
+    return files("fxlite.codegen.runtime").joinpath(name).read_text(encoding="utf-8")
 
 
 def _input_row(spec: ArgSpec) -> str:
@@ -53,7 +78,7 @@ def _input_row(spec: ArgSpec) -> str:
 
 
 def _checks(entry: Entry) -> Iterator[str]:
-    """C that declares `dim_NAME` for each dim and goes to `done` unless every axis agrees and
+    """C that declares `dim_NAME` for each dim and returns 0 unless every axis agrees and
     every condition holds."""
     solved = set()
     for binding in entry.bindings:
@@ -63,46 +88,42 @@ def _checks(entry: Entry) -> Iterator[str]:
         for axis, dim in enumerate(spec.shape):
             if (argument, axis) not in solved:
                 yield from _divisor_checks(dim)
-                yield f"if (view[{argument}].shape[{axis}] != {_c(dim)}) goto done;"
+                yield f"if (shapes[{argument}][{axis}] != {_c(dim)}) return 0;"
     for condition in entry.conditions:
         for side in (condition.left, condition.right):
             yield from _divisor_checks(side)
-        yield f"if (!({condition.c('dim_')})) goto done; /* {comment(condition.reason)} */"
+        yield f"if (!({condition.c('dim_')})) return 0; /* {comment(condition.reason)} */"
     yield from _counted(entry)
 
 
 def _counted(entry: Entry) -> Iterator[str]:
-    """C that goes to `done` where a value cannot be counted or is larger than the memory limit."""
+    """C that returns 0 where a value cannot be counted or is larger than the memory limit."""
     if entry.values:
         dims = ", ".join(c_variable(dim, "dim_") for dim in entry.dims)
         yield f"int64_t largest = {entry.name}_largest_bytes({dims});"
-        yield "if (largest < 0 || largest > *(int64_t *)state->memory_limit.buf) goto done;"
+        yield "if (largest < 0 || largest > most_bytes) return 0;"
 
 
 def _solve(binding: Binding) -> Iterator[str]:
     name, scale = c_variable(binding.dim, "dim_"), binding.scale
-    size = f"view[{binding.argument}].shape[{binding.axis}]"
+    size = f"shapes[{binding.argument}][{binding.axis}]"
     if (scale, binding.offset) == (1, 0):
         yield f"int64_t {name} = {size};"
         return
     rest = f"({size} - ({binding.offset}))"
     yield f"int64_t {name} = {rest} / ({scale});"
-    yield f"if ({name} < 0 || {name} * ({scale}) != {rest}) goto done;"
+    yield f"if ({name} < 0 || {name} * ({scale}) != {rest}) return 0;"
 
 
-def _allocations(entry: Entry) -> Iterator[str]:
-    for index, spec in enumerate(entry.outputs):
-        for dim in spec.shape:
-            yield from _divisor_checks(dim)
-        rank = len(spec.shape)
-        values = f"(int64_t[]){{{', '.join(map(_c, spec.shape))}}}" if rank else "NULL"
-        yield f"if (!allocate(state, {index}, {rank}, {values}, outputs, &view[held])) goto done;"
-        yield "held++;"
+def _size_checks(axes: Sequence[Dim]) -> Iterator[str]:
+    """C that returns 0 where a size of an output cannot be computed."""
+    for dim in axes:
+        yield from _divisor_checks(dim)
 
 
 def _divisor_checks(dim: Dim) -> Iterator[str]:
     for divisor in dim.divisors if isinstance(dim, DimText) else ():
-        yield f"if ({_c(divisor)} <= 0) goto done;"
+        yield f"if ({_c(divisor)} <= 0) return 0;"
 
 
 def _c(dim: Dim) -> str:

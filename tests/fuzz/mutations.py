@@ -26,7 +26,7 @@ from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.build import build
-from fxlite.codegen.runtime.extension import extension_source
+from fxlite.codegen.runtime.extension import entry_source
 from fxlite.files.serialize import from_bytes, save_safetensors, to_bytes
 from fxlite.passes import quantize as q
 from fxlite.show.text.pretty import executable_code
@@ -278,7 +278,7 @@ def use(
     gm.graph.draw(folder / "x.svg")
     compile(python_source(gm), "source", "exec")
     program = emit(optimize(gm, keep=templates.claims)[0])
-    extension_source(program.entry)
+    entry_source(program.entry)
     if number % 50 < 5:
         with compiling():
             build(dict(program.sources), program.entry)

@@ -26,7 +26,7 @@ from fxlite.codegen.cuda.program import readme as cuda_readme
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.python.source import python_source
-from fxlite.codegen.runtime.extension import extension_source
+from fxlite.codegen.runtime.extension import entry_source
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.quantize import Plan, PlannedLayer
 from fxlite.passes.quantize.planning.mixed_plan import plan_text
@@ -45,7 +45,7 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
     program = emit(compiled)
     for file in (f"{program.name}.c", f"{program.name}.h"):
         yield f"C: {Path(file).suffix}", parses.c_tokens, program.sources[file]
-    yield "C: extension", parses.c_tokens, extension_source(program.entry)
+    yield "C: entry", parses.c_tokens, entry_source(program.entry)
     cases = make_cases(gm)[-1:]
     yield "C: self-test", parses.c_tokens, selftest_source(program, cases)
     yield "C: Makefile", parses.make_words, _MAKEFILE.replace("NAME", program.name)
