@@ -126,7 +126,7 @@ class _IntegerProduct:
 def _product(c: Contraction, output: Buffer) -> _IntegerProduct:
     """A matrix product, or a batch of them."""
     p = matrix_product(c, output)
-    place = {**p.place("row", "col"), p.k: named("k", p.k)}
+    place = {**p.named_place("row", "col"), p.k: named("k", p.k)}
     return _IntegerProduct(
         c, output, p.a, p.b, p.value, p.store, Index.of(1) if p.m is None else p.m.extent,
         p.n.extent, p.k.extent, place, p.k, p.k,

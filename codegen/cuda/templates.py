@@ -68,7 +68,7 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> CudaTemplate:
         return Operand(load.buffer, *map(printer.index, strides(load, buffer, row, column, batch)))
 
     def finish(total: str, row: str, column: str) -> str:
-        return epilogue.print(total, p.place(row, column))
+        return epilogue.print(total, p.named_place(row, column))
 
     columns, depth = printer.index(n.extent), printer.index(k.extent)
     weight = _integer_weight(c, columns, depth)

@@ -70,10 +70,15 @@ class MatrixProduct:
         """The batch variables by those names."""
         return {v: named(name, v) for v, name in self.batch_names.items()}
 
-    def place(self, row: str, column: str) -> dict[Var, Index]:
+    def place(self, row: Index, column: Index) -> dict[Var, Index]:
+        """Batch, row and column as a template has them."""
+        rows = {} if self.m is None else {self.m: row}
+        return {**self.batch_index, self.n: column, **rows}
+
+    def named_place(self, row: str, column: str) -> dict[Var, Index]:
         """Batch, row and column by names that a template chose."""
-        rows = {} if self.m is None else {self.m: named(row, self.m)}
-        return {**self.batch_index, self.n: named(column, self.n), **rows}
+        m = self.n if self.m is None else self.m
+        return self.place(named(row, m), named(column, self.n))
 
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from fxlite.codegen.c.tiles.library import needed
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.runtime.target import instruction_sets, march_flag
+from fxlite.scalar.index import Index
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))
 WARN = (
@@ -91,6 +93,7 @@ def run_sanitized(program: Path, **variables: str) -> None:
     subprocess.run([str(program)], check=True, env=environment)
 
 
-def evaluate(expression: str, **names: int) -> int:
+def evaluate(size: Index, **names: int) -> int:
     """The value of Rendered.workspace, as the caller computes it."""
-    return int(eval(expression.replace("/", "//"), {}, names))
+    text = text_of(size).replace("/", "//")
+    return int(eval(text, {"fx_min": min, "fx_max": max}, names))

@@ -17,6 +17,7 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c.attention import attention
 from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.text.template_text import expression
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.target import march_flag
 from fxlite.types.agreement import Chain, compare
@@ -65,7 +66,7 @@ class Case:
             offset = f"(b * {HEADS} + h) * {rows} * {columns}"
             strides = [columns, "1"] if self.layout == "plain" else ["1", rows]
         literal = [str(eval(s)) if s.replace(" * ", "").isdecimal() else s for s in strides]
-        return gemm.Operand(pointer, offset, *literal)
+        return gemm.Operand(pointer, *map(expression, (offset, *literal)))
 
     def array(self, memory: np.ndarray, rows: int, columns: int) -> np.ndarray:
         """Memory of that layout as [B,H,rows,columns]."""
@@ -78,8 +79,12 @@ class Case:
     def spec(self) -> attention.AttentionSpec:
         m, s, e, n = map(str, self.size) if self.size else ("L", "S", "E", "V")
         t = self.ctype
-        masks = {"": None, "rows": gemm.Operand("mask", f"b * {m} * {s}", s, "1"),
-                 "keys": gemm.Operand("mask", f"b * {s}", "0", "1")}  # fmt: skip
+        of_rows, of_keys = (f"b * {m} * {s}", s, "1"), (f"b * {s}", "0", "1")
+        masks = {
+            "": None,
+            "rows": gemm.Operand("mask", *map(expression, of_rows)),
+            "keys": gemm.Operand("mask", *map(expression, of_keys)),
+        }
         mask_type = "bool" if "bool" in self.mask else t
         return attention.AttentionSpec(
             name=self.name, ctype=t,

@@ -21,6 +21,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv.conv_amx import TileConvSpec, pack_conv_tiles, render_conv_tiles
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.ops.image.layout import TO_LAST
 from tests.codegen import test_conv_int8
 from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, with_tiles
@@ -137,7 +138,7 @@ def run(library: ctypes.CDLL, one: Float, arrays: tuple[Array, ...], n_threads: 
     """The result as it is stored; fails where it writes beyond its result or its workspace."""
     x, weight, bias = arrays
     spec, size = one.spec, (x.shape[0], *x.shape[2:])
-    text = render_conv_tiles(spec).workspace.replace("/", "//")
+    text = text_of(render_conv_tiles(spec).workspace).replace("/", "//")
     needed = int(eval(text, dict(zip("NHW", size))))
     shape = (size[0], one.of.k, *one.of.output(*size[1:]))
     shape = tuple(shape[axis] for axis in TO_LAST) if one.of.y_last else shape
@@ -221,13 +222,13 @@ def test_convolutions_under_the_sanitizers(tmp_path: Path) -> None:
     for case_ in integers:
         x, weight = case_.arrays(np.random.default_rng(0))
         spec = case_.spec()
-        scratch = int(eval(render_conv_int8(spec).workspace.replace("/", "//")))
+        scratch = int(eval(text_of(render_conv_int8(spec).workspace).replace("/", "//")))
         sizes = (x.nbytes, pack_conv_int8(weight, spec).nbytes, 4 * case_.exact(x, weight).size)
         calls.append(((*sizes, scratch), f"run_{case_.name}(p[0], p[1], p[2], p[3], 2)"))
     for one in floats:
         x, weight, bias = one.arrays()
         n, h, w = one.of.size or (2, 3, 19)
-        scratch = int(eval(render_conv_tiles(one.spec).workspace.replace("/", "//")))
+        scratch = int(eval(text_of(render_conv_tiles(one.spec).workspace).replace("/", "//")))
         total = 4 * n * one.of.k * int(np.prod(one.of.output(h, w)))
         packed = pack_conv_tiles(weight, one.spec).nbytes
         sizes = (x.nbytes // (2 if one.x_is_bf16 else 1), packed, bias.nbytes, total, scratch)

@@ -20,6 +20,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.render import conv_template
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.runtime.target import march_flag
 from tests.codegen.compiling import (
     SANITIZED,
@@ -111,7 +112,7 @@ def translation_unit(cases: list[Case]) -> str:
 
 
 def workspace_bytes(of: Case, size: tuple[int, int, int], n_threads: int) -> int:
-    text = conv.render_conv(spec_of(of)).workspace.replace("/", "//")
+    text = text_of(conv.render_conv(spec_of(of)).workspace).replace("/", "//")
     names = {**dict(zip("NHW", size)), "n_threads": n_threads}
     return int(eval(text, {"winograd_block_rows": winograd_block_rows}, names))
 

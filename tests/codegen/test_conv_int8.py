@@ -14,6 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.ops.image.layout import TO_LAST
 from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
@@ -104,7 +105,7 @@ def functions(cases: list[Case]) -> str:
     for case in cases:
         rendered = render_conv_int8(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
-        bytes_ = rendered.workspace.replace("/", "//")
+        bytes_ = text_of(rendered.workspace).replace("/", "//")
         parts.append(
             f"{rendered.text}\n"
             f"const int64_t bytes_{case.name} = {eval(bytes_)};\n"

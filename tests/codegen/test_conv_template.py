@@ -20,6 +20,7 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
@@ -273,7 +274,7 @@ def translation_unit(cases: list[Case]) -> str:
 
 
 def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> int:
-    text = conv.render_conv(case.spec()).workspace.replace("/", "//")
+    text = text_of(conv.render_conv(case.spec()).workspace).replace("/", "//")
     n, h, w = size
     names = {"N": n, "H": h, "W": w, "n_threads": n_threads}
     return int(eval(text, {"winograd_block_rows": winograd_block_rows}, names))

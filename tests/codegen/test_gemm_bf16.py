@@ -24,6 +24,7 @@ from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.product.packed_operands import bf16_pairs
 from fxlite.codegen.c.render import conv_template
+from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     SANITIZED,
     compile_c,
@@ -60,19 +61,19 @@ class Case:
         m, n, k = self.size
         rows, columns = (m, k) if self.packed == "b" else (k, n)
         steps = {"rows": (columns, 1), "columns": (1, rows), "every second": (2 * columns, 2)}
-        row, column = map(str, steps[self.layout])
-        a = gemm.Operand("a", "0", row, column)
+        row, column = steps[self.layout]
+        a = gemm.Operand("a", *map(Index.of, (0, row, column)))
         b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b")
         if self.packed == "a":
             a, b = (
-                gemm.Operand("a", "0", str((k + 1) // 2), "1"),
-                gemm.Operand("b", "0", row, column),
+                gemm.Operand("a", *map(Index.of, (0, (k + 1) // 2, 1))),
+                gemm.Operand("b", *map(Index.of, (0, row, column))),
             )
         types = {"a": "float", "b": "float", self.packed: "uint32_t"}
         return gemm.GemmSpec(
             name=f"fast_{self.name}", ctype="float", parameters=PARAMETERS.format(**types),
-            batch=(), m=str(m), n=str(n), k=str(k), a=a, b=b, bf16=self.packed,
-            epilogue=lambda s, row, column: f"y[{row} * {n} + {column}] = {s} + bias[{column}];",
+            batch=(), m=Index.of(m), n=Index.of(n), k=Index.of(k), a=a, b=b, bf16=self.packed,
+            epilogue=lambda s, row, column: f"y[{row * n + column}] = {s} + bias[{column}];",
         )  # fmt: skip
 
     def arrays(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:

@@ -16,7 +16,8 @@ from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, render_int8
 from fxlite.codegen.c.product.packed_operands import pack_int8
-from tests.codegen.compiling import flags_of, shared_library, with_tiles
+from fxlite.scalar.index import Index
+from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -45,8 +46,8 @@ class Case:
         ctype = "uint8" if self.type == "u8" else "int8"
         return Int8Spec(
             name=f"product_{self.name}", parameters=PARAMETERS.format(ctype), batch=(), m=str(m),
-            n=str(n), k=str(k), a=Operand("a", "0", str(k + self.gap), "1"), type=self.type,
-            b="weight", comment="",
+            n=str(n), k=str(k), a=Operand("a", *map(Index.of, (0, k + self.gap, 1))),
+            type=self.type, b="weight", comment="",
             epilogue=lambda s, row, column: f"y[{row} * {n} + {column}] = {s};",
         )  # fmt: skip
 
@@ -85,10 +86,11 @@ def translation_unit(cases: list[Case]) -> str:
     for case in cases:
         rendered = render_int8(case.spec())
         extra = "".join(f", {name}" for name in rendered.extra_parameters)
+        size = evaluate(rendered.workspace, n_threads=8)
         parts.append(
             f"{rendered.text}\n"
             f"void run_{case.name}(const void *a, const void *weight, void *y, int n_threads)\n"
-            f"{{\n    static int32_t workspace[({rendered.workspace}) / 4 + 1];\n"
+            f"{{\n    static int32_t workspace[{size} / 4 + 1];\n"
             f"    (void)n_threads, (void)workspace;\n"
             f"    product_{case.name}(a, weight, y{extra});\n}}\n"
         )

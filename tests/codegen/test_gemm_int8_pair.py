@@ -14,6 +14,8 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
+from fxlite.codegen.c.text.template_text import expression
+from fxlite.codegen.kernel.builder import text_of
 from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
@@ -45,10 +47,10 @@ class Case:
         steps = {"rows": (n_text, "1"), "columns": ("1", k_text),
                  "every second": (f"{n_text} * 2", "2")}[self.layout]  # fmt: skip
         gap = 2 if self.layout == "every second" else 1
-        right = Operand(f"(const {ctypes_[self.types[1]]} *)b_data",
-                        f"batch * {k_text} * {n_text} * {gap}", *steps)  # fmt: skip
-        left = Operand(f"(const {ctypes_[self.types[0]]} *)a_data", f"batch * {m} * {k_text}",
-                       k_text, "1")  # fmt: skip
+        of_right = (f"batch * {k_text} * {n_text} * {gap}", *steps)
+        right = Operand(f"(const {ctypes_[self.types[1]]} *)b_data", *map(expression, of_right))
+        of_left = (f"batch * {m} * {k_text}", k_text, "1")
+        left = Operand(f"(const {ctypes_[self.types[0]]} *)a_data", *map(expression, of_left))
         return Int8Spec(
             name=f"product_{self.name}", parameters=PARAMETERS, batch=(("batch", "2"),), m=str(m),
             n=n_text, k=k_text, a=left, type=self.types[0],
@@ -96,7 +98,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: Any) -> ctypes.CDL
         parts.append(
             f"{text}\n"
             f"int64_t bytes_{number}(int64_t N, int64_t K)\n"
-            f"{{\n    (void)N, (void)K;\n    return {rendered.workspace};\n}}\n"
+            f"{{\n    (void)N, (void)K;\n    return {text_of(rendered.workspace)};\n}}\n"
             f"void run_{number}(const void *a, const void *b, void *y, int64_t N, int64_t K,\n"
             f"    void *workspace, int n_threads)\n"
             f"{{\n    (void)n_threads;\n    product_{number}(a, b, y, N, K{extra});\n}}\n"

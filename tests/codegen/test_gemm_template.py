@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.text.template_text import expression
+from fxlite.codegen.kernel.builder import symbol
+from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
@@ -84,7 +87,7 @@ class Case:
 
     def spec(self) -> gemm.GemmSpec:
         m, n, k = map(str, self.size) if self.size else ("M", "N", "K")
-        batch = (("b", "2"), ("h", "H")) if self.batched else ()
+        batch = (("b", Index.of(2)), ("h", symbol("H"))) if self.batched else ()
         index = "(b * H + h)" if self.batched else "0"
 
         def operand(pointer: str, layout: str, rows: str, columns: str) -> gemm.Operand:
@@ -92,7 +95,7 @@ class Case:
             offset = f"{index} * {size}" if self.batched else "0"
             if self.size:  # literals, as the lead's printer gives them
                 row, column = (str(eval(text)) for text in (row, column))
-            return gemm.Operand(pointer, offset, row, column)
+            return gemm.Operand(pointer, *map(expression, (offset, row, column)))
 
         b: gemm.Operand | gemm.PackedOperand = gemm.PackedOperand("b_data")
         if self.b_layout != "packed":
@@ -106,9 +109,9 @@ class Case:
             f"const {t} *restrict bias, {t} *restrict y, "
             "int64_t H, int64_t M, int64_t N, int64_t K",
             batch=batch,
-            m=m,
-            n=n,
-            k=k,
+            m=expression(m),
+            n=expression(n),
+            k=expression(k),
             a=a,
             b=b,
             epilogue=lambda s, row, column: (

@@ -25,6 +25,7 @@ from fxlite.codegen.c.recurrence.recurrence_int8 import (
     IntegerState,
     pack_recurrent_int8,
 )
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.runtime.target import march_flag
 from fxlite.ops.recurrent import GATES
 from tests.codegen.compiling import (
@@ -110,7 +111,7 @@ def translation_unit(specs: list[RecurrenceSpec]) -> str:
 
 
 def workspace_bytes(each: RecurrenceSpec, batch: int, size: int) -> int:
-    text = render_recurrence(each).workspace.replace("/", "//")
+    text = text_of(render_recurrence(each).workspace).replace("/", "//")
     return int(eval(text, {}, {"batch": batch, "size": size}))
 
 
@@ -199,7 +200,7 @@ def check_states(library: ctypes.CDLL, specs: list[RecurrenceSpec]) -> None:
 
 def test_a_batch_of_none_has_a_workspace() -> None:
     rendered = render_recurrence(integers("gru", STATIC, (2, 0, 3)))
-    assert rendered.workspace == "4" and "workspace" in rendered.extra_parameters
+    assert rendered.workspace == 4 and "workspace" in rendered.extra_parameters
 
 
 MAIN = """

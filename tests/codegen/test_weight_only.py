@@ -14,6 +14,7 @@ from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand, pack_b
 from fxlite.codegen.c.product.gemm_weight_only import WeightOnlySpec, render_gemm_weight_only
 from fxlite.codegen.c.product.packed_operands import pack_integers
+from fxlite.scalar.index import Index
 from tests.codegen.compiling import evaluate, flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +39,7 @@ class Case:
     def spec(self) -> WeightOnlySpec:
         return WeightOnlySpec(
             name=f"product_{self.name}", parameters=PARAMETERS, batch=(), m=str(self.m), n=self.n,
-            k=self.k, a=Operand("a", "0", str(self.k), "1"), bits=self.bits,
+            k=self.k, a=Operand("a", *map(Index.of, (0, self.k, 1))), bits=self.bits,
             group_size=self.group_size, weight="weight", scale="scale", comment="",
             epilogue=lambda total, row, column: f"y[{row} * {self.n} + {column}] = {total};",
         )  # fmt: skip

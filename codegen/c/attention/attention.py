@@ -30,6 +30,7 @@ from fxlite.codegen.c.attention.attention_rows import Rows
 from fxlite.codegen.c.attention.attention_tiles import Tiles
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.text.template_text import Lines, atom
+from fxlite.codegen.kernel.builder import symbol
 
 __all__ = [
     "AttentionSpec",
@@ -59,15 +60,16 @@ def render_attention_naive(spec: AttentionSpec) -> Rendered:
             with out.loops([("key", spec.keys)]):
                 out.put(f"{t} sum = 0;")
                 out.put(f"for (int64_t feature = 0; feature < {spec.features}; feature++)")
-                product = f"{spec.q.at('row', 'feature')} * {atom(spec.scale)}"
-                out.put(f"    sum += {product} * {spec.k.at('key', 'feature')};")
+                product = f"{spec.q.at(symbol('row'), symbol('feature'))} * {atom(spec.scale)}"
+                out.put(f"    sum += {product} * {spec.k.at(symbol('key'), symbol('feature'))};")
                 out.put(f"const {t} score = {masked(spec, 'sum')};")
                 if step == "highest":
                     out.put("highest = score > highest ? score : highest;")
                 else:
                     shift = "(highest == -INFINITY ? 0 : highest)"
                     out.put(f"const {t} weight = exp(score - {shift});")
-                    out.put(f"total += weight, sums += weight * {spec.v.at('key', 'column')};")
+                    value = spec.v.at(symbol("key"), symbol("column"))
+                    out.put(f"total += weight, sums += weight * {value};")
         put_inverse(out, spec)
         put_element(out, spec, "sums")
     note = "The plain loops, to check the fast version against."

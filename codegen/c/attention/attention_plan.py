@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from fxlite.codegen.c.decisions import Choice
 from fxlite.codegen.c.product.gemm import Operand, Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
-from fxlite.codegen.c.text.template_text import Lines, add, atom, block_comment, multiply, signature
+from fxlite.codegen.c.text.template_text import (
+    Lines,
+    add,
+    atom,
+    block_comment,
+    expression,
+    multiply,
+    signature,
+)
+from fxlite.codegen.kernel.builder import symbol, text_of
 
 CACHE_BYTES = 128 * 1024
 """Bytes of packed keys (and of values) in one block: a part of the second-level cache."""
@@ -95,7 +104,12 @@ def team(spec: AttentionSpec) -> str:
 
 def row_address(operand: Operand, row: str = "0") -> str:
     """Address of a row of an operand."""
-    return add(operand.pointer, operand.offset, multiply(row, operand.row_stride))
+    return str(operand.start(expression(row)))
+
+
+def steps(operand: Operand) -> str:
+    """Distances of rows and columns, as calls take them."""
+    return f"{text_of(operand.row_stride)}, {text_of(operand.col_stride)}"
 
 
 def masked(spec: AttentionSpec, score: str) -> str:
@@ -104,7 +118,7 @@ def masked(spec: AttentionSpec, score: str) -> str:
         return f"key <= row ? {score} : -INFINITY"
     if spec.mask is None:
         return score
-    mask = spec.mask.at("row", "key")
+    mask = spec.mask.at(symbol("row"), symbol("key"))
     return f"{mask} ? {score} : {spec.masked_score}" if spec.mask_is_bool else f"{score} + {mask}"
 
 
@@ -125,4 +139,5 @@ def attention_function(
 ) -> Rendered:
     """The comment, the head and the body of a function."""
     head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
-    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
+    text = "\n".join([*head, "{", *body, "}"]) + "\n"
+    return Rendered(text, expression(workspace), extra)

@@ -11,11 +11,13 @@ from fxlite.codegen.c.attention.attention_plan import (
     put_element,
     put_inverse,
     row_address,
+    steps,
     team,
 )
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
 from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply, round_up
+from fxlite.codegen.kernel.builder import symbol
 
 
 class Rows:
@@ -68,12 +70,12 @@ class Rows:
                     out.put(f"{t} *const {name} = {start};")
                     start = add(name, size)
                 out.put(f"for (int64_t feature = 0; feature < {spec.features}; feature++)")
-                element = spec.q.at("row", "feature")
+                element = spec.q.at(symbol("row"), symbol("feature"))
                 out.put(f"    q_rows[feature] = {element} * {atom(spec.scale)};")
                 k, v = spec.k, spec.v
                 out.put(
                     f"multiply_by_rows_{t}(keys, {spec.features}, q_rows, "
-                    f"{row_address(k, 'key_0')}, {k.row_stride}, {k.col_stride}, scores);"
+                    f"{row_address(k, 'key_0')}, {steps(k)}, scores);"
                 )
                 if spec.mask is not None:
                     self.mask_scores()
@@ -81,7 +83,7 @@ class Rows:
                 out.put(f"soften_{t}(keys, scores, highest, highest + 1);")
                 out.put(
                     f"sum_weighted_rows_{t}(keys, {spec.columns}, scores, "
-                    f"{row_address(v, 'key_0')}, {v.row_stride}, {v.col_stride}, sums);"
+                    f"{row_address(v, 'key_0')}, {steps(v)}, sums);"
                 )
 
     def mask_scores(self) -> None:

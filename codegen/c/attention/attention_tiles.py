@@ -17,6 +17,8 @@ from fxlite.codegen.c.product.gemm import Operand, Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, panel_columns
 from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply, round_up
 from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.kernel.builder import symbol, text_of
+from fxlite.scalar.index import Index
 
 BLOCK_TILES = constant("attention", "BLOCK_TILES")
 
@@ -88,7 +90,7 @@ class Tiles:
         """The operands of this batch item, the thread's memory, the rows of this block."""
         spec, out, rows = self.spec, self.out, atom(self.spec.rows)
         for name, operand in (("q_item", spec.q), ("k_item", spec.k), ("v_item", spec.v)):
-            first = add(operand.pointer, operand.offset)
+            first = operand.start()
             out.put(f"const {spec.ctype} *const {name} = {first};")
         start = f"({spec.ctype} *)workspace + {multiply('this_thread()', self.share)}"
         out.put("/* This thread's part of the workspace. */")
@@ -107,7 +109,7 @@ class Tiles:
             keys = atom(spec.keys)
             out.put("/* Keys after a row are left out, unless their weight, 0, times an infinite")
             out.put(" * or NaN value is NaN. */")
-            v = f"v_item, {spec.v.row_stride}, {spec.v.col_stride}"
+            v = f"v_item, {text_of(spec.v.row_stride)}, {text_of(spec.v.col_stride)}"
             out.put(f"const bool skips = all_finite_{spec.ctype}({keys}, {spec.columns}, {v});")
             out.put(f"const int64_t end_key = skips && end_row < {keys} ? end_row : {keys};")
 
@@ -117,15 +119,15 @@ class Tiles:
         rest = f"{self.end_key} - key_0"
         out.put(f"const int64_t keys = {rest} < {self.block} ? {rest} : {self.block};")
         k, v = spec.k, spec.v
-        start = add("k_item", multiply("key_0", k.row_stride))
+        start = f"k_item + {text_of(symbol('key_0') * k.row_stride)}"
         out.put(
             f"pack_panels_{spec.ctype}({spec.features}, keys, {start}, "
-            f"{k.col_stride}, {k.row_stride}, k_panels);"
+            f"{text_of(k.col_stride)}, {text_of(k.row_stride)}, k_panels);"
         )
-        start = add("v_item", multiply("key_0", v.row_stride))
+        start = f"v_item + {text_of(symbol('key_0') * v.row_stride)}"
         out.put(
             f"pack_panels_{spec.ctype}(keys, {spec.columns}, {start}, "
-            f"{v.row_stride}, {v.col_stride}, v_panels);"
+            f"{text_of(v.row_stride)}, {text_of(v.col_stride)}, v_panels);"
         )
 
     def declare_tile(self) -> None:
@@ -143,8 +145,8 @@ class Tiles:
             out.put("#pragma omp simd")
             out.put(f"for (int64_t feature = 0; feature < {spec.features}; feature++)")
             place = add(multiply("i", self.q_pitch), "feature")
-            q = Operand("q_item", "0", spec.q.row_stride, spec.q.col_stride)
-            element = q.at("(row_0 + i)", "feature")
+            q = Operand("q_item", Index.of(0), spec.q.row_stride, spec.q.col_stride)
+            element = q.at(symbol("row_0") + symbol("i"), symbol("feature"))
             out.put(f"    q_rows[{place}] = {element} * {atom(spec.scale)};")
 
     @property

@@ -45,7 +45,9 @@ from fxlite.codegen.c.conv.conv_plan import (
 from fxlite.codegen.c.conv.conv_winograd import put_winograd_sum, render_winograd
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, Rendered, render_product
 from fxlite.codegen.c.product.packed_operands import panel_columns
-from fxlite.codegen.c.text.template_text import Lines, add, atom, mentions, multiply
+from fxlite.codegen.c.text.template_text import Lines, add, atom, expression, mentions, multiply
+from fxlite.codegen.kernel.builder import symbol
+from fxlite.scalar.index import Index
 
 __all__ = [
     "ConvSpec",
@@ -87,13 +89,19 @@ def _render_product(spec: ConvSpec) -> Rendered:
         name=spec.name,
         ctype=spec.ctype,
         parameters=spec.parameters,
-        batch=(("n", spec.n), *((("group", str(spec.groups)),) if grouped else ())),
-        m=str(spec.group_outputs),
-        n=pixels,
-        k=str(spec.group_inputs),
-        a=Operand(spec.weight, multiply(group_row, str(pitch)), str(pitch), "1"),
+        batch=(
+            ("n", expression(spec.n)),
+            *((("group", Index.of(spec.groups)),) if grouped else ()),
+        ),
+        m=Index.of(spec.group_outputs),
+        n=expression(pixels),
+        k=Index.of(spec.group_inputs),
+        a=Operand(spec.weight, expression(group_row) * pitch, Index.of(pitch), Index.of(1)),
         b=Operand(
-            spec.x, multiply(add(multiply("n", str(spec.c)), group_channel), pixels), pixels, "1"
+            spec.x,
+            (symbol("n") * spec.c + expression(group_channel)) * expression(pixels),
+            expression(pixels),
+            Index.of(1),
         ),
         epilogue=lambda total, row, column: "",
         comment="\n".join(

@@ -12,6 +12,7 @@ from fxlite.codegen.c.text.template_text import (
     add,
     atom,
     block_comment,
+    expression,
     mentions,
     multiply,
     signature,
@@ -25,7 +26,7 @@ def conv_function(
     head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
     if spec.beside is not None:
         body = [f"    {spec.beside.before}", *body, f"    {spec.beside.after}"]
-    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
+    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", expression(workspace), extra)
 
 
 def put_first(out: Lines, spec: ConvSpec, pixel: str) -> None:

@@ -32,8 +32,6 @@ from fxlite.codegen.c.product.gemm_spec import (
     PackedOperand,
     Rendered,
     WidenedOperand,
-    copies_a,
-    packs_b,
 )
 from fxlite.codegen.c.product.gemm_widened import (
     TILE_BYTES,
@@ -50,6 +48,7 @@ from fxlite.codegen.c.product.packed_operands import (
     pack_b_split,
     panel_columns,
 )
+from fxlite.codegen.c.product.spelled import TextOperand, TextSpec, copies_a, packs_b, text_spec
 from fxlite.codegen.c.text.template_text import Lines, add, atom, divide_up, mentions, multiply
 
 __all__ = [
@@ -65,7 +64,7 @@ told: by the bytes of a tile."""
 class _Gemm:
     """The function of one product while it is printed."""
 
-    def __init__(self, spec: GemmSpec, finish: Callable[[Lines, str], None] | None) -> None:
+    def __init__(self, spec: TextSpec, finish: Callable[[Lines, str], None] | None) -> None:
         self.spec = spec
         self.finish = finish or self.finish_tile
         self.out = Lines()
@@ -325,7 +324,7 @@ class _Gemm:
             b = f"b_panel, {multiply(self.depth, str(self.width))}"
         elif spec.bf16:
             name = "tile_bf16"
-        elif isinstance(spec.b, Operand) and not self.packs_b:
+        elif isinstance(spec.b, TextOperand) and not self.packs_b:
             name, b = f"low_{name}", f"b_panel, {spec.b.row_stride}"
         return f"multiply_{name}(rows, columns, {depth}, {a}, {b}, {target});"
 
@@ -351,16 +350,16 @@ def finish_rows(out: Lines, statements: str) -> None:
 
 def render_gemm(spec: GemmSpec) -> Rendered:
     """Print the function of one product."""
-    return _Gemm(spec, None).render()
+    return _Gemm(text_spec(spec), None).render()
 
 
 def render_product(spec: GemmSpec, finish: Callable[[Lines, str], None]) -> Rendered:
     """As `render_gemm`, but `finish(out, element)` prints the loops over a finished tile: `rows`
     rows from `row_0` with index i, `columns` columns from `column_0` with index j. The spec's
     epilogue is not used."""
-    return _Gemm(spec, finish).render()
+    return _Gemm(text_spec(spec), finish).render()
 
 
 def render_gemm_naive(spec: GemmSpec) -> Rendered:
     """Print the three-loop twin: the same parameters and epilogue, no workspace, one thread."""
-    return naive_product(spec, render_gemm(spec).extra_parameters)
+    return naive_product(text_spec(spec), render_gemm(spec).extra_parameters)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from fxlite.codegen.c.product.gemm_fused import fused_tile
 from fxlite.codegen.c.product.gemm_long import long_reason
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, PackedOperand, Rendered, WidenedOperand
-from fxlite.codegen.c.text.template_text import block_comment, divide_up, signature
+from fxlite.codegen.c.product.gemm_spec import PackedOperand, Rendered, WidenedOperand
+from fxlite.codegen.c.product.spelled import TextSpec
+from fxlite.codegen.c.text.template_text import block_comment, divide_up, expression, signature
 
 if TYPE_CHECKING:
     from fxlite.codegen.c.product.gemm import _Gemm
@@ -29,7 +30,7 @@ def gemm_function(
         *(fused_tile(g) if g.fused else ()),
         *signature(spec.name, spec.parameters, extra),
     ]
-    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
+    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", expression(workspace), extra)
 
 
 def _how(g: _Gemm) -> str:
@@ -57,7 +58,7 @@ def _how(g: _Gemm) -> str:
     return "\n".join(said)
 
 
-def _precision(spec: GemmSpec) -> str:
+def _precision(spec: TextSpec) -> str:
     """What operands are rounded to; nothing if to nothing."""
     if spec.split:
         return "Operands are split in two bf16; three of their four products are summed."

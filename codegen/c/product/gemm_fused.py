@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec
+from fxlite.codegen.c.product.spelled import TextSpec
 from fxlite.codegen.c.text.template_text import Lines, mentions, parameter_names, signature
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LEAST_ROWS = 12
 """Rows from which this is done: tiles have at most two heights, which are known then."""
 
 
-def is_fused(spec: GemmSpec) -> bool:
+def is_fused(spec: TextSpec) -> bool:
     """Whether a product is printed this way."""
     sizes = (spec.m, spec.n, spec.k)
     if spec.vector_epilogue is None or spec.split or not all(size.isdecimal() for size in sizes):

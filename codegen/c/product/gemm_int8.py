@@ -25,12 +25,14 @@ from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.product.gemm_int8_fused import fused_int8_call, fused_int8_tile, is_fused_int8
 from fxlite.codegen.c.product.gemm_spec import Operand, Rendered
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, PARALLEL_PRODUCTS, packed_rows
+from fxlite.codegen.c.product.spelled import text_operand
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,
     atom,
     block_comment,
     divide_up,
+    expression,
     mentions,
     multiply,
     signature,
@@ -150,7 +152,7 @@ def render_int8(spec: Int8Spec) -> Rendered:
     if spec.beside is not None:
         body = [f"    {spec.beside.before}", *body, f"    {spec.beside.after}"]
     text = "\n".join([*head, "{", *body, "}"]) + "\n"
-    return Rendered(text, workspace, extra)
+    return Rendered(text, expression(workspace), extra)
 
 
 def _parallel(loops: int, team: str) -> str:
@@ -174,7 +176,7 @@ def _matrix(spec: Int8Spec) -> str:
 def _pack_right(spec: Int8Spec, right: Right, panels: str, out: Lines, team: str) -> str:
     """Pack all right operands, and sum up the left ones' rows if that matters; returns the bytes of
     workspace for it."""
-    b, width = right.operand, PANEL_COLUMNS
+    a, b, width = text_operand(spec.a), text_operand(right.operand), PANEL_COLUMNS
     left_offset = right.left_zero_point + (128 if spec.type == "i8" else 0)
     matrices = multiply(*(extent for _, extent in spec.batch)) if spec.batch else "1"
     size = multiply(panels, _packed_rows(spec), str(width))
@@ -194,7 +196,7 @@ def _pack_right(spec: Int8Spec, right: Right, panels: str, out: Lines, team: str
     out.put(f"int32_t *const row_sums = packed + {multiply(matrices, size)};")
     loops = [*spec.batch, ("row", spec.m)]
     with out.loops(loops, _parallel(len(loops), team)):
-        row = add(spec.a.pointer, spec.a.offset, multiply("row", spec.a.row_stride))
+        row = add(a.pointer, a.offset, multiply("row", a.row_stride))
         at = add(multiply(_matrix(spec), spec.m), "row")
         out.put(f"row_sums[{at}] = sum_row_{spec.type}({spec.k}, {row}) * {right.offset};")
     return multiply(add(multiply(matrices, size), multiply(matrices, spec.m)), "4")
@@ -253,6 +255,7 @@ def _declare_panel(spec: Int8Spec, panels: str, out: Lines) -> None:
 def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
     """Tile by tile, the sums and, if they are whole, the epilogue."""
     width, is_long, is_fused = PANEL_COLUMNS, _is_long(spec), is_fused_int8(spec)
+    a = text_operand(spec.a)
     quads = add("b_panel", str(width), *(["k_0 * 8"] * is_long))
     out.put(f"const int32_t *const quads = {quads};")
     depth = "depth" if is_long else spec.k
@@ -270,7 +273,7 @@ def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
             out.put(f"int32_t *const tile = sums + {at};")
         elif not is_fused:
             out.put(f"int32_t tile[QUAD_ROWS * {width}];")
-        rows = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
+        rows = add(a.pointer, a.offset, multiply("row_0", a.row_stride))
         rows, start = (add(rows, "k_0"), "k_0 == 0 ? b_panel : 0") if is_long else (rows, "b_panel")
         for address, step in spec.fetched:
             out.put(f"fetch_tile(rows, columns, {address}, {step});")
@@ -279,7 +282,7 @@ def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
             out.put(fused_int8_call(spec, rows, ahead))
         else:
             out.put(
-                f"add_block_{spec.type}(rows, columns, {depth}, {rows}, {spec.a.row_stride}, "
+                f"add_block_{spec.type}(rows, columns, {depth}, {rows}, {a.row_stride}, "
                 f"quads, {start}, {ahead}, tile);"
             )
         if is_long:

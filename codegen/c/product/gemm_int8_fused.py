@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fxlite.codegen.c.product.gemm_fused import LEAST_ROWS
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, QUAD
 from fxlite.codegen.c.text.template_text import Lines, mentions, parameter_names, signature
+from fxlite.codegen.kernel.builder import text_of
 
 if TYPE_CHECKING:
     from fxlite.codegen.c.product.gemm_int8 import Int8Spec
@@ -38,7 +39,16 @@ def is_fused_int8(spec: Int8Spec) -> bool:
 
 def fused_int8_call(spec: Int8Spec, rows: str, next_panel: str) -> str:
     """The call of the tile's function, for rows of the left operand from this address on."""
-    own = ["rows", "columns", "row_0", "column_0", rows, spec.a.row_stride, "b_panel", next_panel]
+    own = [
+        "rows",
+        "columns",
+        "row_0",
+        "column_0",
+        rows,
+        text_of(spec.a.row_stride),
+        "b_panel",
+        next_panel,
+    ]
     batch = [variable for variable, _ in spec.batch]
     return f"{spec.name}_tile({', '.join([*own, *batch, *parameter_names(spec.parameters)])});"
 

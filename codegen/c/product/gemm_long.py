@@ -18,8 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, WidenedOperand
+from fxlite.codegen.c.product.gemm_spec import WidenedOperand
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PARALLEL_PRODUCTS, panel_columns
+from fxlite.codegen.c.product.spelled import TextSpec
 from fxlite.codegen.c.text.template_text import add, atom, divide_up, multiply
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class LongPlan:
         return self.slices * self.blocks
 
 
-def long_plan(spec: GemmSpec, depth: str, item_bytes: int) -> LongPlan | None:
+def long_plan(spec: TextSpec, depth: str, item_bytes: int) -> LongPlan | None:
     """How K is cut; None if it is not. ``depth`` is what the tile takes for K (pairs for bf16)."""
     extents = [extent for _, extent in spec.batch]
     if spec.measured.get("K") == "whole":

@@ -6,8 +6,9 @@ function that takes the same ones.
 
 from __future__ import annotations
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered
+from fxlite.codegen.c.product.gemm_spec import PackedOperand, Rendered
 from fxlite.codegen.c.product.packed_operands import panel_columns
+from fxlite.codegen.c.product.spelled import TextOperand, TextSpec
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,
@@ -17,9 +18,10 @@ from fxlite.codegen.c.text.template_text import (
     multiply,
     signature,
 )
+from fxlite.scalar.index import Index
 
 
-def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
+def naive_product(spec: TextSpec, extra: tuple[str, ...]) -> Rendered:
     """The three loops and the epilogue, which take no workspace and one thread."""
     width = panel_columns(spec.ctype)
     depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
@@ -32,7 +34,7 @@ def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
         a = spec.prologue_a("row", "k") if spec.prologue_a else spec.a.at("row", "k")
         if spec.bf16 == "a":
             a = spec.a.at("row", k)
-        if isinstance(spec.b, Operand):
+        if isinstance(spec.b, TextOperand):
             b = spec.b.at("k", "column")
         else:
             assert isinstance(spec.b, PackedOperand)  # what is widened has no naive twin
@@ -56,4 +58,4 @@ def naive_product(spec: GemmSpec, extra: tuple[str, ...]) -> Rendered:
         *block_comment(spec.comment, "The plain loops, to check the fast version against."),
         *signature(spec.name, spec.parameters, extra),
     ]
-    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", "0", extra)
+    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", Index.of(0), extra)

@@ -21,15 +21,19 @@ from fxlite.codegen.c.product.packed_operands import (
     WORD,
     words_of,
 )
+from fxlite.codegen.c.product.spelled import text_operand
 from fxlite.codegen.c.text.template_text import (
     Lines,
     add,
     block_comment,
+    expression,
     mentions,
     multiply,
     parameter_names,
     signature,
 )
+from fxlite.codegen.kernel.builder import text_of
+from fxlite.scalar.index import Index
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,10 @@ def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
     with the weights."""
     scales = "0" if spec.groups == 1 else spec.panel(spec.scale)
 
+    a = text_operand(spec.a)
+
     def finish(out: Lines, element: str) -> None:
-        row = add(spec.a.pointer, spec.a.offset, multiply("row_0", spec.a.row_stride))
+        row = add(a.pointer, a.offset, multiply("row_0", a.row_stride))
         total = element
         repaired = _repair(spec, int(spec.groups > 1), "rows", row, element.partition("[")[0])
         if spec.groups == 1:
@@ -111,12 +117,14 @@ def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
             f"{target})"
         )
 
+    batch = tuple((variable, expression(extent)) for variable, extent in spec.batch)
     margin = 2 * (8 * WORD // spec.bits - 1)
     return render_product(
         GemmSpec(
-            name=name, ctype="float", parameters=spec.parameters, batch=spec.batch, m=spec.m,
-            n=str(spec.n), k=str(spec.k), a=spec.a, b=WidenedOperand(widen, margin),
-            epilogue=spec.epilogue, comment=f"{spec.comment}\n{_about(spec)}",
+            name=name, ctype="float", parameters=spec.parameters, batch=batch,
+            m=expression(spec.m),
+            n=Index.of(spec.n), k=Index.of(spec.k), a=spec.a, b=WidenedOperand(widen, margin),
+            epilogue=lambda total, row, column: "", comment=f"{spec.comment}\n{_about(spec)}",
         ),
         finish,
     )  # fmt: skip
@@ -126,13 +134,14 @@ def _repair(spec: WeightOnlySpec, scaled: int, rows: str, a: str, tile: str) -> 
     """The call that mends what overflowed before it was scaled."""
     return (
         f"repair_int{spec.bits}({scaled}, {rows}, columns, {spec.k}, {spec.group_size}, {a}, "
-        f"{spec.a.row_stride}, {spec.panel(spec.weight)}, {spec.panel(spec.scale)}, {tile})"
+        f"{text_of(spec.a.row_stride)}, {spec.panel(spec.weight)}, {spec.panel(spec.scale)}, "
+        f"{tile})"
     )
 
 
 def _render_few(spec: WeightOnlySpec, many: Rendered | None) -> Rendered:
     """One tile of rows; if there are more, ``many`` is called."""
-    width = PANEL_COLUMNS
+    a, width = text_operand(spec.a), PANEL_COLUMNS
     panels = -(-spec.n // width)
     extents = [extent for _, extent in spec.batch]
     work = multiply(*extents, add(spec.m, "2"), str(spec.n), str(spec.k))
@@ -155,12 +164,12 @@ def _render_few(spec: WeightOnlySpec, many: Rendered | None) -> Rendered:
         columns = str(min(spec.n, width)) if known else f"{rest} < {width} ? {rest} : {width}"
         out.put(f"const int columns = {columns};")
         out.put(f"float tile[TILE_ROWS * {width}];")
-        rows = f"{add(spec.a.pointer, spec.a.offset)}, {spec.a.row_stride}"
+        rows = f"{add(a.pointer, a.offset)}, {a.row_stride}"
         out.put(
             f"multiply_scaled_int{spec.bits}({spec.m}, columns, {spec.k}, {spec.group_size}, "
             f"{rows}, {spec.panel(spec.weight)}, {spec.panel(spec.scale)}, tile);"
         )
-        out.put(f"{_repair(spec, 1, spec.m, add(spec.a.pointer, spec.a.offset), 'tile')};")
+        out.put(f"{_repair(spec, 1, spec.m, add(a.pointer, a.offset), 'tile')};")
         statements = spec.epilogue(f"tile[row * {width} + j]", "row", "column")
         with out.block(f"for (int64_t row = 0; row < {spec.m}; row++)"):
             out.put("#pragma omp simd")
@@ -178,4 +187,4 @@ def _render_few(spec: WeightOnlySpec, many: Rendered | None) -> Rendered:
     ]
     before = f"{many.text}\n" if many else ""
     text = before + "\n".join([*head, "{", *out.lines, "}"]) + "\n"
-    return Rendered(text, many.workspace if many else "0", extra)
+    return Rendered(text, many.workspace if many else Index.of(0), extra)

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fxlite.codegen.c.product.gemm_long import BLOCK
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, WidenedOperand
+from fxlite.codegen.c.product.gemm_spec import WidenedOperand
+from fxlite.codegen.c.product.spelled import TextSpec
 from fxlite.codegen.c.text.template_text import add, multiply
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ TILE_BYTES = f"L2_BYTES / 2 / {MOST_TILES}"
 """What `count_row_blocks` is told, so that no block of rows has more tiles."""
 
 
-def widened_blocks(spec: GemmSpec) -> int:
+def widened_blocks(spec: TextSpec) -> int:
     """In how many blocks of K a panel is widened."""
     if not isinstance(spec.b, WidenedOperand) or int(spec.k) < 2 * BLOCK:
         return 1

@@ -35,7 +35,15 @@ from fxlite.codegen.c.recurrence.recurrence_int8 import (
     scaled_sum,
     workspace_of_state,
 )
-from fxlite.codegen.c.text.template_text import Lines, add, block_comment, multiply, signature
+from fxlite.codegen.c.text.template_text import (
+    Lines,
+    add,
+    block_comment,
+    expression,
+    multiply,
+    signature,
+)
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.ops.recurrent import GATES
 
 PARALLEL_STEP = 40_000
@@ -229,7 +237,10 @@ def render_recurrence_naive(spec: RecurrenceSpec) -> Rendered:
     """Print the plain loops: the same parameters, one thread; workspace for integers alone."""
     out = Lines()
     fast = render_recurrence(spec)
-    extra, workspace = fast.extra_parameters, "0" if spec.integers is None else fast.workspace
+    extra, workspace = (
+        fast.extra_parameters,
+        "0" if spec.integers is None else text_of(fast.workspace),
+    )
     count = spec.gates
     for name in extra:
         out.put(f"(void){name};")
@@ -364,4 +375,4 @@ def _function(
     spec: RecurrenceSpec, out: Lines, note: str, workspace: str, extra: tuple[str, ...]
 ) -> Rendered:
     head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
-    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", workspace, extra)
+    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", expression(workspace), extra)

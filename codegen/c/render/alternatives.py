@@ -35,6 +35,7 @@ from fxlite.codegen.c.product.gemm_fused import is_fused
 from fxlite.codegen.c.product.gemm_long import long_plan, long_reason
 from fxlite.codegen.c.product.gemm_spec import GemmSpec
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES
+from fxlite.codegen.c.product.spelled import text_spec
 from fxlite.codegen.c.text.template_text import divide_up
 from fxlite.codegen.runtime.target import cache_sizes
 from fxlite.passes.group import Group
@@ -161,14 +162,15 @@ def conv_cycles(spec: ConvSpec, name: str) -> float | None:
 def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
     """Whether A's rows are copied, as `copies_a` says, and how many of them make a block; whether K
     is cut, or short enough for an epilogue in registers."""
-    sizes = (spec.m, spec.n, spec.k)
-    known = all(size.isdecimal() for size in sizes)
-    m, n, k = (int(size) if known else 0 for size in sizes)
+    sizes = [size.constant for size in (spec.m, spec.n, spec.k)]
+    known = None not in sizes
+    m, n, k = (size or 0 if known else 0 for size in sizes)
     lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
-    items = math.prod(int(e) if e.isdecimal() else 1 for _, e in spec.batch)
+    items = math.prod(1 if e.constant is None else e.constant for _, e in spec.batch)
     found: list[Decision] = []
-    may_stay = not spec.bf16 and spec.prologue_a is None and spec.a.col_stride == "1"
-    if may_stay and not (spec.m.isdecimal() and int(spec.m) < LEAST_ROWS):
+    may_stay = not spec.bf16 and spec.prologue_a is None and spec.a.col_stride == 1
+    few = spec.m.constant is not None and spec.m.constant < LEAST_ROWS
+    if may_stay and not few:
         products = items * m * math.ceil(n / lanes) * k
         shares_set = copies_a and "left rows" not in spec.measured
         in_place = Alternative("in place", products * (1.25 if shares_set else 1) or None)
@@ -182,12 +184,13 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
         chosen = spec.measured.get("rows in a block", "half of L2")
         why = "the rest is for the panels that pass by"
         found.append(Decision("rows in a block", tuple(map(Alternative, parts)), chosen, why))
-    depth = divide_up(spec.k, 2) if spec.bf16 else spec.k
+    text = text_spec(spec)
+    depth = divide_up(text.k, 2) if text.bf16 else text.k
     item_bytes = PAIR_BYTES * (1 + spec.split) if spec.bf16 else ITEM_BYTES[spec.ctype]
-    if plan := long_plan(spec, depth, item_bytes):
+    if plan := long_plan(text, depth, item_bytes):
         cut = Alternative("cut"), Alternative("whole")
         found.append(Decision("K", cut, "cut", long_reason(plan).rstrip(".")))
-    elif is_fused(spec):
+    elif is_fused(text):
         places = Alternative("in registers"), Alternative("stored")
         found.append(Decision("sums", places, "in registers", "K is short"))
     return tuple(found)

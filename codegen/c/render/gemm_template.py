@@ -20,8 +20,8 @@ from fxlite.codegen.c.product.gemm import (
     pack_b_split,
     render_gemm,
 )
-from fxlite.codegen.c.product.gemm_spec import copies_a
 from fxlite.codegen.c.product.packed_operands import packed_size
+from fxlite.codegen.c.product.spelled import copies_a, text_spec
 from fxlite.codegen.c.render.alternatives import gemm_decisions
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
@@ -33,7 +33,7 @@ from fxlite.codegen.c.render.template_parts import (
 )
 from fxlite.codegen.c.text.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
-from fxlite.codegen.kernel.contraction import matrix_product, strides
+from fxlite.codegen.kernel.contraction import matrix_product, named, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
@@ -41,7 +41,7 @@ from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Load
-from fxlite.scalar.index import Var
+from fxlite.scalar.index import Index, Var
 
 SPLIT_ROWS = 16
 """Rows from which products of split operands are taken. With fewer, to read the weight is what
@@ -79,26 +79,26 @@ def render_gemm_node(
     left = strided_operand(p.a, c.buffer(p.a.buffer), m, k, rows)
     a_is_bf16 = c.buffer(p.a.buffer).dtype.name == "bf16"
 
-    def vectors(total: str, row: str, column: str, count: str) -> str:
+    def vectors(total: str, row: Index, column: Index, count: str) -> str:
         statements = emitter.statements(total, p.place(row, column))
         buffers = (*c.buffers, output)
-        at = Var(column, n.extent)
-        return print_vectors(statements, buffers, at, total, count, halves=parts == 1)
+        (along,) = column.variables()
+        return print_vectors(statements, buffers, along, total, count, halves=parts == 1)
 
+    has_vectors = bool(vectors("sum", named("row", m or n), named("column", n), "count"))
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
     spec = GemmSpec(
         name=name, ctype=ctype, parameters=parameter_list(parameters, packed),
-        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
-        m="1" if m is None else emitter.text(m.extent),
-        n=emitter.text(n.extent), k=emitter.text(k.extent), a=left, b=right,
+        batch=tuple((p.batch_names[v], v.extent) for v in p.batch),
+        m=Index.of(1) if m is None else m.extent, n=n.extent, k=k.extent, a=left, b=right,
         epilogue=lambda total, row, column: emitter.print(total, p.place(row, column)),
-        vector_epilogue=vectors if vectors("sum", "row", "column", "count") else None,
+        vector_epilogue=vectors if has_vectors else None,
         comment=described(group, choice), bf16=bf16, split=bool(bf16) and parts == 2,
         a_is_bf16=a_is_bf16, measured=choice,
     )  # fmt: skip
     rendered = render_gemm(spec)
     return template_function(
-        name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec))
+        name, rendered, parameters, packed, gemm_decisions(spec, copies_a(text_spec(spec)))
     )
 
 

@@ -111,7 +111,7 @@ def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[st
         return ()
     printer, address = CPrinter([output]), flatten(p.store, output.shape)
     step = address.coefficient(p.m)
-    start = printer.index(address.substitute(p.place("row_0", "column_0")))
+    start = printer.index(address.substitute(p.named_place("row_0", "column_0")))
     if step is None or address.coefficient(p.n) != 1:
         return ()
     return tuple((f"{name} + {start}", printer.index(step)) for name in at_the_element(c, output))
@@ -121,10 +121,13 @@ def _epilogues(emitter: Epilogue, p: MatrixProduct) -> dict[str, Any]:
     """What happens to a sum, and to a vector of sums if there is such a form: for `Int8Spec`."""
 
     def epilogue(total: str, row: str, column: str) -> str:
-        return emitter.print(total, p.place(row, column))
+        return emitter.print(total, p.named_place(row, column))
 
     def split(total: str, row: str, column: str, count: str) -> tuple[str, str]:
-        statements, along = emitter.statements(total, p.place(row, column)), Var(column, p.n.extent)
+        statements, along = (
+            emitter.statements(total, p.named_place(row, column)),
+            Var(column, p.n.extent),
+        )
         buffers = (*emitter.c.buffers, emitter.output)
         return print_integer_vectors(statements, buffers, along, [row], total, count)
 
@@ -212,7 +215,7 @@ def render_weight_only(
     )
 
     def epilogue(total: str, row: str, column: str) -> str:
-        return emitter.print(total, p.place(row, column))
+        return emitter.print(total, p.named_place(row, column))
 
     spec = WeightOnlySpec(
         name=name, parameters=", ".join(text for text, _ in parameters),

@@ -23,6 +23,7 @@ from fxlite.codegen.c.render.template_parts import (
     workspace_arguments,
 )
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
+from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter
@@ -72,7 +73,7 @@ def render_recurrence_node(
     arguments = (*arrays.values(), buffer_name(node), *dims.values())
     return TemplateFunction(
         name, rendered.text, arguments + workspace_arguments(rendered.extra_parameters), packed,
-        in_callers_names(rendered.workspace, {n: f"({d})" for n, d in dims.items()}),
+        in_callers_names(text_of(rendered.workspace), {n: f"({d})" for n, d in dims.items()}),
     )  # fmt: skip
 
 

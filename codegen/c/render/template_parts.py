@@ -16,6 +16,7 @@ import numpy as np
 from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.c.product.gemm import Operand, Rendered
 from fxlite.codegen.c.weights import Packed
+from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.contraction import Epilogue, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction
@@ -48,7 +49,9 @@ def template_function(
 ) -> TemplateFunction:  # fmt: skip
     """What was rendered with these (parameter, argument)."""
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
-    return TemplateFunction(name, rendered.text, arguments, packed, rendered.workspace, decisions)
+    return TemplateFunction(
+        name, rendered.text, arguments, packed, bare(rendered.workspace), decisions
+    )
 
 
 def is_constant(value: Any) -> bool:
@@ -92,10 +95,7 @@ def strided_operand(
     load: Load, buffer: Buffer, row: Var | None, column: Var | None, batch: dict[Var, Index]
 ) -> Operand:
     """Strides of a load along two variables; the rest of its address is the offset."""
-    printer = CPrinter([buffer])
-    return Operand(
-        load.buffer, *(printer.index(i) for i in strides(load, buffer, row, column, batch))
-    )
+    return Operand(load.buffer, *strides(load, buffer, row, column, batch))
 
 
 def at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from fxlite.codegen.kernel.builder import symbol
 from fxlite.codegen.kernel.text import comment, wrap
+from fxlite.scalar.index import Index
 
 WIDTH = 100
 """Columns of emitted C."""
@@ -24,6 +26,11 @@ def atom(expression: str) -> str:
 
 _PRODUCT = re.compile(r"\w+( ?\* ?\w+)+")
 """A product of names and numbers."""
+
+
+def expression(text: str) -> Index:
+    """A C integer expression that is not negative as an index, for those who hold text."""
+    return Index.of(int(text)) if text.isdecimal() else symbol(atom(text))
 
 
 def multiply(*factors: str) -> str:

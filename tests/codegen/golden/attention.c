@@ -36,8 +36,8 @@ static void k0_permute_1(const float *restrict x, const float *restrict mask,
                     sums[i] = 0;
                 for (int64_t key_0 = 0; key_0 < 10; key_0 += 512) {
                     const int64_t keys = 10 - key_0 < 512 ? 10 - key_0 : 512;
-                    pack_panels_float(8, keys, k_item + key_0 * 32, 1, 32, k_panels);
-                    pack_panels_float(keys, 8, v_item + key_0 * 32, 32, 1, v_panels);
+                    pack_panels_float(8, keys, k_item + key_0*32, 1, 32, k_panels);
+                    pack_panels_float(keys, 8, v_item + key_0*32, 32, 1, v_panels);
                     for (int64_t tile_index = first_tile; tile_index < end_tile; tile_index++) {
                         const int64_t row_0 = tile_index * 10 / row_tiles;
                         const int rows = (tile_index + 1) * 10 / row_tiles - row_0;
@@ -47,7 +47,7 @@ static void k0_permute_1(const float *restrict x, const float *restrict mask,
                             #pragma omp simd
                             for (int64_t feature = 0; feature < 8; feature++)
                                 q_rows[i * 32 + feature] =
-                                    q_item[(row_0 + i) * 32 + feature] * 0.35355338f;
+                                    q_item[(row_0 + i)*32 + feature] * 0.35355338f;
                         }
                         for (int64_t column_0 = 0; column_0 < keys; column_0 += 32) {
                             const int columns = keys - column_0 < 32 ? keys - column_0 : 32;
@@ -59,7 +59,7 @@ static void k0_permute_1(const float *restrict x, const float *restrict mask,
                                 for (int64_t j = 0; j < columns; j++) {
                                     const int64_t key = key_0 + column_0 + j;
                                     scores[i * 528 + column_0 + j] =
-                                        tile[i * 32 + j] + mask[row * 10 + key];
+                                        tile[i * 32 + j] + mask[row*10 + key];
                                 }
                             }
                         }

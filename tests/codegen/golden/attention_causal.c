@@ -38,8 +38,8 @@ static void k0_scaled_dot_product_attention(const double *restrict q, const doub
             const int64_t end_key = skips && end_row < T ? end_row : T;
             for (int64_t key_0 = 0; key_0 < end_key; key_0 += 512) {
                 const int64_t keys = end_key - key_0 < 512 ? end_key - key_0 : 512;
-                pack_panels_double(8, keys, k_item + key_0 * 8, 1, 8, k_panels);
-                pack_panels_double(keys, 8, v_item + key_0 * 8, 8, 1, v_panels);
+                pack_panels_double(8, keys, k_item + key_0*8, 1, 8, k_panels);
+                pack_panels_double(keys, 8, v_item + key_0*8, 8, 1, v_panels);
                 for (int64_t tile_index = first_tile; tile_index < end_tile; tile_index++) {
                     const int64_t row_0 = tile_index * T / row_tiles;
                     const int rows = (tile_index + 1) * T / row_tiles - row_0;
@@ -53,7 +53,7 @@ static void k0_scaled_dot_product_attention(const double *restrict q, const doub
                         #pragma omp simd
                         for (int64_t feature = 0; feature < 8; feature++)
                             q_rows[i * 32 + feature] =
-                                q_item[(row_0 + i) * 8 + feature] * 0.35355339059327373;
+                                q_item[(row_0 + i)*8 + feature] * 0.35355339059327373;
                     }
                     for (int64_t column_0 = 0; column_0 < tile_keys; column_0 += 16) {
                         const int columns = tile_keys - column_0 < 16 ? tile_keys - column_0 : 16;

@@ -22,7 +22,7 @@ static void k0_scaled_dot_product_attention(const float *restrict q, const float
                 float *const highest = q_rows + 16;
                 for (int64_t feature = 0; feature < 8; feature++)
                     q_rows[feature] = q[batch*8 + feature] * 0.35355338f;
-                multiply_by_rows_float(keys, 8, q_rows, k + batch*S*8 + key_0 * 8, 8, 1, scores);
+                multiply_by_rows_float(keys, 8, q_rows, k + batch*S*8 + key_0*8, 8, 1, scores);
                 #pragma omp simd
                 for (int64_t j = 0; j < keys; j++) {
                     const int64_t key = key_0 + j;
@@ -30,7 +30,7 @@ static void k0_scaled_dot_product_attention(const float *restrict q, const float
                 }
                 highest[0] = -INFINITY, highest[1] = 0;
                 soften_float(keys, scores, highest, highest + 1);
-                sum_weighted_rows_float(keys, 8, scores, v + batch*S*8 + key_0 * 8, 8, 1, sums);
+                sum_weighted_rows_float(keys, 8, scores, v + batch*S*8 + key_0*8, 8, 1, sums);
             }
         }
     }

@@ -18,7 +18,7 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
                 const int64_t column_0 = panel * 32;
                 const int columns = 32;
                 float *const b_panel = b_panels + this_thread() * 544;
-                pack_panel_float(16, columns, x + n * 1024 + column_0, 64, 1, b_panel);
+                pack_panel_float(16, columns, x + n*1024 + column_0, 64, 1, b_panel);
                 for (int64_t tile_index = row_block * row_tiles / row_blocks;
                      tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
                     const int64_t row_0 = tile_index * 32 / row_tiles;
