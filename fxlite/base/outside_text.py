@@ -60,6 +60,8 @@ def lines(text: str) -> str:
 
 def line(text: str) -> str:
     """Text on one line: a space for each tab, line end and other white space."""
+    if text.isprintable():  # then its only white space are spaces, and no character is forbidden
+        return text
     return lines(_WHITE_SPACE.sub(" ", text))
 
 

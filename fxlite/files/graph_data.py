@@ -481,7 +481,11 @@ def _reserved_names() -> frozenset[str]:
 def check_path(path: Any) -> None:
     """Raise FileFormatError unless ``path`` can be the path of a weight or module."""
     parts = path.split(".") if isinstance(path, str) else [""]
-    for part in parts:
-        fits = is_name(part) or iskeyword(part) or (part.isascii() and part.isdecimal())
-        if not fits or part in _reserved_names() or len(parts) > _DEEPEST_PATH:
-            raise FileFormatError(f"{_quoted(path)} cannot be the path of a weight")
+    if len(parts) > _DEEPEST_PATH or not all(map(_fits_path, parts)):
+        raise FileFormatError(f"{_quoted(path)} cannot be the path of a weight")
+
+
+@functools.lru_cache(maxsize=4096)  # the paths of a model repeat few names
+def _fits_path(part: str) -> bool:
+    fits = is_name(part) or iskeyword(part) or (part.isascii() and part.isdecimal())
+    return fits and part not in _reserved_names()

@@ -128,9 +128,9 @@ def _check_call(node: Node) -> list[str]:
             expected = node.graph._infer(op, node.target, node._args, node._kwargs)
         elif op in ("get_attr", "call_module") and node.graph.owning_module is not None:
             owner = node.graph.owning_module
-            read = owner.get_attribute if op == "get_attr" else owner.get_submodule
-            read(node.target)
             if op == "call_module" or node.type is None:
+                read = owner.get_submodule if op == "call_module" else owner.get_attribute
+                read(node.target)
                 return []
             expected = node.graph._infer(op, node.target, node._args, node._kwargs)
         else:

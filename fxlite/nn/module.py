@@ -17,6 +17,8 @@ from fxlite.base.errors import ArgumentError, FxliteError, MemberError, expect
 from fxlite.base.state import active_tracer
 from fxlite.types.plain_array import plain_array
 
+_DEEPEST = 500  # modules in modules
+
 
 class StateDictError(FxliteError, ValueError):
     """A state_dict does not fit a module: missing, unexpected or misshapen entries, all named."""
@@ -200,17 +202,28 @@ class Module:
                 yield name, module
 
     def named_modules(
-        self, prefix: str = "", remove_duplicate: bool = True, _seen: set[int] | None = None
+        self, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """(path, module) for this module and all below; a shared module once, unless told."""
-        seen: set[int] = set() if _seen is None else _seen
-        if remove_duplicate and id(self) in seen:
-            return
-        seen.add(id(self))
-        yield prefix, self
-        for name, module in self.named_children():
-            path = f"{prefix}.{name}" if prefix else name
-            yield from module.named_modules(path, remove_duplicate, seen)
+        """(path, module) for this module and all below; a shared module once, unless told. Raises
+        RecursionError for a module that holds itself, unless each is given once."""
+        seen: set[int] = set()
+        work: list[tuple[str, Module, int]] = [(prefix, self, 0)]
+        while work:
+            path, module, depth = work.pop()
+            if remove_duplicate:
+                if id(module) in seen:
+                    continue
+                seen.add(id(module))
+            elif depth > _DEEPEST:
+                raise RecursionError(f"modules are nested more than {_DEEPEST} deep")
+            yield path, module
+            if module._modules:
+                dot = f"{path}." if path else ""
+                work += [
+                    (dot + name, child, depth + 1)
+                    for name, child in reversed(module._modules.items())
+                    if child is not None
+                ]
 
     def modules(self) -> Iterator[Module]:
         """This module and all below."""
@@ -249,6 +262,9 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """The module at a dotted path. Raises AttributeError naming the step that fails."""
+        return self._below(target)
+
+    def _below(self, target: str) -> Module:
         module = self
         for position, part in enumerate(target.split(".") if target else ()):
             found = module._modules.get(part)
@@ -261,7 +277,7 @@ class Module:
     def get_attribute(self, target: str) -> Any:
         """The parameter, buffer, child or plain attribute at a dotted path (never a proxy)."""
         path, _, name = target.rpartition(".")
-        module = self.get_submodule(path)
+        module = self._below(path) if path else self
         for group in (module._parameters, module._buffers, module._modules, module.__dict__):
             if name in group:
                 return group[name]

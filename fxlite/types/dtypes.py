@@ -160,9 +160,9 @@ INTEGERS = tuple(d for d in ALL if d.is_integer)
 
 BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
 _LONGEST = 100  # characters of the name of a dtype
-_BY_NUMPY = {d.numpy: d for d in ALL}
+BY_NUMPY = {d.numpy: d for d in ALL}
 #: What is asked for most: dtypes themselves, those of arrays, and their names.
-_USUAL: dict[Any, DType] = {**_BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
+_USUAL: dict[Any, DType] = {**BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
 
 
 def dtype(value: Any) -> DType:
@@ -178,7 +178,7 @@ def dtype(value: Any) -> DType:
         return found
     try:
         if not isinstance(value, str) or len(value) <= _LONGEST:
-            return _BY_NUMPY[np.dtype(value).newbyteorder("=")]
+            return BY_NUMPY[np.dtype(value).newbyteorder("=")]
     except (TypeError, KeyError, ValueError, SyntaxError):
         pass
     known = " ".join(d.name for d in ALL)

@@ -22,6 +22,8 @@ def plain_array(value: Any, what: str = "") -> Array:
     """``value`` as an ndarray of a known dtype in this machine's byte order; ``what`` is its name
     in messages. Files in memory (np.memmap) and Parameters are plain, too. Raises DTypeError."""
     require_plain(value, what)
+    if type(value) is np.ndarray and value.dtype in dtypes.BY_NUMPY:
+        return value
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RecursionError) as error:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
 import sympy
 
 from fxlite.base.bounded import bounded, syntax_tree
@@ -18,7 +19,7 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import DTypeError, ParseError, ShapeError, expect
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
-from fxlite.types.plain_array import plain_array
+from fxlite.types.plain_array import plain_array, require_plain
 from fxlite.types.shapes import Dim, Shape
 from fxlite.types.symbols import FactSymbol
 
@@ -27,11 +28,15 @@ class TensorType:
     """Shape (ints or sympy expressions in named dims) and dtype of a value. Immutable; equal types
     are one object, so that comparing and hashing them, which graphs do all the time, is free."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "has_elements", "is_concrete", "shape")
     _known: ClassVar[dict[tuple[Shape, DType], TensorType]] = {}
 
     shape: Shape
     dtype: DType
+    #: True if no dim is named.
+    is_concrete: bool
+    #: True if no dim is named, and none is 0.
+    has_elements: bool
 
     def __new__(cls, shape: Shape, dtype: DType) -> TensorType:
         try:
@@ -43,6 +48,9 @@ class TensorType:
             known = object.__new__(cls)
             object.__setattr__(known, "shape", shape)
             object.__setattr__(known, "dtype", dtype)
+            is_concrete = all(type(dim) is int for dim in shape)
+            object.__setattr__(known, "is_concrete", is_concrete)
+            object.__setattr__(known, "has_elements", is_concrete and 0 not in shape)
             cls._known[shape, dtype] = known
         return known
 
@@ -71,11 +79,6 @@ class TensorType:
     def nbytes(self) -> Dim:
         """Bytes when stored densely."""
         return shapes.normalize(self.size * self.dtype.itemsize)
-
-    @property
-    def is_concrete(self) -> bool:
-        """True if no dim is named."""
-        return all(type(d) is int for d in self.shape)
 
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(tuple(shape), self.dtype)
@@ -155,8 +158,13 @@ def type_of(value: Any) -> TensorType:
         return value
     if isinstance(value, str):
         return parse_type(value)
+    if isinstance(value, np.ndarray):
+        require_plain(value)
+        found = dtypes.BY_NUMPY.get(value.dtype)
+        if found is not None:
+            return TensorType(value.shape, found)
     array = plain_array(value)
-    return TensorType(tuple(array.shape), dtypes.dtype(array.dtype))
+    return TensorType(array.shape, dtypes.dtype(array.dtype))
 
 
 def bind_dims(

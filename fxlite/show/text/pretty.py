@@ -98,28 +98,28 @@ _PLAIN = frozenset((int, float, bool, str, type(None)))
 def has_operator(node: Node) -> bool:
     """Whether a call is written with an operator. NumPy's ``**`` squares bools in another dtype
     than np.power, so that a power of bools is written as a call."""
-    if not node.target.symbol or node.kwargs:
-        return False
-    base = node.args[0]
-    type = getattr(base, "type", None)
-    return not (node.target.symbol == "**" and type is not None and type.dtype.is_bool)
+    symbol = node.target.symbol
+    if symbol != "**" or node._kwargs:
+        return bool(symbol) and not node._kwargs
+    type = getattr(node._args[0], "type", None)
+    return type is None or not type.dtype.is_bool
 
 
 def call_text(node: Node, words: Words = USUAL) -> str:
     """The right-hand side of a node's line."""
-    target, kwargs = node.target, node.kwargs
+    target, kwargs = node.target, node._kwargs
     if node.op == "get_attr":
         return attribute_text(target)
-    parts = [value_text(a, words) for a in node.args]
+    parts = [value_text(a, words) for a in node._args]
     if node.op != "call_function":
         head = attribute_text(target)
-    elif has_operator(node) and len(parts) == 2:
-        left, right = parts
-        if target.symbol == "**" and left.startswith("-"):
-            left = f"({left})"  # -2 ** x is -(2 ** x)
-        return f"{left} {target.symbol} {right}"
-    elif has_operator(node) and len(parts) == 1:
-        return f"{target.symbol}{parts[0]}"
+    elif target.symbol and len(parts) <= 2 and has_operator(node):
+        *left, right = parts
+        if not left:
+            return f"{target.symbol}{right}"
+        if target.symbol == "**" and left[0].startswith("-"):
+            left = [f"({left[0]})"]  # -2 ** x is -(2 ** x)
+        return f"{left[0]} {target.symbol} {right}"
     else:
         head = f"{words.ops}.{target.name}"
     if kwargs:
