@@ -10,6 +10,7 @@ whole transactions. All walks are loops, never recursion on graph depth.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,7 +41,7 @@ from fxlite.graph.retype import retype
 from fxlite.graph.size_conflict import explained
 from fxlite.ops.op import Op, as_op
 from fxlite.types import shapes
-from fxlite.types.tensor_type import TensorType
+from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.graph.pytree import Interface
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from fxlite.show.query.search import QueryMatch
 
 __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
+
+
+_TYPE = operator.attrgetter("type")
 
 
 def _check_target(op: str, target: Any) -> None:
@@ -168,7 +172,8 @@ class Graph(DimConditions):
             _check_target(op, target)
         elif kwargs and self.declared_dims:
             kwargs = self._with_own_dims(kwargs)
-        if op == "placeholder" and isinstance(type, TensorType):
+        is_named = op == "placeholder" and isinstance(type, TensorType) and not type.is_concrete
+        if is_named:
             type = self._declare_dims_of(target, type)
         if type is None:
             type = self._infer(op, target, args, kwargs)
@@ -178,7 +183,7 @@ class Graph(DimConditions):
                 origin = (None, here(2))
         if name is None:
             name = target.name if op == "call_function" else str(target).replace(".", "_")
-        if op == "placeholder" and isinstance(type, TensorType):
+        if is_named:
             self._namer.taken |= shapes.names(type.shape)  # a dim and a value never share a name
         unique = self._namer.unique(name)
         node = new_node(self, unique, op, target, args, kwargs, type, *origin)
@@ -371,10 +376,8 @@ class Graph(DimConditions):
             except ShapeError as error:
                 raise explained(error, target, args, kwargs) from None
         if op == "output":
-            return map_nodes(args[0], lambda n: n.type)
+            return map_nodes(args[0], _TYPE)
         if op == "get_attr" and self.owning_module is not None:
-            from fxlite.types.tensor_type import type_of
-
             return type_of(self.owning_module.get_attribute(target))
         return None
 

@@ -70,10 +70,12 @@ class GraphModule(Module):
             if program is None:
                 raise ArgumentError("the graph has no owner; give a module, or a dict of weights")
             self.training = program.training
-            paths = [n.target for n in graph.nodes if n.op in ("get_attr", "call_module")]
-            root = {path: _find_attribute(program, owner, path) for path in paths}
+            root = {}
+            for node in graph.nodes:
+                if node.op == "get_attr" or node.op == "call_module":
+                    root[node.target] = _find_attribute(program, owner, node.target)
         for path, value in root.items():
-            self.set_attribute(path, value)
+            self._put(*self._parent(path), value)
         self.graph = graph
 
     def __getitem__(self, index: int | str) -> Any:
@@ -227,23 +229,22 @@ class GraphModule(Module):
 
     def _prepare(self) -> None:
         """Forget the code; it is made again when somebody calls the module or reads ``code``."""
-        self.__dict__["_prepared"] = self.graph.journal.version
+        graph: Graph = self.__dict__["_graph"]
+        self.__dict__["_prepared"] = graph.journal.version
         self.__dict__["_code"] = None
         self.__dict__["_forward"] = self._first_call
-        placeholders = self.graph.placeholders
-        called = [p.target for p in placeholders]
-        if len(called) != len({*called}):
-            twice = next(name for name in called if called.count(name) > 1)
-            raise GraphError(f"two inputs are called {twice!r}; set node.target of one of them")
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        interface = self.graph.interface
-        if interface is not None and not interface.covers(p.target for p in placeholders):
+        kind, parameters = inspect.Parameter.POSITIONAL_OR_KEYWORD, {}
+        for node in graph.placeholders:
+            name, default = node.target, node._args[0] if node._args else inspect.Parameter.empty
+            if name in parameters:
+                raise GraphError(f"two inputs are called {name!r}; set node.target of one of them")
+            parameters[name] = inspect.Parameter(name, kind, default=default)
+        interface = graph.interface
+        if interface is not None and not interface.covers(parameters):
             interface = None  # an edit added inputs: they are given one by one
         self.__dict__["_interface"] = interface
         self.__dict__["_signature"] = (
-            inspect.Signature(
-                [inspect.Parameter(p.target, kind, default=_default(p)) for p in placeholders]
-            )
+            inspect.Signature([*parameters.values()])
             if interface is None
             else interface.signature()
         )
@@ -263,8 +264,20 @@ class GraphModule(Module):
         self._prepare()
         self.__dict__["_forward"] = above("compile_forward")(self.graph, self.name)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["_forward"](self, *args, **kwargs)
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """What the module computes, with the program's parameters as its signature, which a trace
+        of the module sees."""
+        self._follow_edits()
+        function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            values = self.flatten_inputs(self.bind(args, kwargs).arguments)
+            flat = [values[p.target] for p in self.graph.placeholders]
+            return self.rebuild_result(function(self, *flat))
+
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+        return forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._follow_edits()
@@ -317,21 +330,6 @@ class GraphModule(Module):
         if not pytree.fits(interface.result, self.graph.output_node().args[0]):
             return result  # an edit changed it
         return pytree.rebuild(interface.result, result)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "forward":
-            # a retrace must see the parameters by name
-            self._follow_edits()
-            function, signature = self.__dict__["_forward"], self.__dict__["_signature"]
-
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                values = self.flatten_inputs(self.bind(args, kwargs).arguments)
-                flat = [values[p.target] for p in self.graph.placeholders]
-                return self.rebuild_result(function(self, *flat))
-
-            forward.__signature__ = signature  # type: ignore[attr-defined]
-            return forward
-        return super().__getattribute__(name)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -419,10 +417,6 @@ def _find_attribute(program: Module, owner: Module | None, path: str) -> Any:
         if owner is None or owner is program:
             raise
         return owner.get_attribute(path)
-
-
-def _default(placeholder: Node) -> Any:
-    return placeholder.args[0] if placeholder.args else inspect.Parameter.empty
 
 
 def check_inputs(

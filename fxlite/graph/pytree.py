@@ -166,13 +166,14 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
     return cls(**dict(zip(structure.keys, values)))
 
 
-def plain(value: Any) -> Any:
-    """``value`` with its dataclasses as dicts: what an output node holds."""
+def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """``value`` with its dataclasses as dicts and ``leaf(v)`` for what is no container: what an
+    output node holds."""
     found = children_of(value)
     if found is None:
-        return value
+        return leaf(value)
     kind, keys, values = found
-    mapped = [plain(v) for v in values]
+    mapped = [plain(v, leaf) for v in values]
     if kind in ("dict", "dataclass"):
         return dict(zip(keys, mapped))
     return value.__class__(*mapped) if kind == "namedtuple" else value.__class__(mapped)

@@ -95,6 +95,8 @@ class Op(Facts):
 
     #: What traced calls are called; None: the op's name.
     node_name: str | None = None
+    #: Whether some sizes of a call must not be 0, see :meth:`elements`.
+    needs_elements = False
 
     def __init__(self, kind: str, reference: Callable[..., Any], **facts: Any) -> None:
         assert kind in KINDS, kind
@@ -134,6 +136,9 @@ class Op(Facts):
             and len(self.tensor_kinds) == len(self._names) else None
         )  # fmt: skip
         self._tensor_names = tuple(self.tensor_kinds)
+        count = len(self._tensor_names)
+        assert list(self._tensor_names) == self._names[:count], f"{self.name}: tensors come first"
+        self._attribute_names = tuple(self._names[count:])
         self._types: dict[Any, Any] = {}  # results of type rules already asked
 
     # -- attaching rules ---------------------------------------------------------------------
@@ -167,7 +172,7 @@ class Op(Facts):
     def elements(self, function: Callable[..., Iterable[shapes.Dim]]) -> Callable[..., Any]:
         """Attach the sizes, of types and attributes as bound, that must not be 0: the op has no
         identity, as NumPy's max of nothing."""
-        self._elements = function
+        self._elements, self.needs_elements = function, True
         return function
 
     # -- facts -------------------------------------------------------------------------------
@@ -186,10 +191,6 @@ class Op(Facts):
     @property
     def has_cost(self) -> bool:
         return self._cost is not None
-
-    @property
-    def needs_elements(self) -> bool:
-        return self._elements is not None
 
     def needed_sizes(self, bound: Mapping[str, Any]) -> list[shapes.Dim]:
         """The sizes that must not be 0 in a call with these types."""
@@ -365,7 +366,7 @@ class Op(Facts):
         """Type of a call whose arguments are nodes (and numbers) in stored form; None where an
         input has no type and the rule needs it. A graph asks for few different calls again and
         again, so the answers are kept. Raises as :meth:`result_type` does."""
-        key = (*[_type_key(a) for a in args], *[_attribute_key(i) for i in kwargs.items()])
+        key = (*map(_type_key, args), *map(_attribute_key, kwargs.items()))
         try:
             found = self._types.get(key, self)
         except TypeError:
@@ -428,17 +429,13 @@ class Op(Facts):
 
     def split_arguments(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """How a node stores a call: tensors by position, attributes by name."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name in self._names:
-            if name in self.tensor_kinds:
-                args.append(bound.get(name))
-            elif name in bound:
-                kwargs[name] = bound[name]
+        args = [*map(bound.get, self._tensor_names)]
         while args and args[-1] is None:
             args.pop()
-        leading = list(self.tensor_kinds) == self._names[: len(self.tensor_kinds)]
-        assert leading, f"{self.name}: tensor parameters must come first"
+        kwargs: dict[str, Any] = {}
+        for name in self._attribute_names:
+            if name in bound:
+                kwargs[name] = bound[name]
         return tuple(args), kwargs
 
     def flops(self, bound: Mapping[str, Any], out: Any) -> Any:

@@ -21,7 +21,7 @@ from fxlite.base.errors import ArgumentError, expect
 from fxlite.graph import pytree
 from fxlite.graph.pytree import PH, Interface, Structure
 from fxlite.types.symbols import FactSymbol, ordered_facts
-from fxlite.types.tensor_type import type_of
+from fxlite.types.tensor_type import TensorType, type_of
 
 #: Makes a placeholder: (wished target, type or None) -> (target, proxy).
 MakePlaceholder = Callable[[str, Any], tuple[str, Any]]
@@ -37,16 +37,12 @@ class Inputs:
     not_given: list[str] = field(default_factory=list)
     """``*args`` and ``**kwargs`` that hold nothing."""
 
-    @property
-    def is_flat(self) -> bool:
-        """True if the parameters are arrays, one each."""
-        return all(s.kind == "leaf" and not k.startswith("VAR") for _, k, s in self.parameters)
-
     def interface(self, result: Structure | None) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
-        if self.is_flat and result is None:
-            return None
-        return Interface(tuple(self.parameters), result)
+        for _, kind, structure in self.parameters:
+            if structure.kind != "leaf" or kind.startswith("VAR"):
+                return Interface(tuple(self.parameters), result)
+        return None if result is None else Interface(tuple(self.parameters), result)
 
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -66,21 +62,20 @@ def declare(
     expect(baked, Mapping, "concrete_args", "give values by parameter name")
     signature = signature_of(function)
     declared: dict[str, Any] = {}
-    rest = list(types)
+    rest, catch_all = list(types), None
     for parameter in signature.parameters.values():
         name = parameter.name
         if parameter.kind is parameter.VAR_POSITIONAL:
             if rest:
                 declared[name], rest = tuple(rest), []
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            catch_all = name
         elif parameter.kind in _BY_POSITION and name not in baked and rest:
             declared[name] = rest.pop(0)
     if rest:
         accepted = len(types) - len(rest)
         raise ArgumentError(f"{len(types)} input types for {accepted} parameters")
     extra: dict[str, Any] = {}
-    catch_all = next(
-        (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None
-    )
     for name, value in named.items():
         if name in declared:
             raise ArgumentError(f"input {name!r} is given twice")
@@ -111,8 +106,10 @@ def signature_of(function: Any) -> inspect.Signature:
         return inspect.Signature([inspect.Parameter(name, kind) for name in names])
     try:
         signature = inspect.signature(function)
-        given = [p for p in signature.parameters.values() if p.default is not np._NoValue]
-        return signature.replace(parameters=given)  # those of np.sum which it takes as not given
+        if (getattr(function, "__module__", None) or "").startswith("numpy"):
+            given = [p for p in signature.parameters.values() if p.default is not np._NoValue]
+            signature = signature.replace(parameters=given)  # those that np.sum does without
+        return signature
     except (TypeError, ValueError):
         name = _name(function)
         raise ArgumentError(
@@ -181,7 +178,9 @@ def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
                 f"input {path}: {value.__name__} is a class; give a type with its shape, such as "
                 "'f32[B,4]', or an example array"
             )
-        for dim in ordered_facts(getattr(value, "shape", ())):
+        if not isinstance(value, TensorType) or value.is_concrete:
+            return pytree.LEAF
+        for dim in ordered_facts(value.shape):
             known = found.setdefault(dim.name, dim)
             first = places.setdefault(dim.name, path)
             if known != dim:

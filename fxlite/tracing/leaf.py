@@ -20,11 +20,12 @@ def leaf_paths(leaves: Iterable[Any], root: Module) -> frozenset[str]:
 
     Raises ArgumentError, with the nearest names, for text that names no module, and for leaves of
     another kind."""
-    leaves = tuple(leaves)
-    wanted = [leaf for leaf in leaves if isinstance(leaf, str)]
+    wanted: list[str] = []
     for leaf in leaves:
         if not isinstance(leaf, (str, type, Module)):
             raise ArgumentError(f"leaf must be a module, a class or a path, not {leaf!r}")
+        if isinstance(leaf, str):
+            wanted.append(leaf)
     if not wanted:
         return frozenset()
     # a shared module is called by all its paths and known to the tracer by the first

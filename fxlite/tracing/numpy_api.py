@@ -55,7 +55,7 @@ def call_ufunc(
         )
     axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
     if method == "__call__" and ufunc in _UFUNCS and not kwargs:
-        operands = [_number(v) for v in inputs]
+        operands = [*map(_number, inputs)]
         if dtype is not None:
             operands = _computed_as(tracer, ufunc, operands, dtype, casting)
         result = _UFUNCS[ufunc](*operands)

@@ -60,13 +60,6 @@ def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict
     return op.map_tensors(convert, bound)
 
 
-def numbers_as_arrays(result: Any) -> Any:
-    """The program's result with numbers as arrays of rank 0."""
-    if isinstance(result, (bool, int, float)):
-        return np.asarray(result)
-    if isinstance(result, (tuple, list)):
-        mapped = [numbers_as_arrays(r) for r in result]
-        return type(result)(*mapped) if hasattr(result, "_fields") else type(result)(mapped)
-    if isinstance(result, dict):
-        return {k: numbers_as_arrays(v) for k, v in result.items()}
-    return result
+def number_as_array(value: Any) -> Any:
+    """A number among the program's results as an array of rank 0; anything else as it is."""
+    return np.asarray(value) if isinstance(value, (bool, int, float)) else value

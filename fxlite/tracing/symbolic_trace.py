@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import types as python_types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,7 +39,8 @@ def symbolic_trace(
     Raises TraceError for what cannot be traced, ArgumentError for wrong input names and for a leaf
     that is not there, ShapeError and DTypeError for a program that does not fit the types, all
     naming file and line."""
-    root = above("load_if_saved")(root)
+    if isinstance(root, (str, os.PathLike)):
+        root = above("load_if_saved")(root)
     leaf = () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf).leaves
     options = types or named or inputs or concrete_args or leaf or tracer is not None
     if isinstance(root, GraphModule) and not options:

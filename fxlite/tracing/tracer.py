@@ -22,11 +22,13 @@ from fxlite.base.errors import (
     TraceError,
     expect,
 )
+from fxlite.base.immutable_collections import NO_KWARGS
 from fxlite.base.location import Location, Scope, definition_of, here, with_place
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import stored_kwargs
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import activate_wrapped_names
@@ -35,7 +37,7 @@ from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
 from fxlite.tracing.leaf import leaf_paths
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
-from fxlite.tracing.operands import PLAIN, numbers_as_arrays, operand_nodes, with_sizes_as_tensors
+from fxlite.tracing.operands import PLAIN, number_as_array, operand_nodes, with_sizes_as_tensors
 from fxlite.tracing.program_checks import running_check
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
@@ -142,8 +144,8 @@ class Tracer:
     ) -> Proxy:  # fmt: skip
         """Make a node and its proxy. Arguments may hold proxies."""
         convert = self._leaf_arg if op == "call_module" else self.create_arg
-        node_args = tuple([convert(a) for a in args])
-        if op != "call_function":  # attributes of ops are data
+        node_args = tuple(map(convert, args))
+        if kwargs and op != "call_function":  # attributes of ops are data
             kwargs = {k: convert(v) for k, v in kwargs.items()}
         return self.proxy(self.create_node(op, target, node_args, kwargs, name, type))
 
@@ -244,12 +246,14 @@ class Tracer:
         """Record a call of an op; called by ops and proxies."""
         plain = operand_nodes(self, op, bound) if self._is_plain else None
         if plain is not None:
-            proxy = Proxy(self._create_call(op, plain), self)
+            node = self._create_call(op, plain)
+            proxy = Proxy(node, self)
         else:
             bound = with_sizes_as_tensors(self, op, bound)
             args, kwargs = op.split_arguments(op.map_tensors(self.create_arg, bound))
             proxy = self.create_proxy("call_function", op, args, kwargs, op.node_name)
-        if isinstance(proxy.node.type, tuple):
+            node = proxy.node
+        if isinstance(node.type, tuple):
             parts = self._parts(proxy)
             if op.guards == "parts":
                 self._require_elements(op, bound)
@@ -257,9 +261,9 @@ class Tracer:
                 note_parts(parts, **bound)
             return parts
         if op.guards == "parts" or (op.needs_elements and self._runs_program):
-            self._require_elements(op, bound, proxy.node.type)
-        elif proxy.node.target.guards == "shape":
-            self.require_sizes(proxy.node)
+            self._require_elements(op, bound, node.type)
+        elif node.target.guards == "shape":
+            self.require_sizes(node)
         if op.shares_memory:
             note_view(proxy, op, bound)
         elif op.kind == "opaque":
@@ -285,15 +289,13 @@ class Tracer:
         """What ``create_node`` does, for arguments that are bound and are nodes already."""
         op, bound = op.canonicalize(bound)
         args, kwargs = op.split_arguments(bound)
-        graph = self.graph
-        origin = self.origin or (self.scope, here(3, self._locations))
-        graph.current_origin = origin
+        origin = self._place()
         try:
-            return graph.call_op(op, args, kwargs, op.node_name)
+            return self.graph._append(
+                "call_function", op, args, stored_kwargs(kwargs), op.node_name, None, origin
+            )
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
-        finally:
-            graph.current_origin = None
 
     def size(self, value: NamedDim) -> Proxy:
         """A named size as the i64 number it is when the program runs."""
@@ -342,7 +344,7 @@ class Tracer:
 
     def _place(self) -> tuple[Scope | None, Location | None]:
         """Scope and location of the program's running line."""
-        return self.origin or (self.scope, here(3, self._locations))
+        return self.origin or (self._scopes[-1] if self._scopes else None, here(3, self._locations))
 
     # -- weights and constants -------------------------------------------------------------------
     def attribute(
@@ -360,7 +362,10 @@ class Tracer:
         return self.proxy(known[0])
 
     def _get_attr(self, target: str, value: Any, wish: str | None = None) -> Node:
-        return self.create_proxy("get_attr", target, (), {}, wish, type_of(value)).node
+        type = type_of(value)
+        if self._is_plain:
+            return self.graph._append("get_attr", target, (), NO_KWARGS, wish, type, self._place())
+        return self.create_proxy("get_attr", target, (), {}, wish, type).node
 
     def _adopt(self, value: Any, wish: str) -> str:
         """Give the graph's owner an array or module that the root does not have; its path."""
@@ -472,33 +477,33 @@ class Tracer:
         """An input whose target is ``wish``, or like it where that is taken. Returns target and
         proxy."""
         target, number = wish, 0
-        while any(n.target == target for n in self.graph.placeholders):
+        while self.graph.find_nodes(op="placeholder", target=target):
             number += 1
             target = f"{wish}_{number}"
         return target, self.create_proxy("placeholder", target, (), {}, target, type)
 
     def _finish(self, inputs: Inputs, result: Any) -> None:
         """Record the program's result."""
-        structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
         if result is None:
             raise self.error("the program returns None", "return the arrays it computes")
-        value = self.create_arg(numbers_as_arrays(pytree.plain(result)))
+        nested = None
+        if not is_traced(result):
+            structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
+            nested = structure if structure.has_class else None
+            result = pytree.plain(result, number_as_array)
+        value = self.create_arg(result)
         self.origin = (None, None)  # a result belongs to the whole program
         self.create_node("output", "output", (value,), {})
-        self.graph.interface = inputs.interface(structure if structure.has_class else None)
+        self.graph.interface = inputs.interface(nested)
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""
-        made = GraphModule(self.root, self.graph, name)
-        made.training = self.root.training
-        return made
+        return GraphModule(self.root, self.graph, name)
 
 
 def _has_elements(type: Any) -> bool:
     """True for a number, and for a type whose sizes are known and not 0."""
-    if isinstance(type, TensorType):
-        return all(size.__class__ is int and size > 0 for size in type.shape)
-    return isinstance(type, (int, float))
+    return type.has_elements if isinstance(type, TensorType) else isinstance(type, (int, float))
 
 
 def _type_of_operand(value: Any) -> Any:
