@@ -70,12 +70,17 @@ class Pointer:
     def __add__(self, steps: Size) -> Pointer:
         return Pointer(self.name, self.offset + steps)
 
+    def __sub__(self, steps: Size) -> Pointer:
+        return self + -Index.of(steps)
+
     def __getitem__(self, step: Size) -> str:
         """The element so many steps behind, in C."""
         return f"{self.name}[{bare(self.offset + step)}]"
 
     def __str__(self) -> str:
-        return self.name if self.offset == 0 else f"{self.name} + {text_of(self.offset)}"
+        if self.offset == 0:
+            return self.name
+        return f"{self.name} + {text_of(self.offset)}".replace("+ -", "- ", 1)
 
 
 Argument: TypeAlias = "Index | int | Pointer | str"
@@ -105,9 +110,12 @@ class Body:
         """A line for the reader."""
         self.put(f"/* {text} */")
 
-    def let(self, name: str, value: Size, ctype: str = "int64_t") -> Index:
+    def let(self, name: str, value: Size | str, ctype: str = "int64_t") -> Index:
         """A name for an integer expression, to be read from here on; what is a number or a name
-        itself needs none."""
+        itself needs none. Of one that is text no more is known than that it is not negative."""
+        if isinstance(value, str):
+            self._open[-1].append(Text((f"const {ctype} {name} = {value};",), declares=name))
+            return symbol(name)
         value = Index.of(value)
         if value.constant is not None or isinstance(value.single_atom, (Var, DimVar)):
             return value
@@ -134,7 +142,13 @@ class Body:
         is its body, and what it gives is its start."""
         start, end = Index.of(start), Index.of(end)
         if takes_one_trip(start, end, step) and not pragma:
-            yield start
+            with self._nested() as body:
+                yield start
+            around = self._open[-1]
+            if _declared(around).isdisjoint(_declared(body)):
+                around += body
+            else:
+                around.append(Text((), body=tuple(body)))
             return
         variable = Var(name, end)
         with self._nested() as body:
@@ -188,24 +202,33 @@ def takes_one_trip(start: Index, end: Index, step: int) -> bool:
     return start < end and end <= start + step
 
 
+def _declared(body: Sequence[Stmt]) -> set[str]:
+    """Names that statements of one block declare."""
+    return {s.declares for s in body if isinstance(s, Text) and s.declares}
+
+
 def _needed(body: Sequence[Stmt], words: set[str]) -> tuple[Stmt, ...]:
-    """Statements without declarations whose names do not occur behind them; ``words`` gathers what
-    occurs."""
+    """A block without declarations of names that do not occur behind them; ``words`` gathers what
+    occurs and is not declared in it."""
     kept: list[Stmt] = []
     for s in reversed(body):
+        inner: set[str] = set()  # of a block inside, whose declarations end with it
         if isinstance(s, Text):
             if s.declares and s.declares not in words:
                 continue
-            inner = _needed(s.body, words) if s.body is not None else None
-            words.update(w for line in s.lines for w in _WORD.findall(line))
-            s = Text(s.lines, s.declares, inner)
+            nested = _needed(s.body, inner) if s.body is not None else None
+            inner.update(w for line in s.lines for w in _WORD.findall(line))
+            words.discard(s.declares)
+            inner.discard(s.declares)
+            s = Text(s.lines, s.declares, nested)
         elif isinstance(s, Range):
-            inner = _needed(s.body, words)
+            nested = _needed(s.body, inner)
             bounds = f"{text_of(s.start)} {text_of(s.var.extent)} {s.pragma}"
-            words.update(_WORD.findall(bounds))
-            s = Range(s.var, inner, s.kind, s.step, s.start, s.pragma)
+            inner.update(_WORD.findall(bounds))
+            s = Range(s.var, nested, s.kind, s.step, s.start, s.pragma)
         else:
-            words.update(_WORD.findall("\n".join(_PRINTER.statement(s, 0))))
+            inner.update(_WORD.findall("\n".join(_PRINTER.statement(s, 0))))
+        words |= inner
         kept.append(s)
     return tuple(reversed(kept))
 

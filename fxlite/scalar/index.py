@@ -12,6 +12,7 @@ All named dims are non-negative integers; a loop variable lies in ``[0, extent)`
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -501,11 +502,16 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
         if spelling.divide == "/" and not atom.a.is_nonnegative():  # C truncates, an index floors
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
             return f"{name}({a}, {b})"
-        a_part = f"({a})" if a_sum or "*" in a else a
+        is_unclear = a_sum or ("*" in a and isinstance(atom, Remainder))
+        a_part = f"({a})" if is_unclear else a
         b_part = f"({b})" if b_sum or "*" in b or "/" in b else b
         symbol = spelling.divide if isinstance(atom, Quotient) else "%"
         return f"({a_part} {symbol} {b_part})"
 
+    shared = _shared_by_two(index)
+    if shared is not None:
+        inside, by = shared
+        return f"({_text(inside, spelling)[0]})*{_text(by, spelling)[0]}", False
     factor = _common_factor(index)
     if factor is not None:
         inside, outside = factor
@@ -525,11 +531,35 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
         if abs(coeff) != 1 or not factors:
             factors.append(str(abs(coeff)))
         text = "*".join(factors)
+        is_quotient = len(factors) == 1 and monomial and isinstance(monomial[0], Quotient)
+        if is_quotient and len(index.terms) > 1 and text.startswith("("):
+            text = text[1:-1]
         if parts:
             parts.append(f" {'-' if coeff < 0 else '+'} {text}")
         else:
             parts.append(f"-{text}" if coeff < 0 else text)
     return "".join(parts), len(parts) > 1
+
+
+def _shared_by_two(index: Index) -> tuple[Index, Index] | None:
+    """(inside, factor) with index == inside*factor, of two terms with variables in common."""
+    if len(index.terms) != 2:
+        return None
+    (one, first), (other, second) = index.terms.items()
+    factor = _monomial_gcd(one, other)
+    if not factor:
+        return None
+    shared = Index({factor: math.gcd(first, second)})
+    return index // shared, shared
+
+
+def _monomial_gcd(one: Monomial, other: Monomial) -> Monomial:
+    left, shared = list(other), []
+    for atom in one:
+        if atom in left:
+            left.remove(atom)
+            shared.append(atom)
+    return tuple(shared)
 
 
 def _common_factor(index: Index) -> tuple[Index, tuple[Index, Index]] | None:

@@ -53,6 +53,52 @@ def test_what_nothing_reads_is_not_declared():
     ]
 
 
+def test_a_name_belongs_to_its_block():
+    """That another block reads another one of that name does not count; loops of one trip that are
+    followed by one of the same names keep blocks."""
+    n = symbol("n")
+    body = Body()
+    for reads in (False, True):
+        with body.loop("i", 1) as i:
+            row = body.let("row", n + i + 1)
+            body.call("f", row * 2)
+        with body.block("if (ready)"):
+            row = body.let("unread", n * 3)
+            if reads:
+                body.call("g", row)
+    assert str(body).splitlines() == [
+        "const int64_t row = n + 1;",
+        "f(row*2);",
+        "if (ready) {",
+        "}",
+        "{",
+        "    const int64_t row = n + 1;",
+        "    f(row*2);",
+        "}",
+        "if (ready) {",
+        "    const int64_t unread = n*3;",
+        "    g(unread);",
+        "}",
+    ]
+
+
+def test_integers_read_well():
+    n, m, parts = symbol("n"), symbol("m"), symbol("parts")
+    body = Body()
+    with body.loop("part", parts) as part:
+        first = body.let("first", part * n // parts)
+        body.let("end", (part + 1) * n // parts)
+        body.call("f", (part + 1) * n // parts - first, Pointer("a") + part * m - m)
+        body.call("f", symbol("end"), Pointer("a") - m, body.let("rest", "g(n)", "int") % (m * 4))
+    assert str(body).splitlines()[1:-1] == [
+        "    const int64_t first = n*part / parts;",
+        "    const int64_t end = (part + 1)*n / parts;",
+        "    f((part + 1)*n / parts - first, a + (part - 1)*m);",
+        "    const int rest = g(n);",
+        "    f(end, a - m, rest % (m*4));",
+    ]
+
+
 def test_threads_share_out_the_loops_that_are_left():
     def pragma(*extents: int | Index) -> str:
         body = Body()

@@ -8,8 +8,7 @@
 // One thread per element, 256 in a block.
 extern "C" __global__ void __launch_bounds__(256) conv1d_k0_conv1d(const float *__restrict__ x,
     const float *__restrict__ weight, float *__restrict__ conv1d, int64_t L, int64_t N) {
-    for (int64_t element = fx_thread_index(); element < L*N*6
-        - N*12; element += fx_thread_count()) {
+    for (int64_t element = fx_thread_index(); element < (L - 2)*N*6; element += fx_thread_count()) {
         const int64_t i = element / (L*6 - 12);
         const int64_t j = (element / (L - 2)) % 6;
         const int64_t k = element % (L - 2);

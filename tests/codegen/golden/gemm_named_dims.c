@@ -19,15 +19,15 @@ static void k0_mul(const double *restrict x, const double *restrict y, double *r
                     const int64_t column_0 = panel * 16;
                     const int columns = T - column_0 < 16 ? T - column_0 : 16;
                     double *const b_panel = b_panels + this_thread() * 160;
-                    pack_panel_double(8, columns, y + batch_0*H*T*8 + batch_1*T*8 + column_0 * 8,
-                        1, 8, b_panel);
+                    pack_panel_double(8, columns, y + (batch_0*H + batch_1)*T*8 + column_0 * 8, 1,
+                        8, b_panel);
                     for (int64_t tile_index = row_block * row_tiles / row_blocks;
                          tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
                         const int64_t row_0 = tile_index * T / row_tiles;
                         const int rows = (tile_index + 1) * T / row_tiles - row_0;
                         double tile[TILE_ROWS * 16];
                         multiply_tile_double(rows, columns, 8,
-                            x + batch_0*H*T*8 + batch_1*T*8 + row_0 * 8, 8, b_panel, tile);
+                            x + (batch_0*H + batch_1)*T*8 + row_0 * 8, 8, b_panel, tile);
                         for (int64_t i = 0; i < rows; i++) {
                             const int64_t row = row_0 + i;
                             #pragma omp simd

@@ -25,13 +25,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
             for (int e = thread; e < 1024; e += 256) {
                 const int i = e / 16, j = e % 16;  // neighbours along k
                 const int64_t row = block_row + i, k = k_begin + j;
-                a_tile[j][i] = row < T && k < 8 ? x[batch_0*H*T*8 + batch_1*T*8 + row * 8 + k] : 0;
+                a_tile[j][i] = row < T && k < 8 ? x[(batch_0*H + batch_1)*T*8 + row * 8 + k] : 0;
             }
 #pragma unroll
             for (int e = thread; e < 1024; e += 256) {
                 const int i = e / 16, j = e % 16;  // neighbours along k
                 const int64_t col = block_col + i, k = k_begin + j;
-                b_tile[j][i] = col < T && k < 8 ? y[batch_0*H*T*8 + batch_1*T*8 + k + col * 8] : 0;
+                b_tile[j][i] = col < T && k < 8 ? y[(batch_0*H + batch_1)*T*8 + k + col * 8] : 0;
             }
             __syncthreads();
 #pragma unroll

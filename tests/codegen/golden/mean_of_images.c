@@ -6,9 +6,9 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t C, in
     #pragma omp parallel for num_threads(n_threads) if (C*N*12 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < C*N; ++i) {
         double wide[16] = {0};
-        for (int64_t block = 0; block < ((H*W) / 16)*16; block += 1024) {
+        for (int64_t block = 0; block < (H*W / 16)*16; block += 1024) {
             float lanes[16] = {0};
-            for (int64_t block1 = 0; block1 < fx_min(1024, ((H*W) / 16)*16 - block); block1 += 16) {
+            for (int64_t block1 = 0; block1 < fx_min(1024, (H*W / 16)*16 - block); block1 += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     lanes[lane] += x[i*H*W + block + block1 + lane];
@@ -20,7 +20,7 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t C, in
             }
         }
         for (int64_t rest = 0; rest < (H*W) % 16; ++rest) {
-            wide[0] += (double)x[i*H*W + ((H*W) / 16)*16 + rest];
+            wide[0] += (double)x[i*H*W + (H*W / 16)*16 + rest];
         }
         double wide1 = 0.0;
         for (int64_t lane = 0; lane < 16; ++lane) {

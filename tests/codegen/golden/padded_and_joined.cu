@@ -9,7 +9,7 @@
 extern "C" __global__ void __launch_bounds__(256) padded_and_joined_k0_add(
     const float *__restrict__ y, const float *__restrict__ x, float *__restrict__ add, int64_t B,
     int64_t N) {
-    for (int64_t element = fx_thread_index(); element < B*11 + B*N; element += fx_thread_count()) {
+    for (int64_t element = fx_thread_index(); element < (N + 11)*B; element += fx_thread_count()) {
         const int64_t i = element / (N + 11);
         const int64_t j = element % (N + 11);
         const bool t0 = j < 11;
