@@ -93,7 +93,7 @@ def run_sanitized(program: Path, **variables: str) -> None:
     subprocess.run([str(program)], check=True, env=environment)
 
 
-def evaluate(size: Index, **names: int) -> int:
+def evaluate(size: Index, /, **names: int) -> int:
     """The value of Rendered.workspace, as the caller computes it."""
     text = text_of(size).replace("/", "//")
     return int(eval(text, {"fx_min": min, "fx_max": max}, names))

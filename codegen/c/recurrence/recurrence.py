@@ -17,6 +17,7 @@ rounded once a step, into the workspace, and sums are scaled before they are add
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,27 +25,28 @@ import numpy as np
 
 from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PANEL_BYTES, pack_b, panel_columns
-from fxlite.codegen.c.recurrence.recurrence_int8 import (
-    IntegerState,
-    column_at,
-    declare_integers,
-    panel_at,
-    product_of_quads,
-    round_rows,
-    scaled_sum,
-    workspace_of_state,
+from fxlite.codegen.c.product.packed_operands import (
+    ITEM_BYTES,
+    PANEL_BYTES,
+    PARALLEL_PRODUCTS,
+    QUAD,
+    pack_b,
+    panel_columns,
 )
-from fxlite.codegen.c.text.template_text import (
-    Lines,
-    add,
-    block_comment,
-    expression,
-    multiply,
-    signature,
+from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState
+from fxlite.codegen.c.text.template_text import block_comment, mentions, signature
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    bare,
+    divide_up,
+    round_up,
+    smaller,
+    text_of,
 )
-from fxlite.codegen.kernel.builder import text_of
+from fxlite.ops.integer.quantized_recurrence import LARGEST
 from fxlite.ops.recurrent import GATES
+from fxlite.scalar.index import Index
 
 PARALLEL_STEP = 40_000
 """Multiply-adds of one step from which a parallel loop over the hidden units pays."""
@@ -57,7 +59,7 @@ class RecurrenceSpec:
     name        of the C function
     ctype       "float" or "double"
     mode        a key of `GATES`
-    steps, batch, size   C expressions of T, B and H: literals where known, else the names of
+    steps, batch, size   T, B and H: numbers where known, else symbols of these names, which are
                 parameters; each may be 0
     has_bias    whether there is a `bias_hh`
     is_packed   whether `weight_hh` is what `pack_recurrent_weight` returned, or the matrix itself,
@@ -71,9 +73,9 @@ class RecurrenceSpec:
     name: str
     ctype: str
     mode: str
-    steps: str
-    batch: str
-    size: str
+    steps: Index
+    batch: Index
+    size: Index
     has_bias: bool
     is_packed: bool
     reverse: bool = False
@@ -109,8 +111,7 @@ class RecurrenceSpec:
     @property
     def named_sizes(self) -> list[str]:
         """The sizes that are parameters."""
-        sizes = (self.steps, self.batch, self.size)
-        return [size for size in sizes if not size.isdecimal()]
+        return [n for n in ("steps", "batch", "size") if getattr(self, n).constant is None]
 
 
 def pack_recurrent_weight(weight: np.ndarray[Any, Any], gates: int) -> np.ndarray[Any, Any]:
@@ -124,255 +125,259 @@ def pack_recurrent_weight(weight: np.ndarray[Any, Any], gates: int) -> np.ndarra
     return np.ascontiguousarray(np.stack(panels, axis=1)).ravel()
 
 
-def render_recurrence(spec: RecurrenceSpec) -> Rendered:
-    """Print the fast version."""
-    out = Lines()
-    t, width, count, rows = spec.ctype, spec.width, spec.gates, _tile_rows(spec)
-    _declare(spec, out)
-    out.put(f"const int64_t blocks = (size + {width - 1}) / {width};")
-    out.put(f"int64_t row_tiles = (batch + {rows} - 1) / {rows};")
-    out.put("if (row_tiles > 2) row_tiles = (row_tiles + 3) / 4 * 4;  /* threads share evenly */")
-    _pack(spec, out)
-    out.put(
-        "/* Threads take tiles of rows for all steps; where there are not enough tiles for them,"
-    )
-    out.put(" * blocks of hidden units, step by step. */")
-    out.put("const int by_rows = row_tiles >= n_threads;")
-    out.put("int64_t parts = by_rows || n_threads <= blocks ? n_threads : blocks;")
-    work = f"batch * {multiply(str(count), 'size', 'size')}"
-    faster = f" / {FASTER};  /* by integers */" if spec.integers else ";"
-    out.put(f"const int64_t step_work = {work}{faster}")
-    worth = f"steps * step_work < PARALLEL_PRODUCTS : step_work < {PARALLEL_STEP}"
-    out.put(f"if (by_rows ? {worth}) /* multiply-adds of a parallel loop */")
-    out.put("    parts = 1;")
-    with out.block("for (int64_t round = 0; round < (by_rows ? 1 : steps); round++)"):
-        if spec.integers is not None:
-            with out.block("if (!by_rows)"):
-                out.put("const int64_t step = round;")
-                _declare_state(spec, out)
-                round_rows(spec.integers, "0", "batch", out)
-        out.put("#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)")
-        with out.block("for (int64_t part = 0; part < parts; part++)"):
-            _compute_part(spec, out)
-    _finish(out)
-    workspace = "0"
+def workspace_bytes(spec: RecurrenceSpec) -> Index:
+    """Bytes of scratch: of integers, the state before a step and the scales of its rows (and a few,
+    since the function names them, of none); of a weight that is computed, its panels."""
     if spec.integers is not None:
-        workspace = workspace_of_state(spec.integers, spec.batch, spec.size)
-    elif not spec.is_packed:
-        units = f"({add(spec.size, str(width - 1))}) / {width} * {width}"
-        workspace = multiply(f"({units})", str(count), spec.size, str(ITEM_BYTES[t]))
-    extra = (("workspace",) if workspace != "0" else ()) + ("n_threads",)
+        row = spec.size if spec.integers.scale is not None else spec.size + 4
+        return spec.batch * row + 4
+    if spec.is_packed:
+        return Index.of(0)
+    return round_up(spec.size, spec.width) * spec.gates * spec.size * ITEM_BYTES[spec.ctype]
+
+
+def render_recurrence(spec: RecurrenceSpec) -> Rendered:
+    """Print the function of one recurrence."""
+    printer = _Recurrence(spec)
+    printer.all_steps()
+    body = printer.body.lines()
+    workspace = workspace_bytes(spec)
+    given = (("workspace",) if workspace != 0 else ()) + ("n_threads",)
+    extra = tuple(name for name in given if any(mentions(line, name) for line in body))
     order = "from the last step to the first; " if spec.reverse else ""
     rounding = f"{spec.integers.note};\n" if spec.integers else ""
-    note = f"{_EQUATIONS[spec.mode]};\n{rounding}{order}blocks of {width} hidden units."
-    return _function(spec, out, note, workspace, extra)
+    note = f"{_EQUATIONS[spec.mode]};\n{rounding}{order}blocks of {spec.width} hidden units."
+    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
+    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
 
 
-def _tile_rows(spec: RecurrenceSpec) -> str:
-    """Rows of a tile of the product, in C."""
-    return "QUAD_ROWS" if spec.integers is not None else "TILE_ROWS"
+class _Recurrence:
+    """The function while it is printed."""
 
-
-def _compute_part(spec: RecurrenceSpec, out: Lines) -> None:
-    """One thread's part of the rows, for all steps, or of the hidden units, for one step."""
-    width, count = spec.width, spec.gates
-    if spec.integers is not None:
-        out.put("take_tiles();")
-    for name, total, mine in (("tile", "row_tiles", "by_rows"), ("block", "blocks", "!by_rows")):
-        out.put(f"const int64_t first_{name} = {mine} ? part * {total} / parts : 0;")
-        out.put(f"const int64_t end_{name} = {mine} ? (part + 1) * {total} / parts : {total};")
-    out.put("const int64_t end_step = by_rows ? steps : round + 1;")
-    with out.block("for (int64_t step = round; step < end_step; step++)"):
-        _declare_step(spec, out)
-        if spec.integers is not None:
-            with out.block("if (by_rows)"):
-                for end in ("first", "end"):
-                    out.put(f"const int64_t {end}_row = {end}_tile * batch / row_tiles;")
-                round_rows(spec.integers, "first_row", "end_row", out)
-        with (
-            out.block("for (int64_t block = first_block; block < end_block; block++)"),
-            out.block("for (int64_t tile = first_tile; tile < end_tile; tile++)"),
-        ):
-            out.put("const int64_t row_0 = tile * batch / row_tiles;")
-            out.put("const int rows = (int)((tile + 1) * batch / row_tiles - row_0);")
-            out.put(f"const int64_t unit_0 = block * {width};")
-            rest = "size - unit_0"
-            out.put(f"const int units = (int)({rest} < {width} ? {rest} : {width});")
-            out.put(f"{_sum_type(spec)} sums[{count}][{_tile_rows(spec)} * {width}];")
-            out.put(f"for (int64_t gate = 0; gate < {count}; gate++)")
-            out.put(f"    {_multiply(spec)}")
-            with out.block("for (int64_t i = 0; i < rows; i++)"):
-                out.put("const int64_t row = row_0 + i;")
-                if spec.integers is not None:
-                    out.put(f"const float row_scale = {spec.integers.row_scale};")
-                out.put("#pragma omp simd")
-                with out.block("for (int64_t j = 0; j < units; j++)"):
-                    out.put("const int64_t unit = unit_0 + j;")
-                    _update(spec, out, [f"sums[{g}][i * {width} + j]" for g in range(count)])
-    if spec.integers is not None:
-        out.put("release_tiles();")
-
-
-def _sum_type(spec: RecurrenceSpec) -> str:
-    return "int32_t" if spec.integers is not None else spec.ctype
-
-
-def _multiply(spec: RecurrenceSpec) -> str:
-    """The product of a tile of the state and a panel of the weight, for one gate."""
-    number = f"(block * {spec.gates} + gate)"
-    if spec.integers is not None:
-        return (
-            f"multiply_tile_u8(rows, units, size, rounded + row_0 * size, size, "
-            f"weight_hh + {panel_at(number)}, sums[gate]);"
+    def __init__(self, spec: RecurrenceSpec) -> None:
+        self.spec, self.body = spec, Body()
+        self.state = spec.batch * spec.size  # elements of one
+        self.blocks = divide_up(spec.size, spec.width)
+        work = self.state * spec.size * spec.gates
+        self.step_work = work if spec.integers is None else divide_up(work, FASTER)
+        known = self.step_work.constant
+        self.may_share_units = self.blocks != 1 and not (
+            known is not None and known < PARALLEL_STEP
         )
-    panel = multiply(number, "size", str(spec.width))
-    weights = f"{'weight_hh' if spec.is_packed else 'panels'} + {panel}"
-    return (
-        f"multiply_tile_{spec.ctype}(rows, units, size, state + row_0 * size, size, {weights}, "
-        f"sums[gate]);"
-    )
+        rows = spec.size if spec.integers is None else 1 + divide_up(spec.size, QUAD)
+        self.panel = rows * spec.width  # elements of one
+        self.tile_rows = "TILE_ROWS" if spec.integers is None else "QUAD_ROWS"
 
+    def all_steps(self) -> None:
+        """The body of the function."""
+        spec, body, t = self.spec, self.body, self.spec.ctype
+        state_bytes = f"{text_of(self.state)} * sizeof({t})"
+        cells_too = ", and the cells of the current step" * (spec.mode == "lstm")
+        body.comment(f"Behind the states of all steps: the last one{cells_too}.")
+        last = body.pointer(t, "last_state", Pointer("states") + spec.steps * self.state)
+        if spec.mode == "lstm":
+            cells = body.pointer(t, "cells", last + self.state)
+            body.call("fx_copy", cells, "c0", state_bytes)
+        self.blocks = body.let("blocks", self.blocks)
+        self.panel = body.let("panel", self.panel)
+        self.declare_workspace()
+        row_tiles = Index.of(1)
+        if spec.batch != 1:
+            count = f"count_row_tiles({text_of(spec.batch)}, {self.tile_rows})"
+            row_tiles = body.let("row_tiles", count)
+        parts = self.decide_who_shares(row_tiles)
+        rounds = Index.of(1)
+        if self.may_share_units:
+            rounds = body.let("rounds", f"by_rows ? 1 : {bare(spec.steps)}")
+        line = "#pragma omp parallel for schedule(static) num_threads(parts) if (parts > 1)"
+        with body.loop("round", rounds) as round_:
+            if spec.integers is not None and self.may_share_units:
+                with body.block("if (!by_rows)"):
+                    self.declare_step(round_)
+                    self.round_rows(Index.of(0), spec.batch)
+            with body.loop("part", parts, pragma="" if parts == 1 else line) as part:
+                self.compute_part(round_, part, parts, row_tiles)
+        first = Pointer("states") if spec.reverse else last - self.state
+        final = f"{bare(spec.steps)} == 0 ? h0 : {first}"
+        if spec.steps.constant is not None:
+            final = "h0" if spec.steps == 0 else str(first)
+        body.call("fx_copy", last, final, state_bytes)
 
-def render_recurrence_naive(spec: RecurrenceSpec) -> Rendered:
-    """Print the plain loops: the same parameters, one thread; workspace for integers alone."""
-    out = Lines()
-    fast = render_recurrence(spec)
-    extra, workspace = (
-        fast.extra_parameters,
-        "0" if spec.integers is None else text_of(fast.workspace),
-    )
-    count = spec.gates
-    for name in extra:
-        out.put(f"(void){name};")
-    _declare(spec, out)
-    with out.block("for (int64_t step = 0; step < steps; step++)"):
-        _declare_step(spec, out)
+    def declare_workspace(self) -> None:
+        """The parts of the workspace; there a weight is packed that was not known when the model
+        was compiled."""
+        spec, body, width = self.spec, self.body, self.spec.width
         if spec.integers is not None:
-            round_rows(spec.integers, "0", "batch", out)
-        with out.loops([("row", "batch"), ("unit", "size")]):
+            start = "workspace"
+            body.comment("The state before a step.")
+            if spec.integers.scale is None:
+                body.pointer("float", "row_scales", start)
+                start = f"(uint8_t *)({Pointer('row_scales') + spec.batch})"
+            body.pointer("uint8_t", "rounded", start)
+        elif not spec.is_packed:
+            panels = body.pointer(spec.ctype, "panels", "workspace")
+            with body.loop("block", self.blocks) as block, body.loop("gate", spec.gates) as gate:
+                unit_0 = body.let("unit_0", block * width)
+                units = body.let("units", smaller(spec.size - unit_0, width), "int")
+                columns = Pointer("weight_hh") + (gate * spec.size + unit_0) * spec.size
+                body.call(
+                    f"pack_panel_{spec.ctype}", spec.size, units, columns, 1, spec.size,
+                    panels + (block * spec.gates + gate) * self.panel,
+                )  # fmt: skip
+
+    def decide_who_shares(self, row_tiles: Index) -> Index:
+        """How many threads there are, and what they share."""
+        spec, body = self.spec, self.body
+        step_work = body.let("step_work", self.step_work)  # multiply-adds
+        all_work = spec.steps * step_work
+        threads = "1" if row_tiles == 1 else f"fx_min(n_threads, {bare(row_tiles)})"
+        if all_work.constant is None and row_tiles != 1:
+            threads = f"{bare(all_work)} < PARALLEL_PRODUCTS ? 1 : {threads}"
+        elif all_work.constant is not None and all_work.constant < PARALLEL_PRODUCTS:
+            threads = "1"
+        if not self.may_share_units:
+            return Index.of(1) if threads == "1" else body.let("parts", threads)
+        body.comment(
+            "Threads share the rows for all steps; where there are too few tiles of them, and a\n"
+            " * step is enough work for several, the hidden units of each step."
+        )
+        few = "n_threads == 1" if row_tiles == 1 else f"{bare(row_tiles)} >= n_threads"
+        if step_work.constant is None:
+            few += f" || {bare(step_work)} < {PARALLEL_STEP}"
+        body.put(f"const bool by_rows = {few};")
+        return body.let("parts", f"!by_rows ? fx_min(n_threads, {bare(self.blocks)}) : {threads}")
+
+    def compute_part(self, round_: Index, part: Index, parts: Index, row_tiles: Index) -> None:
+        """One thread's part of the rows, for all steps, or of the hidden units, for one step."""
+        spec, body = self.spec, self.body
+
+        def share(name: str, total: Index, is_mine: str) -> tuple[Index, Index]:
+            if not is_mine:
+                return Index.of(0), total
+            ends = ((f"first_{name}", part, Index.of(0)), (f"end_{name}", part + 1, total))
+            if is_mine == "always":
+                first, end = (body.let(n, number * total // parts) for n, number, _ in ends)
+                return first, end
+            first, end = (
+                body.let(n, f"{is_mine} ? {bare(number * total // parts)} : {bare(whole)}")
+                for n, number, whole in ends
+            )
+            return first, end
+
+        both = self.may_share_units and row_tiles != 1
+        if spec.integers is not None:
+            body.call("take_tiles")
+        end_step = spec.steps
+        if self.may_share_units:
+            end_step = body.let("end_step", f"by_rows ? {bare(spec.steps)} : round + 1")
+        rows_by = "by_rows" if both else "" if self.may_share_units or parts == 1 else "always"
+        units_by = "!by_rows" if both else "always" if self.may_share_units else ""
+        first_tile, end_tile = share("tile", row_tiles, rows_by)
+        first_block, end_block = share("block", self.blocks, units_by)
+        with body.loop("step", end_step, start=round_) as step:
+            self.declare_step(step)
             if spec.integers is not None:
-                out.put(f"const float row_scale = {spec.integers.row_scale};")
-            out.put(f"{_sum_type(spec)} sums[{count}];")
-            with out.block(f"for (int64_t gate = 0; gate < {count}; gate++)"):
-                start, product = _naive_sum(spec)
-                out.put(f"sums[gate] = {start};")
-                out.put("for (int64_t k = 0; k < size; k++)")
-                out.put(f"    sums[gate] += {product};")
-            _update(spec, out, [f"sums[{g}]" for g in range(count)])
-    _finish(out)
-    note = "The plain loops, to check the fast version against."
-    return _function(spec, out, note, workspace, extra)
+                with (
+                    body.block("if (by_rows)") if self.may_share_units else nullcontext(),
+                    body.loop("tile", end_tile, start=first_tile) as tile,
+                ):
+                    first = body.let("first_row", tile * spec.batch // row_tiles)
+                    end = body.let("end_row", (tile + 1) * spec.batch // row_tiles)
+                    self.round_rows(first, end)
+            with (
+                body.loop("block", end_block, start=first_block) as block,
+                body.loop("tile", end_tile, start=first_tile) as tile,
+            ):
+                row_0 = body.let("row_0", tile * spec.batch // row_tiles)
+                end = (tile + 1) * spec.batch // row_tiles
+                self.compute_tile(block, row_0, body.let("rows", end - row_0, "int"))
+        if spec.integers is not None:
+            body.call("release_tiles")
+
+    def declare_step(self, step: Index) -> None:
+        """The state after a step, the one before it, and what the inputs give to the gates."""
+        spec, body, t = self.spec, self.body, self.spec.ctype
+        time = body.let("time", spec.steps - 1 - step if spec.reverse else step)
+        following = body.pointer(t, "next", Pointer("states") + time * self.state)
+        before = following + self.state if spec.reverse else following - self.state
+        choice = "h0" if step == 0 else f"{bare(step)} == 0 ? h0 : {before}"
+        body.pointer(f"const {t}", "state", choice)
+        body.pointer(f"const {t}", "inputs", Pointer("gates") + time * self.state * spec.gates)
+
+    def round_rows(self, first: Index, end: Index) -> None:
+        """Round rows of the state to integers."""
+        integers, body, size = self.spec.integers, self.body, self.spec.size
+        assert integers is not None
+        low, high, zero_point = -LARGEST, LARGEST, 0
+        if integers.zero_point is not None:
+            low, high, zero_point = 0, 255, integers.zero_point
+        stored = integers.offset - zero_point
+        with body.loop("row", end, start=first) as row:
+            start, scale = Pointer("state") + row * size, integers.row_scale(row)
+            if integers.scale is None:
+                body.put(f"{scale} = scale_of_state({bare(size)}, {start});")
+            target = Pointer("rounded") + row * size
+            body.call("round_state", size, start, scale, zero_point, low, high, stored, target)
+
+    def compute_tile(self, block: Index, row_0: Index, rows: Index) -> None:
+        """The new states of some rows and a block of hidden units."""
+        spec, body, width = self.spec, self.body, self.spec.width
+        unit_0 = body.let("unit_0", block * width)
+        units = body.let("units", smaller(spec.size - unit_0, width), "int")
+        kind, function, read = spec.ctype, spec.ctype, "state"
+        if spec.integers is not None:
+            kind, function, read = "int32_t", "u8", "rounded"
+        body.put(f"{kind} sums[{spec.gates}][{self.tile_rows} * {width}];")
+        panels = Pointer("weight_hh" if spec.is_packed else "panels")
+        with body.loop("gate", spec.gates) as gate:
+            panel = panels + (block * spec.gates + gate) * self.panel
+            body.call(
+                f"multiply_tile_{function}", rows, units, spec.size,
+                Pointer(read) + row_0 * spec.size, spec.size, panel, f"sums[{bare(gate)}]",
+            )  # fmt: skip
+        with body.loop("i", rows) as i:
+            row = body.let("row", row_0 + i)
+            if spec.integers is not None:
+                body.put(f"const float row_scale = {spec.integers.row_scale(row)};")
+            with body.loop("j", units, pragma="#pragma omp simd") as j:
+                sums = [f"sums[{g}][{bare(i * width + j)}]" for g in range(spec.gates)]
+                self.update(row, body.let("unit", unit_0 + j), sums)
+
+    def update(self, row: Index, unit: Index, sums: list[str]) -> None:
+        """The new state of one row and hidden unit."""
+        spec, put, t = self.spec, self.body.put, self.spec.ctype
+        suffix = "f32" if t == "float" else "f64"
+        sigmoid, tanh = f"fx_sigmoid_{suffix}", f"fx_tanh_{suffix}"
+        here = row * spec.size + unit
+        x, hidden = [], []
+        for gate, total in enumerate(sums):
+            number = bare(gate * spec.size + unit)
+            x.append(Pointer("inputs")[(row * spec.gates + gate) * spec.size + unit])
+            if spec.integers is not None:
+                total = f"fx_product_f32((float){total}, row_scale * weight_scale[{number}])"
+            hidden.append(f"({total} + bias_hh[{number}])" if spec.has_bias else total)
+        state, following, cells = (Pointer(n)[here] for n in ("state", "next", "cells"))
+        if spec.mode == "lstm":
+            for gate, name in enumerate(("in", "forget", "fresh", "out")):
+                function = tanh if name == "fresh" else sigmoid
+                put(f"const {t} {name} = {function}({x[gate]} + {hidden[gate]});")
+            put(f"const {t} cell = forget * {cells} + in * fresh;")
+            put(f"{cells} = cell;")
+            put(f"{following} = out * {tanh}(cell);")
+        elif spec.mode == "gru":
+            for gate, name in enumerate(("reset", "keep")):
+                put(f"const {t} {name} = {sigmoid}({x[gate]} + {hidden[gate]});")
+            put(f"const {t} fresh = {tanh}({x[2]} + reset * {hidden[2]});")
+            put(f"{following} = (1 - keep) * fresh + keep * {state};")
+        elif spec.mode == "rnn_tanh":
+            put(f"{following} = {tanh}({x[0]} + {hidden[0]});")
+        else:
+            put(f"{following} = fx_maximum_{suffix}({x[0]} + {hidden[0]}, 0);")
 
 
-def _naive_sum(spec: RecurrenceSpec) -> tuple[str, str]:
-    """What a sum of the plain loops starts from, and the product that is added for each k."""
-    width, count = spec.width, spec.gates
-    if spec.integers is not None:
-        return f"weight_hh[{column_at(count)}]", product_of_quads(count)
-    place = "(gate * size + unit) * size + k"
-    if spec.is_packed:
-        panel = f"(unit / {width} * {count} + gate) * size"
-        place = f"({panel} + k) * {width} + unit % {width}"
-    return "0", f"state[row * size + k] * weight_hh[{place}]"
-
-
-# -- parts -----------------------------------------------------------------------------------------
 _EQUATIONS = {
     "lstm": "c' = sigmoid(f) * c + sigmoid(i) * tanh(g), h' = sigmoid(o) * tanh(c')",
     "gru": "h' = (1 - sigmoid(z)) * tanh(n + sigmoid(r) * n_h) + sigmoid(z) * h",
     "rnn_tanh": "h' = tanh(x + W h)",
     "rnn_relu": "h' = max(x + W h, 0)",
 }
-
-
-def _declare(spec: RecurrenceSpec, out: Lines) -> None:
-    """Sizes, and where the last states are."""
-    for name in ("steps", "batch", "size"):
-        if getattr(spec, name) != name:
-            out.put(f"const int64_t {name} = {getattr(spec, name)};")
-    t = spec.ctype
-    out.put(f"{t} *const last_state = states + steps * batch * size;")
-    if spec.mode == "lstm":
-        out.put(f"{t} *const cells = last_state + batch * size;  /* of the current step */")
-        out.put(f"fx_copy(cells, c0, batch * size * sizeof({t}));")
-    out.put(f"const {t} *const final_state = steps == 0 ? h0")
-    end = "states" if spec.reverse else "last_state - batch * size"
-    out.put(f"                                 : {end};")
-    if spec.integers is not None:
-        declare_integers(spec.integers, out)
-
-
-def _pack(spec: RecurrenceSpec, out: Lines) -> None:
-    """Pack a weight that was not known when the model was compiled."""
-    if spec.is_packed:
-        return
-    t, width, count = spec.ctype, spec.width, spec.gates
-    out.put(f"{t} *const panels = workspace;")
-    out.put("for (int64_t block = 0; block < blocks; block++)")
-    with out.block(f"for (int64_t gate = 0; gate < {count}; gate++)"):
-        rest = f"size - block * {width}"
-        out.put(f"const int units = (int)({rest} < {width} ? {rest} : {width});")
-        out.put(
-            f"pack_panel_{t}(size, units, weight_hh + (gate * size + block * {width}) * size, "
-            f"1, size, panels + (block * {count} + gate) * size * {width});"
-        )
-
-
-def _declare_step(spec: RecurrenceSpec, out: Lines) -> None:
-    """The time, the state before it and the one after it."""
-    t = spec.ctype
-    _declare_state(spec, out)
-    out.put(f"{t} *const next = states + time * batch * size;")
-    out.put(f"const {t} *const inputs = gates + time * batch * size * {spec.gates};")
-
-
-def _declare_state(spec: RecurrenceSpec, out: Lines) -> None:
-    """The time and the state before it."""
-    out.put(f"const int64_t time = {'steps - 1 - step' if spec.reverse else 'step'};")
-    before = "time + 1" if spec.reverse else "time - 1"
-    out.put(
-        f"const {spec.ctype} *const state = step == 0 ? h0 : states + ({before}) * batch * size;"
-    )
-
-
-def _update(spec: RecurrenceSpec, out: Lines, sums: list[str]) -> None:
-    """The new states of one row and hidden unit."""
-    t = spec.ctype
-    suffix = "f32" if t == "float" else "f64"
-    sigmoid, tanh = f"fx_sigmoid_{suffix}", f"fx_tanh_{suffix}"
-    count = spec.gates
-    row = "row * size" if count == 1 else f"row * {count} * size"
-    x, hidden = [], []
-    for gate, total in enumerate(sums):
-        offset = add(multiply(str(gate), "size"), "unit") if gate else "unit"
-        x.append(f"inputs[{row} + {offset}]")
-        if spec.integers is not None:
-            total = scaled_sum(total, offset)
-        hidden.append(f"({total} + bias_hh[{offset}])" if spec.has_bias else total)
-    if spec.mode == "lstm":
-        for gate, name in enumerate(("in", "forget", "fresh", "out")):
-            function = tanh if name == "fresh" else sigmoid
-            out.put(f"const {t} {name} = {function}({x[gate]} + {hidden[gate]});")
-        out.put(f"const {t} cell = forget * cells[row * size + unit] + in * fresh;")
-        out.put("cells[row * size + unit] = cell;")
-        out.put(f"next[row * size + unit] = out * {tanh}(cell);")
-    elif spec.mode == "gru":
-        for gate, name in enumerate(("reset", "keep")):
-            out.put(f"const {t} {name} = {sigmoid}({x[gate]} + {hidden[gate]});")
-        out.put(f"const {t} fresh = {tanh}({x[2]} + reset * {hidden[2]});")
-        out.put("next[row * size + unit] = (1 - keep) * fresh + keep * state[row * size + unit];")
-    else:
-        function = tanh if spec.mode == "rnn_tanh" else f"fx_maximum_{suffix}"
-        zero = "" if spec.mode == "rnn_tanh" else ", 0"
-        out.put(f"next[row * size + unit] = {function}({x[0]} + {hidden[0]}{zero});")
-
-
-def _finish(out: Lines) -> None:
-    out.put("fx_copy(last_state, final_state, batch * size * sizeof(*states));")
-
-
-def _function(
-    spec: RecurrenceSpec, out: Lines, note: str, workspace: str, extra: tuple[str, ...]
-) -> Rendered:
-    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
-    return Rendered("\n".join([*head, "{", *out.lines, "}"]) + "\n", expression(workspace), extra)

@@ -18,15 +18,13 @@ from fxlite.codegen.c.recurrence.recurrence import (
 from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState, pack_recurrent_int8
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
-    in_callers_names,
     is_constant,
     workspace_arguments,
 )
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
-from fxlite.codegen.kernel.builder import text_of
+from fxlite.codegen.kernel.builder import bare, symbol
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived
-from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
@@ -54,7 +52,7 @@ def render_recurrence_node(
     gates, weight = operands["gates"], operands["weight_hh"]
     known = {"steps": gates.type.shape[0], "batch": gates.type.shape[1],
              "size": weight.type.shape[1]}  # fmt: skip
-    sizes = {n: str(d) if type(d) is int else n for n, d in known.items()}
+    sizes = {n: Index.of(d) if type(d) is int else symbol(n) for n, d in known.items()}
     integers = None
     if node.target.name == "int_recurrence":
         integers = IntegerState(operands.get("state_scale"), operands.get("state_zero_point"))
@@ -69,11 +67,12 @@ def render_recurrence_node(
     if spec.is_packed:
         arrays["weight_hh"] = derived(buffer_name(weight), "units")
         packed[arrays["weight_hh"]] = _packed(weight, weights[weight], spec)
-    dims = {n: CPrinter(()).index(Index.of(known[n])) for n in spec.named_sizes}
-    arguments = (*arrays.values(), buffer_name(node), *dims.values())
+    dims = {n: Index.of(known[n]) for n in spec.named_sizes}
+    arguments = (*arrays.values(), buffer_name(node), *map(bare, dims.values()))
+    workspace = rendered.workspace.substitute({sizes[n].single_atom: d for n, d in dims.items()})
     return TemplateFunction(
         name, rendered.text, arguments + workspace_arguments(rendered.extra_parameters), packed,
-        in_callers_names(text_of(rendered.workspace), {n: f"({d})" for n, d in dims.items()}),
+        bare(workspace),
     )  # fmt: skip
 
 

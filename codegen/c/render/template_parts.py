@@ -6,8 +6,7 @@ in C.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +61,6 @@ def is_constant(value: Any) -> bool:
 def workspace_arguments(names: Sequence[str]) -> tuple[str, ...]:
     """What a call passes for the parameters that rendering appended."""
     return tuple("scratch" if n == "workspace" else n for n in names)
-
-
-def in_callers_names(text: str, old: Mapping[str, str]) -> str:
-    """An expression of the template's parameters in the caller's names."""
-    return re.sub(r"\w+", lambda found: old.get(found[0], found[0]), text)
 
 
 def described(group: Group, choice: Choice) -> str:

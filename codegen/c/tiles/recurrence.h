@@ -1,4 +1,12 @@
-/* What a recurrence in integers needs beside the loop over time. */
+/* What recurrences need beside the loop over time. */
+
+/* How many tiles of at most `most` rows a batch is cut into; from three on a multiple of four, which
+ * threads share evenly. */
+static inline int64_t count_row_tiles(int64_t rows, int64_t most)
+{
+    const int64_t tiles = (rows + most - 1) / most;
+    return tiles > 2 ? (tiles + 3) / 4 * 4 : tiles;
+}
 
 /* ---- States of recurrent layers as 8-bit integers -------------------------------------------- */
 
