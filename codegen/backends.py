@@ -225,7 +225,7 @@ class CFunction:
         of the named dims: ``print(fn.memory_plan(B=8))``, ``fn.memory_plan(B=8).to_svg("x.svg")``.
 
         Raises ArgumentError where not all sizes, or sizes of other dims, are given."""
-        from fxlite.codegen.program.memory_plan import memory_plan
+        from fxlite.codegen.program.program import memory_plan
 
         return memory_plan(self.program.program, [k.name for k in self.kernels], sizes)
 

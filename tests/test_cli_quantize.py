@@ -10,8 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import compiler
-from fxlite.cli.quantize import SCHEMES
-from fxlite.codegen.calibration_data import read_batches
+from fxlite.cli.quantize import SCHEMES, read_batches
 from fxlite.passes import quantize as q
 from tests.command_line import enter_folder, run
 from tests.roofs import ROOFS

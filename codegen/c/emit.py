@@ -24,9 +24,8 @@ from fxlite.codegen.c.workspace import (
     with_note,
     workspace_signature,
 )
-from fxlite.codegen.kernel.c_words import HEADERS
 from fxlite.codegen.kernel.lower import buffer_name
-from fxlite.codegen.kernel.names import LONGEST, Scope, dim_name, own_name, plain
+from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, own_name, plain
 from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.value_sizes import dim_data, value_sizes

@@ -18,8 +18,7 @@ from fxlite.codegen.c.calls import Call, dim_c
 from fxlite.codegen.c.text.sizes import size_check
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.program.packing import Extent, ends
-from fxlite.codegen.program.program import ALIGNMENT, Program
+from fxlite.codegen.program.program import ALIGNMENT, Extent, Program, ends
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.graph.graph import Node
 

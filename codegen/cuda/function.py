@@ -4,6 +4,10 @@ In: a traced module and where it shall run. Out: :class:`CudaFunction`: a callab
 that knows its sources and the machine code for any architecture. ``device`` is a GPU's number
 (default 0); ``"shim"`` runs the same kernels on the CPU, slowly, for tests; an architecture such as
 ``"sm_90"`` compiles and runs nothing, which needs no GPU.
+
+A :class:`CudaRunner` runs the emitted program: it uploads the inputs, launches in order, and
+downloads the results. Weights are uploaded once. Each slot of the memory plan is a buffer of its
+own, in which values take turns, so that the shim sees a write outside it.
 """
 
 from __future__ import annotations
@@ -14,20 +18,155 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
-from fxlite.codegen.cuda.program import CudaRunner, readme, weights_blob
 from fxlite.codegen.folder import write_folder
+from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program.optimize import optimize, said_of_passes
-from fxlite.codegen.runtime.abi import HollowCall
+from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.launcher import Launcher
+from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
+from fxlite.codegen.runtime.load import raise_error
 from fxlite.codegen.runtime.nvrtc import Cubin, compile_cubin
+from fxlite.codegen.runtime.sizes import checked_limit
 from fxlite.compiler import Stage, silent
 from fxlite.graph.graph_module import GraphModule
+from fxlite.scalar.index import Index
+from fxlite.types.dtypes import dtype
 
+# -- running ---------------------------------------------------------------------------------------
+Array = np.ndarray[Any, Any]
+
+#: The struct fx_error of fx_math.h.
+_ERROR = np.dtype(
+    [("code", np.int32), ("padding", np.int32), ("value", np.int64), ("limit", np.int64),
+     ("where", np.int64)]
+)  # fmt: skip
+
+
+class CudaRunner:
+    """A CUDA program on a launcher. Takes and returns what the C function of the model does, and
+    raises the same errors: TypeError, ValueError, IndexError."""
+
+    def __init__(
+        self, program: CudaProgram, launcher: Launcher, memory_limit: int | None = None
+    ) -> None:
+        self.program, self.launcher = program, launcher
+        self.memory_limit = None if memory_limit is None else checked_limit(memory_limit)
+        self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
+        self._checks = any("error" in launch.arguments for launch in program.launches)
+
+    def __repr__(self) -> str:
+        return f"<{self.program.entry} on {type(self.launcher).__name__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program, plan, entry = self.program, self.program.program, self.program.entry
+        arrays, dims = bind_arguments(entry, args, kwargs, self.memory_limit)
+        shapes = [entry.output_shape(spec, dims) for spec in entry.outputs]
+        temporary: list[DeviceBuffer] = []
+        try:
+            held = self._memory(arrays, dims, temporary)
+            sizes = {program.names(dim_name(d)): value for d, value in dims.items()}
+            for launch in program.launches:
+                arguments = [sizes[a] if a in sizes else held[a] for a in launch.arguments]
+                self.launcher.launch(
+                    launch.kernel, launch.blocks(sizes), launch.block, 0, arguments
+                )
+            if self._checks:
+                self._raise(held["error"])
+            stored = [held[program.name_of(n)] for n in map(plan.memory, plan.results)]
+            results = list(map(self._result, stored, entry.outputs, shapes))
+        finally:
+            for buffer in temporary:
+                self.launcher.free(buffer)
+        return results[0] if entry.single_output else tuple(results)
+
+    def _memory(
+        self, arrays: list[Array], dims: Mapping[str, int], temporary: list[DeviceBuffer]
+    ) -> dict[str, DeviceBuffer]:
+        """Buffers by the names of values; those of this call are entered in ``temporary``."""
+        program, launcher = self.program.program, self.launcher
+        name_of = self.program.name_of
+
+        def keep(buffer: DeviceBuffer) -> DeviceBuffer:
+            temporary.append(buffer)
+            return buffer
+
+        def size(value: Any) -> int:
+            return int(Index.of(value).evaluate(dims))
+
+        held = dict(self._weights)
+        for node, array in zip(program.inputs, arrays):
+            held[name_of(node)] = keep(launcher.upload(array))
+        slots = [keep(launcher.alloc(size(slot.size))) for slot in program.slots]
+        for node, slot in program.slot_of.items():
+            held[name_of(node)] = slots[slot]
+        for node in program.results:
+            if node.op == "call_function" and name_of(node) not in held:
+                held[name_of(node)] = keep(launcher.alloc(size(node.type.nbytes)))
+        for node, source in program.stored.items():
+            held[name_of(node)] = held[name_of(source)]
+        if self._checks:
+            held["error"] = keep(launcher.upload(np.zeros(1, _ERROR)))
+        return held
+
+    def _raise(self, error: DeviceBuffer) -> None:
+        (found,) = self.launcher.download(error, (1,), _ERROR)
+        if found["code"]:
+            raise_error(
+                self.program.entry, *(int(found[n]) for n in ("code", "value", "limit", "where"))
+            )
+
+    def _result(self, buffer: DeviceBuffer, spec: ArgSpec, shape: tuple[int, ...]) -> Array:
+        kind = dtype(spec.dtype)
+        return self.launcher.download(buffer, shape, kind.stored).view(kind.numpy)
+
+
+def readme(program: CudaProgram) -> str:
+    """How to run the program by hand: memory, then launches."""
+    plan = program.program
+    users: dict[int, list[str]] = {}
+    for node, number in plan.slot_of.items():
+        users.setdefault(number, []).append(f"`{program.name_of(node)}`")
+    how = (
+        "Made by fxlite. Compile with `nvcc -arch=sm_90 -cubin` (any architecture from sm_75), or "
+        "with NVRTC.\nAll arrays are dense and row-major and begin at multiples of 16 "
+        f"bytes. Weights lie one after another in `{program.name}_weights.bin`."
+    )
+    lines = [f"# {program.name}", "", f"`{program.entry}`", "", how, "", "## Memory", ""]
+    lines += [f"- input `{program.name_of(n)}`: {n.type}" for n in plan.inputs]
+    position = 0
+    for name, array in program.weights.items():
+        lines.append(f"- weight `{name}`: {array.dtype}{list(array.shape)}, at byte {position}")
+        position += array.nbytes + -array.nbytes % 64
+    for number, slot in enumerate(plan.slots):
+        lines.append(f"- slot {number}, {slot.size} bytes, in turn: {', '.join(users[number])}")
+    lines += [
+        f"- `{program.name_of(n)}` is the memory of `{program.name_of(s)}`"
+        for n, s in plan.stored.items()
+    ]
+    lines += [
+        f"- result {i}: `{program.name_of(plan.memory(n))}`: {n.type}"
+        for i, n in enumerate(plan.results)
+    ]
+    lines += ["", "## Launches, in order", "", "```", *map(str, program.launches), "```", ""]
+    lines += [
+        "A grid with a zero is not launched. `error` is a zeroed `fx_error` in device memory;",
+        "after the last launch its `code` is 1 if an index was out of range.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def weights_blob(program: CudaProgram) -> bytes:
+    """All weights, each at a multiple of 64 bytes, in the order of the README."""
+    return b"".join(a.tobytes() + b"\0" * (-a.nbytes % 64) for a in program.weights.values())
+
+
+# -- the function ----------------------------------------------------------------------------------
 _HINT = (
     'Without a GPU, fx.compile(..., backend="cuda", device="sm_90") compiles only, and '
     'device="shim" runs the same kernels on the CPU'

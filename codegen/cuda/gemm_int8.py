@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fxlite.codegen.cuda.gemm_text import (
+from fxlite.codegen.cuda.gemm import (
     MICRO,
     PITCH,
     THREADS,

@@ -12,16 +12,8 @@ from __future__ import annotations
 
 import re
 
-from fxlite.codegen.cuda.gemm import CudaGemmSpec
-from fxlite.codegen.cuda.gemm_int8 import (
-    QUAD,
-    CudaInt8Spec,
-    Int8Operand,
-    byte_of,
-    corrected,
-    quad_of,
-)
-from fxlite.codegen.cuda.gemm_text import (
+from fxlite.codegen.cuda.gemm import (
+    CudaGemmSpec,
     ProductSpec,
     RenderedKernel,
     atom,
@@ -30,6 +22,14 @@ from fxlite.codegen.cuda.gemm_text import (
     kernel_text,
     over_batch,
     tiles,
+)
+from fxlite.codegen.cuda.gemm_int8 import (
+    QUAD,
+    CudaInt8Spec,
+    Int8Operand,
+    byte_of,
+    corrected,
+    quad_of,
 )
 
 COLUMNS = 8  # per block, one for each warp

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fxlite.codegen.cuda.gemm import RenderedKernel
 from fxlite.codegen.cuda.gemm_int8 import (
     QUAD,
     CudaInt8Spec,
     Int8Operand,
     render_int8,
 )
-from fxlite.codegen.cuda.gemm_text import RenderedKernel
 from fxlite.codegen.cuda.gemv import is_single_row, render_int8_gemv
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.kernel.contraction import Epilogue, matrix_product, named

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.kernel.collapse import divides
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -31,6 +30,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.kernel_ir import expressions as own_expressions
+from fxlite.codegen.kernel.loops import divides
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Expr, Load, Local, MultiIndex

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.kernel.collapse import divides, is_flat
 from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt, Store
+from fxlite.codegen.kernel.loops import divides, is_flat, rename
 from fxlite.codegen.kernel.lower import ACCUMULATOR, Contraction, address
 from fxlite.codegen.kernel.names import dim_name, own_name
 from fxlite.codegen.kernel.nest import Nest
 from fxlite.codegen.kernel.printer import CPrinter
-from fxlite.codegen.kernel.rename import rename
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr

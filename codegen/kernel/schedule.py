@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.kernel.collapse import collapse
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -27,9 +26,9 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
+from fxlite.codegen.kernel.loops import collapse, rename
 from fxlite.codegen.kernel.lower import Lowered, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
-from fxlite.codegen.kernel.rename import rename
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group, element_of

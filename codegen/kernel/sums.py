@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fxlite.codegen.kernel.collapse import is_flat
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, fresh_local
+from fxlite.codegen.kernel.loops import is_flat
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Local, MultiIndex, Reduction
 from fxlite.scalar.index import Index, Var, extremum, product

@@ -3,20 +3,27 @@
 In: a GraphModule whose ops all have a body. Out: :class:`Program`: groups in execution order,
 values that share memory with others (contiguous views), the slots of one arena that intermediate
 values take turns in, and the results. Nothing here knows a target language.
+
+In a packed arena values have offsets in one block of memory: values that are held at one time lie
+side by side. A small arena is worth more than its bytes: parts that a run has not touched yet are
+fetched from memory to be written, because all that the last run read has passed through the caches
+since. :func:`memory_plan` shows which value lies where, and when.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fxlite.base.errors import CodegenError
+from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
-from fxlite.codegen.program.packing import Extent, pack
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.wrapping import WrappedOp
+from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 from fxlite.passes.group import Group, group
 from fxlite.passes.ledger import refusals
 from fxlite.scalar.expr import Load
@@ -24,6 +31,99 @@ from fxlite.scalar.index import Index, flatten
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
+# -- packing ---------------------------------------------------------------------------------------
+#: Pairs of values held at one time, of each value and beside that, up to which they are packed:
+#: what keeps the work near-linear.
+_PAIRS_A_VALUE, _PAIRS = 16, 500_000
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A value of ``nbytes`` that is held from step ``first`` to step ``last``, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def pack(values: Sequence[Extent]) -> list[int] | None:
+    """The offset of each value, in bytes; None where so many values are held at one time that all
+    pairs of them would be too many.
+
+    Greedy by size (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
+    2020, arXiv 2001.03288): the largest value first, each into the smallest gap that holds it
+    between those placed before that are held at some step with it. Of values of one size the one
+    held longest comes first. Linear in the pairs held at one time, but for the sorting."""
+    together = _held_together(values)
+    if together is None:
+        return None
+    offsets: dict[int, int] = {}
+    for number in sorted(range(len(values)), key=lambda n: _rank(values[n])):
+        taken = sorted(
+            (offsets[other], offsets[other] + values[other].nbytes)
+            for other in together[number]
+            if other in offsets
+        )
+        offsets[number] = _smallest_gap(taken, values[number].nbytes)
+    return [offsets[number] for number in range(len(values))]
+
+
+def ends(values: Sequence[Extent], offsets: Sequence[int], steps: int) -> list[int]:
+    """Where the values held at each of so many steps end: the bytes behind are free then."""
+    beginning: dict[int, list[tuple[int, int]]] = {}
+    for value, offset in zip(values, offsets):
+        beginning.setdefault(value.first, []).append((-offset - value.nbytes, value.last))
+    held: list[tuple[int, int]] = []  # a heap: the value that ends last comes first
+    found = []
+    for step in range(steps):
+        for entry in beginning.get(step, ()):
+            heapq.heappush(held, entry)
+        while held and held[0][1] < step:
+            heapq.heappop(held)
+        found.append(-held[0][0] if held else 0)
+    return found
+
+
+def _rank(value: Extent) -> tuple[int, int, int]:
+    return -value.nbytes, value.first - value.last, value.first
+
+
+def _smallest_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
+    """Where ``nbytes`` go among ranges in order of their starts; behind all if no gap holds
+    them."""
+    end, best, smallest = 0, None, None
+    for start, stop in taken:
+        gap = start - end
+        if gap >= nbytes and (smallest is None or gap < smallest):
+            best, smallest = end, gap
+        end = max(end, stop)
+    return end if best is None else best
+
+
+def _held_together(values: Sequence[Extent]) -> list[list[int]] | None:
+    """For each value the others held at some step with it; None if they are too many."""
+    found: list[list[int]] = [[] for _ in values]
+    ending: dict[int, list[int]] = {}
+    held: dict[int, None] = {}
+    left = _PAIRS_A_VALUE * len(values) + _PAIRS
+    step = 0
+    for number in sorted(range(len(values)), key=lambda n: values[n].first):
+        for passed in range(step, values[number].first):
+            for gone in ending.pop(passed, ()):
+                del held[gone]
+        step = values[number].first
+        left -= len(held)
+        if left < 0:
+            return None
+        for other in held:
+            found[other].append(number)
+        found[number].extend(held)
+        held[number] = None
+        ending.setdefault(values[number].last, []).append(number)
+    return found
+
+
+# -- programs --------------------------------------------------------------------------------------
 ALIGNMENT = 64
 
 
@@ -243,3 +343,35 @@ def _best(free: list[int], slots: list[Slot], size: Dim) -> int | None:
         return min(numbers, key=lambda i: slots[i].size) if numbers else fitting[0]
     growing = [i for i in free if shapes.at_least(size, slots[i].size)]
     return growing[-1] if growing else None
+
+
+# -- to look at ------------------------------------------------------------------------------------
+def memory_plan(
+    program: Program, kernels: Sequence[str], sizes: Mapping[str, int]
+) -> MemoryTimeline:
+    """The slots of a program's arena over its ``kernels``, which are named in order. The scratch
+    space of templates, inputs, results and weights are no part of the arena's slots.
+
+    Raises ArgumentError for sizes that are missing or of dims that the program does not have."""
+    if set(sizes) != set(program.dims):
+        wanted = ", ".join(f"{name}=8" for name in program.dims) or "no sizes"
+        raise ArgumentError(
+            f"{program.module.name}: the memory plan takes {wanted}, not sizes of "
+            f"{', '.join(sizes) or 'nothing'}"
+        )
+    slots = tuple(int(shapes.substitute(slot.size, sizes)) for slot in program.slots)
+    starts = [0, *itertools.accumulate(slots)]
+    buffers = tuple(
+        Buffer(
+            node,
+            int(shapes.substitute(node.type.nbytes, sizes)),
+            first,
+            min(last, len(kernels) - 1),
+            program.slot_of[node],
+            starts[program.slot_of[node]] + program.offset_of.get(node, 0),
+        )
+        for node, (first, last) in program.lifetimes.items()
+    )
+    return MemoryTimeline(
+        program.module.name, dict(sizes), tuple(kernels), buffers, program.arena_bytes, slots
+    )

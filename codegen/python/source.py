@@ -35,8 +35,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import comment, docstring, format_text, python_string
 from fxlite.codegen.folder import FolderError
-from fxlite.codegen.python.python_names import Names, class_name, is_attribute, module_name
-from fxlite.codegen.python.python_text import Text, dim_lines
+from fxlite.codegen.python.text import Names, Text, class_name, dim_lines, is_attribute, module_name
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule

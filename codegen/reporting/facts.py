@@ -3,15 +3,18 @@ place in the program, kernels and the passes that touched it.
 
 In: a report, one of its stages, and a part of the stage's outline. Out: plain data, mostly rows of
 a name and a text.
+
+Beside them stand the lines of the user's program around the places of nodes, each once.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlite.codegen.reporting.source import SourceLines
+from fxlite.base.location import Location
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.weight_counts import weights_by_node, weights_of
 from fxlite.ops.op import Op
@@ -27,6 +30,48 @@ from fxlite.types.shapes import Dim, names
 
 if TYPE_CHECKING:
     from fxlite.codegen.reporting.report import ModelReport, Stage
+
+
+#: Lines shown before and behind the one of a node.
+CONTEXT = 6
+
+
+class SourceLines:
+    """Collects lines by file."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._lines: list[dict[int, str]] = []
+
+    def place(self, location: Location | None) -> dict[str, Any] | None:
+        """Number of the file, line, and first and last column of the expression (None: unknown);
+        None where the source is not at hand."""
+        if location is None:
+            return None
+        lines = location.file_lines()
+        if not 0 < location.line <= len(lines):
+            return None
+        number = self._numbers.setdefault(location.file, len(self._lines))
+        if number == len(self._lines):
+            self._lines.append({})
+        first = max(1, location.line - CONTEXT)
+        for line in range(first, min(len(lines), location.line + CONTEXT) + 1):
+            self._lines[number][line] = lines[line - 1].rstrip()
+        return {"file": number, "line": location.line, "columns": location.columns}
+
+    def data(self) -> list[dict[str, Any]]:
+        """Name and lines of each file. A name is a path below the current folder, or without
+        folders: where a user keeps files is no matter of a page."""
+        return [
+            {"name": _shown_name(file), "lines": self._lines[number]}
+            for file, number in self._numbers.items()
+        ]
+
+
+def _shown_name(file: str) -> str:
+    folder = os.path.join(os.getcwd(), "")
+    return file.removeprefix(folder) if file.startswith(folder) else os.path.basename(file)
+
 
 Rows = list[tuple[str, str]]
 

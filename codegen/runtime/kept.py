@@ -9,10 +9,15 @@ memory, and all processes share them.
 A file that was cut short or written to since is noticed by its size and times; where those differ
 because the folder was copied, by a digest of its content; pages that a crash of the machine left
 empty, by samples. What is damaged is removed and made anew.
+
+Large arrays are digested at the speed at which memory is read: a C function reduces each KiB to 32
+bytes (see fingerprint.c), of which SHA-256 is taken. It is meant to find changes, not to withstand
+attacks.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -21,6 +26,8 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +35,55 @@ import numpy as np
 
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.runtime.abi import ArgSpec, Array, Condition, Dim, DimText, Entry
-from fxlite.codegen.runtime.build import Library, find_library
-from fxlite.codegen.runtime.cache import cache_folder, make_folder, sealed, unsealed
-from fxlite.codegen.runtime.cache_limit import PROGRAMS, mark_used
-from fxlite.codegen.runtime.fingerprint import fingerprint
+from fxlite.codegen.runtime.build import Library, build_shared, find_library
+from fxlite.codegen.runtime.cache import (
+    PROGRAMS,
+    cache_folder,
+    make_folder,
+    mark_used,
+    sealed,
+    unsealed,
+)
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.codegen.runtime.toolchain import usable_cpus
 
+# -- digests of large arrays -----------------------------------------------------------------------
+_LITTLE = 1 << 20  # bytes that SHA-256 takes half a millisecond for
+_BLOCK, _DIGEST, _KEY_WORDS = 1024, 4, 304  # bytes; words of 64 bits and of 32, as in the C file
+
+
+def fingerprint(data: Array) -> bytes:
+    """32 bytes that differ, in all likelihood, where the bytes or their number do. The elements of
+    ``data`` are bytes; little data goes to SHA-256 itself.
+
+    Raises CompilerNotFound and BuildError where the C function cannot be built."""
+    if data.size < _LITTLE:
+        return hashlib.sha256(data.data).digest()
+    digests = np.empty((-(-data.size // _BLOCK), _DIGEST), np.uint64)
+    key = _key()
+    _function()(data.ctypes.data, data.size, key.ctypes.data, digests.ctypes.data)
+    whole = hashlib.sha256(data.size.to_bytes(8, "little"))
+    whole.update(digests.data)
+    return whole.digest()
+
+
+@cache
+def _key() -> Array:
+    return np.frombuffer(hashlib.shake_128(b"fxlite").digest(4 * _KEY_WORDS), np.uint32)
+
+
+@cache
+def _function() -> Any:
+    source = files("fxlite.codegen.runtime").joinpath("fingerprint.c").read_text(encoding="utf-8")
+    library = build_shared({"fingerprint.c": source}, "fingerprint.so")
+    function = ctypes.CDLL(str(library)).fingerprint
+    pointer = ctypes.c_void_p
+    function.argtypes, function.restype = [pointer, ctypes.c_int64, pointer, pointer], None
+    return function
+
+
+# -- programs --------------------------------------------------------------------------------------
 _FACTS, _WEIGHTS = "program.json", "weights.bin"
 _SAMPLES, _SAMPLE_BYTES, _PIECE = 256, 4096, 1 << 22
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from fxlite.base.errors import MemoryLimitError, OptionError
 from fxlite.codegen.runtime.abi import Array, Entry, bind_arguments
-from fxlite.codegen.runtime.build import BuildError, Library
-from fxlite.codegen.runtime.extension import MODULE_NAME
+from fxlite.codegen.runtime.build import MODULE_NAME, BuildError, Library
 from fxlite.codegen.runtime.sizes import checked_limit, whole_number
 from fxlite.codegen.runtime.sizes import memory_limit as default_limit
 from fxlite.codegen.runtime.toolchain import usable_cpus

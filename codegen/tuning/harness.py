@@ -4,13 +4,18 @@ In: for each candidate the calls that compute the same value, and sizes of the n
 :func:`source`, a C file, and :class:`Harness`, which runs what was built from it and gives seconds
 or results. A run finds in the caches what it finds within the model: the kernel's inputs, and of
 weights what the rest of the model leaves there.
+
+Candidates take turns (0 1 2, 1 2 0, ...), so that a slow moment hits all of them, and are compared
+within rounds; one that is clearly worse is not run again. All have to compute the same value, or an
+error names the one that differs.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,9 +33,11 @@ from fxlite.codegen.kernel.text import signature
 from fxlite.codegen.program.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.target import cache_sizes
+from fxlite.codegen.tuning.result import Option
 from fxlite.graph.graph import Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import shapes
+from fxlite.types.agreement import USUAL, compare
 
 #: Seconds that one measurement should take at least: short kernels run several times.
 LEAST_SECONDS = 3e-4
@@ -203,3 +210,90 @@ def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:
         found.append(array)
         start += step
     return found
+
+
+#: The part of the elements that may differ by more than the bound: where rounding decides, as in
+#: floor(x), a few do.
+ODD_ELEMENTS = 1e-3
+
+
+def check_outputs(
+    harness: Harness, options: Sequence[Option], matmul_precision: str, odd: float = ODD_ELEMENTS
+) -> None:
+    """Raise CodegenError, naming the kernel and the candidate, unless all compute the same."""
+    chain = replace(harness.chain.at_least(USUAL), precision=matmul_precision)
+    for number, option in enumerate(options[1:], start=1):
+        found = compare(harness.output(0), harness.output(number), chain=chain)
+        if found.wrong > odd * found.size:
+            raise CodegenError(
+                f"{harness.result.describe()}: autotune: {option.name} computes another value than "
+                f"the model's choice: {found}; one of the two is wrong: please report it, and "
+                "compile without autotune= meanwhile"
+            )
+
+
+# -- which one is the fastest ----------------------------------------------------------------------
+#: Rounds, at least and at most; between them as many as fit into the time for a kernel.
+LEAST_ROUNDS, MOST_ROUNDS = 5, 21
+#: Seconds for a kernel.
+BUDGET = 0.4
+#: Rounds after which a candidate may be given up, and how many times as long as the fastest one it
+#: then took in each of them.
+EARLY, CLEARLY = 3, 1.25
+#: How many times faster than the model's choice another must be: less is a tie.
+MARGIN = 1.03
+
+
+@dataclass(frozen=True)
+class Race:
+    """``times[i]``: what candidate i took in each round that it ran in. Candidate 0 is the model's
+    choice, with which the others are compared."""
+
+    times: tuple[tuple[float, ...], ...]
+
+    def median(self, candidate: int) -> float:
+        """The usual time of a candidate."""
+        return statistics.median(self.times[candidate])
+
+    def speedup(self, candidate: int) -> float:
+        """How many times faster than candidate 0: the median of the ratios within rounds."""
+        return statistics.median(self._ratios(candidate))
+
+    def _ratios(self, candidate: int) -> list[float]:
+        # rounds are counted from the first on: who is given up runs in none that follow
+        return [mine / its for mine, its in zip(self.times[0], self.times[candidate])]
+
+    @property
+    def winner(self) -> int:
+        """The fastest candidate; 0 unless another is faster by more than :data:`MARGIN`, and in
+        three rounds of four."""
+        best = max(range(len(self.times)), key=self.speedup)
+        ratios = sorted(self._ratios(best))
+        clear = self.speedup(best) > MARGIN and ratios[len(ratios) // 4] > 1
+        return best if clear else 0
+
+
+def race(run: Callable[[int], float], count: int, budget: float = BUDGET) -> Race:
+    """Let ``count`` candidates take turns. ``run(i)`` runs one and returns seconds; the first round
+    says how many fit into ``budget`` and does not count. Who would win has as many rounds more with
+    candidate 0: of several, one is the fastest by chance."""
+    first = sum(run(i) for i in range(count))
+    rounds = int(min(MOST_ROUNDS, max(LEAST_ROUNDS, budget / first if first > 0 else MOST_ROUNDS)))
+    times: list[list[float]] = [[] for _ in range(count)]
+    running = list(range(count))
+    for number in range(rounds):
+        turn = number % len(running)
+        for candidate in running[turn:] + running[:turn]:
+            times[candidate].append(run(candidate))
+        if number + 1 < EARLY:
+            continue
+        best = [min(taken) for taken in zip(*(times[i] for i in running))]
+        kept = [i for i in running if any(t <= CLEARLY * b for t, b in zip(times[i], best))]
+        if 0 not in kept or kept == [0]:
+            break
+        running = kept
+    first_winner = Race(tuple(map(tuple, times))).winner
+    for number in range(rounds if first_winner else 0):
+        for candidate in (0, first_winner) if number % 2 else (first_winner, 0):
+            times[candidate].append(run(candidate))
+    return Race(tuple(map(tuple, times)))

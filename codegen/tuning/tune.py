@@ -23,12 +23,16 @@ from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build_shared
 from fxlite.codegen.runtime.toolchain import usable_cpus
-from fxlite.codegen.tuning import store
-from fxlite.codegen.tuning.agree import check_outputs
-from fxlite.codegen.tuning.harness import Candidate, Harness, source
-from fxlite.codegen.tuning.race import race
-from fxlite.codegen.tuning.result import Option, TunedKernel, Tuning
-from fxlite.codegen.tuning.store import Entry, Measured
+from fxlite.codegen.tuning.harness import Candidate, Harness, check_outputs, race, source
+from fxlite.codegen.tuning.result import (
+    Entry,
+    Measured,
+    Option,
+    TunedKernel,
+    Tuning,
+    find_measured,
+    keep_measured,
+)
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group, group
@@ -89,7 +93,7 @@ class _Tuner:
     def run(self) -> Tuning:
         planned_calls(self.module, self.matmul_precision)  # expands what templates decline
         works = self.works()
-        known = [store.load(self.store_key(work)) for work in works]
+        known = [find_measured(self.store_key(work)) for work in works]
         missing = [work for work, entry in zip(works, known) if entry is None]
         candidates = [self.candidates(work) for work in missing]
         with ThreadPoolExecutor(usable_cpus()) as pool:
@@ -205,5 +209,5 @@ class _Tuner:
         entry = Entry(measured, found.winner)
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         about = ", ".join(f"{n.target.name}: {n.type}" for n in work.groups[0].members)
-        store.keep(self.store_key(work), about, sizes, self.threads, entry)
+        keep_measured(self.store_key(work), about, sizes, self.threads, entry)
         return entry

@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from fxlite.base.errors import FxliteError
-from fxlite.cli.pass_names import find_passes
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import backend_option, program_options, size_option
+from fxlite.cli.shared import backend_option, find_passes, program_options, size_option
 from fxlite.codegen.program.example_inputs import Case, make_cases
 from fxlite.compiler import compile as compile_program
 from fxlite.compiler import find_backend

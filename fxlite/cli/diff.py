@@ -15,9 +15,8 @@ from rich.console import Console
 
 from fxlite.base.whole import write_whole
 from fxlite.cli import option_values as value
-from fxlite.cli.pass_names import find_passes
 from fxlite.cli.program_file import trace_program
-from fxlite.cli.shared import UsageError, program_options
+from fxlite.cli.shared import UsageError, find_passes, program_options
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes import PassManager
 from fxlite.show.comparison.graph_diff import GraphDiff, diff

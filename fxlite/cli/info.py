@@ -24,8 +24,14 @@ from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.codegen.runtime import target, toolchain
-from fxlite.codegen.runtime.cache import cache_folder, named_folder
-from fxlite.codegen.runtime.cache_limit import PROGRAMS, STAMP, cache_limit, is_entry
+from fxlite.codegen.runtime.cache import (
+    PROGRAMS,
+    STAMP,
+    cache_folder,
+    cache_limit,
+    is_entry,
+    named_folder,
+)
 from fxlite.codegen.runtime.roofs import machine_roofs
 from fxlite.compiler import backends
 

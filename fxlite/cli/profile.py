@@ -13,13 +13,13 @@ from rich.console import Console
 
 from fxlite.base.console import show
 from fxlite.cli import option_values as value
-from fxlite.cli.pass_names import find_passes
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import (
     UsageError,
     backend_option,
     backend_options,
     data_option,
+    find_passes,
     program_options,
     size_option,
 )

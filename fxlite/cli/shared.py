@@ -1,6 +1,8 @@
-"""Options that several commands take.
+"""Options that several commands take, and passes named on the command line.
 
-In: the parser of a command. Out: its options.
+In: the parser of a command, or names such as ``cse,my_pass.py:my_pass``, with commas between them:
+of registered passes, or FILE.py:NAME for a pass (or a plain function of a GraphModule) in a file,
+which is run. Out: its options; passes.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from typing import Any
 
 from fxlite.base.errors import FxliteError
 from fxlite.cli import option_values as value
+from fxlite.cli.program_file import ProgramError, find_object
 from fxlite.compiler import backends, declared_options
+from fxlite.passes.base import Pass, as_pass
 
 
 class UsageError(FxliteError):
@@ -79,3 +83,19 @@ def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
         type=value.pair("NAME=FILE.npy"),
         help=f"a real input {purpose}; default random numbers",
     )  # fmt: skip
+
+
+def find_passes(text: str) -> list[Pass]:
+    """The passes that ``text`` names, in order. Raises PassError for an unknown name, ProgramError
+    for a file that cannot be imported or has no such pass."""
+    return [_find(name.strip()) for name in text.split(",") if name.strip()]
+
+
+def _find(text: str) -> Pass:
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        return as_pass(text)
+    found = find_object(path, name)
+    if isinstance(found, type) or not callable(found):
+        raise ProgramError(f"{text} is not a pass, but a {type(found).__name__}")
+    return as_pass(found)

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _, module = trace_program(options.program, options.weights, options.input)
     traced = module
     if options.passes:
-        from fxlite.cli.pass_names import find_passes
+        from fxlite.cli.shared import find_passes
         from fxlite.passes.manager import PassManager
 
         module = PassManager(find_passes(options.passes))(module)

@@ -14,7 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops
 from fxlite.codegen.cuda.emit import CudaProgram, emit
-from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.nested import restructure
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.cuda_shim import ShimModule

@@ -15,7 +15,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
-from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.nested import restructure
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, find_device

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite.codegen.runtime.fingerprint import _key, fingerprint
+from fxlite.codegen.runtime.kept import _key, fingerprint
 
 Array = np.ndarray[Any, Any]
 LARGE = (1 << 20) + 1500

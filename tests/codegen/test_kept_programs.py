@@ -20,7 +20,8 @@ from fxlite import nn
 from fxlite.base.errors import CodegenError
 from fxlite.codegen import backends
 from fxlite.codegen.program import program_key
-from fxlite.codegen.runtime import cache_limit, kept
+from fxlite.codegen.runtime import cache as build_cache
+from fxlite.codegen.runtime import kept
 from tests.oracle import compare
 
 Array = np.ndarray[Any, Any]
@@ -296,7 +297,7 @@ def test_what_was_used_longest_ago_goes(
     paths = _fill(cache)
     (cache / "notes").mkdir()
     monkeypatch.setenv("FXLITE_CACHE_LIMIT", limit)
-    cache_limit.trim_cache(cache)
+    build_cache.trim_cache(cache)
     assert [i for i, path in enumerate(paths) if path.exists()] == kept_entries
     assert (cache / "notes").exists()
 
@@ -306,8 +307,8 @@ def test_the_sizes_are_added_up_every_ten_minutes(
 ) -> None:
     paths = _fill(cache)
     monkeypatch.setenv("FXLITE_CACHE_LIMIT", "0.0035")
-    (cache / cache_limit.STAMP).touch()
-    cache_limit.trim_cache(cache)
+    (cache / build_cache.STAMP).touch()
+    build_cache.trim_cache(cache)
     assert all(path.exists() for path in paths)
 
 
@@ -325,4 +326,4 @@ def test_a_program_that_is_found_counts_as_used(cache: Path) -> None:
 @pytest.mark.parametrize("text, limit", [("", 10e9), ("2.5", 2.5e9), ("0", np.inf), ("many", 10e9)])
 def test_the_limit(monkeypatch: pytest.MonkeyPatch, text: str, limit: float) -> None:
     monkeypatch.setenv("FXLITE_CACHE_LIMIT", text)
-    assert cache_limit.cache_limit() == limit
+    assert build_cache.cache_limit() == limit

@@ -21,9 +21,9 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.c.emit import c_name
 from fxlite.codegen.c.tiles.library import headers
-from fxlite.codegen.kernel.c_words import MACROS
 from fxlite.codegen.kernel.names import (
     LONGEST,
+    MACROS,
     Scope,
     derived,
     dim_name,

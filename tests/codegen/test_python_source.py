@@ -22,8 +22,8 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.folder import FolderError
-from fxlite.codegen.python.python_names import class_name
 from fxlite.codegen.python.source import module_name, python_program, python_source, save_python
+from fxlite.codegen.python.text import class_name
 from fxlite.nn.weights import Buffer, Weights
 from fxlite.ops.op import REGISTRY
 from fxlite.passes import dce, decompose

@@ -16,8 +16,7 @@ from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.base.location import Scope
 from fxlite.codegen import backends
 from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.reporting.history import History, history
-from fxlite.codegen.reporting.report import ModelReport
+from fxlite.codegen.reporting.report import History, ModelReport, history
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
 from tests import models
 from tests.browser import Elements, browser, in_browser

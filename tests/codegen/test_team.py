@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.codegen.runtime.build import team_source
 from fxlite.codegen.runtime.target import compile_flags
-from fxlite.codegen.runtime.team import team_source
 from fxlite.codegen.runtime.toolchain import TEAM_LIBRARIES, find_compiler
 
 pytestmark = pytest.mark.skipif(not find_compiler().is_gcc, reason="needs GCC on Linux")

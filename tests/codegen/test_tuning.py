@@ -20,8 +20,7 @@ from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime import target
 from fxlite.codegen.tuning import tune as tuning_module
-from fxlite.codegen.tuning.agree import check_outputs
-from fxlite.codegen.tuning.harness import Harness
+from fxlite.codegen.tuning.harness import Harness, check_outputs
 from fxlite.codegen.tuning.result import Option, Tuning
 from fxlite.codegen.tuning.tune import tune
 from fxlite.graph.graph_module import GraphModule

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fxlite.codegen.tuning.race import EARLY, LEAST_ROUNDS, MOST_ROUNDS, race
+from fxlite.codegen.tuning.harness import EARLY, LEAST_ROUNDS, MOST_ROUNDS, race
 
 
 class Clock:

@@ -25,8 +25,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.python.source import python_source
-from fxlite.codegen.runtime.build import build
-from fxlite.codegen.runtime.extension import entry_source
+from fxlite.codegen.runtime.build import build, entry_source
 from fxlite.files.serialize import from_bytes, save_safetensors, to_bytes
 from fxlite.passes import quantize as q
 from fxlite.show.text.pretty import executable_code

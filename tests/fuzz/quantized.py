@@ -21,7 +21,7 @@ from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
 from fxlite.codegen.c.tiles.library import INCLUDES, headers
 from fxlite.codegen.cuda import emit as cuda
-from fxlite.codegen.cuda.program import CudaRunner
+from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.program.program import plan
 from fxlite.codegen.program.run import run_program, scheduled

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.kernel.evaluate import Evaluator
+from fxlite.codegen.program.run import Evaluator
 from fxlite.ops.op import Op, as_multi_index
 from fxlite.ops.samples import Sample
 from fxlite.scalar import expr

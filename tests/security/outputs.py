@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fxlite.codegen.cuda.program import readme as cuda_readme
 
 import fxlite as fx
 from fxlite import passes
@@ -22,11 +23,10 @@ from fxlite.codegen.c.bundle import _MAKEFILE
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.cuda.emit import emit as emit_cuda
-from fxlite.codegen.cuda.program import readme as cuda_readme
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.python.source import python_source
-from fxlite.codegen.runtime.extension import entry_source
+from fxlite.codegen.runtime.build import entry_source
 from fxlite.passes.checking.repro import write_repro
 from fxlite.passes.quantize import Plan, PlannedLayer
 from fxlite.passes.quantize.planning.mixed_plan import plan_text

@@ -18,7 +18,7 @@ from fxlite.codegen.program import program_key
 from fxlite.codegen.runtime import cache, toolchain
 from fxlite.codegen.runtime.build import find_library
 from fxlite.codegen.runtime.cache import cache_folder, distrust, make_folder, named_folder
-from fxlite.codegen.tuning import store
+from fxlite.codegen.tuning.result import Entry, Measured, find_measured, keep_measured
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have modes on Unix")
 
@@ -182,13 +182,13 @@ def test_notes_about_compilers_that_are_damaged(folder: Path, text: str) -> None
 
 
 def test_measured_choices_that_are_damaged(folder: Path) -> None:
-    entry = store.Entry((store.Measured("a", 1.0, 1.0), store.Measured("b", 0.5, 2.0)), 1)
-    store.keep(("key",), "kernel", "B=1", 1, entry)
-    assert store.load(("key",)) == entry
+    entry = Entry((Measured("a", 1.0, 1.0), Measured("b", 0.5, 2.0)), 1)
+    keep_measured(("key",), "kernel", "B=1", 1, entry)
+    assert find_measured(("key",)) == entry
     (path,) = (folder / "tuning").iterdir()
     data = json.loads(path.read_text())
     path.write_text(json.dumps(data | {"winner": 0}))
-    assert store.load(("key",)) is None and not path.exists()
+    assert find_measured(("key",)) is None and not path.exists()
 
 
 def test_a_library_that_was_exchanged(folder: Path) -> None:

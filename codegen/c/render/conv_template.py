@@ -37,9 +37,9 @@ from fxlite.codegen.c.render.template_parts import (
 )
 from fxlite.codegen.c.text.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.collapse import divides, is_flat
 from fxlite.codegen.kernel.contraction import named
 from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.loops import divides, is_flat
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.runtime.target import has_bf16_tiles
