@@ -19,7 +19,7 @@ from fxlite.codegen.kernel.contraction import Epilogue, named
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.graph.graph import Node
-from fxlite.ops.integer.dynamic_range import least_magnitude
+from fxlite.ops.integer.quantized import least_magnitude
 from fxlite.ops.op import normalize_axes
 from fxlite.passes.group import Group
 from fxlite.scalar.expr import MultiIndex

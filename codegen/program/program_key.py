@@ -25,7 +25,7 @@ from fxlite.base.paused_gc import paused_gc
 from fxlite.codegen.runtime.kept import fingerprint
 from fxlite.codegen.runtime.target import compile_flags, cpu_identity
 from fxlite.codegen.runtime.toolchain import find_compiler, usable_cpus
-from fxlite.files.mapped import release
+from fxlite.files.archive import release
 from fxlite.files.serialize import collect_weights, describe_module
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op

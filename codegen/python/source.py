@@ -205,7 +205,7 @@ class _Source:
             own.append(f"from fxlite import {listed}")
         helpers = [n for n in ("Buffer", "Weights") if used(n)]
         if helpers:
-            own.append(f"from fxlite.nn.weights import {', '.join(helpers)}")
+            own.append(f"from fxlite.nn.container import {', '.join(helpers)}")
         by_module: dict[str, list[str]] = {}
         for op, name in self.names.functions.items():
             own_name = op.function.__name__

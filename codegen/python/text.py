@@ -22,7 +22,7 @@ import sympy
 import fxlite.nn.functional as F
 from fxlite.base.outside_text import python_string
 from fxlite.graph.graph import Graph, Node, nodes_in
-from fxlite.nn.weights import Weights
+from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.scalar.index import Index, to_text

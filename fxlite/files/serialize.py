@@ -11,10 +11,15 @@ A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safeten
      "graph": {see graph_data.py}, "modules": {path: {"name", "training", "graph"}}}
 
 ``modules`` are the GraphModules that the graph calls.
+
+Files of format version 1 had one object per node, ``{"nodes": [{"name", "op", "target", "args",
+"kwargs", "type", "scope", "loc", "meta"}], ...}``, operands by name; they are read into the form of
+version 2, which is where everything is checked.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 import zipfile
@@ -31,15 +36,63 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import FileFormatError, FxliteError, expect
 from fxlite.base.paused_gc import paused_gc
 from fxlite.base.whole import write_whole
-from fxlite.files.archive import pack, unpack
+from fxlite.files.archive import map_safetensors, pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
-from fxlite.files.mapped import map_safetensors
-from fxlite.files.version_1 import from_version_1
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import type_of
 
+
+# -- format version 1 ------------------------------------------------------------------------------
+def from_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a version-1 file as version 2 has it. Raises FileFormatError, or KeyError and
+    the like for JSON that is neither."""
+    calls: dict[str, int] = {}
+    types: dict[str, int] = {"null": 0}
+    columns: dict[str, list[Any]] = {
+        "name": [], "call": [], "type": [], "scope": [], "loc": [], "inputs": []
+    }  # fmt: skip
+    positions: dict[str, int] = {}
+    meta: dict[str, Any] = {}
+    for entry in content["nodes"]:
+        operands: list[str] = []
+        args = _numbered(entry["args"], operands)
+        kwargs = {k: _numbered(v, operands) for k, v in entry.get("kwargs", {}).items()}
+        call = [entry["op"], entry["target"], args, kwargs]
+        for operand in operands:
+            if operand not in positions:
+                raise FileFormatError(f"the value {operand!r} is used before it is computed")
+        columns["inputs"] += [positions[operand] for operand in operands]
+        columns["name"].append(entry["name"])
+        columns["call"].append(calls.setdefault(json.dumps(call), len(calls)))
+        columns["type"].append(types.setdefault(json.dumps(entry.get("type")), len(types)))
+        columns["scope"].append(entry.get("scope", -1) + 1)
+        columns["loc"].append(entry.get("loc", -1) + 1)
+        positions[entry["name"]] = len(positions)
+        if "meta" in entry:
+            meta[entry["name"]] = entry["meta"]
+    graph = columns | {
+        "types": list(map(json.loads, types)), "calls": list(map(json.loads, calls)),
+        "scopes": [None, *content["scopes"]], "locations": [None, *content["locations"]],
+        "meta": meta,
+    }  # fmt: skip
+    return {key: content[key] for key in ("name", "training", "weights")} | {"graph": graph}
+
+
+def _numbered(value: Any, operands: list[str]) -> Any:
+    """``{"node": name}`` anywhere in ``value`` as ``{"input": number}``; notes the names."""
+    if isinstance(value, list):
+        return [_numbered(v, operands) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"node"}:
+        operands.append(value["node"])
+        return {"input": len(operands) - 1}
+    return {k: _numbered(v, operands) for k, v in value.items()}
+
+
+# -- files -----------------------------------------------------------------------------------------
 VERSION = 2
 _KEYS = ("format", "version", "weights", "name", "training", "graph", "modules")
 _WEIGHT_KEYS = ("kind", "requires_grad", "persistent", "none", "same_as")

@@ -33,11 +33,10 @@ from fxlite.nn.activation import (
     Tanhshrink,
     Threshold,
 )
-from fxlite.nn.attention import MultiheadAttention
+from fxlite.nn.attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from fxlite.nn.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from fxlite.nn.conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
-from fxlite.nn.dropout import Dropout, Dropout1d, Dropout2d
-from fxlite.nn.linear import Bilinear, Identity, Linear
+from fxlite.nn.linear import Bilinear, Embedding, Identity, Linear
 from fxlite.nn.loss import (
     BCEWithLogitsLoss,
     CosineSimilarity,
@@ -50,6 +49,9 @@ from fxlite.nn.module import Module, Parameter
 from fxlite.nn.normalization import (
     BatchNorm1d,
     BatchNorm2d,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
     GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,
@@ -77,8 +79,6 @@ from fxlite.nn.shape import (
     ZeroPad1d,
     ZeroPad2d,
 )
-from fxlite.nn.sparse import Embedding
-from fxlite.nn.transformer import TransformerEncoder, TransformerEncoderLayer
 
 __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GRU", "LSTM", "RNN", "SELU",

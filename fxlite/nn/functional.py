@@ -8,44 +8,20 @@ keyword-only here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any
+
+import numpy as np
 
 from fxlite import ops
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError
-from fxlite.nn.functional_loss import (
-    attention_weights,
-    binary_cross_entropy_with_logits,
-    causal_mask,
-    cross_entropy,
-    dropout,
-    dropout1d,
-    dropout2d,
-    embedding,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    one_hot,
-    scaled_dot_product_attention,
-)
-from fxlite.nn.functional_spatial import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    flatten,
-    interpolate,
-    max_pool1d,
-    max_pool2d,
-    pad,
-    pixel_shuffle,
-    unflatten,
-)
-from fxlite.ops.op import Op
+from fxlite.base.state import is_traced
+from fxlite.ops.composite import created
+from fxlite.ops.op import Op, lookup, normalize_axis
+from fxlite.types import shapes
 
 Tensor = Any
 
@@ -218,3 +194,281 @@ def _check_all() -> None:
 
 
 _check_all()
+
+
+# -- losses, dropout, attention and lookups --------------------------------------------------------
+# -- losses ----------------------------------------------------------------------------------------
+def cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Cross entropy of softmax(x) [N, C, ...] and class numbers [N, ...] or probabilities."""
+    return ops.cross_entropy(
+        x, target, weight, ignore_index=ignore_index, reduction=reduction,
+        label_smoothing=label_smoothing,
+    )  # fmt: skip
+
+
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """``-x[target]`` of log-probabilities x [N, C, ...]."""
+    return ops.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=reduction)
+
+
+def mse_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """``(x - target)**2``, reduced."""
+    return ops.mse_loss(x, target, reduction=reduction)
+
+
+def l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """``|x - target|``, reduced."""
+    return ops.l1_loss(x, target, reduction=reduction)
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor = None, *, reduction: str = "mean",
+    pos_weight: Tensor = None,
+) -> Tensor:  # fmt: skip
+    """Cross entropy of sigmoid(x) and ``target``."""
+    return ops.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction=reduction)
+
+
+# -- dropout ---------------------------------------------------------------------------------------
+def _probability(p: float) -> float:
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"the dropout probability must be between 0 and 1, not {p}")
+    return p
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element 0 with probability ``p``, else scaled by ``1 / (1 - p)``; ``x`` itself (no node
+    in a graph) unless ``training``."""
+    return ops.dropout(x, p=p) if training and _probability(p) else x
+
+
+def dropout1d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Whole channels of x [N, C, L] or [C, L] set to 0, each with probability ``p``."""
+    return _channels(x, p, training, 1)
+
+
+def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Whole channels of x [N, C, H, W] or [C, H, W] set to 0, each with probability ``p``."""
+    return _channels(x, p, training, 2)
+
+
+def _channels(x: Tensor, p: float, training: bool, spatial: int) -> Tensor:
+    if not (training and _probability(p)):
+        return x
+    shape = (*x.shape[:-spatial], *(1,) * spatial)
+    return x * ops.dropout(created(x, ops.ones, shape, dtype=x.dtype), p=p)
+
+
+# -- attention and lookups -------------------------------------------------------------------------
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """``softmax(query @ key.T * scale + mask) @ value`` over [..., L, E], [..., S, E], [..., S, V].
+
+    A bool mask keeps where True. With ``dropout_p`` the weights are dropped out, which takes the
+    attention apart into softmax, dropout and matmul."""
+    if not _probability(dropout_p):
+        return ops.scaled_dot_product_attention(
+            query, key, value, attn_mask, is_causal=is_causal, scale=scale
+        )
+    if is_causal:
+        attn_mask = causal_mask(query, key)
+    weights = attention_weights(query, key, attn_mask, scale)
+    return ops.matmul(ops.dropout(weights, p=dropout_p), value)
+
+
+def causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """True [L, S] where the key's position is not after the query's."""
+    return ops.tril(created(query, ops.ones, (query.shape[-2], key.shape[-2]), dtype="bool"))
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, attn_mask: Tensor = None, scale: float | None = None
+) -> Tensor:
+    """``softmax(query @ key.T * scale + mask)``: [..., L, E], [..., S, E] -> [..., L, S]."""
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    rank = key.ndim
+    transposed = ops.permute(key, (*range(rank - 2), rank - 1, rank - 2))
+    scores = ops.matmul(query * factor, transposed)
+    if attn_mask is not None:
+        keep = np.dtype(attn_mask.dtype) == np.bool_
+        scores = ops.where(attn_mask, scores, -math.inf) if keep else scores + attn_mask
+    return ops.softmax(scores, axis=-1)
+
+
+def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of ``weight`` [N, D] at integers x [...]: [..., D]. ``padding_idx`` has no effect
+    here."""
+    return ops.embedding(x, weight)
+
+
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at position ``x`` along a new last axis of size ``num_classes``, an int64. The number of
+    classes must be given: it would depend on values."""
+    if num_classes < 0:
+        raise ArgumentError("one_hot needs num_classes; it cannot depend on the values of x")
+    return ops.one_hot(x, num_classes=num_classes)
+
+
+# -- shapes: what moves, pools and resizes ---------------------------------------------------------
+# -- pooling ---------------------------------------------------------------------------------------
+def _no_indices(return_indices: bool, name: str) -> None:
+    if return_indices:
+        raise ArgumentError(f"{name} does not return indices; leave return_indices out")
+
+
+def _max_pool(
+    name: str, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+    ceil_mode: bool, return_indices: bool, **others: Any,
+) -> Tensor:  # fmt: skip
+    _no_indices(return_indices, name)
+    return lookup(name)(
+        x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation,
+        ceil_mode=ceil_mode, **others,
+    )  # fmt: skip
+
+
+def max_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Tensor:  # fmt: skip
+    """Largest value of each window of x [N, C, L]."""
+    return _max_pool(
+        "max_pool1d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False, layout: str = "NCHW",
+) -> Tensor:  # fmt: skip
+    """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C]."""
+    return _max_pool(
+        "max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode, return_indices,
+        layout=layout,
+    )  # fmt: skip
+
+
+def avg_pool1d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:  # fmt: skip
+    """Mean of each window of x [N, C, L]."""
+    return ops.avg_pool1d(
+        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )  # fmt: skip
+
+
+def avg_pool2d(
+    x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None, layout: str = "NCHW",
+) -> Tensor:  # fmt: skip
+    """Mean of each window of x [N, C, H, W], or with ``layout="NHWC"`` of x [N, H, W, C]; with
+    ``divisor_override`` the sum divided by it, which cannot be combined with ``ceil_mode``."""
+    if divisor_override is not None and ceil_mode:
+        raise ArgumentError("avg_pool2d does not take divisor_override together with ceil_mode")
+    count_include_pad = count_include_pad or divisor_override is not None
+    mean = ops.avg_pool2d(
+        x, kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad, layout=layout,
+    )  # fmt: skip
+    if divisor_override is None:
+        return mean
+    sides = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
+    return mean * (math.prod(sides) / divisor_override)
+
+
+def adaptive_avg_pool1d(x: Tensor, output_size: Any) -> Tensor:
+    """Mean over windows so that x [N, C, L] becomes [N, C, output_size]."""
+    return ops.adaptive_avg_pool1d(x, output_size=output_size)
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Mean over windows so that x [N, C, H, W] becomes [N, C, *output_size]."""
+    return ops.adaptive_avg_pool2d(x, output_size=output_size)
+
+
+def adaptive_max_pool1d(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor:
+    """Largest value over windows so that x [N, C, L] becomes [N, C, output_size]."""
+    _no_indices(return_indices, "adaptive_max_pool1d")
+    return ops.adaptive_max_pool1d(x, output_size=output_size)
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: Any, return_indices: bool = False) -> Tensor:
+    """Largest value over windows so that x [N, C, H, W] becomes [N, C, *output_size]."""
+    _no_indices(return_indices, "adaptive_max_pool2d")
+    return ops.adaptive_max_pool2d(x, output_size=output_size)
+
+
+def interpolate(
+    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Resize the spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``."""
+    return ops.interpolate(
+        x, size=size, scale_factor=scale_factor, mode=mode, align_corners=bool(align_corners)
+    )
+
+
+# -- shape -----------------------------------------------------------------------------------------
+def pad(
+    x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """``pad`` holds (before, after) for the last axis, then the one before it, and so on."""
+    if mode != "constant":
+        raise ArgumentError(f"pad has mode='constant' only, not {mode!r}")
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise ArgumentError(
+            f"pad must hold a pair for each of up to {x.ndim} axes, not {str(pad)[:60]}"
+        )
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    padding = ((0, 0),) * (x.ndim - len(pairs)) + tuple(reversed(pairs))
+    return ops.pad(x, padding, value=0 if value is None else value)
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Axes ``start_dim`` to ``end_dim`` as one (torch.flatten). Where the shape is known this is a
+    reshape; in a trace without types it is the op ``flatten``."""
+    if is_traced(x) and not x.is_typed:
+        return ops.flatten(x, start_dim=start_dim, end_dim=end_dim)
+    shape = x.shape
+    if not shape:
+        return ops.reshape(x, (1,))
+    start, end = (normalize_axis(a, len(shape), "axis") for a in (start_dim, end_dim))
+    if start > end:
+        raise ArgumentError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    merged = shapes.for_user(shapes.product(shapes.normalize(d) for d in shape[start : end + 1]))
+    return ops.reshape(x, (*shape[:start], merged, *shape[end + 1 :]))
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Axis ``dim`` as several axes of ``sizes``, one of which may be -1 (torch.unflatten)."""
+    axis = normalize_axis(dim, x.ndim)
+    return ops.reshape(x, (*x.shape[:axis], *_complete(sizes, x.shape[axis]), *x.shape[axis + 1 :]))
+
+
+def _complete(sizes: Sequence[int], total: Any) -> tuple[Any, ...]:
+    """``sizes`` with a -1 replaced by what is left of ``total``."""
+    if -1 not in sizes:
+        return tuple(sizes)
+    known = shapes.product(s for s in sizes if s != -1)
+    rest = shapes.for_user(shapes.floordiv(shapes.normalize(total), known))
+    return tuple(rest if s == -1 else s for s in sizes)
+
+
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """[N, C*r*r, H, W] -> [N, C, H*r, W*r]."""
+    r = upscale_factor
+    n, channels, h, w = x.shape
+    split = ops.reshape(x, (n, channels // (r * r), r, r, h, w))
+    return ops.reshape(
+        ops.permute(split, (0, 1, 4, 2, 5, 3)), (n, channels // (r * r), h * r, w * r)
+    )

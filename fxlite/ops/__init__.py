@@ -32,11 +32,9 @@ FAMILIES = (
     "recurrent",
     "loss",
     "integer.quantized",
-    "integer.dynamic_range",
     "integer.quantized_product",
     "integer.weight_only",
     "integer.quantized_recurrence",
-    "integer.fake_quantization",
 )
 for _family in FAMILIES:
     importlib.import_module(f"fxlite.ops.{_family}")

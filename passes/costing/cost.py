@@ -22,8 +22,8 @@ from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
 from fxlite.passes.costing.cost_report import CostReport, check_dims
 from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import Largest, Polynomial, as_dim, moments
-from fxlite.show.module_tree import outer_modules
 from fxlite.show.node_cost import Cost, node_cost, node_flops, sum_of_costs
+from fxlite.show.summary import outer_modules
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 

@@ -49,7 +49,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.cutting.split_module import dependencies, split_module
 from fxlite.passes.cutting.subgraph import element_source
-from fxlite.show.query.tree import path_key, path_pattern
+from fxlite.show.query.parser import path_key, path_pattern
 
 #: Steps of searching, for each node and edge of the graph.
 EFFORT = 16

@@ -20,7 +20,7 @@ from fxlite.base.outside_text import markup
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.drawing.colours import KINDS, Colour, kind_of
 from fxlite.show.drawing.svg import FONT
-from fxlite.show.module_tree import outer_modules
+from fxlite.show.summary import outer_modules
 
 if TYPE_CHECKING:
     from fxlite.passes.profiling.record import Part, Profile, Row

@@ -18,8 +18,8 @@ from fxlite.base.location import Location
 from fxlite.base.whole import write_whole
 from fxlite.compiler import Backend, find_backend
 from fxlite.graph.graph import Node
-from fxlite.show.module_tree import outer_modules
 from fxlite.show.roofs import Limits, Roofs
+from fxlite.show.summary import outer_modules
 
 #: What the rows of a profile may be grouped by.
 GROUPINGS = ("kernel", "module", "op", "line")

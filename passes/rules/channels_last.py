@@ -31,7 +31,7 @@ import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.image.layout import TO_FIRST, TO_LAST
+from fxlite.ops.image.spatial import TO_FIRST, TO_LAST
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.passes.rules.layout_forms import (

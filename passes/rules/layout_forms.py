@@ -17,8 +17,7 @@ from typing import Any
 
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.image.layout import TO_LAST
-from fxlite.ops.image.spatial import per_axis
+from fxlite.ops.image.spatial import TO_LAST, per_axis
 from fxlite.ops.op import Op, normalize_axes
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim

@@ -22,7 +22,7 @@ from fxlite.codegen.c.conv.conv_amx import TileConvSpec, pack_conv_tiles, render
 from fxlite.codegen.c.conv.conv_int8 import pack_conv_int8, render_conv_int8
 from fxlite.codegen.c.render import conv_template
 from fxlite.codegen.kernel.builder import text_of
-from fxlite.ops.image.layout import TO_LAST
+from fxlite.ops.image.spatial import TO_LAST
 from tests.codegen import test_conv_int8
 from tests.codegen.compiling import SANITIZED, compile_c, run_sanitized, with_tiles
 from tests.codegen.test_amx import EMULATED, FLAGS, amx_library

@@ -15,7 +15,7 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
 from fxlite.codegen.kernel.builder import text_of
-from fxlite.ops.image.layout import TO_LAST
+from fxlite.ops.image.spatial import TO_LAST
 from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]

@@ -24,7 +24,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.folder import FolderError
 from fxlite.codegen.python.source import module_name, python_program, python_source, save_python
 from fxlite.codegen.python.text import class_name
-from fxlite.nn.weights import Buffer, Weights
+from fxlite.nn.container import Buffer, Weights
 from fxlite.ops.op import REGISTRY
 from fxlite.passes import dce, decompose
 from fxlite.tracing.nonempty import missing_guards

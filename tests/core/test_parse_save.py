@@ -20,7 +20,7 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.base.errors import FileFormatError, FxliteError, ParseError
 from fxlite.base.location import Location, Scope
-from fxlite.files.mapped import release
+from fxlite.files.archive import release
 from fxlite.files.serialize import from_bytes, to_bytes
 from tests.oracle import flatten
 from tests.zoo import ZOO, Program

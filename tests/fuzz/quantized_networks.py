@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.ops.image.layout import TO_LAST
+from fxlite.ops.image.spatial import TO_LAST
 from fxlite.ops.recurrent import GATES
 from tests.fuzz.quantized_programs import Array, Program, operand, pick, rounding, typed
 

@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
-from fxlite.ops.image.layout import TO_LAST
+from fxlite.ops.image.spatial import TO_LAST
 from tests.oracle import compare
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fxlite.codegen.cuda.program import readme as cuda_readme
 
 import fxlite as fx
 from fxlite import passes
@@ -23,6 +22,7 @@ from fxlite.codegen.c.bundle import _MAKEFILE
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.cuda.emit import emit as emit_cuda
+from fxlite.codegen.cuda.function import readme as cuda_readme
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.python.source import python_source

@@ -44,7 +44,7 @@ from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, low
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph.graph import Node
-from fxlite.ops.image.layout import TO_FIRST
+from fxlite.ops.image.spatial import TO_FIRST
 from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.index import Index, Var, flatten

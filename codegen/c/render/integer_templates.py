@@ -49,7 +49,7 @@ from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
-from fxlite.ops.image.layout import TO_FIRST
+from fxlite.ops.image.spatial import TO_FIRST
 from fxlite.passes.group import Group
 from fxlite.scalar.index import Index, Var, flatten, product
 from fxlite.types import dtypes

@@ -17,10 +17,11 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.contraction import common_dtype, require_bias
-from fxlite.ops.image.layout import channels_first, in_layouts, stored
 from fxlite.ops.image.spatial import (
     LAYOUTS,
+    channels_first,
     checked_type,
+    in_layouts,
     ints,
     not_negative,
     per_axis,
@@ -29,6 +30,7 @@ from fxlite.ops.image.spatial import (
     requires_windows,
     rewrite,
     shortest,
+    stored,
     window_count,
 )
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op

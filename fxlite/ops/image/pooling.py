@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, DTypeError
-from fxlite.ops.image.layout import channels_first, in_layouts, stored
 from fxlite.ops.image.spatial import (
     LAYOUTS,
+    channels_first,
     checked_type,
+    in_layouts,
     ints,
     not_negative,
     per_axis,
@@ -27,6 +28,7 @@ from fxlite.ops.image.spatial import (
     require_layout,
     requires_windows,
     rewrite,
+    stored,
     window_count,
 )
 from fxlite.ops.op import Op, Tensor, op, require_float

@@ -7,6 +7,12 @@ values as in NumPy, so one for all, one for each channel (``[C,1,1]``) and one f
 
 Every step is a float32 operation rounded to nearest, halves to even, and no product is part of a
 fused multiply-add: all back ends give the same bits. NaN becomes the least integer.
+
+Values that are quantized by their own range get their scale while the program runs
+(:func:`dynamic_scale`): it is one op, so that a back end may find the scale where the tensor is
+computed. :func:`fake_quantize` is what quantization-aware training puts in the place of quantize
+and dequantize: the values are those of the integer program, the type stays float32, and gradients
+pass ("straight through") as if nothing were rounded.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.image.spatial import checked_type, rewrite
-from fxlite.ops.op import Op, OptionalTensor, Tensor, broadcast_shapes, op, shape_of
+from fxlite.ops.op import Axis, Op, OptionalTensor, Tensor, broadcast_shapes, op, shape_of
+from fxlite.ops.reduction import reduce_over, reduced_shape
 from fxlite.ops.samples import Bad, S, special, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader, read_broadcast
@@ -362,3 +369,104 @@ def int4_element(packed: Reader, i: MultiIndex) -> Expr:
     up = expr.cast(expr.index_value(28 - (i[-1] % 2) * 4), dtypes.int32)
     top = expr.apply("shl", pair, up)
     return expr.cast(expr.apply("shr", top, expr.const(28, dtypes.int32)), dtypes.int8)
+
+
+# -- fake quantization -----------------------------------------------------------------------------
+@op("composite", gradient="straight_through",
+    samples=[S("f32[B,5]", 0.05, dims={"B": 3}), S("f32[4,6]", 0.02, 7, dtype="u8"),
+             S("f32[3,5]", uniform("f32[3,1]", 0.01, 0.1), qmin=-127),
+             S("f32[4]", uniform("f32[]", 0.01, 0.1), "i32[]"), S(special("f32[9]"), 0.01),
+             S("f32[0,3]", 0.1)],
+    bad=[Bad("f16[4]", 0.1, match="x must be f32"),
+         Bad("f32[4]", 0.1, dtype="i32", match="must be i8 or u8"),
+         Bad("f32[2,3,4,4]", "f32[3]", match="do not broadcast")])  # fmt: skip
+def fake_quantize(
+    x: Tensor, scale: Tensor, zero_point: OptionalTensor = None, dtype: DType = "i8",  # type: ignore[assignment]
+    qmin: int | None = None, qmax: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``dequantize(quantize(x, scale, zero_point, dtype, qmin, qmax), scale, zero_point)``, float32
+    to float32.
+
+    The gradient with respect to ``x`` is that of the identity where the integer lies within the
+    range, and 0 where it was cut off (Bengio et al., "Estimating or propagating gradients through
+    stochastic neurons", 2013; Jacob et al., 2018). Types, ranges and errors as in quantize."""
+    checked_type(fake_quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin,
+                 qmax=qmax)  # fmt: skip
+    return _quantized_and_back(x, scale, zero_point, dtype, qmin, qmax)
+
+
+@fake_quantize.infer
+def _(
+    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
+    qmax: Any = None,
+) -> TensorType:  # fmt: skip
+    if isinstance(x, TensorType) and x.dtype is not dtypes.float32:
+        raise DTypeError(f"x must be f32, not {x.dtype}")
+    given = {"x": x, "scale": scale, "zero_point": zero_point, "dtype": dtype, "qmin": qmin}
+    integers = quantize.inferred({**given, "qmax": qmax})
+    return TensorType(integers.shape, dtypes.float32)
+
+
+@fake_quantize.expansion
+def _quantized_and_back(
+    x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None,
+    qmax: Any = None,
+) -> Any:  # fmt: skip
+    integers = quantize(x, scale, zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
+    return dequantize(integers, scale, zero_point)
+
+
+@fake_quantize.canonical
+def _(**bound: Any) -> Any:
+    _, stored = quantize.canonicalize(dict(bound))
+    return rewrite(fake_quantize, bound, {n: stored.get(n) for n in ("qmin", "qmax")})
+
+
+# -- scales found while the program runs -----------------------------------------------------------
+SMALLEST_SCALE = 2.0**-120
+"""The least scale: below 2**-126 its reciprocal is not a float32."""
+
+
+def least_magnitude(qmax: int) -> float:
+    """The magnitude that tensors of nothing but smaller numbers are taken to have."""
+    return SMALLEST_SCALE * qmax
+
+
+@op("reduction",
+    samples=[S("f32[B,5]", axis=1, keepdims=True, dims={"B": 3}), S("f32[3,40]", qmax=255),
+             S("f32[2,3,4,5]", axis=(1, 2, 3), keepdims=True), S(special("f32[3,3]"), axis=1),
+             S("f32[2,100]", axis=-1, keepdims=True), S("f16[4,9]", axis=1), S("bf16[3,8]", axis=1),
+             S(uniform("f32[2,33]", 0, 1e-38), axis=1), S("f32[2,70,3]", axis=(0, 1)), S("f32[]")],
+    bad=[Bad("f32[3,4]", axis=2, match="out of range"),
+         Bad("i32[3,4]", axis=1, match="x must be f32, f16 or bf16"),
+         Bad("f32[3,4]", axis=1, qmax=0, match="qmax must be an int")])  # fmt: skip
+def dynamic_scale(x: Tensor, axis: Axis = None, keepdims: bool = False, qmax: int = 127) -> Tensor:
+    """``max(abs(x)) / qmax`` over ``axis``, in float32: the scale by which the largest magnitude
+    becomes the integer ``qmax``. It is the product with ``1 / qmax``, which is rounded before, and
+    2**-120 at least; a NaN gives NaN. ``x`` is f32, f16 or bf16.
+
+    Raises DTypeError for other types, ShapeError for wrong axes, ArgumentError for a ``qmax`` that
+    is not in 1..255."""
+    checked_type(dynamic_scale, x=x, axis=axis, keepdims=keepdims, qmax=qmax)
+    magnitudes = np.abs(np.asarray(x).astype(np.float32))
+    largest = np.max(magnitudes, axis=axis, keepdims=keepdims, initial=0)
+    return np.maximum(largest, np.float32(least_magnitude(qmax))) * np.float32(1 / qmax)
+
+
+@dynamic_scale.infer
+def _(x: Any, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> TensorType:
+    if x.dtype.name not in ("f32", "f16", "bf16"):
+        raise DTypeError(f"x must be f32, f16 or bf16, not {x.dtype}")
+    if type(qmax) is not int or not 1 <= qmax <= 255:
+        raise ArgumentError(f"qmax must be an int in 1..255, not {qmax!r}")
+    return TensorType(reduced_shape(x, axis, keepdims), dtypes.float32)
+
+
+@dynamic_scale.body
+def _(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> Expr:
+    largest = reduce_over(
+        "max", i, x, axis, keepdims, lambda v: expr.apply("abs", expr.cast(v, dtypes.float32))
+    )
+    least = expr.const(least_magnitude(qmax), dtypes.float32)
+    factor = expr.const(float(np.float32(1 / qmax)), dtypes.float32)
+    return expr.apply("maximum", largest, least) * factor

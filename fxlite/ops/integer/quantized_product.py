@@ -18,8 +18,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.contraction import linear, matmul
 from fxlite.ops.image.convolution import Ints, conv2d
-from fxlite.ops.image.layout import is_channels_last
-from fxlite.ops.image.spatial import checked_type, requires_windows, rewrite
+from fxlite.ops.image.spatial import checked_type, is_channels_last, requires_windows, rewrite
 from fxlite.ops.integer.quantized import integer_range
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
 from fxlite.ops.samples import Bad, S, uniform

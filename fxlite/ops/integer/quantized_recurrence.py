@@ -149,7 +149,7 @@ def int_recurrence(
     ``dequantize(int_linear(q, weight_hh), scale * weight_scale) + bias_hh``. All else is float32.
 
     ``state_scale`` None is dynamic: in every step each row of the state has its own, which is
-    :func:`~fxlite.ops.integer.dynamic_range.dynamic_scale`. A number is the scale of all states.
+    :func:`~fxlite.ops.integer.quantized.dynamic_scale`. A number is the scale of all states.
     They are i8 in -127..127, or with a ``state_zero_point`` u8.
 
     Raises ShapeError, DTypeError and ArgumentError as recurrence does, ShapeError, too, where a sum

@@ -14,9 +14,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fxlite.graph.graph import Node
-from fxlite.show.comparison.changes import NodeChange, Row, line
+from fxlite.show.comparison.changes import NodeChange, Row, WeightChange, line
 from fxlite.show.comparison.compare import title
-from fxlite.show.comparison.weights import WeightChange
 from fxlite.show.node_cost import Cost, short_text
 from fxlite.show.text.line_breaking import wrap_code
 from fxlite.show.text.pretty import attribute_text

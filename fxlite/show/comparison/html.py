@@ -20,9 +20,8 @@ from fxlite.show.comparison.as_text import (
     totals,
     weight_text,
 )
-from fxlite.show.comparison.changes import NodeChange, line
+from fxlite.show.comparison.changes import NodeChange, WeightChange, line
 from fxlite.show.comparison.compare import title
-from fxlite.show.comparison.weights import WeightChange
 from fxlite.show.node_cost import short_text
 from fxlite.types.shapes import Dim
 

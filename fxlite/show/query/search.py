@@ -15,8 +15,7 @@ from typing import Any
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import Op
-from fxlite.show.query.parser import parse_query, query_error
-from fxlite.show.query.tree import (
+from fxlite.show.query.parser import (
     At,
     Calls,
     Chain,
@@ -29,8 +28,10 @@ from fxlite.show.query.tree import (
     Step,
     Test,
     Users,
+    parse_query,
     path_key,
     path_pattern,
+    query_error,
 )
 from fxlite.show.query.values import (
     VALUE_WORDS,

@@ -18,8 +18,7 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.graph.graph import Node
-from fxlite.ops.integer.dynamic_range import dynamic_scale
-from fxlite.ops.integer.fake_quantization import fake_quantize
+from fxlite.ops.integer.quantized import dynamic_scale, fake_quantize
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes.quantize.schemes.parameters import QuantizedWeight
 from fxlite.passes.quantize.schemes.roles import carries, clip_bounds, depth, is_reducing, moved

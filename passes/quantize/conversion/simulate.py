@@ -23,7 +23,7 @@ import numpy as np
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
-from fxlite.ops.integer.fake_quantization import fake_quantize
+from fxlite.ops.integer.quantized import fake_quantize
 from fxlite.passes.quantize.conversion.prepare import META, Decision, require_prepared
 from fxlite.passes.quantize.conversion.run_time import (
     integer_recurrence,

@@ -21,7 +21,7 @@ import numpy as np
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
-from fxlite.ops.integer.fake_quantization import fake_quantize
+from fxlite.ops.integer.quantized import fake_quantize
 from fxlite.passes.quantize.conversion.convert import observer_of
 from fxlite.passes.quantize.conversion.one_step import float_results
 from fxlite.passes.quantize.conversion.prepare import META

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.ops.integer.dynamic_range import SMALLEST_SCALE
-from fxlite.ops.integer.quantized import pack_int4
+from fxlite.ops.integer.quantized import SMALLEST_SCALE, pack_int4
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
 
 _SHRINKS = np.arange(1.0, 0.495, -0.0125)  # ranges tried by least mse, as parts of the whole

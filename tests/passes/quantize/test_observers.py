@@ -10,7 +10,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import ShapeError
-from fxlite.ops.integer.dynamic_range import SMALLEST_SCALE
+from fxlite.ops.integer.quantized import SMALLEST_SCALE
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.schemes.observers import BINS
 from fxlite.passes.quantize.schemes.parameters import parameters, quantize_weight
