@@ -185,18 +185,6 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _check_all() -> None:
-    """All of these functions name the argument that they cannot take."""
-    for name in __all__:
-        function = checked(globals()[name], is_whole=True)
-        function.__module__ = __name__
-        globals()[name] = function
-
-
-_check_all()
-
-
-# -- losses, dropout, attention and lookups --------------------------------------------------------
 # -- losses ----------------------------------------------------------------------------------------
 def cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100,
@@ -472,3 +460,12 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return ops.reshape(
         ops.permute(split, (0, 1, 4, 2, 5, 3)), (n, channels // (r * r), h * r, w * r)
     )
+
+
+def _check_all() -> None:
+    """All of these functions name the argument that they cannot take."""
+    for name in __all__:
+        globals()[name] = checked(globals()[name], is_whole=True)
+
+
+_check_all()
