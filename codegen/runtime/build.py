@@ -6,9 +6,9 @@ what the file holds; the digest is of the file itself, so that a truncated one i
 anew, and two processes that build the same thing at once both leave a good file. Work goes on in a
 temporary folder inside the cache, and one rename publishes the result.
 
-A shared object has two C files beside the model's own: the Python extension that calls the model,
-from `extension.c`, and with GCC on Linux, if it has all that the sources need of OpenMP, `team.c`,
-which takes the place of libgomp.
+The C files with which Python calls a compiled model are `extension.c`, which is the same for all
+models, and an entry of the model's own. With GCC on Linux, if it has all that the sources need of
+OpenMP, `team.c` takes the place of libgomp.
 """
 
 from __future__ import annotations
