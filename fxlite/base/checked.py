@@ -65,13 +65,18 @@ def checked_methods(owner: C) -> C:
 def _checked_method(function: Callable[..., Any]) -> Callable[..., Any]:
     """What :func:`checked` makes, with the function's own parameters where all of them may be given
     by position: no arguments are packed, so that a call is hardly slower than one of the function.
+    One without arguments has none to name.
     A call that does not fit the signature is Python's TypeError."""
     own = inspect.unwrap(function)
     code = own.__code__
-    others = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    if others or code.co_kwonlyargcount or inspect.isgeneratorfunction(function):
-        return checked(function)
     count = code.co_argcount
+    others = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if others or code.co_kwonlyargcount:
+        return checked(function)
+    if count == 1:  # self
+        return function
+    if inspect.isgeneratorfunction(function):
+        return checked(function)
     made = _template(count)(function)
     names = code.co_varnames[:count] + made.__code__.co_varnames[count:]
     made.__code__ = made.__code__.replace(co_varnames=names)

@@ -15,7 +15,7 @@ import json
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 #: Characters that show nothing and act on what reads the text: control characters but for tab and
@@ -45,11 +45,25 @@ def is_name(text: object) -> bool:
     return (
         isinstance(text, str)
         and text.isidentifier()
-        and not keyword.iskeyword(text)
-        and text != "__debug__"
+        and text not in _NO_NAMES
         and len(text) <= LONGEST_NAME
         and (text.isascii() or unicodedata.normalize("NFKC", text) == text)
     )
+
+
+_NO_NAMES = frozenset((*keyword.kwlist, "__debug__"))
+
+
+def are_names(texts: Collection[Any]) -> bool:
+    """Whether each of many is a name (:func:`is_name`). Of those in ASCII all are looked at at
+    once."""
+    if not {*map(type, texts)} <= {str}:
+        return False
+    if not "".join(texts).isascii():
+        return all(map(is_name, texts))
+    longest = max(map(len, texts), default=0)
+    fit = all(map(str.isidentifier, texts)) and _NO_NAMES.isdisjoint(texts)
+    return fit and longest <= LONGEST_NAME
 
 
 # -- plain text ------------------------------------------------------------------------------------

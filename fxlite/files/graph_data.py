@@ -31,7 +31,7 @@ import sympy
 from fxlite.base.errors import FileFormatError, FxliteError
 from fxlite.base.immutable_collections import immutable, immutable_dict
 from fxlite.base.location import Location, Scope
-from fxlite.base.outside_text import is_name, line
+from fxlite.base.outside_text import are_names, is_name, line
 from fxlite.files.json_values import Operand, by_name, decode, encode
 from fxlite.graph import pytree
 from fxlite.graph.graph import OPCODES, Graph, Node
@@ -222,7 +222,7 @@ def rebuild(content: dict[str, Any]) -> Graph:
     for column, table in zip((*columns, inputs), (calls, types, scopes, places, names)):
         if column and not 0 <= min(column) <= max(column) < len(table):
             raise FileFormatError("a node refers to an entry that is not there")
-    if not all(map(is_name, names)):
+    if not are_names(names):
         wrong = next(name for name in names if not is_name(name))
         if iskeyword(wrong):
             raise FileFormatError(f"the name {wrong!r} is used twice or not allowed")

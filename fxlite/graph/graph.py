@@ -134,9 +134,9 @@ class Graph(DimConditions):
 
         A call_function is bound to its op's signature, brought to canonical form and typed.
         Raises ArgumentError, ShapeError or DTypeError where the call does not fit the op."""
-        if args is not None:
+        if args is not None and args.__class__ is not tuple:
             expect(args, (tuple, list), "args", "a single argument is (x,)")
-        if kwargs is not None:
+        if kwargs is not None and kwargs.__class__ is not dict:
             expect(kwargs, Mapping, "kwargs", "give arguments by name")
         args = tuple(args or ())
         if op == "call_function":
@@ -223,14 +223,10 @@ class Graph(DimConditions):
 
     def inserting_before(self, node: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
-        if node is not None:
-            expect(node, Node, "the place of insertion")
         return _InsertionPoint(self, self._root._next if node is None else node)
 
     def inserting_after(self, node: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
-        if node is not None:
-            expect(node, Node, "the place of insertion")
         return _InsertionPoint(self, self._root if node is None else node._next)
 
     def with_origin(self, node: Node) -> _Origin:
@@ -240,7 +236,6 @@ class Graph(DimConditions):
     # -- editing -----------------------------------------------------------------------------
     def erase_node(self, node: Node) -> None:
         """Remove a node nobody reads. Raises GraphError naming the users otherwise."""
-        expect(node, Node, "what is erased")
         if node.graph is not self or node._erased:
             where = "was erased already" if node.graph is self else "belongs to another graph"
             raise GraphError(f"cannot erase {node.name}: it {where}")
@@ -261,7 +256,6 @@ class Graph(DimConditions):
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
         """Copy of a node (maybe of another graph) with its arguments mapped; scope, loc, type and
         meta are kept."""
-        expect(node, Node, "what is copied")
         args = map_nodes(node._args, arg_transform)
         kwargs = node._kwargs
         if node.op != "call_function":

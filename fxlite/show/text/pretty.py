@@ -110,7 +110,9 @@ def call_text(node: Node, words: Words = USUAL) -> str:
     target, kwargs = node.target, node._kwargs
     if node.op == "get_attr":
         return attribute_text(target)
-    parts = [value_text(a, words) for a in node._args]
+    parts: list[str] = []
+    for value in node._args:
+        parts.append(value_text(value, words))
     if node.op != "call_function":
         head = attribute_text(target)
     elif target.symbol and len(parts) <= 2 and has_operator(node):
