@@ -291,14 +291,14 @@ class Graph(DimConditions):
 
     # -- edits as users make them --------------------------------------------------------------
     def _check_owner(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> None:
-        for used in nodes_in(args):
-            if used.graph is not self or used._erased or used.op == "output":
-                where = "belongs to another graph"
-                if used.graph is self:
-                    where = "was erased" if used._erased else "is the output"
-                raise GraphError(f"argument {used.name} {where}")
-        if kwargs:
-            self._check_owner(tuple(kwargs.values()), None)
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            is_node = value.__class__ is Node
+            for used in (value,) if is_node else nodes_in(value) if is_container(value) else ():
+                if used.graph is not self or used._erased or used.op == "output":
+                    where = "belongs to another graph"
+                    if used.graph is self:
+                        where = "was erased" if used._erased else "is the output"
+                    raise GraphError(f"argument {used.name} {where}")
 
     def _set_arguments(self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Assign arguments in stored form; the types that depend on them follow."""

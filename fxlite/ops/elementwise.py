@@ -188,11 +188,11 @@ def _applied(name: str, unless: Callable[..., Expr | None] | None) -> Callable[.
 def unary(
     name: str, ufunc: Callable[[Any], Any], doc: str, *,
     reference: Callable[[Any], Any] | None = None, samples: list[Sample] | None = None,
-    **facts: Any,
+    warns: bool = True, **facts: Any,
 ) -> Op:  # fmt: skip
     """Register an op of one operand, of which ``ufunc`` is the reference unless there is another:
-    see :func:`elementwise`."""
-    implementation = _quiet(reference or ufunc)
+    see :func:`elementwise`. ``warns``: NumPy may warn of its values."""
+    implementation = _quiet(reference or ufunc) if warns else reference or ufunc
 
     def call(x: Tensor) -> Tensor:
         return implementation(x)
@@ -537,7 +537,7 @@ unary("isfinite", np.isfinite, "True where neither NaN nor infinite.", rule=floa
       samples=_SPECIALS)  # fmt: skip
 
 unary("relu", lambda x: np.maximum(x, 0), "``maximum(x, 0)``; NaN stays NaN.", nonnegative=True,
-      scales=True,
+      scales=True, warns=False,
       scalar=lambda x: expr.apply("maximum", x, expr.const(0, x.dtype)))  # fmt: skip
 
 

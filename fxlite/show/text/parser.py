@@ -66,6 +66,7 @@ class _Parser:
         self.graph = Graph()
         self.values: dict[str, Node] = {}
         self.weights: dict[str, Node] = {}
+        self.types: dict[str, TensorType] = {}
         self.weight_types: dict[str, TensorType | None] = {}
         self.listed: list[str] = []  # weights of the comment that are still to be made, last first
         self.dims: set[str] = set()
@@ -428,7 +429,10 @@ class _Parser:
             keys = [k.id if isinstance(k, ast.Name) else self._literal(k) for k in value.keys if k]
             return dict(zip(keys, map(self._type, value.values)))
         try:
-            found = parse_type(self._source(value))
+            text = self._source(value)
+            found = self.types.get(text)
+            if found is None:
+                found = self.types[text] = parse_type(text)
             return found.substitute(own) if (own := self.graph.declared_dims) else found
         except FxliteError as error:
             raise self.error(value, str(error)) from None

@@ -116,12 +116,12 @@ def call_text(node: Node, words: Words = USUAL) -> str:
     if node.op != "call_function":
         head = attribute_text(target)
     elif target.symbol and len(parts) <= 2 and has_operator(node):
-        *left, right = parts
-        if not left:
-            return f"{target.symbol}{right}"
-        if target.symbol == "**" and left[0].startswith("-"):
-            left = [f"({left[0]})"]  # -2 ** x is -(2 ** x)
-        return f"{left[0]} {target.symbol} {right}"
+        if len(parts) == 1:
+            return f"{target.symbol}{parts[0]}"
+        left, right = parts
+        if target.symbol == "**" and left.startswith("-"):
+            left = f"({left})"  # -2 ** x is -(2 ** x)
+        return f"{left} {target.symbol} {right}"
     else:
         head = f"{words.ops}.{target.name}"
     if kwargs:
@@ -324,7 +324,9 @@ def fitted_text(graph: Graph, width: int = 100, weight_lines: int | None = None)
 
 
 def _with_comment(code: str, comment: str) -> str:
-    return "  ".join(part for part in (code, f"# {comment}" if comment else "") if part)
+    if not comment:
+        return code
+    return f"{code}  # {comment}" if code else f"# {comment}"
 
 
 _IMPORT = "from __future__ import annotations\n\n\n"
