@@ -10,9 +10,10 @@ import ctypes
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from fxlite.backend import Backend, KernelInfo, Option, Stage, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.paused_gc import paused_gc
 from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
@@ -23,14 +24,13 @@ from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_progra
 from fxlite.codegen.runtime.load import CompiledFunction, checked_threads, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.codegen.runtime.toolchain import find_compiler
-from fxlite.compiler import Backend, KernelInfo, Option, Stage, register_backend, silent
 from fxlite.graph.graph_module import GraphModule
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fxlite.backend import Case
     from fxlite.codegen.c.emit import CProgram
-    from fxlite.codegen.program.example_inputs import Case
     from fxlite.codegen.tuning.result import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
@@ -396,5 +396,7 @@ class PythonBackend(Backend):
         return {}
 
 
-for _backend in (CBackend(), CudaBackend(), PythonBackend()):
-    register_backend(_backend)
+@cache
+def built_in_backends() -> tuple[Backend, ...]:
+    """The back ends that come with fxlite."""
+    return CBackend(), CudaBackend(), PythonBackend()

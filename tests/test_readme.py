@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from fxlite import compiler, passes
+from fxlite import backend, passes
 from fxlite.cli import main
 from fxlite.ops.op import REGISTRY
 
@@ -56,8 +56,7 @@ def test_programs_print_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
-    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY, compiler._BACKENDS)
-    compiler.backends()  # the built-in ones
+    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY, backend._REGISTERED)
     registered = [dict(table) for table in tables]
     try:
         for block, printed in outputs(page.read_text()):

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fxlite
+from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.text.header import result_paths
 from fxlite.codegen.folder import write_folder
-from fxlite.codegen.program.example_inputs import Case, make_cases
+from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.target import march_flag
 from fxlite.types import dtypes
 from fxlite.types.agreement import leaves

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
+from fxlite.backend import Case
 from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.tiles.library import definitions_of, instantiate, library, needed
 from fxlite.codegen.kernel.names import dim_name, own_name, resolved
 from fxlite.codegen.kernel.text import signature
-from fxlite.codegen.program.example_inputs import Case
 from fxlite.graph.graph import Graph, Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import USUAL, Chain, bound

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.backend import Stage, silent
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.folder import write_folder
@@ -33,7 +34,6 @@ from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
 from fxlite.codegen.runtime.nvrtc import Cubin, compile_cubin
 from fxlite.codegen.runtime.sizes import checked_limit
-from fxlite.compiler import Stage, silent
 from fxlite.graph.graph_module import GraphModule
 from fxlite.scalar.index import Index
 from fxlite.types.dtypes import dtype

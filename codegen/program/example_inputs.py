@@ -8,12 +8,12 @@ in every run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fxlite.backend import Case
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
@@ -22,26 +22,6 @@ from fxlite.types.guards import fitting_sizes
 from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """Inputs by name, the sizes of the named dims, and where the inputs come from. ``expected`` is
-    the program's result, where it is known."""
-
-    dims: Mapping[str, int]
-    inputs: Mapping[str, Array]
-    is_random: bool = True
-    expected: Any = None
-
-    @property
-    def label(self) -> str:
-        """``B=4, T=16``; ``as given`` for a model without named dims."""
-        return ", ".join(f"{name}={size}" for name, size in self.dims.items()) or "fixed size"
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{n}: {a.dtype}{list(a.shape)}" for n, a in self.inputs.items())
-        return f"Case({self.label}; {shown})"
 
 
 def named_dims(module: GraphModule) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.backend import Stage
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.kernel.kernel_ir import Kernel
@@ -27,7 +28,6 @@ from fxlite.codegen.program.nested import call_nested
 from fxlite.codegen.program.optimize import optimize, said_of_passes
 from fxlite.codegen.program.program import plan
 from fxlite.codegen.program.run import run_program, scheduled
-from fxlite.compiler import Stage
 from fxlite.graph.graph_module import GraphModule
 
 

@@ -19,9 +19,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from fxlite.backend import Case
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.selftest import compiled_chain
-from fxlite.codegen.program.example_inputs import Case
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost import flops
 from fxlite.types import shapes

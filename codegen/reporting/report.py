@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import compiler
+from fxlite.backend import DEFAULT, Backend, find_backend, measured_backends
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, CodegenError, GraphError
 from fxlite.base.whole import write_whole
@@ -256,7 +257,7 @@ class ModelReport:
     traced: Stage
     optimized: Stage
     passes: PassReport
-    backend: compiler.Backend
+    backend: Backend
     program: CProgram | None
     roofs: Roofs | None
     notes: tuple[str, ...]
@@ -336,11 +337,9 @@ def report(
     Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
     without types; with ``backend="c"`` CodegenError for what cannot be compiled, and
     CompilerNotFound where it is to be measured."""
-    target = compiler.find_backend(backend or compiler.DEFAULT)
+    target = find_backend(backend or DEFAULT)
     if not target.is_measured:
-        raise ArgumentError(
-            f"a report is made for {compiler.measured_backends()}, not for {backend!r}"
-        )
+        raise ArgumentError(f"a report is made for {measured_backends()}, not for {backend!r}")
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     optimized, manager = optimize(gm)

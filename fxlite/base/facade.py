@@ -36,6 +36,11 @@ ABOVE = {
     "leaf_result_type": "fxlite.tracing.tracer",
     # str(kernel)
     "kernel_text": "fxlite.codegen.kernel.printer",
+    # the built-in back ends, and what profiles and plans ask of code generation
+    "built_in_backends": "fxlite.codegen.backends",
+    "standard_passes": "fxlite.compiler",
+    "random_inputs": "fxlite.compiler",
+    "machine_roofs": "fxlite.compiler",
     # what may be given as a file wherever a program is
     "load_if_saved": "fxlite.files.serialize",
 }

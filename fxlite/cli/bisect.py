@@ -17,12 +17,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from fxlite.backend import Case, find_backend
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import backend_option, find_passes, program_options, size_option
-from fxlite.codegen.program.example_inputs import Case, make_cases
+from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.compiler import compile as compile_program
-from fxlite.compiler import find_backend
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.base import PassError

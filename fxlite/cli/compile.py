@@ -24,6 +24,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from fxlite.backend import DEFAULT, Backend, Case, find_backend, take_options
 from fxlite.base.console import print_code, show
 from fxlite.base.errors import FxliteError
 from fxlite.cli.program_file import ProgramError, trace_program, unique
@@ -38,7 +39,6 @@ from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.python.source import module_name, python_program, save_python
 from fxlite.codegen.reporting import check_and_time as report
-from fxlite.compiler import DEFAULT, Backend, find_backend, take_options
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.text.pretty import fitted_text
 
@@ -172,7 +172,7 @@ def _check(
     language: str,
     program: Any,
     function: Any,
-    cases: list[examples.Case],
+    cases: list[Case],
     steps: Steps,
 ) -> list[report.Checked]:
     """Compare with eager NumPy in all cases; random ones of a size the program cannot do are left
@@ -209,9 +209,7 @@ def _check(
     return checked
 
 
-def _write(
-    options: argparse.Namespace, backend: Backend, function: Any, cases: list[examples.Case]
-) -> None:
+def _write(options: argparse.Namespace, backend: Backend, function: Any, cases: list[Case]) -> None:
     def write(work: Path) -> Mapping[str, Any]:
         module, optimized = function.graph_module, function.optimized
         (work / "graph.txt").write_text(f"{module.graph}\n", encoding="utf-8")

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import fxlite
+from fxlite.backend import backends
 from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.reporting import check_and_time as report
@@ -33,7 +34,6 @@ from fxlite.codegen.runtime.cache import (
     named_folder,
 )
 from fxlite.codegen.runtime.roofs import machine_roofs
-from fxlite.compiler import backends
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fxlite.backend import find_backend
 from fxlite.base.console import show
 from fxlite.cli import option_values as value
 from fxlite.cli.program_file import trace_program, unique
@@ -24,7 +25,7 @@ from fxlite.cli.shared import (
     size_option,
 )
 from fxlite.codegen.program import example_inputs as examples
-from fxlite.compiler import find_backend, standard_passes
+from fxlite.compiler import standard_passes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
 from fxlite.passes.profiling.before_after import before_after

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from fxlite.backend import DEFAULT
 from fxlite.base.errors import ArgumentError
 from fxlite.cli.profile import measuring_options
 from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import program_options
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.codegen.reporting.report import report
-from fxlite.compiler import DEFAULT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

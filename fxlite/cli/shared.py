@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fxlite.backend import backends, declared_options
 from fxlite.base.errors import FxliteError
 from fxlite.cli import option_values as value
 from fxlite.cli.program_file import ProgramError, find_object
-from fxlite.compiler import backends, declared_options
 from fxlite.passes.base import Pass, as_pass
 
 

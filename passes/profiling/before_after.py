@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import compiler
+from fxlite.backend import Backend, find_backend, measured_backends
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, GraphError
+from fxlite.base.facade import above
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes.base import Pass, as_pass
 from fxlite.passes.costing.peak_memory import peak_memory
@@ -78,16 +79,16 @@ def before_after(
     check does, and what calling and compiling the program raise."""
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
-    target = compiler.find_backend(backend)
+    target = find_backend(backend)
     if not target.is_measured:
-        names = compiler.measured_backends()
+        names = measured_backends()
         raise ArgumentError(f"passes are measured with {names}, not with {backend!r}")
     manager = _manager(passes)
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
-    known = compiler.machine_roofs() if roofs is None else roofs
+    known = above("machine_roofs")() if roofs is None else roofs
     is_compiled = target.part == "kernel"
-    make = _compiler(backend, threads, passes is not None) if is_compiled else _interpreted
+    make = _compiler(target, threads, passes is not None) if is_compiled else _interpreted
     used = threads or usable_threads()
     setting = Setting(dims, known, used)
     programs = [make(flattened(gm), setting)]
@@ -119,7 +120,7 @@ def _manager(
     passes: PassManager | Iterable[Pass | str | Callable[..., Any]] | None,
 ) -> PassManager:
     if passes is None:
-        return PassManager(compiler.standard_passes(), check="lint")
+        return PassManager(above("standard_passes")(), check="lint")
     if isinstance(passes, PassManager):
         return PassManager(passes.passes, passes.check)
     return PassManager([as_pass(item) for item in passes])
@@ -170,10 +171,12 @@ def _interpreted(module: GraphModule, setting: Setting) -> _Program:
 
 
 def _compiler(
-    backend: str, threads: int | None, optimize: bool
+    target: Backend, threads: int | None, optimize: bool
 ) -> Callable[[GraphModule, Setting], _Program]:
+    options = target.checked({"threads": threads, "optimize": optimize})
+
     def compiled(module: GraphModule, setting: Setting) -> _Program:
-        made = compiler.compile(module, backend=backend, threads=threads, optimize=optimize)
+        made = target.compile(module, **options)
         used = dataclasses.replace(setting, threads=made.threads)
         rows = [kernel_row(kernel, _UNTIMED, used) for kernel in made.kernels]
         state = _state(rows, made.workspace_bytes(setting.dims))

@@ -18,7 +18,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.compiler import Backend, find_backend
+from fxlite.backend import Backend, find_backend
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.edits import Edits, changed_places

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fxlite import compiler
+from fxlite.backend import Backend, KernelInfo, find_backend
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, expect
-from fxlite.compiler import KernelInfo
+from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.graph.interpreter import Interpreter
@@ -162,7 +162,7 @@ def profile(
 
     Raises ArgumentError for a back end without counters and for sizes beside inputs; and what
     calling and compiling ``gm`` raise."""
-    target = compiler.find_backend(backend)
+    target = find_backend(backend)
     options = target.checked({"matmul_precision": matmul_precision, "autotune": autotune})
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
@@ -173,18 +173,18 @@ def profile(
     if target.part == "node":
         subject = _interpreted(gm, values, threads)
     else:
-        subject = _compiled(gm, values, backend, threads, options)
-    known = compiler.machine_roofs() if roofs is None else roofs
+        subject = _compiled(gm, values, target, threads, options)
+    known = above("machine_roofs")() if roofs is None else roofs
     with np.errstate(all="ignore"):
         whole, plain, ticks = _measure(subject, repeat)
     shown = min(range(len(whole)), key=lambda i: abs(whole[i] - statistics.median(whole)))
     setting = Setting(dims, known, subject.threads)
     rows = tuple(
         kernel_row(part, times, setting)
-        if isinstance(part, compiler.KernelInfo)
+        if isinstance(part, KernelInfo)
         else node_row(part, times, setting)
         for part, times in zip(subject.parts, _times(ticks, shown))
-        if isinstance(part, compiler.KernelInfo) or part.op.startswith("call_")
+        if isinstance(part, KernelInfo) or part.op.startswith("call_")
     )
     return Profile(gm.name, backend, subject.threads, dims, rows, whole, plain, shown, known)
 
@@ -197,7 +197,7 @@ class _Subject:
     run: Callable[[], Any]
     ticks: Callable[[], Ticks]
     plain: Callable[[], Any]
-    parts: Sequence[Node | compiler.KernelInfo]
+    parts: Sequence[Node | KernelInfo]
     threads: int
 
 
@@ -221,12 +221,12 @@ def usable_threads() -> int:
 
 
 def _compiled(
-    gm: GraphModule, values: Mapping[str, Any], backend: str, threads: int | None,
+    gm: GraphModule, values: Mapping[str, Any], target: Backend, threads: int | None,
     options: Mapping[str, Any],
 ) -> _Subject:  # fmt: skip
-    given: dict[str, Any] = {"backend": backend, "threads": threads, **options}
-    counting = compiler.compile(gm, profile=True, **given)
-    bare = compiler.compile(gm, **given)
+    given = {**target.checked({"threads": threads}), **options}
+    counting = target.compile(gm, **given, **target.checked({"profile": True}))
+    bare = target.compile(gm, **given)
     return _Subject(
         lambda: counting.run_flat(values),
         counting.kernel_ticks,
@@ -275,7 +275,7 @@ def input_values(
             f"{gm.name}: no inputs were given, and none can be drawn for {', '.join(untyped)}, "
             "of which the type is not known; give arrays, or trace with input types"
         )
-    return compiler.random_inputs(gm, sizes or {})
+    return dict(above("random_inputs")(gm, sizes or {}))
 
 
 def _measure(

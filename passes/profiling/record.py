@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.backend import Backend, find_backend
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
 from fxlite.base.whole import write_whole
-from fxlite.compiler import Backend, find_backend
 from fxlite.graph.graph import Node
 from fxlite.show.roofs import Limits, Roofs
 from fxlite.show.summary import outer_modules

@@ -6,11 +6,11 @@ functions that are not in the table) is refused.
 
 import shutil
 
+from fxlite.backend import Backend, Option, silent
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.kernel import kernel_ir as ir
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.program.loop_function import LoopFunction
-from fxlite.compiler import Backend, Option, silent
 from fxlite.scalar import expr
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import flatten, to_text

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import compiler, passes
+from fxlite import backend, passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.program import loop_function
 from tests import oracle
@@ -27,8 +27,8 @@ with_rustc = pytest.mark.skipif(shutil.which("rustc") is None, reason="there is 
 @pytest.fixture(autouse=True)
 def rust(monkeypatch: pytest.MonkeyPatch) -> None:
     """The back end, known while a test runs."""
-    monkeypatch.setattr(compiler, "_BACKENDS", {b.name: b for b in compiler.backends()})
-    compiler.register_backend(Rust())
+    monkeypatch.setattr(backend, "_REGISTERED", {})
+    backend.register_backend(Rust())
 
 
 @with_rustc
@@ -69,13 +69,13 @@ def test_what_it_cannot_do_is_said() -> None:
         fx.compile(lambda x, i: x[i], backend="rust", x="f32[4]", i="i64[3]")
     broken = type("Broken", (Rust,), {"compile": compile_with_no_such_program})
     with pytest.raises(CodegenError, match="no_such_program does not run"):
-        compiler.register_backend(broken())
+        backend.register_backend(broken())
         fx.compile(np.exp, "f32[4]", backend="rust")
     with pytest.raises(ArgumentError, match="what is registered must be a Backend, not type"):
-        compiler.register_backend(Rust)  # type: ignore[arg-type]
+        backend.register_backend(Rust)  # type: ignore[arg-type]
 
 
-def compile_with_no_such_program(self: Any, module: Any, stage: Any = compiler.silent) -> Any:
+def compile_with_no_such_program(self: Any, module: Any, stage: Any = backend.silent) -> Any:
     """The method of a back end whose compiler is missing."""
     return loop_function.LoopFunction(
         module, stage, ".rs", "", lambda kernel: "", ["no_such_program"]

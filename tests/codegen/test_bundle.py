@@ -16,10 +16,11 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn
+from fxlite.backend import Case
 from fxlite.codegen import folder as folder_module
 from fxlite.codegen.c.text.header import result_paths
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
-from fxlite.codegen.program.example_inputs import Case, make_cases
+from fxlite.codegen.program.example_inputs import make_cases
 
 needs_tools = pytest.mark.skipif(
     not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc"

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fxlite import compiler
 from fxlite.base.checked import checked
+from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -184,7 +184,7 @@ def sensitivity(
         nodes = study.layers[path]
         return math.fsum(shadow.powers[n, scheme].ratio for n in nodes if scheme in study.ways[n])
 
-    known = compiler.machine_roofs() if roofs is None else roofs
+    known = above("machine_roofs")() if roofs is None else roofs
     layers = tuple(_layer(study, path, ratio, sizes, known) for path in study.layers)
     others = _all_weight_bytes(study.base) - sum(study.own_bytes.values())
     return Sensitivity(module.name, configs, layers, of, sizes, others, known)

@@ -1,0 +1,219 @@
+"""What a back end is: a way to run a program, known by its name.
+
+Everything about a back end is one :class:`Backend`: :func:`fxlite.compile`, the command line,
+profiles and reports ask it and know none by name. docs/guides/backend.md shows how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, expect
+from fxlite.base.facade import above
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fxlite.graph.graph import Node
+    from fxlite.graph.graph_module import GraphModule
+
+#: Called with the name of a step of the work, which runs inside the context it returns; what is
+#: said of the step is appended to the list that this gives.
+Stage = Callable[[str], AbstractContextManager[list[str]]]
+
+
+def silent(step: str) -> AbstractContextManager[list[str]]:
+    """A stage of which nobody hears."""
+    return nullcontext([])
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel of a compiled function: the nodes of the optimized graph that it computes, the one
+    whose value it stores, the contraction that a template computes (if any), and what it reads."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    root: Node
+    anchor: Node | None
+    reads: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a back end, as :func:`compile` takes it by name and, where it has a ``metavar``,
+    the command line does. ``type`` is bool, a tuple of the words it may be, or another class;
+    ``check`` returns a value that fits or raises; ``lacking`` is what back ends without the option
+    do not have."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    metavar: str | None = None
+    check: Callable[[Any], Any] | None = None
+    lacking: str = ""
+
+    def checked(self, value: Any) -> Any:
+        """The value. Raises ArgumentError for one that the option cannot have."""
+        if value is self.default:
+            return value
+        if self.check is not None:
+            return self.check(value)
+        if self.type is bool:
+            expect(value, (bool, np.bool_), f"{self.name}=")
+            return bool(value)
+        if isinstance(self.type, tuple) and value not in self.type:
+            *most, last = map(repr, self.type)
+            raise ArgumentError(f"{self.name} must be {', '.join(most)} or {last}, not {value!r}")
+        return value
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs by name, the sizes of the named dims, and where the inputs come from. ``expected`` is
+    the program's result, where it is known."""
+
+    dims: Mapping[str, int]
+    inputs: Mapping[str, np.ndarray[Any, Any]]
+    is_random: bool = True
+    expected: Any = None
+
+    @property
+    def label(self) -> str:
+        """``B=4, T=16``; ``as given`` for a model without named dims."""
+        return ", ".join(f"{name}={size}" for name, size in self.dims.items()) or "fixed size"
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{n}: {a.dtype}{list(a.shape)}" for n, a in self.inputs.items())
+        return f"Case({self.label}; {shown})"
+
+
+class Backend:
+    """A way to run a program. Derive from it, and give an instance to :func:`register_backend`.
+
+    ``name`` is what users write, ``language`` what texts for people call it. ``part`` is what runs
+    one after another, "kernel" or, where Python runs the graph as it is, "node". Only
+    :meth:`compile` has to be written."""
+
+    name: str
+    language: str
+    options: Sequence[Option] = ()
+    part: str = "kernel"
+
+    def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
+        """A callable on the module's arguments with ``graph_module``, ``optimized`` (the graph that
+        it runs), ``sources`` (file name -> text) and ``save(folder, force=False)``. ``options`` are
+        those of :attr:`options` that do not have their default; steps of the work run inside
+        ``stage(name)``.
+
+        A back end with an option ``profile`` is measured, and its functions have more: ``threads``,
+        ``kernels`` (of :class:`KernelInfo`), ``run_flat``, ``workspace_bytes`` and, compiled with
+        ``profile=True``, ``kernel_ticks``."""
+        raise NotImplementedError(f"the back end {self.name!r} does not say how it compiles")
+
+    def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
+        """Write what ``fxlite compile`` leaves into an existing folder, with ``cases`` to test it;
+        returns facts for the list of its files. The command itself adds Python source."""
+        function.save(folder / self.name)
+        return {}
+
+    def require(self) -> None:
+        """Raise what :meth:`compile` would raise on a machine that lacks what it needs."""
+
+    def describe(self) -> Mapping[str, str]:
+        """What this machine has for the back end, for ``fxlite info``."""
+        return {}
+
+    def emit(self, optimized: GraphModule) -> Any:
+        """The program that an optimized graph becomes, not built, for reports; None: no source."""
+        return None
+
+    @property
+    def runner(self) -> str:
+        """What computes: NumPy, or code in the language."""
+        return "NumPy" if self.part == "node" else self.language
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the time of each of its parts can be taken."""
+        return self.part == "node" or any(option.name == "profile" for option in self.options)
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options among ``given`` that do not have their default. Raises ArgumentError for a
+        value that does not fit and for an option that this back end does not have."""
+        own = {option.name: option for option in self.options}
+        chosen = {}
+        for name, value in given.items():
+            option = own.get(name) or declared_options()[name][0][1]
+            found = option.checked(value)
+            if type(found) is type(option.default) and found == option.default:
+                continue
+            if name not in own:
+                raise ArgumentError(self._lacks(option, found))
+            chosen[name] = found
+        return chosen
+
+    def _lacks(self, option: Option, value: Any) -> str:
+        names = [backend.name for backend, _ in declared_options()[option.name]]
+        ends = f"{_listed(names, 'and')} back end{'s' if len(names) > 1 else ''}"
+        shown = f"{option.name}={value if option.type is bool else ''}"
+        rest = f"; {self.name!r} has no {option.lacking}" if option.lacking else ""
+        return f"{shown} is an option of the {ends}{rest or f', not of {self.name!r}'}"
+
+
+#: The back end of those who name none.
+DEFAULT = "c"
+_REGISTERED: dict[str, Backend] = {}
+
+
+def register_backend(backend: Backend) -> Backend:
+    """Make a back end known by its name to :func:`compile`, to the command line, to profiles and
+    reports. Its options are then no names of inputs for ``compile(model, name="f32[B]")``."""
+    expect(backend, Backend, "what is registered", "give an instance of a class of your own")
+    _REGISTERED[backend.name] = backend
+    return backend
+
+
+def backends() -> tuple[Backend, ...]:
+    """All back ends: the built-in ones, and those that were registered, in place of one of the same
+    name."""
+    built_in = {backend.name: backend for backend in above("built_in_backends")()}
+    return tuple((built_in | _REGISTERED).values())
+
+
+def find_backend(name: str) -> Backend:
+    """The back end of a name. Raises ArgumentError, with the names there are."""
+    known = {backend.name: backend for backend in backends()}
+    if not isinstance(name, str) or name not in known:
+        there = ", ".join(sorted(known))
+        raise ArgumentError(f"there is no back end {name!r}; choose one of {there}")
+    return known[name]
+
+
+def measured_backends() -> str:
+    """The names of those whose parts can be timed: ``'c' or 'python'``."""
+    return _listed([repr(backend.name) for backend in backends() if backend.is_measured], "or")
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    return f" {word} ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def declared_options() -> dict[str, list[tuple[Backend, Option]]]:
+    """The options of all back ends by name, with the back ends that have them."""
+    found: dict[str, list[tuple[Backend, Option]]] = {}
+    for backend in backends():
+        for option in backend.options:
+            found.setdefault(option.name, []).append((backend, option))
+    return found
+
+
+def take_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Take what are options of any back end out of values by name."""
+    return {name: values.pop(name) for name in declared_options() if name in values}
