@@ -16,7 +16,12 @@ from typing import Any
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.render import integer_templates as integers
 from fxlite.codegen.c.render.attention_template import claims_attention, render_attention_node
-from fxlite.codegen.c.render.conv_template import claims_conv, render_conv_node
+from fxlite.codegen.c.render.conv_template import (
+    claims_conv,
+    claims_int_conv,
+    render_conv_node,
+    render_int_conv,
+)
 from fxlite.codegen.c.render.gemm_template import render_gemm_node
 from fxlite.codegen.c.render.recurrence_template import (
     claims_int_recurrence,
@@ -96,7 +101,7 @@ TEMPLATES = {
     "int_linear": Template(integers.claims_int_linear, integers.render_int_linear),
     "linear_weight_only": Template(integers.claims_weight_only, integers.render_weight_only),
     "int_matmul": Template(integers.claims_int_matmul, integers.render_int_matmul),
-    "int_conv2d": Template(integers.claims_int_conv, integers.render_int_conv),
+    "int_conv2d": Template(claims_int_conv, render_int_conv),
     "scaled_dot_product_attention": Template(claims_attention, render_attention_node),
     "recurrence": Template(claims_recurrence, render_recurrence_node),
     "int_recurrence": Template(claims_int_recurrence, render_recurrence_node),

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from fxlite.codegen.kernel.kernel_ir import Range, Stmt, Text
 from fxlite.codegen.kernel.printer import CPrinter
-from fxlite.scalar.index import DimVar, Index, Var, extremum
+from fxlite.scalar.index import DimVar, Index, Quotient, Var, extremum
 
 Size: TypeAlias = "Index | int"
 """An integer of a template: a size, a stride, a position."""
@@ -47,7 +47,12 @@ def symbol(name: str, like: Size | None = None) -> Index:
 
 def divide_up(value: Size, divisor: Size) -> Index:
     """A size divided by another one, rounded up."""
-    return (Index.of(value) + Index.of(divisor) - 1) // divisor
+    value, divisor = Index.of(value), Index.of(divisor)
+    if divisor.constant is not None or value == 1:
+        return (value + divisor - 1) // divisor
+    quotient = value // divisor
+    whole = (value - quotient * divisor).constant == 0
+    return quotient if whole else Index({(Quotient(value + divisor - 1, divisor),): 1})
 
 
 def round_up(value: Size, step: Size) -> Index:
@@ -132,7 +137,7 @@ class Body:
         """``head { ... }``, say of a condition."""
         with self._nested() as body:
             yield
-        self._open[-1].append(Text((head,), body=tuple(body)))
+        self._open[-1].append(Text(tuple(head.splitlines()), body=tuple(body)))
 
     @contextmanager
     def loop(
@@ -151,17 +156,14 @@ class Body:
                 around.append(Text((), body=tuple(body)))
             return
         variable = Var(name, end)
+        whole = (end - start) % step == 0  # then the last trip is a whole step before the end
         with self._nested() as body:
-            yield Index.of(variable)
+            yield Index.of(Var(name, end - step + 1) if whole else variable)
         self._open[-1].append(Range(variable, tuple(body), step=step, start=start, pragma=pragma))
 
     @contextmanager
     def shared(
-        self,
-        loops: Sequence[tuple[str, Size]],
-        directive: str,
-        clauses: str = "",
-        schedule: str = "static",
+        self, loops: Sequence[tuple[str, Size]], directive: str, clauses: str = ""
     ) -> Iterator[list[Index]]:
         """Perfectly nested loops from 0, whose iterations threads share out under a directive of
         OpenMP (``omp parallel for``, ``omp for``; none if it is empty). Those of one trip are not
@@ -172,7 +174,7 @@ class Body:
                 yield [Index.of(0)] * len(loops)
             return
         joined = f" collapse({len(real)})" if len(real) > 1 else ""
-        line = f"#pragma {directive}{joined} schedule({schedule}){clauses}" if directive else ""
+        line = f"#pragma {directive}{joined} schedule(static){clauses}" if directive else ""
         with ExitStack() as stack:
             found = []
             for name, end in loops:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fxlite.base import outside_text
 
-_BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=,) |(?<= =) ")
+_BREAK = re.compile(r" (?=&& |\|\| |\? |: |\+ |- |\* )|(?<=[,;]) |(?<= =) ")
 _NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 

@@ -344,11 +344,17 @@ def _is_nonnegative(atom: Atom) -> bool:
     if isinstance(atom, (Var, DimVar, Remainder)):
         return True
     if isinstance(atom, Quotient):
-        return atom.a.is_nonnegative()
+        return _divides_no_negative(atom)
     if isinstance(atom, Extremum):
         either = atom.a.is_nonnegative(), atom.b.is_nonnegative()
         return any(either) if atom.kind == "max" else all(either)
     return False  # a run-time value: unknown
+
+
+def _divides_no_negative(atom: Quotient | Remainder) -> bool:
+    """Whether a dividend is provably >= 0: it is if it is at least the divisor, which is >= 1, less
+    one."""
+    return atom.a.is_nonnegative() or (atom.a - atom.b + 1).is_nonnegative()
 
 
 def _largest(atom: Atom) -> Index | None:
@@ -498,12 +504,8 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
         a, a_sum = _text(atom.a, spelling)
         b, b_sum = _text(atom.b, spelling)
         if isinstance(atom, Extremum):
-            a, b = (
-                text[1:-1] if isinstance(side.single_atom, Quotient) and text[0] == "(" else text
-                for side, text in ((atom.a, a), (atom.b, b))
-            )
             return f"{spelling.minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
-        if spelling.divide == "/" and not atom.a.is_nonnegative():  # C truncates, an index floors
+        if spelling.divide == "/" and not _divides_no_negative(atom):  # C truncates
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
             return f"{name}({a}, {b})"
         is_unclear = a_sum or ("*" in a and isinstance(atom, Remainder))
@@ -530,7 +532,10 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
         return (f"{head} - {tail[1:]}" if tail.startswith("-") else f"{head} + {tail}"), True
 
     parts: list[str] = []
-    for monomial, coeff in sorted(index.terms.items(), key=lambda t: (not t[0], t[1] < 0)):
+    terms = sorted(index.terms.items(), key=lambda t: (not t[0], t[1] < 0))
+    if terms[0][1] < 0 < terms[-1][1]:  # 8 - i
+        terms.insert(0, terms.pop())
+    for monomial, coeff in terms:
         factors = [atom_text(a) for a in sorted(monomial, key=lambda a: isinstance(a, DimVar))]
         if abs(coeff) != 1 or not factors:
             factors.append(str(abs(coeff)))

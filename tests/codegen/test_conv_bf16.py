@@ -31,7 +31,7 @@ from tests.codegen.compiling import (
     shared_library,
     with_tiles,
 )
-from tests.codegen.test_conv_template import Case, reference, winograd_block_rows
+from tests.codegen.test_conv_template import C_FUNCTIONS, Case, reference
 
 SAME, NONE = (1,) * 4, (0,) * 4
 
@@ -114,7 +114,7 @@ def translation_unit(cases: list[Case]) -> str:
 def workspace_bytes(of: Case, size: tuple[int, int, int], n_threads: int) -> int:
     text = text_of(conv.render_conv(spec_of(of)).workspace).replace("/", "//")
     names = {**dict(zip("NHW", size)), "n_threads": n_threads}
-    return int(eval(text, {"winograd_block_rows": winograd_block_rows}, names))
+    return int(eval(text, C_FUNCTIONS, names))
 
 
 @pytest.fixture(scope="module", params=["native", "AVX2", "SSE2", "AVX-512 without bf16"])

@@ -16,6 +16,7 @@ from fxlite import ops
 from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec, pack_conv_int8, render_conv_int8
 from fxlite.codegen.kernel.builder import text_of
 from fxlite.ops.image.spatial import TO_LAST
+from fxlite.scalar.index import Index
 from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
@@ -45,7 +46,7 @@ class Case:
         spec = Int8ConvSpec(
             name=f"convolve_{self.name}", ctype="int32_t",
             parameters=PARAMETERS.format("uint8" if self.type == "u8" else "int8"),
-            n=str(n), c=c, h=str(h), w=str(w), k=k, r=r, s=s, x="x", weight="weight",
+            n=Index.of(n), c=c, h=Index.of(h), w=Index.of(w), k=k, r=r, s=s, x="x", weight="weight",
             epilogue=lambda total, n, k, oh, ow: (
                 f"y[(({n} * {sizes['out_h']} + {oh}) * {sizes['out_w']} + {ow}) * {self.weight[0]} "
                 f"+ {k}] = {total};"
@@ -53,7 +54,7 @@ class Case:
             stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups,
             type=self.type, zero_point=self.zero_point, x_last=self.x_last, y_last=True,
         )  # fmt: skip
-        sizes["out_h"], sizes["out_w"] = map(int, spec.output_size())
+        sizes["out_h"], sizes["out_w"] = (size.constant for size in spec.output_size())
         return spec
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import random
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
-from fxlite.codegen.kernel.builder import text_of
+from fxlite.codegen.kernel.builder import symbol, text_of
+from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
@@ -78,7 +79,7 @@ class Case:
 
     def spec(self) -> conv.ConvSpec:
         t = self.ctype
-        n, h, w = map(str, self.size) if self.size else ("N", "H", "W")
+        n, h, w = map(Index.of, self.size or map(symbol, "NHW"))
         base = conv.ConvSpec(
             name=self.name,
             ctype=t,
@@ -103,9 +104,9 @@ class Case:
             y_last=self.y_last,
             comment="y = max(conv(x, weight) + bias[k] + pixel / 64, -1), or so",
         )
-        out_h, out_w = base.output_size()
+        out_h, out_w = map(text_of, base.output_size())
 
-        def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
+        def epilogue(total: str, n: Index, k: Index, oh: Index, ow: Index) -> str:
             value = f"{total} + bias[{k}] + ({oh} * ({out_w}) + {ow}) * ({t})0.015625"
             if not self.joinable:
                 value = f"{total} + bias[{k}] + {oh} * ({t})0.5 - {ow} * ({t})0.25"
@@ -278,12 +279,21 @@ def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> i
     text = text_of(conv.render_conv(case.spec()).workspace).replace("/", "//")
     n, h, w = size
     names = {"N": n, "H": h, "W": w, "n_threads": n_threads}
-    return int(eval(text, {"winograd_block_rows": winograd_block_rows}, names))
+    return int(eval(text, C_FUNCTIONS, names))
 
 
 def winograd_block_rows(tiles_down: int, row_bytes: int) -> int:
     """The C function of this name."""
     return min(max((1 << 20) // 2 // max(row_bytes, 1), 1), tiles_down)
+
+
+C_FUNCTIONS = {
+    "winograd_block_rows": winograd_block_rows,
+    "fx_floor_div": operator.floordiv,
+    "fx_min": min,
+    "fx_max": max,
+}
+"""What expressions of workspaces call."""
 
 
 def reference(case: Case, x, weight, bias):
@@ -319,26 +329,20 @@ def stored(case: Case, x):
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if case.x_last else x
 
 
-@cache
-def expected_of(case: Case, size: tuple[int, int, int]) -> tuple[np.ndarray[Any, Any], ...]:
-    """Image, weight and bias, and the result: the same for every library."""
+def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
     n, h, w = size
     dtype = np.float32 if case.ctype == "float" else np.float64
     rng = np.random.default_rng(n * 100 + h * 10 + w)
     x = rng.standard_normal((n, case.c, h, w)).astype(dtype)
     weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(dtype)
     bias = rng.standard_normal(case.k).astype(dtype)
-    return x, weight, bias, reference(case, x, weight, bias).astype(dtype)
-
-
-def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
-    x, weight, bias, expected = expected_of(case, size)
+    expected = reference(case, x, weight, bias)
     x = stored(case, x)
     packed = conv.pack_conv_weight(weight, case.spec())
     needed = workspace_bytes(case, size, n_threads)
     workspace = np.full(needed + 64, 0xA5, np.uint8)
     for prefix in ("fast", "twin"):
-        y = np.full(expected.size + 8, 7777, expected.dtype)
+        y = np.full(expected.size + 8, 7777, dtype)
         getattr(library, f"{prefix}_{case.name}")(
             *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
             *(ctypes.c_int64(value) for value in size),
@@ -349,7 +353,7 @@ def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_thread
         assert (y[expected.size :] == 7777).all(), f"{case} {size}: wrote past its result"
         got = y[: expected.size].reshape(expected.shape)
         depth = weight[0].size
-        found = compare(expected, got, chain=Chain(2, 2 * depth, 1))
+        found = compare(expected.astype(dtype), got, chain=Chain(2, 2 * depth, 1))
         assert found.agrees, (prefix, case, size, str(found))
 
 

@@ -256,7 +256,8 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
     for groups, channels, outputs, height in ((1, 13, 40, 7), (2, 34, 66, 4), (1, 2048, 9, 16)):
         name = f"fast_{channels}"
         spec = conv.ConvSpec(
-            name=name, ctype="float", n="2", c=channels, h=str(height), w="9", k=outputs, r=1, s=1,
+            name=name, ctype="float", n=Index.of(2), c=channels, h=Index.of(height),
+            w=Index.of(9), k=outputs, r=1, s=1,
             parameters="const float *restrict x, const uint32_t *restrict weight, float *y",
             x="x", weight="weight", groups=groups, joinable=True, bf16=True,
             epilogue=lambda s, n, k, oh, ow, size=(outputs, height): (
@@ -288,7 +289,7 @@ def test_pointwise_convolutions_agree_with_their_plain_loops(march: str, tmp_pat
     library = ctypes.CDLL(str(path))
     for spec, x, weight, y, workspace in runs:
         packed = conv.pack_conv_weight(weight, spec)
-        split = rounded(x).reshape(2, spec.groups, -1, int(spec.h) * 9)
+        split = rounded(x).reshape(2, spec.groups, -1, spec.h.constant * 9)
         matrices = rounded(weight).reshape(spec.groups, -1, weight.shape[1])
         expected = (matrices @ split).reshape(y.shape)
         for kind in (spec.name, f"plain_{spec.c}"):

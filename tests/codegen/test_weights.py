@@ -20,6 +20,7 @@ from fxlite.codegen.c.conv.conv_plan import packed_conv_size
 from fxlite.codegen.c.product.packed_operands import pack_b
 from fxlite.codegen.c.weights import Blob, Packed, PackedWeight, make_blob, module_arrays
 from fxlite.codegen.kernel.names import weight_name
+from fxlite.scalar.index import Index
 from tests.oracle import compare
 
 Array = np.ndarray[Any, Any]
@@ -95,7 +96,7 @@ def test_the_size_of_packed_weights_of_convolutions(
     k: int, c: int, size: int, groups: int, image: int
 ) -> None:
     spec = conv.ConvSpec(
-        "f", "float", "", "1", c, str(image), str(image), k, size, size, "x", "w",
+        "f", "float", "", Index.of(1), c, Index.of(image), Index.of(image), k, size, size, "x", "w",
         lambda *_: "", padding=(size // 2,) * 4, groups=groups,
     )  # fmt: skip
     weight = array(k, c // groups, size, size)

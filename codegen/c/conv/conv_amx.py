@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv_direct import conv_function
 from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
+from fxlite.codegen.c.conv.conv_walk import empty_result
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import (
     PANEL_COLUMNS,
@@ -26,7 +26,9 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_size,
 )
 from fxlite.codegen.c.weights import Array, PackedWeight
+from fxlite.codegen.kernel.builder import Body, Pointer
 from fxlite.graph.graph import Node
+from fxlite.scalar.index import Index
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,7 @@ def packed_conv_tiles(weight: Node, array: Array, spec: TileConvSpec) -> PackedW
 
 def render_conv_tiles(spec: TileConvSpec) -> Rendered:
     """Print the function of one convolution. Its output must not be negative in size."""
-    if "0" in (spec.n, *spec.output_size()):
-        body = ["    /* Nothing to compute. */"]
-        return conv_function(spec, "An empty result.", body, "0", ())
-    return _TileConv(spec).render()
+    return empty_result(spec) or _TileConv(spec).render()
 
 
 class _TileConv(Runs):
@@ -79,12 +78,13 @@ class _TileConv(Runs):
 
     spec: TileConvSpec
     image_type = "uint16_t"
-    word_type = "uint32_t"
+    word = "uint32_t"
     tile_rows = "PAIR_ROWS"
 
     def __init__(self, spec: TileConvSpec) -> None:
         super().__init__(spec)
         self.parts = spec.parts
+        self.panel_rows = spec.parts * spec.runs * spec.words
 
     def note(self) -> str:
         spec = self.spec
@@ -98,34 +98,22 @@ class _TileConv(Runs):
     def is_stored_so(self) -> bool:
         return self.spec.x_is_bf16
 
-    def panel_rows(self) -> int:
-        return self.parts * self.spec.runs * self.spec.words
-
-    def first_weight(self) -> int:
-        return 0
-
-    def put_row(self, row: str, width: str, target: str) -> None:
-        spec, left = self.spec, self.spec.padding[1]
+    def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
+        spec, left, columns = self.spec, self.spec.padding[1], self.columns_of_image
         if spec.x_is_bf16:
-            channels = 2 * spec.c
-            self.out.put(
-                f"pad_row_bytes({width}, {channels}, {row}, {channels}, 1, {left}, {self.columns}, "
-                f"0, 0, (uint8_t *)({target}));"
-            )
+            bytes_, to = 2 * spec.c, f"(uint8_t *)({target})"
+            self.body.call("pad_row_bytes", pixels, bytes_, row, bytes_, 1, left, columns, 0, 0, to)
             return
-        lower = f"{target} + {self.image_numbers}" if self.parts == 2 else "0"
-        self.out.put(
-            f"pad_row_rounded({width}, {spec.c}, {row}, {self.pixel_steps()}, {left}, "
-            f"{self.columns}, {target}, {lower});"
-        )
+        lower = target + self.image_numbers if self.parts == 2 else 0
+        steps = self.pixel_steps()
+        self.body.call("pad_row_rounded", pixels, spec.c, row, *steps, left, columns, target, lower)
 
-    def put_sums(self, image: str, step: str, row_step: str) -> None:
+    def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
         spec = self.spec
-        name, low = "bf16", "0"
+        name, low = "bf16", Index.of(0)
         if self.parts == 2:
-            name, low = "split", self.bytes_of(self.image_numbers)
-        ends = "ends" if spec.has_ends else "0"
-        self.out.put(
-            f"sum_places_{name}(rows, pixels, columns, {spec.runs}, {spec.run_length}, {image}, "
-            f"{low}, {step}, {row_step}, run, weights, {ends}, tile);"
-        )
+            name, low = "split", self.image_numbers * spec.item_bytes
+        body.call(
+            f"sum_places_{name}", "rows", "pixels", columns, spec.runs, spec.run_length, image, low,
+            self.step, self.row_step, "run", "weights", "ends" if spec.has_ends else 0, "tile",
+        )  # fmt: skip

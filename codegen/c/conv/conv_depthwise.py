@@ -1,107 +1,132 @@
-"""Printing the loops of a convolution by the plan "depthwise" of `conv_plan`.
+"""Printing the loops of depthwise convolutions of floats: each channel is convolved by itself.
 
-Each image of one channel is a task. Tiles of some rows (see `tiles/depthwise.h`) go through an
-array of the thread to the epilogue. The image is read where it is; vectors reach past the ends of
-its rows, so the first and last images of the input are read from a copy with room around it.
+- "depthwise": each image of one channel is a task. Tiles of some rows (see `tiles/depthwise.h`) go
+  through an array of the thread to the epilogue. The image is read where it is; vectors reach past
+  the ends of its rows, so the first and last images of the input are read from a copy with room
+  around it.
+- "depthwise last": of images whose channels are last, tiles are some pixels of an output row times
+  a block of channels; see `tiles/channels_last.h`. The image is read in place.
 """
 
 from __future__ import annotations
 
-from fxlite.codegen.c.conv.conv_direct import Direct, conv_function
-from fxlite.codegen.c.product.gemm import Rendered
+from fxlite.codegen.c.conv.conv_finish import Axis, finish, finish_tile
+from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
+from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
-from fxlite.codegen.c.text.template_text import add, atom, multiply
 from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.kernel.builder import Pointer, bare, divide_up, smaller
+from fxlite.scalar.index import Index
 
 MOST_TILE_ROWS = constant("depthwise", "MOST_PLACES")
+MOST_PLACES = constant("channels_last", "MOST_PLACES")
+TILE_PITCH = constant("channels_last", "PITCH")
+
+CHANNEL_BLOCK = TILE_PITCH - 16
+"""Channels of a depthwise tile; the last tile of a pixel takes up to 15 more, so that none has
+fewer than a vector."""
+
+FEWEST_CHANNELS = {"float": 16, "double": 8}
+"""Lanes of the widest vector: a depthwise convolution of fewer channels takes them one by one."""
 
 
-class Depthwise(Direct):
+class Depthwise(Walk):
     """Tiles of rows of one channel."""
 
     def render(self) -> Rendered:
-        spec, out = self.spec, self.out
+        """Print the function."""
+        spec, body, rows = self.spec, self.body, places(self.out_h, MOST_TILE_ROWS, 2)
         lanes = 64 // ITEM_BYTES[self.ctype]
-        height, width = self.out_h, self.out_w
-        self.tile_rows = tile_rows(height)
+        self.name_result()
+        if self.out_h.constant is None or self.out_w.constant is None:
+            body.put(f"if ({bare(self.out_h)} <= 0 || {bare(self.out_w)} <= 0)\n    return;")
         # How far before an image the first vector of its first row starts, and how far behind it
         # the last vector of the last row ends.
-        self.before = spec.padding[1]
-        self.after = max(lanes * spec.stride[1] + spec.s, spec.padding[3] + spec.stride[1])
-        sums = add(multiply(str(self.tile_rows), atom(width)), str(2 * lanes))
-        image = add(multiply(spec.h, spec.w), str(self.before + self.after + lanes))
-        size = add(sums, image)
-        self.out_h, self.out_w = self.declare("out_h", height), self.declare("out_w", width)
-        if not (height.isdecimal() and width.isdecimal()):
-            out.put(f"if ({self.out_h} <= 0 || {self.out_w} <= 0)")
-            out.put("    return;")
-        if self.threads:
-            out.put(f"#pragma omp parallel {self.team}")
-            out.put("{")
-            out.depth += 1
-        self.convolve(sums, size)
-        if self.threads:
-            out.depth -= 1
-            out.put("}")
+        before = spec.padding[1]
+        after = max(lanes * spec.stride[1] + spec.s, spec.padding[3] + spec.stride[1])
+        plane = spec.h * spec.w
+        sums_size = self.out_w * rows + 2 * lanes
+        size = sums_size + plane + (before + after + lanes)
+        with self.team_of_threads():
+            start = Pointer(f"({self.ctype} *)workspace") + self.own(size)
+            sums = body.pointer(self.ctype, "sums", start)
+            copy = body.pointer(self.ctype, "copy", sums + sums_size)
+            with self.of_team(("n", spec.n), ("k", spec.k)) as (n, k):
+                sizes = spec.n * spec.c * plane, (n * spec.c + k) * plane, plane
+                texts = f"{', '.join(map(bare, sizes))}, {before}, {after}"
+                call = f"readable_image_{self.ctype}({spec.x}, {texts}, {copy})"
+                body.pointer(f"const {self.ctype}", "image", call)
+                with body.loop("oh_0", self.out_h, step=rows) as oh_0:
+                    self.tile(rows, n, k, oh_0)
         note = (
-            f"{spec.r}x{spec.s}, each of {spec.c} channels by itself; tiles of {self.tile_rows}"
+            f"{spec.r}x{spec.s}, each of {spec.c} channels by itself; tiles of {rows}"
             " output rows of a vector of pixels."
         )
-        workspace = multiply(
-            "n_threads" if self.threads else "1", f"({size})", str(ITEM_BYTES[self.ctype])
-        )
-        extra = ("workspace", "n_threads") if self.threads else ("workspace",)
-        return conv_function(spec, note, out.lines, workspace, extra)
+        workspace = self.meaning(size * self.all_threads * ITEM_BYTES[self.ctype])
+        return conv_function(spec, note, body, workspace)
 
-    def convolve(self, sums: str, size: str) -> None:
-        """The loop over images of one channel, and over tiles of rows."""
-        spec, out, rows = self.spec, self.out, self.tile_rows
-        thread = f" + this_thread() * {atom(size)}" if self.threads else ""
-        out.put(f"{self.ctype} *const sums = ({self.ctype} *)workspace{thread};")
-        out.put(f"{self.ctype} *const copy = sums + {atom(sums)};")
-        loops = [("n", spec.n), ("k", str(spec.k))]
-        with out.loops(loops, self.pragma("omp for", 2)):
-            plane = multiply(spec.h, spec.w)
-            count = multiply(spec.n, str(spec.c), plane)
-            start = multiply(f"(n * {spec.c} + k)", plane)
-            out.put(f"const {self.ctype} *const image = readable_image_{self.ctype}(")
-            out.put(f"    {spec.x}, {count}, {start}, {plane}, {self.before}, {self.after}, copy);")
-            with out.block(f"for (int64_t oh_0 = 0; oh_0 < {self.out_h}; oh_0 += {rows})"):
-                down, across = spec.stride
-                above, before = (f" - {p}" if p else "" for p in spec.padding[:2])
-                top, left = f"{multiply('oh_0', str(down))}{above}", before.replace(" ", "") or "0"
-                kernel = f"{rows}, {spec.r}, {spec.s}, {down}, {across}"
-                out.put(
-                    f"sum_depthwise_rows_{self.ctype}({kernel}, image, {spec.h}, {spec.w}, "
-                    f"{top}, {left}, {spec.weight} + k * {spec.r * spec.s}, {self.out_w}, sums);"
-                )
-                self.finish()
-
-    def finish(self) -> None:
-        """The epilogue over a tile's rows."""
-        out, rows = self.out, self.tile_rows
-        count = str(rows)
-        if not (self.out_h.isdecimal() and int(self.out_h) % rows == 0):
-            rest = f"{self.out_h} - oh_0"
-            out.put(f"const int64_t rows = {rest} < {rows} ? {rest} : {rows};")
-            count = "rows"
-        if self.spec.joinable:
-            out.put("#pragma omp simd")
-            with out.block(f"for (int64_t i = 0; i < {multiply(count, self.out_w)}; i++)"):
-                out.put(f"const int64_t ow = {multiply('oh_0', self.out_w)} + i;")
-                out.put(self.spec.epilogue("sums[i]", "n", "k", "0", "ow"))
+    def tile(self, rows: int, n: Index, k: Index, oh_0: Index) -> None:
+        """Some output rows of a channel, and the epilogue."""
+        spec, body, w = self.spec, self.body, self.out_w
+        (down, across), (top, left) = spec.stride, spec.padding[:2]
+        body.call(
+            f"sum_depthwise_rows_{self.ctype}", rows, spec.r, spec.s, down, across, "image", spec.h,
+            spec.w, oh_0 * down - top, -left, Pointer(spec.weight) + k * self.taps, w, "sums",
+        )  # fmt: skip
+        sums = Pointer("sums")
+        count = body.let("rows", smaller(self.out_h - oh_0, rows))
+        if spec.joinable:
+            joined = Axis("ow", oh_0 * w, count * w, "i")
+            finish(body, spec, lambda i: sums[i], (joined,), n=n, k=k, oh=Index.of(0))
             return
-        with out.block(f"for (int64_t p = 0; p < {count}; p++)"):
-            out.put("const int64_t oh = oh_0 + p;")
-            self.put_row(f"sums[p * {atom(self.out_w)} + i]", "0", self.out_w)
+        axes = Axis("oh", oh_0, count, "p"), Axis("ow", 0, w, "i")
+        finish(body, spec, lambda p, i: sums[p * w + i], axes, n=n, k=k)
 
 
-def tile_rows(out_h: str) -> int:
-    """Output rows of a tile: so that all tiles together read few rows, two of them twice each."""
-    if not out_h.isdecimal():
-        return 4
-    height = int(out_h)
+class DepthwiseLast(Walk):
+    """Tiles of some pixels of an output row times a block of channels."""
+
+    def render(self) -> Rendered:
+        """Print the function."""
+        spec, body, step = self.spec, self.body, places(self.out_w, MOST_PLACES, 1)
+        self.name_result()
+        whole, rest = divmod(spec.k, CHANNEL_BLOCK)
+        blocks = whole if whole and rest < 16 else whole + 1
+        tiles = divide_up(self.out_w, step)
+        loops = ("n", spec.n), ("oh", self.out_h), ("tile_index", tiles), ("block", blocks)
+        with self.parallel(*loops) as (n, oh, tile, block):
+            ow_0 = body.let("ow_0", tile * step)
+            first = body.let("channel_0", block * CHANNEL_BLOCK)
+            channels = Index.of(CHANNEL_BLOCK if rest == 0 else spec.k)
+            if blocks > 1 and rest:
+                last = f"{bare(block)} == {blocks - 1} ? {bare(spec.k - first)}"
+                channels = body.let("channels", f"{last} : {CHANNEL_BLOCK}")
+            pixels = body.let("pixels", smaller(self.out_w - ow_0, step))
+            body.put(f"{self.ctype} sums[{step * TILE_PITCH}];")
+            (down, across), (top, left) = spec.stride, spec.padding[:2]
+            item = "bf16" if spec.x_is_bf16 else self.ctype
+            kind = "few" if spec.k < FEWEST_CHANNELS[self.ctype] else "last"
+            body.call(
+                f"sum_depthwise_{kind}_{item}", step, spec.r, spec.s, across,
+                Pointer(spec.x) + n * spec.h * spec.w * spec.c + first, spec.h, spec.w, spec.c,
+                oh * down - top, ow_0 * across - left, Pointer(spec.weight) + first, channels,
+                "sums",
+            )  # fmt: skip
+            pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", first, channels, "j")
+            finish_tile(body, spec, Pointer("sums"), TILE_PITCH, pixel, channel, n, oh)
+        note = (
+            f"{spec.r}x{spec.s}, each of {spec.c} channels by itself, NHWC; tiles of {step}"
+            f" pixels of a row x {min(spec.k, CHANNEL_BLOCK)} channels."
+        )
+        return conv_function(spec, note, body)
+
+
+def places(size: Index, most: int, more: int) -> int:
+    """Output rows, or pixels of one, of a tile: so that all tiles together read the fewest rows or
+    pixels, of which each reads ``more`` again; the larger the better."""
+    if size.constant is None:
+        return most // 2
+    known = size.constant
     return min(
-        range(min(height, MOST_TILE_ROWS), 0, -1),
-        key=lambda rows: -(-height // rows) * (rows + 2),
+        range(min(known, most), 0, -1), key=lambda count: -(-known // count) * (count + more)
     )

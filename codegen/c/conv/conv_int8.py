@@ -18,15 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv_direct import conv_function
+from fxlite.codegen.c.conv.conv_finish import Axis, finish_beside, finish_vector
 from fxlite.codegen.c.conv.conv_int8_depthwise import (
     is_depthwise,
     pack_depthwise,
     packed_depthwise_size,
     render_depthwise,
 )
-from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
-from fxlite.codegen.c.product.gemm_int8_fused import SUMS_COMMENT, put_finish, put_switch
+from fxlite.codegen.c.conv.conv_runs import Place, Runs, RunsSpec, run_rows
+from fxlite.codegen.c.conv.conv_walk import empty_result
+from fxlite.codegen.c.product.gemm_int8_fused import SUMS_COMMENT, put_switch
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import (
     PANEL_COLUMNS,
@@ -35,7 +36,9 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     packed_size,
 )
-from fxlite.codegen.c.text.template_text import Lines, mentions, parameter_names, signature
+from fxlite.codegen.c.text.template_text import Lines, parameter_names, signature
+from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, symbol
+from fxlite.scalar.index import Index
 
 MOST_QUADS = 160
 """Quads of a kernel up to which the epilogue runs in registers; of more, that gains less than 2 %
@@ -85,9 +88,8 @@ def pack_conv_int8(
 
 def render_conv_int8(spec: Int8ConvSpec) -> Rendered:
     """Print the function of one convolution. Its output must not be negative in size."""
-    if "0" in (spec.n, *spec.output_size()) or spec.k == 0:
-        body = ["    /* Nothing to compute. */"]
-        return conv_function(spec, "An empty result.", body, "0", ())
+    if (empty := empty_result(spec)) is not None:
+        return empty
     return render_depthwise(spec) if is_depthwise(spec) else _Int8Conv(spec).render()
 
 
@@ -95,10 +97,13 @@ class _Int8Conv(Runs):
     """Tiles of pixels times a panel of output channels. Numbers of i8 become unsigned in a copy."""
 
     spec: Int8ConvSpec
+    word = "int32_t"
+    first_weight = 1
 
     def __init__(self, spec: Int8ConvSpec) -> None:
         super().__init__(spec)
         self.flip = 128 if spec.type == "i8" else 0
+        self.panel_rows = packed_rows(spec.runs * spec.words * QUAD)
 
     def note(self) -> str:
         spec, width = self.spec, PANEL_COLUMNS
@@ -110,20 +115,21 @@ class _Int8Conv(Runs):
     def is_stored_so(self) -> bool:
         return self.spec.x_last and self.spec.type == "u8"
 
-    def panel_rows(self) -> int:
-        return packed_rows(self.spec.runs * self.spec.words * QUAD)
+    def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
+        spec, zero = self.spec, (self.spec.zero_point + self.flip) % 256
+        self.body.call(
+            "pad_row_bytes", pixels, spec.c, row, *self.pixel_steps(), spec.padding[1],
+            self.columns_of_image, zero, self.flip, target,
+        )  # fmt: skip
 
-    def first_weight(self) -> int:
-        return 1
-
-    def put_row(self, row: str, width: str, target: str) -> None:
+    def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
         spec = self.spec
-        zero = (spec.zero_point + self.flip) % 256
-        self.out.put(
-            f"pad_row_bytes({width}, {spec.c}, {row}, {self.pixel_steps()}, {spec.padding[1]}, "
-            f"{self.columns}, {zero}, {self.flip}, {target});"
-        )
+        body.call(
+            "sum_places_u8", "rows", "pixels", columns, spec.runs, spec.words, image, self.step,
+            self.row_step, "run", "weights", "ends" if spec.has_ends else 0, "tile",
+        )  # fmt: skip
 
+    # -- the epilogue in registers
     def render(self) -> Rendered:
         rendered = super().render()
         text = "\n".join([*self.fused_tile(), rendered.text]) if self.is_fused() else rendered.text
@@ -132,67 +138,73 @@ class _Int8Conv(Runs):
     def is_fused(self) -> bool:
         """Whether the epilogue runs in the registers of the tile, as in `gemm_int8_fused`."""
         spec = self.spec
-        sizes = (spec.n, spec.h, spec.w)
         by_vectors = spec.split_epilogue is not None and spec.y_last
-        known = all(size.isdecimal() for size in sizes)
+        known = all(size.constant is not None for size in (spec.n, spec.h, spec.w))
         return by_vectors and known and spec.runs * spec.words <= MOST_QUADS
 
-    def tile(self, place: str, first_channel: str) -> None:
+    def tile(self, body: Body, image: Pointer, place: Place, columns: Index) -> None:
         if not self.is_fused():
-            super().tile(place, first_channel)
+            super().tile(body, image, place, columns)
             return
-        ends = ", ends" if self.spec.has_ends else ""
-        own = f"rows, pixels, columns, {place}, run, weights{ends}, n, oh_0, ow_0, {first_channel}"
-        names = ", ".join(parameter_names(self.spec.parameters))
-        self.out.put(f"{self.spec.name}_tile({own}, {names});")
+        corner = (place.n, place.oh_0, place.ow_0, place.k_0)
+        ends = ["ends"] * self.spec.has_ends
+        names = parameter_names(self.spec.parameters)
+        own: tuple[Argument, ...] = (
+            "rows",
+            "pixels",
+            columns,
+            image,
+            "run",
+            "weights",
+            *ends,
+            *corner,
+        )
+        body.call(f"{self.spec.name}_tile", *own, *names)
 
     def fused_tile(self) -> list[str]:
         """The function of a tile, and before it the one that computes, finishes and stores its sums
         on processors without AMX; in lines."""
-        spec, function = self.spec, self.out
+        spec, body = self.spec, Body()
         ends = ", const int32_t *ends" if spec.has_ends else ""
         places = "int64_t n, int64_t oh_0, int64_t ow_0, int64_t first_channel"
         image = "const uint8_t *place, const int64_t *run, const int32_t *weights"
         parameters = f"{image}{ends}, {places}, {spec.parameters}"
-        self.out = Lines()
-        self.out.put("#ifdef HAS_TILES")
-        super().tile("place", "first_channel")
-        self.out.put("#else")
-        rest = ", ".join(parameter_names(parameters))
-        put_switch(self.out, f"{spec.name}_sums", self.out_w, spec.group_outputs, rest, "pixels")
-        self.out.put("#endif")
+        place = Place(*map(symbol, ("n", "oh_0", "ow_0", "first_channel")))
+        body.put("#ifdef HAS_TILES")
+        super().tile(body, Pointer("place"), place, symbol("columns"))
+        body.put("#else")
+        rest, lines = ", ".join(parameter_names(parameters)), Lines(0)
+        outputs = spec.group_outputs
+        put_switch(lines, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
+        body.put("\n".join(lines.lines))
+        body.put("#endif")
         own = f"int64_t rows, int pixels, int columns, {parameters}"
         head = signature(f"{spec.name}_tile", own, ())
-        body, self.out = self.out.lines, function
-        return [*self.fused_sums(parameters), "", "TILE_FUNCTION", *head, "{", *body, "}", ""]
+        sums = self.fused_sums(parameters, place)
+        return [*sums, "", "TILE_FUNCTION", *head, "{", *body.lines(), "}", ""]
 
-    def fused_sums(self, parameters: str) -> list[str]:
+    def fused_sums(self, parameters: str, place: Place) -> list[str]:
         """The function that keeps sums in registers."""
-        spec, out = self.spec, Lines()
-        assert spec.split_epilogue is not None
-        loads, statements = spec.split_epilogue("sum", "n", "k", "oh", "ow", "count")
-        if mentions(statements, "oh"):
-            out.put("const int64_t oh = oh_0;")
-        out.put("#pragma GCC unroll 4")
-        with out.block("for (int first = 0; first < columns; first += 2 * int_lanes)"):
-            out.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
-            out.put("int_vec sums[TILE_ROWS][2];")
-            out.put(
-                f"sum_pixels_int8(pixels, vectors, {spec.runs}, {spec.words}, place, {self.step}, "
-                f"run, weights + first, sums);"
-            )
-            row = ("ow", "ow_0", "pixels")
-            put_finish(out, ("k", "first_channel"), row, loads, statements)
-        if spec.beside is not None:
-            out.put(spec.beside.tile("pixels", "columns", ("n", "oh", "ow_0", "first_channel")))
+        spec, body = self.spec, Body()
+        columns, pixels = symbol("columns"), symbol("pixels")
+        pixel = Axis("ow", place.ow_0, pixels, "i")
+        head = "#pragma GCC unroll 4\nfor (int first = 0; first < columns; first += 2 * int_lanes)"
+        with body.block(head):
+            body.put("const int vectors = columns - first > int_lanes ? 2 : 1;")
+            body.put("int_vec sums[TILE_ROWS][2];")
+            body.call(
+                "sum_pixels_int8", pixels, "vectors", spec.runs, spec.words, "place", self.step,
+                "run", "weights + first", "sums",
+            )  # fmt: skip
+            with body.block("#pragma GCC unroll 2\nfor (int v = 0; v < vectors; v++)"):
+                offset = symbol("first") + symbol("v") * symbol("int_lanes")
+                count = body.let("count", columns - offset, "int")
+                k = body.let("k", place.k_0 + offset)
+                finish_vector(
+                    body, spec, lambda i: f"sums[{bare(i)}][v]", count, pixel,
+                    {"n": place.n, "oh": place.oh_0, "k": k}, "#pragma GCC unroll 16",
+                )  # fmt: skip
+        finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
         own = f"const int pixels, const int columns, {parameters}"
-        head = signature(f"{spec.name}_sums", own, ())
-        return [*SUMS_COMMENT, "inline __attribute__((always_inline))", *head, "{", *out.lines, "}"]
-
-    def put_sums(self, image: str, step: str, row_step: str) -> None:
-        spec = self.spec
-        ends = "ends" if spec.has_ends else "0"
-        self.out.put(
-            f"sum_places_u8(rows, pixels, columns, {spec.runs}, {spec.words}, {image}, {step}, "
-            f"{row_step}, run, weights, {ends}, tile);"
-        )
+        lines = [*signature(f"{spec.name}_sums", own, ()), "{", *body.lines(), "}"]
+        return [*SUMS_COMMENT, "inline __attribute__((always_inline))", *lines]

@@ -7,17 +7,21 @@ in place, also at its edges; any other is turned in the workspace first.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
+from fxlite.codegen.c.conv.conv_finish import Axis, finish_beside, finish_tile
+from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import QUAD
-from fxlite.codegen.c.text.template_text import add, atom, divide_up, mentions, multiply
+from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol
+from fxlite.scalar.index import Index
 
 if TYPE_CHECKING:
     from fxlite.codegen.c.conv.conv_int8 import Int8ConvSpec
@@ -78,145 +82,145 @@ def render_depthwise(spec: Int8ConvSpec) -> Rendered:
     return _Depthwise(spec).render()
 
 
-class _Depthwise(Direct):
+class _Depthwise(Walk):
     """Tiles of one or two output rows of some pixels times a block of channels."""
+
+    spec: Int8ConvSpec
 
     def __init__(self, spec: Int8ConvSpec) -> None:
         super().__init__(spec, FASTER)
-        self.int8 = spec
         self.outputs, self.groups = _woven(spec)
         self.in_registers = spec.split_epilogue is not None and spec.y_last
 
     def render(self) -> Rendered:
-        spec, out = self.int8, self.out
-        self.out_h = self.declare("out_h", self.out_h)
-        self.out_w = self.declare("out_w", self.out_w)
-        workspace = "0" if spec.x_last else multiply(spec.n, spec.h, spec.w, str(spec.c))
-        if not spec.x_last:
-            out.put("uint8_t *const images = workspace;")
-            self.turn()
+        """Print the function."""
+        spec, body = self.spec, self.body
+        self.name_result()
         image = atom(spec.x) if spec.type == "u8" else f"(const uint8_t *){atom(spec.x)}"
-        self.convolve(image if spec.x_last else "images")
+        workspace = Index.of(0)
+        if not spec.x_last:
+            image, workspace = "images", spec.n * spec.h * spec.w * spec.c
+            body.put("uint8_t *const images = workspace;")
+            self.turn()
+        self.convolve(Pointer(image))
         rows = "two output rows" if self.outputs > 1 else "an output row"
         note = (
             f"{spec.r}x{spec.s}, each of {spec.c} channels by itself; tiles of {rows} of up to"
             f" {MOST_PLACES} pixels x {CHANNEL_BLOCK} channels.\nFour rows of the image are woven"
             f" into quads, one for each column and channel."
         )
-        extra = (() if spec.x_last else ("workspace",)) + (("n_threads",) if self.threads else ())
-        return conv_function(spec, note, out.lines, workspace, extra)
+        return conv_function(spec, note, body, workspace)
 
     def turn(self) -> None:
         """All images, channels last, into the workspace."""
-        spec, out = self.int8, self.out
-        out.put("/* The images, channels last. */")
-        with out.loops([("n", spec.n), ("i", spec.h)], self.parallel(2)):
-            source = add(multiply("n", str(spec.c), spec.h, spec.w), multiply("i", spec.w))
-            target = multiply(f"({add(multiply('n', spec.h), 'i')})", spec.w, str(spec.c))
-            out.put(
-                f"pad_row_bytes({spec.w}, {spec.c}, {spec.x} + {source}, 1, "
-                f"{multiply(spec.h, spec.w)}, 0, {spec.w}, 0, 0, images + {target});"
+        spec, plane = self.spec, self.spec.h * self.spec.w
+        comment = "The images, channels last."
+        with self.copying(comment, ("n", spec.n), ("i", spec.h)) as (n, i):
+            source = Pointer(spec.x) + (n * plane * spec.c + i * spec.w)
+            target = Pointer("images") + (n * spec.h + i) * spec.w * spec.c
+            self.body.call(
+                "pad_row_bytes", spec.w, spec.c, source, 1, plane, 0, spec.w, 0, 0, target
             )
-        out.put("/* The convolution. */")
 
-    def convolve(self, images: str) -> None:
+    def convolve(self, images: Pointer) -> None:
         """Images, (pairs of) output rows, blocks of channels; then tile by tile."""
-        spec, out, width = self.int8, self.out, CHANNEL_BLOCK
-        blocks, count = _blocks(spec), QUAD * self.groups
-        row_bytes = multiply(spec.w, str(spec.c))
-        steps = divide_up(self.out_h, self.outputs)
-        loops = [("n", spec.n), ("row_step", steps), ("block", str(blocks))]
-        with out.loops(loops, self.parallel(3)):
-            rest = f"{spec.c} - block * {width}"
-            known = blocks == 1 or spec.c % width == 0
-            channels = str(min(spec.c, width)) if known else f"{rest} < {width} ? {rest} : {width}"
-            out.put(f"const int channels = {channels};")
-            start = add(spec.weight, multiply("block", str(_block_rows(spec) * width)))
-            out.put(f"const int32_t *const weights = {start};")
-            image = add(images, multiply("n", spec.h, row_bytes), f"block * {width}")
-            out.put(f"const int64_t oh_0 = {multiply('row_step', str(self.outputs))};")
-            out.put(f"uint8_t outside[{width}];")
-            out.put(f"__builtin_memset(outside, {spec.zero_point % 256}, {width});")
-            out.put(f"const uint8_t *rows[{count}];")
-            out.put(f"int64_t steps[{count}];")
-            top = spec.padding[0]
-            first = multiply("oh_0", str(spec.stride[0])) + (f" - {top}" if top else "")
-            out.put(
-                f"find_rows({first}, {count}, {spec.dilation[0]}, {spec.h}, {row_bytes}, {spec.c}, "
-                f"{image}, outside, rows, steps);"
-            )
+        spec, body, width, count = self.spec, self.body, CHANNEL_BLOCK, QUAD * self.groups
+        row_bytes, steps = spec.w * spec.c, divide_up(self.out_h, self.outputs)
+        loops = ("n", spec.n), ("row_step", steps), ("block", _blocks(spec))
+        with self.parallel(*loops) as (self.n, step, block):
+            self.first = block * width
+            self.channels = body.let("channels", smaller(spec.c - self.first, width), "int")
+            start = Pointer(spec.weight) + block * (_block_rows(spec) * width)
+            self.weights = body.pointer("const int32_t", "weights", start)
+            self.oh_0 = body.let("oh_0", step * self.outputs)
+            rows = smaller(self.out_h - self.oh_0, self.outputs)
+            self.rows = body.let("output_rows", rows, "int")
+            body.put(f"uint8_t outside[{width}];")
+            body.put(f"__builtin_memset(outside, {spec.zero_point % 256}, {width});")
+            body.put(f"const uint8_t *rows[{count}];\nint64_t steps[{count}];")
+            first = self.oh_0 * spec.stride[0] - spec.padding[0]
+            image = images + self.n * spec.h * row_bytes + self.first
+            body.call(
+                "find_rows", first, count, spec.dilation[0], spec.h, row_bytes, spec.c, image,
+                "outside", "rows", "steps",
+            )  # fmt: skip
             columns = (MOST_PLACES - 1) * spec.stride[1] + spec.s
-            out.put("/* The columns of the image that a tile reads: four rows in a quad. */")
-            out.put(f"int32_t woven[{columns * width}];")
+            body.comment("The columns of the image that a tile reads: four rows in a quad.")
+            body.put(f"int32_t woven[{columns * width}];")
             if self.groups > 1 or not self.in_registers:
-                out.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")
-            w = atom(self.out_w)
-            with out.block(f"for (int64_t ow_0 = 0; ow_0 < {w}; ow_0 += {MOST_PLACES})"):
-                self.tile(w)
+                body.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")
+            with body.loop("ow_0", self.out_w, step=MOST_PLACES) as ow_0:
+                self.tile(ow_0)
 
-    def tile(self, w: str) -> None:
+    def tile(self, ow_0: Index) -> None:
         """The sums from pixel ow_0 on, and the epilogue of each row."""
-        spec, out, width, outputs = self.int8, self.out, CHANNEL_BLOCK, self.outputs
-        rest = f"{w} - ow_0"
-        out.put(f"const int pixels = {rest} < {MOST_PLACES} ? {rest} : {MOST_PLACES};")
+        spec, body, width, outputs = self.spec, self.body, CHANNEL_BLOCK, self.outputs
+        pixels = body.let("pixels", smaller(self.out_w - ow_0, MOST_PLACES), "int")
         left, stride = spec.padding[1], spec.stride[1]
-        column = multiply("ow_0", str(stride)) + (f" - {left}" if left else "")
-        columns = add(multiply("(pixels - 1)", str(stride)), str(spec.s))
+        columns = (pixels - 1) * stride + spec.s
+        pixel = Axis("ow", ow_0, pixels, "i")
+        channel = Axis("k", self.first, self.channels, "j")
         for group in range(self.groups):
-            rows, steps = (add(name, str(QUAD * group)) for name in ("rows", "steps"))
-            out.put(
-                f"weave_{spec.type}({columns}, channels, {column}, {spec.w}, {rows}, {steps}, "
-                f"{spec.zero_point}, woven);"
-            )
-            quads = add("weights", str((1 + group * spec.s * outputs) * width))
+            rows, steps = (Pointer(name) + QUAD * group for name in ("rows", "steps"))
+            body.call(
+                f"weave_{spec.type}", columns, self.channels, ow_0 * stride - left, spec.w, rows,
+                steps, spec.zero_point, "woven",
+            )  # fmt: skip
+            quads = self.weights + (1 + group * spec.s * outputs) * width
             if group == self.groups - 1 and self.in_registers:
-                self.finish(quads)
+                self.finish(quads, pixel, channel)
                 return
-            starts = "0" if group else "weights"
-            out.put(
-                f"add_tile({outputs}, {spec.s}, pixels, channels, {stride}, {starts}, {quads}, "
-                f"woven, tile);"
-            )
-        with self.output_rows():
-            out.put(f"const int32_t *const sums = tile + (oh - oh_0) * {MOST_PLACES * width};")
-            put_tile(out, spec, f"sums[i * {width} + j]", "pixels", "channels", f"block * {width}")
+            starts = 0 if group else self.weights
+            body.call(
+                "add_tile", outputs, spec.s, pixels, self.channels, stride, starts, quads, "woven",
+                "tile",
+            )  # fmt: skip
+        with self.output_rows() as (o, oh):
+            tile = Pointer("tile") + o * (MOST_PLACES * width)
+            sums = body.pointer("const int32_t", "sums", tile)
+            finish_tile(body, spec, sums, width, pixel, channel, self.n, oh)
 
-    def finish(self, quads: str) -> None:
+    def finish(self, quads: Pointer, pixel: Axis, channel: Axis) -> None:
         """The last sums, and the epilogue while they are in registers."""
-        spec, out, width, outputs = self.int8, self.out, CHANNEL_BLOCK, self.outputs
+        spec, body, width, outputs = self.spec, self.body, CHANNEL_BLOCK, self.outputs
         assert spec.split_epilogue is not None
-        loads, statements = spec.split_epilogue("sum", "n", "k", "oh", "ow", "count")
-        with out.block("for (int j = 0; j < channels; j += int_lanes)"):
-            out.put("const int count = channels - j;")
-            out.put(f"const int64_t k = {add(f'block * {width}', 'j')};")
-            out.put(loads)
-            out.put(f"int_vec kernel[{spec.s}][2];")
-            out.put(f"load_kernel({outputs}, {spec.s}, {add(quads, 'j')}, kernel);")
-            with out.block("for (int64_t i = 0; i < pixels; i++)"):
-                if mentions(statements, "ow"):
-                    out.put("const int64_t ow = ow_0 + i;")
-                out.put("int_vec sums[2];")
-                out.put("#pragma GCC unroll 2")
-                out.put(f"for (int o = 0; o < {outputs}; o++)")
-                sums = f"tile + (o * {MOST_PLACES} + i) * {width}"
-                start = "weights" if self.groups == 1 else sums
-                out.put(f"    sums[o] = *(const int_vec *)({add(start, 'j')});")
-                first = add("woven", multiply("i", str(spec.stride[1] * width)), "j")
-                out.put(f"add_columns({outputs}, {spec.s}, {first}, kernel, sums);")
-                out.put("#pragma GCC unroll 2")
-                with out.block(f"for (int o = 0; o < {outputs}; o++)"):
-                    out.put("const int64_t oh = oh_0 + o;")
-                    if outputs > 1:
-                        out.put(f"if (oh == {self.out_h})")
-                        out.put("    break;")
-                    out.put("const int_vec sum = sums[o];")
-                    out.put(statements)
+        unrolled = "#pragma GCC unroll 2" if outputs > 1 else ""
+        j = symbol("j", channel.count)
+        i = Index.of(0) if pixel.is_one else symbol("i", pixel.count)
+        o = symbol("o", outputs - 1) if outputs > 1 else Index.of(0)
+        names = Body()  # what they are called in the loops
+        oh, ow = names.let("oh", self.oh_0 + o), names.let("ow", pixel.start + i)
+        with body.block(f"for (int j = 0; j < {bare(self.channels)}; j += int_lanes)"):
+            count = body.let("count", self.channels - j, "int")
+            k = body.let("k", channel.start + j)
+            loads, statements = spec.split_epilogue(
+                "sum", n=self.n, k=k, oh=oh, ow=ow, count=bare(count),
+                moving=(ow, oh) if outputs > 1 else (ow,),
+            )  # fmt: skip
+            body.put(loads)
+            body.put(f"int_vec kernel[{spec.s}][2];")
+            body.call("load_kernel", outputs, spec.s, quads + j, "kernel")
+            with body.loop("i", pixel.count):
+                body.let("ow", pixel.start + i)
+                body.put("int_vec sums[2];")
+                with body.loop("o", outputs, pragma=unrolled):
+                    tile = Pointer("tile") + (o * MOST_PLACES + i) * width
+                    start = (self.weights if self.groups == 1 else tile) + j
+                    body.put(f"sums[{bare(o)}] = *(const int_vec *)({start});")
+                first = Pointer("woven") + i * (spec.stride[1] * width) + j
+                body.call("add_columns", outputs, spec.s, first, "kernel", "sums")
+                with body.loop("o", outputs, pragma=unrolled):
+                    body.let("oh", self.oh_0 + o)
+                    if self.rows != outputs:
+                        body.put(f"if ({bare(o)} == {bare(self.rows)})\n    break;")
+                    body.put(f"const int_vec sum = sums[{bare(o)}];")
+                    body.put(statements)
         if spec.beside is not None:
-            with self.output_rows():
-                corner = ("n", "oh", "ow_0", f"block * {width}")
-                out.put(spec.beside.tile("pixels", "channels", corner))
+            with self.output_rows() as (_, row):
+                finish_beside(body, spec, pixel, channel, self.n, row)
 
-    def output_rows(self) -> AbstractContextManager[None]:
-        """A loop over the output rows oh of a tile."""
-        bottom = f" && oh < {atom(self.out_h)}" if self.outputs > 1 else ""
-        return self.out.block(f"for (int64_t oh = oh_0; oh < oh_0 + {self.outputs}{bottom}; oh++)")
+    @contextmanager
+    def output_rows(self) -> Iterator[tuple[Index, Index]]:
+        """A loop over the output rows of a tile: their numbers there, and in the image."""
+        with self.body.loop("o", self.rows) as o:
+            yield o, self.body.let("oh", self.oh_0 + o)

@@ -2,215 +2,165 @@
 
 from __future__ import annotations
 
-from fxlite.codegen.c.conv.conv_direct import Direct, conv_function
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, outputs_per_tile
-from fxlite.codegen.c.product.gemm import Rendered
+from contextlib import ExitStack
+
+from fxlite.codegen.c.conv.conv_finish import Axis, finish
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, outputs_per_tile
+from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
+from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
-from fxlite.codegen.c.text.template_text import add, atom, multiply, round_up
+from fxlite.codegen.kernel.builder import Pointer, divide_up, round_up, smaller
+from fxlite.scalar.index import Index
 
 
-class Pixels(Direct):
+class Pixels(Walk):
     """Tiles of up to 4 output channels times 4 vectors of pixels, at 4 places.
 
     The places are rows of the output; for an image of one row, or a small image whose rows are
     joined (padding between them and all), they are consecutive.
     """
 
-    def render(self) -> Rendered:
-        spec, out = self.spec, self.out
+    def __init__(self, spec: ConvSpec) -> None:
+        super().__init__(spec)
         self.step = spec.stride[1]
-        margin = (spec.reach[1] - 1) // self.step + 1
-        out_h, out_w = self.out_h, self.out_w
-        self.mode = "rows"
-        rows = add(multiply(round_up(out_h, 4), str(spec.stride[0])), str(spec.reach[0] - 1))
-        pitch = add(round_up(out_w, 16), str(margin))
-        if out_h == "1":
-            self.mode = "line"
-            rows = str(spec.stride[0] + spec.reach[0] - 1)
-            pitch = add(round_up(out_w, SEGMENT), str(margin))
-        elif out_h.isdecimal() and out_w.isdecimal() and spec.stride == (1, 1):
-            joined = int(out_w) + spec.reach[1] - 1
-            if (int(out_h) - 1) * joined + int(out_w) <= SEGMENT:
-                self.mode = "plane"
-                pitch = str(joined)
-                rows = str(-(-(SEGMENT + spec.reach[1]) // joined) + spec.reach[0])
-        self.out_h, self.out_w = self.declare("out_h", out_h), self.declare("out_w", out_w)
-        self.rows, self.pitch = self.declare("padded_h", rows), self.declare("pitch", pitch)
-        self.plane = multiply(str(self.step), self.rows, self.pitch)
-        self.declare_taps(self.rows, self.pitch, self.step)
-        # One copy per thread of the channels of one group, 128 bytes apart; or all images.
-        size = multiply(str(self.step), atom(rows), atom(pitch))
-        self.slice = add(multiply(str(spec.group_inputs), size), "32")
-        item = str(ITEM_BYTES[self.ctype])
-        out.put(f"{self.ctype} *const padded = workspace;")
-        if self.grouped:
-            workspace = multiply("n_threads" if self.threads else "1", self.slice, item)
-            if self.threads:
-                out.put(f"#pragma omp parallel {self.team}")
-                with out.block():
-                    self.convolve_own()
-            else:
-                self.convolve_own()
-        else:
-            workspace = multiply(spec.n, str(spec.c), size, item)
+        self.outputs = outputs_per_tile(spec)
+        self.blocks = -(-spec.group_outputs // self.outputs)
+        self.grouped = spec.groups > 1
+
+    def render(self) -> Rendered:
+        """Print the function."""
+        spec, body = self.spec, self.body
+        self.declare_sizes()
+        self.declare_taps(self.pitch, self.column)
+        body.put(f"{self.ctype} *const padded = workspace;")
+        if self.grouped:  # a copy for each thread of the channels of one group, 128 bytes apart
+            size = self.plane * spec.group_inputs + 32
+            with self.team_of_threads():
+                self.convolve_own(size)
+            size = size * self.all_threads
+        else:  # all images
+            size = self.plane * spec.n * spec.c
             if self.step == 1:
-                self.pad_images(self.rows, self.pitch)
+                self.pad_planes(spec.h, spec.w, self.rows, self.pitch)
             else:
                 self.sort_images()
-            self.convolve_shared()
+            loops = ("n", spec.n), ("block", self.blocks), ("row_4", self.row_groups)
+            with self.parallel(*loops) as (n, block, row):
+                image = Pointer("padded") + n * self.plane * spec.c
+                image = body.pointer(f"const {self.ctype}", "image", image)
+                self.tile(image, n, Index.of(0), block, row)
         place = f"4 rows x {SEGMENT}" if self.mode == "rows" else f"{SEGMENT}"
         groups = f" in {spec.groups} groups" if self.grouped else ""
         note = (
-            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{groups}; tiles of"
-            f" {outputs_per_tile(spec)} output channels x {place} pixels."
+            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{groups}; tiles of {self.outputs}"
+            f" output channels x {place} pixels."
         )
-        extra = ("workspace", "n_threads") if self.threads else ("workspace",)
-        return conv_function(spec, note, out.lines, workspace, extra)
+        return conv_function(spec, note, body, self.meaning(size * ITEM_BYTES[self.ctype]))
 
-    def convolve_own(self) -> None:
+    def declare_sizes(self) -> None:
+        """Names for the sizes of the output and of an image between zeros."""
+        spec = self.spec
+        margin = (spec.reach[1] - 1) // self.step + 1
+        self.name_result()
+        h, w = self.out_h, self.out_w
+        self.mode, self.row_groups = "rows", divide_up(h, 4)
+        rows = round_up(h, 4) * spec.stride[0] + spec.reach[0] - 1
+        pitch = round_up(w, 16) + margin
+        if h == 1:
+            self.mode = "line"
+            rows, pitch = (
+                Index.of(spec.stride[0] + spec.reach[0] - 1),
+                round_up(w, SEGMENT) + margin,
+            )
+        elif spec.stride == (1, 1) and h.constant is not None and w.constant is not None:
+            joined = w.constant + spec.reach[1] - 1
+            if (h.constant - 1) * joined + w.constant <= SEGMENT:
+                self.mode, self.row_groups = "plane", Index.of(1)
+                pitch = Index.of(joined)
+                rows = Index.of(-(-(SEGMENT + spec.reach[1]) // joined) + spec.reach[0])
+        self.rows, self.pitch = self.name("padded_h", rows), self.name("pitch", pitch)
+        self.plane = self.rows * self.pitch * self.step
+
+    def column(self, column: int) -> Index:
+        """Where a column of the image is: they are sorted by their remainder modulo the stride."""
+        return self.rows * self.pitch * (column % self.step) + column // self.step
+
+    def convolve_own(self, size: Index) -> None:
         """Each thread copies the channels of a group between zeros of its own, and uses them."""
-        spec, out = self.spec, self.out
-        size = add(multiply(str(spec.group_inputs), self.plane), "32")
-        thread = f" + this_thread() * {atom(size)}" if self.threads else ""
-        out.put(f"{self.ctype} *const image = padded{thread};")
-        out.put(f"for (int64_t i = 0; i < {multiply(str(spec.group_inputs), self.plane)}; i++)")
-        out.put("    image[i] = 0;")
-        loops = [("n", spec.n), ("group", str(spec.groups))]
-        with out.loops(loops, self.pragma("omp for", 2)):
-            channels = [("c", str(spec.group_inputs)), ("i", spec.h)]
-            with out.loops(channels if spec.group_inputs > 1 else channels[1:]):
-                several = spec.group_inputs > 1
-                channel = add(self.first_channel(), "c" if several else "0")
-                self.copy_row(channel, add("image", multiply("c", self.plane) if several else "0"))
-            with out.loops([*self.block_loop(), *self.row_loop()]):
-                self.tile()
+        spec, body = self.spec, self.body
+        image = body.pointer(self.ctype, "image", Pointer("padded") + self.own(size))
+        self.clear(image, self.plane * spec.group_inputs)
+        with self.of_team(("n", spec.n), ("group", spec.groups)) as (n, group):
+            with body.loop("c", spec.group_inputs) as c, body.loop("i", spec.h) as i:
+                channel = n * spec.c + group * spec.group_inputs + c
+                self.copy_row(channel, i, image + c * self.plane)
+            with ExitStack() as stack:
+                block = stack.enter_context(body.loop("block", self.blocks))
+                row = stack.enter_context(body.loop("row_4", self.row_groups))
+                self.tile(image, n, group, block, row)
 
     def sort_images(self) -> None:
         """All images between zeros, each as by `copy_row`."""
-        spec, out = self.spec, self.out
-        out.put("/* The images with zeros around them. */")
-        planes = multiply(spec.n, str(spec.c))
-        with out.loops([("plane", planes)], self.parallel(1)):
-            out.put(f"{self.ctype} *const image = {add('padded', multiply('plane', self.plane))};")
-            out.put(f"for (int64_t i = 0; i < {self.plane}; i++)")
-            out.put("    image[i] = 0;")
-            with out.loops([("i", spec.h)]):
-                self.copy_row("plane", "image")
-        out.put("/* The convolution. */")
+        spec, body = self.spec, self.body
+        comment = "The images with zeros around them."
+        with self.copying(comment, ("plane", spec.n * spec.c)) as (plane,):
+            image = body.pointer(self.ctype, "image", Pointer("padded") + plane * self.plane)
+            self.clear(image, self.plane)
+            with body.loop("i", spec.h) as i:
+                self.copy_row(plane, i, image)
 
-    def copy_row(self, channel: str, image: str) -> None:
+    def clear(self, image: Pointer, count: Index) -> None:
+        """Zeros."""
+        with self.body.loop("i", count) as i:
+            self.body.put(f"{image[i]} = 0;")
+
+    def copy_row(self, channel: Index, i: Index, image: Pointer) -> None:
         """Row i of a channel, its columns sorted by their remainder modulo the stride."""
-        spec, out, step = self.spec, self.out, self.step
-        source = add(spec.x, multiply(f"({add(multiply(channel, spec.h), 'i')})", spec.w))
-        out.put(f"const {self.ctype} *const from = {source};")
-        row = multiply(add("i", str(spec.padding[0])), self.pitch)
-        out.put(f"{self.ctype} *const to = {add(image, row)};")
+        spec, body, step = self.spec, self.body, self.step
+        source = Pointer(spec.x) + (channel * spec.h + i) * spec.w
+        start = body.pointer(f"const {self.ctype}", "from", source)
+        to = body.pointer(self.ctype, "to", image + (i + spec.padding[0]) * self.pitch)
         for remainder in range(step):
             # Input columns first, first + step, ... go to padded columns of this remainder.
             first = (remainder - spec.padding[1]) % step
-            column = add(
-                multiply(str(remainder), self.rows, self.pitch),
-                str((first + spec.padding[1]) // step),
-            )
-            count = spec.w
-            if step > 1:
-                count = f"({add(spec.w, str(step - 1 - first))}) / {step}"
-                if spec.w.isdecimal():
-                    count = str((int(spec.w) + step - 1 - first) // step)
-            out.put("#pragma omp simd")
-            out.put(f"for (int64_t j = 0; j < {count}; j++)")
-            out.put(
-                f"    to[{add(column, 'j')}] = from[{add(multiply('j', str(step)), str(first))}];"
-            )
+            column = self.rows * self.pitch * remainder + (first + spec.padding[1]) // step
+            count = (spec.w + step - 1 - first) // step
+            with body.loop("j", count, pragma="#pragma omp simd") as j:
+                body.put(f"{to[column + j]} = {start[j * step + first]};")
 
-    def convolve_shared(self) -> None:
-        """All images lie padded in the workspace."""
-        spec, out = self.spec, self.out
-        loops = [("n", spec.n), *self.block_loop(), *self.row_loop()]
-        with out.loops(loops, self.parallel(len(loops))):
-            image = add("padded", multiply(self.first_channel(), self.plane))
-            out.put(f"const {self.ctype} *const image = {image};")
-            self.tile()
-
-    def block_loop(self) -> list[tuple[str, str]]:
-        """The loop over tiles of output channels of a group."""
-        blocks = -(-self.spec.group_outputs // outputs_per_tile(self.spec))
-        return [("block", str(blocks))] if blocks > 1 else []
-
-    def row_loop(self) -> list[tuple[str, str]]:
-        """The loop over tiles of four rows."""
-        if self.mode != "rows":
-            return []
-        if self.out_h.isdecimal():
-            return [("row_4", str(-(-int(self.out_h) // 4)))]
-        return [("row_4", f"({self.out_h} + 3) / 4")]
-
-    def tile(self) -> None:
+    def tile(self, image: Pointer, n: Index, group: Index, block: Index, row: Index) -> None:
         """Some output channels of four rows, of one row, or of a small image."""
-        spec, out = self.spec, self.out
-        outputs, step = spec.group_outputs, outputs_per_tile(spec)
-        blocks, depth = -(-outputs // step), spec.group_inputs * self.taps
-        group = multiply("group", str(blocks * step * depth)) if self.grouped else "0"
-        block = multiply("block", str(step * depth)) if blocks > 1 else "0"
-        out.put(f"const {self.ctype} *const weights = {add(spec.weight, group, block)};")
-        channels = str(min(step, outputs))
-        if outputs % step and blocks > 1:
-            rest = f"{outputs} - block * {step}"
-            out.put(f"const int channels = {rest} < {step} ? {rest} : {step};")
-            channels = "channels"
-        sums = step * 4 * (SEGMENT if self.mode == "rows" else 16)
+        spec, body, step = self.spec, self.body, self.outputs
+        depth = step * spec.group_inputs * self.taps
+        weights = Pointer(spec.weight) + (group * self.blocks + block) * depth
+        body.pointer(f"const {self.ctype}", "weights", weights)
+        rest = spec.group_outputs - block * step
+        channels = body.let("channels", smaller(rest, step), "int")
+        channel = Axis("k", group * spec.group_outputs + block * step, channels, "o")
+        sums, here = Pointer("sums"), {"n": n}
         if self.mode == "plane":
-            out.put(f"{self.ctype} sums[{sums}];")
-            self.sum("16", "image", "16", "16")
-            self.finish_plane(channels, step, blocks)
+            self.sum_up(Index.of(16), image, Index.of(16), 16)
+            axes = channel, Axis("oh", 0, self.out_h, "p"), Axis("ow", 0, self.out_w, "i")
+            pitch = self.pitch
+            finish(body, spec, lambda o, p, i: sums[o * SEGMENT + p * pitch + i], axes, **here)
             return
-        with out.block(f"for (int64_t ow_0 = 0; ow_0 < {self.out_w}; ow_0 += {SEGMENT})"):
-            self.declare_pixels("ow_0")
-            out.put(f"{self.ctype} sums[{sums}];")
+        with self.segments("ow_0") as (ow_0, pixels):
+            pixel = Axis("ow", ow_0, pixels, "i")
             if self.mode == "line":
-                self.sum("16", "image + ow_0", "16", "16")
-            else:
-                row = multiply("row_4", str(4 * spec.stride[0]), self.pitch)
-                place = multiply(str(spec.stride[0]), self.pitch)
-                self.sum("pixels", add("image", row, "ow_0"), place, str(SEGMENT))
-            self.finish_rows(channels, step, blocks)
-
-    def sum(self, pixels: str, start: str, place_step: str, sums_step: str) -> None:
-        """The call of the tile."""
-        spec, outputs = self.spec, outputs_per_tile(self.spec)
-        self.out.put(
-            f"sum_segment_{self.ctype}({outputs}, {pixels}, {spec.group_inputs}, {self.taps}, "
-            f"{start}, {self.plane}, tap, {place_step}, weights, sums, {sums_step});"
-        )
-
-    def put_channel(self, step: int, blocks: int) -> None:
-        group = multiply("group", str(self.spec.group_outputs)) if self.grouped else "0"
-        block = multiply("block", str(step)) if blocks > 1 else "0"
-        self.out.put(f"const int64_t k = {add(group, block, 'o')};")
-
-    def finish_plane(self, channels: str, step: int, blocks: int) -> None:
-        """The epilogue over a small image."""
-        out = self.out
-        with out.block(f"for (int64_t o = 0; o < {channels}; o++)"):
-            self.put_channel(step, blocks)
-            with out.block(f"for (int64_t oh = 0; oh < {self.out_h}; oh++)"):
-                self.put_row(f"sums[o * {SEGMENT} + oh * {self.pitch} + i]", "0", self.out_w)
-
-    def finish_rows(self, channels: str, step: int, blocks: int) -> None:
-        """The epilogue over a segment of four rows, or of one."""
-        out = self.out
-        with out.block(f"for (int64_t o = 0; o < {channels}; o++)"):
-            self.put_channel(step, blocks)
-            if self.mode == "line":
-                out.put("const int64_t oh = 0;")
-                self.put_row(f"sums[o * {SEGMENT} + i]", "ow_0", "pixels")
+                self.sum_up(Index.of(16), image + ow_0, Index.of(16), 16)
+                here["oh"] = Index.of(0)
+                finish(body, spec, lambda o, i: sums[o * SEGMENT + i], (channel, pixel), **here)
                 return
-            out.put("for (int64_t p = 0; p < 4; p++) {")
-            out.depth += 1
-            out.put("const int64_t oh = row_4 * 4 + p;")
-            if not (self.out_h.isdecimal() and int(self.out_h) % 4 == 0):
-                out.put(f"if (oh >= {self.out_h})")
-                out.put("    break;")
-            self.put_row(f"sums[(o * 4 + p) * {SEGMENT} + i]", "ow_0", "pixels")
-            out.depth -= 1
-            out.put("}")
+            place = self.pitch * spec.stride[0]
+            self.sum_up(pixels, image + row * 4 * place + ow_0, place, SEGMENT)
+            rows = body.let("rows", smaller(self.out_h - row * 4, 4), "int")
+            axes = channel, Axis("oh", row * 4, rows, "p"), pixel
+            finish(body, spec, lambda o, p, i: sums[(o * 4 + p) * SEGMENT + i], axes, **here)
+
+    def sum_up(self, pixels: Index, start: Pointer, place_step: Index, sums_step: int) -> None:
+        """The sums of a tile from this pixel on."""
+        self.body.put(f"{self.ctype} sums[{self.outputs * 4 * sums_step}];")
+        self.body.call(
+            f"sum_segment_{self.ctype}", self.outputs, pixels, self.spec.group_inputs, self.taps,
+            start, self.plane, "tap", place_step, "weights", "sums", sums_step,
+        )  # fmt: skip

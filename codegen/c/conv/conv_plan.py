@@ -11,8 +11,8 @@ import numpy as np
 from fxlite.codegen.c.conv.winograd_matrices import Tile, transform_weight
 from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, bf16_pairs, pack_b, panel_columns
-from fxlite.codegen.c.text.template_text import add, atom
 from fxlite.codegen.c.tiles.library import constant
+from fxlite.scalar.index import Index
 
 SEGMENT = 64
 """Pixels of an output row that are finished together, in an array on the stack."""
@@ -51,15 +51,15 @@ class ConvSpec:
     name        of the C function
     ctype       "float" or "double"
     parameters  C parameter list; `Rendered.extra_parameters` are appended
-    n, h, w     C expressions of the images' number, height, width (literals where known; may be 0)
+    n, h, w     number, height and width of the images; may be 0
     c, k        channels of the input and of the output
     r, s        height and width of the kernel
     stride, dilation   (vertical, horizontal)
     padding     (top, left, bottom, right)
     x           pointer to the contiguous input [n, c, h, w]
     weight      pointer to what `pack_conv_weight` returned
-    epilogue    (sum, n, k, oh, ow) -> C statements that consume one element: the body of a simd
-                loop along ow
+    epilogue    (sum, n, k, oh, ow) -> C statements that consume one element, whose sum is given in
+                C: the body of a simd loop along ow
     joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
                 uses them only to address contiguous arrays of the output's height and width
     comment     what is computed, shapes, origin
@@ -76,8 +76,9 @@ class ConvSpec:
     vector_epilogue  (sum, n, k, oh, ow, count) -> C statements that consume a vector of sums of
                 channels from k on, the first `count` of them (or all). None: there are none, or
                 the simd loop is as good
-    split_epilogue   (sums, n, first k, oh, ow, count) -> those for a vector of integer sums of
-                channels, in two parts: what is the same for all pixels, and the statements; see
+    split_epilogue   (sums, n, first k, oh, ow, count, moving) -> those for a vector of integer sums
+                of channels, in two parts: what is the same for all pixels, that is, does not depend
+                on ``moving`` variables, and the statements; see
                 `vector_printer.print_integer_vectors`. None: there is no such form
     beside      what is computed beside the result, tile by tile
     """
@@ -85,16 +86,16 @@ class ConvSpec:
     name: str
     ctype: str
     parameters: str
-    n: str
+    n: Index
     c: int
-    h: str
-    w: str
+    h: Index
+    w: Index
     k: int
     r: int
     s: int
     x: str
     weight: str
-    epilogue: Callable[[str, str, str, str, str], str]
+    epilogue: Callable[..., str]
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
@@ -107,8 +108,8 @@ class ConvSpec:
     x_last: bool = False
     x_is_bf16: bool = False
     y_last: bool = False
-    vector_epilogue: Callable[[str, str, str, str, str, str], str] | None = None
-    split_epilogue: Callable[[str, str, str, str, str, str], tuple[str, str]] | None = None
+    vector_epilogue: Callable[..., str] | None = None
+    split_epilogue: Callable[..., tuple[str, str]] | None = None
     beside: Beside | None = None
 
     @property
@@ -126,8 +127,8 @@ class ConvSpec:
         """Rows and columns of the input under one kernel."""
         return self.dilation[0] * (self.r - 1) + 1, self.dilation[1] * (self.s - 1) + 1
 
-    def output_size(self) -> tuple[str, str]:
-        """C expressions of the height and width of the output."""
+    def output_size(self) -> tuple[Index, Index]:
+        """Height and width of the output."""
         top, left, bottom, right = self.padding
         return (
             _output_extent(self.h, top + bottom, self.reach[0], self.stride[0]),
@@ -135,15 +136,10 @@ class ConvSpec:
         )
 
 
-def _output_extent(size: str, padding: int, reach: int, stride: int) -> str:
+def _output_extent(size: Index, padding: int, reach: int, stride: int) -> Index:
     """(size + padding - reach) / stride + 1, and 0 (not 1) where the kernel just does not fit."""
-    if size.isdecimal():
-        return str(max(0, (int(size) + padding - reach + stride) // stride))
-    shift = padding - reach + stride
-    total = add(size, str(shift)) if shift >= 0 else f"{size} - {-shift}"
-    return (
-        total if stride == 1 else f"({total}) / {stride}" if shift else f"{atom(size)} / {stride}"
-    )
+    found = (size + (padding - reach + stride)) // stride
+    return found if found.constant is None else Index.of(max(0, found.constant))
 
 
 def is_pointwise(spec: ConvSpec) -> bool:
@@ -168,7 +164,7 @@ def plan_of(spec: ConvSpec) -> Plan:
         if winograd_tile(spec):
             return "winograd"
         return "pixels" if _is_shallow(spec) else "channels"
-    pixels = int(spec.h) * int(spec.w) if spec.h.isdecimal() and spec.w.isdecimal() else 0
+    pixels = (spec.h * spec.w).constant or 0
     lanes = -(-pixels // 16) * 16
     if spec.bf16:
         waste = -(-spec.group_inputs // 2) * 2 * (lanes - pixels) / max(pixels, 1)
@@ -180,7 +176,7 @@ def _is_depthwise(spec: ConvSpec) -> bool:
     """Whether each channel has a small kernel of its own, and images more than one row."""
     alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
     small = max(spec.r, spec.s) <= LARGEST_KERNEL and max(spec.stride) <= 2
-    return alone and small and spec.output_size()[0] != "1"
+    return alone and small and spec.output_size()[0] != 1
 
 
 def _is_depthwise_last(spec: ConvSpec) -> bool:
@@ -196,8 +192,8 @@ vectors of pixels waste: the first layers of networks for images."""
 
 def _is_shallow(spec: ConvSpec) -> bool:
     """Whether there are few products per output, and rows of it fill vectors of pixels well."""
-    width = spec.output_size()[1]
-    fills = not width.isdecimal() or int(width) * 100 >= 85 * (-(-int(width) // 16) * 16)
+    width = spec.output_size()[1].constant
+    fills = width is None or width * 100 >= 85 * (-(-width // 16) * 16)
     depth = spec.group_inputs * spec.r * spec.s
     return spec.groups == 1 and depth <= SHALLOW and max(spec.stride) <= 2 and fills
 
@@ -241,12 +237,17 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
     return best if winograd_cycles(spec, best) < 0.9 * direct else None
 
 
+def known(size: Index, otherwise: int) -> int:
+    """A size, or a guess at it."""
+    return otherwise if size.constant is None else size.constant
+
+
 def winograd_cycles(spec: ConvSpec, m: int) -> float:
     """Cycles of a 3x3 convolution by tiles of m x m pixels: the products of whole tiles, the bytes
     of weights (tiles of 4 x 4 have four times as many as the kernel), the transforms of points.
     With m = 1 the vectors and weights of the definition."""
-    height, width = (int(size) if size.isdecimal() else USUAL_SIZE for size in spec.output_size())
-    images = int(spec.n) if spec.n.isdecimal() else 1
+    height, width = (known(size, USUAL_SIZE) for size in spec.output_size())
+    images = known(spec.n, 1)
     tiles = images * -(-height // m) * -(-width // m)
     points = (m + 2) ** 2 if m > 1 else 9
     inputs, outputs = (-(-size // 16) * 16 for size in (spec.c, spec.k))
@@ -288,34 +289,30 @@ def outputs_per_tile(spec: ConvSpec) -> int:
     return min(spec.group_outputs, 4) if spec.group_outputs != 3 else 4
 
 
-def weight_index(spec: ConvSpec) -> str:
-    """C expression: where the packed weight of output channel k (of `group`) and `depth` =
-    (c * R + r) * S + s is; for Winograd's, that of channels c, k and `point`. For bf16, c counts
-    pairs."""
+def weight_index(spec: ConvSpec, k: Index, depth: Index) -> Index:
+    """Where the packed weight of output channel k and ``depth`` = (c * R + r) * S + s is; for
+    Winograd's, that of channels c and k at a point, where ``depth`` = point * C + c. For bf16, c
+    and C count pairs."""
     inputs = input_planes(spec)
-    depth = inputs * spec.r * spec.s
+    size = inputs * spec.r * spec.s
     plan = plan_of(spec)
-    output = f"k % {spec.group_outputs}"
     if plan == "product":
-        return f"k * {product_pitch(spec)} + depth"
+        return k * product_pitch(spec) + depth
     if plan == "depthwise":
-        return f"k * {depth} + depth"
+        return k * size + depth
     if plan == "depthwise last":
-        return f"depth * {spec.k} + k"
+        return depth * spec.k + k
+    group, output = k // spec.group_outputs, k % spec.group_outputs
     if plan == "pixels":
         step = outputs_per_tile(spec)
         whole = -(-spec.group_outputs // step) * step
-        return f"(group * {whole} + {output}) * {depth} + depth"
+        return (group * whole + output) * size + depth
     width = panel_columns(spec.ctype)
     if m := winograd_tile(spec):
-        panel = f"k / {width} * {(m + 2) ** 2}"
-        c = "c / 2" if reads_pairs(spec) else "c"
-        return f"(({panel} + point) * {inputs} + {c}) * {width} + k % {width}"
+        size = (m + 2) ** 2 * inputs
     whole = -(-spec.group_outputs // width) * width
-    return (
-        f"group * {depth * whole} + {output} / {width} * {depth * width}"
-        f" + depth * {width} + {output} % {width}"
-    )
+    panel = group * (whole // width) + output // width
+    return (panel * size + depth) * width + output % width
 
 
 def packed_conv_size(spec: ConvSpec) -> int:

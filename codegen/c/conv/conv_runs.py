@@ -18,13 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
+from fxlite.codegen.c.conv.conv_finish import Axis, finish_tile
+from fxlite.codegen.c.conv.conv_panels import Panels
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
+from fxlite.codegen.c.conv.conv_walk import conv_function
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
-from fxlite.codegen.c.text.template_text import add, atom, multiply
+from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, symbol
+from fxlite.scalar.index import Index
 
 FEWEST_WORDS = constant("conv_amx", "FEWEST_WORDS")
 
@@ -82,16 +86,29 @@ def run_rows(weight: np.ndarray[Any, Any], spec: RunsSpec) -> np.ndarray[Any, An
     return whole.reshape(spec.groups, spec.group_outputs, -1)
 
 
-class Runs(Direct):
-    """Tiles of pixels times a panel of output channels. Subclasses say how the image is copied, how
-    a tile is summed up, and in what weights are packed."""
+@dataclass(frozen=True)
+class Place:
+    """Where a tile is in the result: its image, first output row and pixel, first channel."""
+
+    n: Index
+    oh_0: Index
+    ow_0: Index
+    k_0: Index
+
+
+class Runs(Panels):
+    """Tiles of pixels times a panel of output channels. Subclasses say how a row of the image is
+    copied, and how a tile is summed up."""
 
     image_type = "uint8_t"
     """Of the numbers that are multiplied."""
-    word_type = "int32_t"
     tile_rows = "QUAD_ROWS"
+    """Most pixels of a tile."""
     parts = 1
     """Numbers whose sum an operand is."""
+    first_weight = 0
+    """The row of a panel where weights begin."""
+    row_name = "row_group"
 
     spec: RunsSpec
 
@@ -107,49 +124,57 @@ class Runs(Direct):
         """Whether the image is stored as the numbers that are multiplied, channels last."""
         raise NotImplementedError
 
-    def panel_rows(self) -> int:
-        """Rows of a packed panel of weights."""
+    def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
+        """Copy so many pixels (0: none) of a row of the image, with its padding."""
         raise NotImplementedError
 
-    def first_weight(self) -> int:
-        """The row of a panel where weights begin."""
-        raise NotImplementedError
-
-    def put_row(self, row: str, width: str, target: str) -> None:
-        """Copy `width` pixels (0: none) of a row of the image, with its padding, to `target`."""
-        raise NotImplementedError
-
-    def put_sums(self, image: str, step: str, row_step: str) -> None:
-        """Sum up a tile from the place `image` on."""
+    def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
+        """Sum up a tile from this place of the image on."""
         raise NotImplementedError
 
     # -- what does not
+    @property
+    def width(self) -> int:
+        return PANEL_COLUMNS
+
     def render(self) -> Rendered:
         """Print the function. Its output must not be empty."""
-        spec, out = self.spec, self.out
-        rows, columns, workspace = spec.h, spec.w, "0"
-        copied = self.copies()
-        if copied:
-            rows = add(multiply(self.out_h, str(spec.stride[0])), str(spec.reach[0] - 1))
-            columns = add(multiply(self.out_w, str(spec.stride[1])), str(spec.reach[1] - 1))
-            numbers = multiply(spec.n, rows, columns, str(spec.c))
-            slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64
-            workspace = add(multiply(numbers, str(self.parts * spec.item_bytes)), str(slack))
-        self.out_h = self.declare("out_h", self.out_h)
-        self.out_w = self.declare("out_w", self.out_w)
-        self.rows = self.declare("padded_h", rows)
-        self.columns = self.declare("padded_w", columns)
-        self.pitch = multiply(self.columns, str(spec.c))
-        self.image_numbers = multiply(spec.n, self.rows, self.pitch)
-        self.declare_runs()
-        self.declare_blocks()
-        extra = (("workspace",) if copied else ()) + (("n_threads",) if self.threads else ())
-        if copied:
-            out.put(f"{self.image_type} *const padded = workspace;")
-            self.copy()
-        images = "padded" if copied else f"(const {self.image_type} *){atom(spec.x)}"
-        self.convolve(images)
-        return conv_function(spec, self.note(), out.lines, workspace, extra)
+        self.prepare()
+        workspace = self.workspace()
+        self.walk()
+        return conv_function(self.spec, self.note(), self.body, workspace)
+
+    def prepare(self) -> None:
+        spec, body = self.spec, self.body
+        self.copied = self.copies()
+        rows, columns = spec.h, spec.w
+        self.name_result()
+        if self.copied:
+            rows = self.out_h * spec.stride[0] + (spec.reach[0] - 1)
+            columns = self.out_w * spec.stride[1] + (spec.reach[1] - 1)
+        self.image_h = self.name("padded_h", rows)
+        self.columns_of_image = self.name("padded_w", columns)
+        self.pitch = self.columns_of_image * spec.c
+        self.image_numbers = spec.n * self.image_h * self.pitch
+        item = spec.item_bytes
+        self.distances("run", "Where each run of the kernel is, from its first pixel.", [
+            (self.pitch * (r * spec.dilation[0]) + s * spec.dilation[1] * spec.c) * item
+            for r in range(spec.r) for s in range(1 if spec.joins_columns else spec.s)
+        ])  # fmt: skip
+        self.step = Index.of(spec.stride[1] * spec.c * item)
+        self.row_step = self.pitch * (spec.stride[0] * item)
+        sizes = ", ".join(map(bare, (self.out_w, self.step, self.row_step)))
+        self.at_once = body.let("at_once", f"rows_at_once({sizes})")
+        self.rows = body.let("row_groups", divide_up(self.out_h, self.at_once))
+        self.row_bytes = self.at_once * self.row_step
+
+    def workspace(self) -> Index:
+        """Bytes of the copy of all images, and what tiles may read behind it."""
+        spec = self.spec
+        if not self.copied:
+            return Index.of(0)
+        slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64
+        return self.meaning(self.image_numbers * (self.parts * spec.item_bytes) + slack)
 
     def copies(self) -> bool:
         """Whether the image is copied before it is read: not if it is stored as it is multiplied,
@@ -157,145 +182,82 @@ class Runs(Direct):
         spec = self.spec
         if any(spec.padding) or not self.is_stored_so() or spec.run_length * spec.item_bytes % 64:
             return True
-        sizes = (spec.h, spec.w, *spec.output_size())
-        if not all(size.isdecimal() for size in sizes):
+        h, w, out_h, out_w = (size.constant for size in (spec.h, spec.w, *spec.output_size()))
+        if h is None or w is None or out_h is None or out_w is None:
             return True
-        h, w, out_h, out_w = map(int, sizes)
         down, across = spec.stride
         last_row = (out_h - 1) * down + spec.reach[0] - 1
         last_column = (max(out_w, REGISTER) - 1) * across + spec.reach[1] - 1
         return last_row * w + last_column >= h * w
 
-    def bytes_of(self, *numbers: str) -> str:
-        """The bytes of a product of so many numbers of the image."""
-        return multiply(*numbers, str(self.spec.item_bytes))
-
-    def declare_runs(self) -> None:
-        """Distances of the runs from the first pixel."""
-        spec = self.spec
-        columns = 1 if spec.joins_columns else spec.s
-        runs = [
-            add(
-                self.bytes_of(str(r * spec.dilation[0]), self.pitch),
-                self.bytes_of(str(s * spec.dilation[1] * spec.c)),
-            )
-            for r in range(spec.r)
-            for s in range(columns)
-        ]
-        if spec.runs > 1:
-            self.out.put("/* Where each run of the kernel is, from its first pixel. */")
-        self.out.put(f"const int64_t run[{spec.runs}] = {{{', '.join(runs)}}};")
-
-    def declare_blocks(self) -> None:
-        """How the output rows are cut into tasks."""
-        spec, out = self.spec, self.out
-        self.step = self.bytes_of(str(spec.stride[1] * spec.c))
-        self.row_step = self.bytes_of(str(spec.stride[0]), self.pitch)
-        at_once = f"rows_at_once({self.out_w}, {self.step}, {self.row_step})"
-        out.put(f"const int64_t at_once = {at_once};")
-        out.put(f"const int64_t row_groups = ({self.out_h} + at_once - 1) / at_once;")
-        others = multiply(spec.n, str(spec.groups * self.panels()))
-        group_bytes = multiply("at_once", self.row_step)
-        n_threads = "n_threads" if self.threads else "1"
-        blocks = f"count_row_blocks(row_groups, {group_bytes}, {others}, {n_threads})"
-        out.put(f"const int64_t row_blocks = {blocks};")
-
-    def panels(self) -> int:
-        """Panels of output channels of a group."""
-        return -(-self.spec.group_outputs // PANEL_COLUMNS)
-
     def copy(self) -> None:
         """All images, with their padding, into the workspace."""
-        spec, out = self.spec, self.out
-        channels = str(spec.c)
-        out.put("/* The images, channels last, with their padding. */")
+        spec, body = self.spec, self.body
+        if not self.copied:
+            return
+        body.put(f"{self.image_type} *const padded = workspace;")
+        padded = Pointer("padded")
         if spec.has_ends and spec.item_bytes > 1:  # an integer times 0 is 0, whatever it is
-            end = multiply(self.image_numbers, str(self.parts))
-            out.put(f"__builtin_memset({add('padded', end)}, 0, 64); /* behind the last run */")
-        with out.loops([("n", spec.n), ("i", self.rows)], self.parallel(2)):
-            top = spec.padding[0]
-            inside = f"i >= {top} && i < {add(spec.h, str(top))}"
-            row = f"(i - {top})" if top else "i"
+            end = padded + self.image_numbers * self.parts
+            body.put(f"__builtin_memset({end}, 0, 64); /* behind the last run */")
+        loops = ("n", spec.n), ("i", self.image_h)
+        with self.copying("The images, channels last, with their padding.", *loops) as (n, i):
+            row = i - spec.padding[0]
             if spec.x_last:
-                source = multiply(f"({add(multiply('n', spec.h), row)})", spec.w, channels)
+                source = (n * spec.h + row) * spec.w * spec.c
             else:
-                source = add(multiply("n", channels, spec.h, spec.w), multiply(row, spec.w))
-            target = multiply(f"({add(multiply('n', self.rows), 'i')})", self.pitch)
-            self.put_row(f"{spec.x} + {source}", f"{inside} ? {spec.w} : 0", f"padded + {target}")
-        out.put("/* The convolution. */")
+                source = n * spec.c * spec.h * spec.w + row * spec.w
+            target = padded + (n * self.image_h + i) * self.pitch
+            self.copy_row(self.inside(i), Pointer(spec.x) + source, target)
 
-    def pixel_steps(self) -> str:
+    def pixel_steps(self) -> tuple[Index, Index]:
         """Distances of neighbouring pixels, and of channels, of the image as it is stored."""
-        spec = self.spec
-        return f"{spec.c}, 1" if spec.x_last else f"1, {multiply(spec.h, spec.w)}"
+        spec, one = self.spec, Index.of(1)
+        return (Index.of(spec.c), one) if spec.x_last else (one, spec.h * spec.w)
 
-    def convolve(self, images: str) -> None:
-        """Images, groups, blocks of rows, panels of output channels; then tile by tile."""
-        spec, out, width = self.spec, self.out, PANEL_COLUMNS
-        outputs, panels = spec.group_outputs, self.panels()
-        loops = [("n", spec.n), *([("group", str(spec.groups))] if self.grouped else [])]
-        loops += [("row_block", "row_blocks"), ("panel", str(panels))]
-        with out.loops(loops, self.parallel(len(loops))):
-            rest = f"{outputs} - panel * {width}"
-            columns = f"{rest} < {width} ? {rest} : {width}"
-            if outputs % width == 0 or panels == 1:
-                columns = str(min(outputs, width))
-            out.put(f"const int columns = {columns};")
-            depth = self.panel_rows()
-            first = multiply("group", str(depth * panels * width)) if self.grouped else "0"
-            start = add(spec.weight, first, multiply("panel", str(depth * width)))
-            out.put(f"const {self.word_type} *const weights = {start};")
-            group = multiply("group", str(spec.group_inputs)) if self.grouped else "0"
-            image = add(images, multiply("n", self.rows, self.pitch), group)
-            if self.image_type != "uint8_t":
-                image = f"(const uint8_t *)({image})"
-            out.put(f"const uint8_t *const image = {image};")
-            if spec.has_ends:
-                self.put_ends()
-            out.put("take_tiles();")
-            out.put("for (int64_t row_group = row_block * row_groups / row_blocks;")
-            with out.block(
-                "     row_group < (row_block + 1) * row_groups / row_blocks; row_group++)"
-            ):
-                self.tiles(first_channel=self.first_output(panels))
-            out.put("release_tiles();")
+    def declare_image(self, n: Index, group: Index) -> None:
+        spec, body, words = self.spec, self.body, 16 * PANEL_COLUMNS
+        start = "padded" if self.copied else f"(const {self.image_type} *){atom(spec.x)}"
+        image = Pointer(start) + (n * self.image_h * self.pitch + group * spec.group_inputs)
+        bytes_ = image if self.image_type == "uint8_t" else f"(const uint8_t *)({image})"
+        self.image = body.pointer("const uint8_t", "image", bytes_)
+        if spec.has_ends:  # the last words of runs, before zeros, for the tiles of AMX
+            body.put(f"{self.word} ends[{self.parts * spec.runs * words}];")
+            for part in range(self.parts):
+                rows = self.first_weight + part * spec.runs * spec.words
+                weights = Pointer("weights") + rows * PANEL_COLUMNS
+                ends = Pointer("ends") + part * spec.runs * words
+                body.call("copy_ends", spec.runs, spec.words, weights, ends)
+        body.call("take_tiles")
 
-    def put_ends(self) -> None:
-        """The last words of runs, before zeros, for the tiles of AMX."""
-        spec, out, words = self.spec, self.out, 16 * PANEL_COLUMNS
-        out.put(f"{self.word_type} ends[{self.parts * spec.runs * words}];")
-        for part in range(self.parts):
-            rows = self.first_weight() + part * spec.runs * spec.words
-            weights = add("weights", str(rows * PANEL_COLUMNS)) if rows else "weights"
-            ends = add("ends", str(part * spec.runs * words)) if part else "ends"
-            out.put(f"copy_ends({spec.runs}, {spec.words}, {weights}, {ends});")
+    def leave(self) -> None:
+        self.body.call("release_tiles")
 
-    def first_output(self, panels: int) -> str:
-        """The first output channel of the tile."""
-        group = multiply("group", str(self.spec.group_outputs)) if self.grouped else "0"
-        return add(group, multiply("panel", str(PANEL_COLUMNS)) if panels > 1 else "0")
-
-    def tiles(self, first_channel: str) -> None:
+    def row(self, row: Index, n: Index, k_0: Index) -> None:
         """The pixels of the rows of a group, in tiles."""
-        out = self.out
-        out.put("const int64_t oh_0 = row_group * at_once;")
-        out.put(f"const int64_t rows = rows_of_tile({self.out_h} - oh_0, at_once);")
-        most = self.tile_rows
-        out.put(f"const int64_t tiles = ({self.out_w} + {most} - 1) / {most};")
-        with out.block("for (int64_t tile_index = 0; tile_index < tiles; tile_index++)"):
-            after = f"tiles, {self.out_w}, {most})"
-            out.put(f"const int64_t ow_0 = first_tile_row(tile_index, {after};")
-            out.put(f"const int pixels = first_tile_row(tile_index + 1, {after} - ow_0;")
-            place = add("image", multiply("oh_0", self.row_step), multiply("ow_0", self.step))
-            self.tile(place, first_channel)
+        body, w = self.body, self.out_w
+        oh_0 = body.let("oh_0", row * self.at_once)
+        body.let("rows", f"rows_of_tile({bare(self.out_h - oh_0)}, {bare(self.at_once)})")
+        tiles = body.let("tiles", divide_up(w, symbol(self.tile_rows)))
+        with body.loop("tile_index", tiles) as tile:
+            after = f"{bare(tiles)}, {bare(w)}, {self.tile_rows})"
+            ow_0 = body.let("ow_0", f"first_tile_row({bare(tile)}, {after}")
+            end = f"first_tile_row({bare(tile + 1)}, {after}"
+            body.let("pixels", f"{end} - {bare(ow_0)}", "int")
+            place = self.image + oh_0 * self.row_step + ow_0 * self.step
+            self.tile(body, place, Place(n, oh_0, ow_0, k_0), self.columns)
 
-    def tile(self, place: str, first_channel: str) -> None:
-        """The sums of a tile from this place of the image on, then the epilogue."""
-        spec, out, width = self.spec, self.out, PANEL_COLUMNS
-        out.put(f"{self.ctype} tile[{self.tile_rows} * {width}] __attribute__((aligned(64)));")
-        self.put_sums(place, self.step, self.row_step)
-        with out.block("for (int64_t row = 0; row < rows; row++)"):
-            out.put("const int64_t oh = oh_0 + row;")
-            start = f"place_of_row(row, pixels, {self.step}, {self.row_step})"
-            out.put(f"const {self.ctype} *const sums = tile + {start} * {width};")
-            put_tile(out, spec, f"sums[i * {width} + j]", "pixels", "columns", first_channel)
+    def tile(self, body: Body, image: Pointer, place: Place, columns: Index) -> None:
+        """The sums of a tile of ``rows`` and ``pixels`` from this place of the image on, then the
+        epilogue."""
+        width = PANEL_COLUMNS
+        body.put(f"{self.ctype} tile[{self.tile_rows} * {width}] __attribute__((aligned(64)));")
+        self.sum_up(body, image, columns)
+        with body.loop("row", symbol("rows")) as row:
+            oh = body.let("oh", place.oh_0 + row)
+            start = f"place_of_row({bare(row)}, pixels, {bare(self.step)}, {bare(self.row_step)})"
+            tile = Pointer("tile") + symbol(start) * width
+            sums = body.pointer(f"const {self.ctype}", "sums", tile)
+            pixel = Axis("ow", place.ow_0, symbol("pixels"), "i")
+            channel = Axis("k", place.k_0, columns, "j")
+            finish_tile(body, self.spec, sums, width, pixel, channel, place.n, oh)

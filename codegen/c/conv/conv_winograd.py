@@ -9,249 +9,233 @@ epilogue.
 
 from __future__ import annotations
 
-from fxlite.codegen.c.conv.conv_direct import Direct, conv_function, put_tile
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, reads_pairs
-from fxlite.codegen.c.conv.winograd_matrices import Tile, input_matrix, output_matrix
-from fxlite.codegen.c.product.gemm import Rendered
+from contextlib import ExitStack
+
+from fxlite.codegen.c.conv.conv_finish import Axis, finish, finish_tile
+from fxlite.codegen.c.conv.conv_plan import (
+    SEGMENT,
+    ConvSpec,
+    input_planes,
+    reads_pairs,
+)
+from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
+from fxlite.codegen.c.conv.winograd_matrices import Tile
+from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import panel_columns
-from fxlite.codegen.c.text.template_text import Lines, add, atom, divide_up, multiply
+from fxlite.codegen.kernel.builder import (
+    Pointer,
+    bare,
+    divide_up,
+    round_up,
+    smaller,
+    symbol,
+)
+from fxlite.scalar.index import Index, extremum
 
 POINTS_PAD = 16
 """Floats between the planes of the points: keeps them off multiples of 4 KiB, which would fall into
 the same lines of the first-level cache."""
 
 
-def render_winograd(spec: ConvSpec, m: Tile) -> Rendered:
-    """Print the function of a 3x3 convolution of stride 1 with float elements."""
-    return _Winograd(spec, m).render()
+class Winograd(Walk):
+    """Blocks of rows of tiles of m x m pixels."""
 
-
-class _Winograd(Direct):
     def __init__(self, spec: ConvSpec, m: Tile) -> None:
         super().__init__(spec)
         self.m = m
         self.side = m + 2
+        self.points = self.side**2
         self.panel = panel_columns(spec.ctype)
         self.panels = -(-spec.k // self.panel)
-        self.channels = str(-(-spec.c // 16) * 16)  # whole vectors on every target
+        self.channels = -(-spec.c // 16) * 16  # whole vectors on every target
         # The points, and how many of them one tile has at each: floats, or pairs of bf16.
         self.pairs = reads_pairs(spec)
         self.item_type = "uint32_t" if self.pairs else "float"
-        self.items = str(int(self.channels) // 2) if self.pairs else self.channels
+        self.items = self.channels // 2 if self.pairs else self.channels
         self.suffix = f"{m}_bf16" if self.pairs else f"{m}"
-        self.tile_rows = "PAIR_ROWS" if self.pairs else "TILE_ROWS"
+        self.tile_rows = symbol("PAIR_ROWS" if self.pairs else "TILE_ROWS")
 
     def render(self) -> Rendered:
-        spec, out, m = self.spec, self.out, self.m
+        """Print the function."""
+        spec, body, m = self.spec, self.body, self.m
         workspace = self.declare_sizes()
-        blocks = "for (int64_t row_0 = 0; row_0 < tiles_down; row_0 += block_rows)"
-        with out.loops([("n", spec.n)]), out.block(blocks):
-            out.put("const int64_t rest = tiles_down - row_0;")
-            out.put("const int64_t rows = rest < block_rows ? rest : block_rows;")
-            self.turn_pixels()
+        row, end = "row_0", bare(self.tiles_down)
+        with body.loop("n", spec.n) as n, ExitStack() as stack:
+            self.row_0 = Index.of(0)
+            if self.block_rows != self.tiles_down:
+                step = f"{row} += {bare(self.block_rows)}"
+                stack.enter_context(body.block(f"for (int64_t {row} = 0; {row} < {end}; {step})"))
+                self.row_0 = symbol(row, self.tiles_down - 1)
+            self.rows = body.let("rows", smaller(self.tiles_down - self.row_0, self.block_rows))
+            self.turn_pixels(n)
             self.transform_tiles()
-            self.multiply_points()
+            self.multiply_points(n)
         note = (
-            f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.side**2}"
+            f"3x3, {spec.c} -> {spec.k} channels; Winograd's F({m}x{m}, 3x3): {self.points}"
             f" products for {m * m} pixels instead of {9 * m * m}.\n"
             "As many rows of tiles at once as have points for half of the second-level cache; "
             f"{self.panels} x {self.panel} output channels."
         )
         if self.pairs:
             note += "\nThe points are rounded to bf16, in pairs of channels; sums are float."
-        extra = ("workspace", "n_threads") if self.threads else ("workspace",)
-        return conv_function(spec, note, out.lines, workspace, extra)
+        return conv_function(spec, note, body, workspace)
 
-    def declare_sizes(self) -> str:
+    def declare_sizes(self) -> Index:
         """Sizes, and the two parts of the workspace; returns its size in bytes."""
-        spec, out, m = self.spec, self.out, self.m
-        points = str(self.side**2)
-        out_h, out_w = self.out_h, self.out_w
-        down, across = atom(divide_up(out_h, m)), atom(divide_up(out_w, m))
-        row_bytes = multiply(across, self.items, points, "4")
-        block = f"winograd_block_rows({down}, {row_bytes})"
-        self.out_h, self.out_w = self.declare("out_h", out_h), self.declare("out_w", out_w)
-        if not (self.out_h.isdecimal() and self.out_w.isdecimal()):
-            out.put(f"if ({self.out_h} <= 0 || {self.out_w} <= 0)")
-            out.put("    return;")
-        out.put(f"const int64_t tiles_down = {down}, tiles_across = {across};")
-        out.put("/* Tiles in a group: of one row, or all tiles of so many short rows. */")
-        out.put(f"const int64_t across = tiles_across < {SEGMENT // m} ? tiles_across : "
-                f"{SEGMENT // m};")  # fmt: skip
-        out.put(f"const int64_t pitch = (across * {m} + 15) / 16 * 16;")
-        out.put(f"const int64_t group_rows = {SEGMENT} / pitch;")
-        out.put("const int64_t groups_across = (tiles_across + across - 1) / across;")
-        out.put(f"const int64_t block_rows = {block};")
-        turned = f"(block_rows * {m} + 2) * {atom(spec.w)} * {self.channels}"
-        out.put(f"const int64_t point_step = block_rows * tiles_across * {self.items}"
-                f" + {POINTS_PAD};")  # fmt: skip
-        if spec.x_last:
-            out.put(f"{self.item_type} *const points = workspace;")
-        elif self.pairs:
-            out.put("float *const pixels = workspace;")
-            out.put(f"uint32_t *const points = (uint32_t *)(pixels + {turned});")
-        else:
-            out.put(f"float *const pixels = workspace, *const points = pixels + {turned};")
-        out.put(f"int32_t *const finite = (int32_t *)(points + {points} * point_step);")
-        out.put(f"static const float zeros[{self.channels}] = {{0}};")
-        rows = multiply(f"({multiply(block, str(m))} + 2)", spec.w, self.channels)
-        rows = "0" if spec.x_last else rows
-        planes = multiply(points, add(multiply(block, across, self.items), str(POINTS_PAD)))
-        return multiply(add(rows, planes, multiply(block, across)), "4")
+        spec, body, m = self.spec, self.body, self.m
+        self.name_result()
+        if self.out_h.constant is None or self.out_w.constant is None:
+            body.put(f"if ({bare(self.out_h)} <= 0 || {bare(self.out_w)} <= 0)\n    return;")
+        self.tiles_down = self.name("tiles_down", divide_up(self.out_h, m))
+        self.tiles_across = self.name("tiles_across", divide_up(self.out_w, m))
+        if self.tiles_across.constant is None:
+            body.comment("Tiles in a group: of one row, or all tiles of so many short rows.")
+        self.across = self.name("across", smaller(self.tiles_across, SEGMENT // m))
+        self.pitch = self.name("pitch", round_up(self.across * m, 16))
+        self.group_rows = self.name("group_rows", Index.of(SEGMENT) // self.pitch)
+        groups_across = divide_up(self.tiles_across, self.across)
+        self.groups_across = self.name("groups_across", groups_across)
+        self.block_rows = self.declare_block_rows()
+        points_size = self.block_rows * self.tiles_across * self.items + POINTS_PAD
+        self.point_step = self.name("point_step", points_size)
+        turned = Index.of(0) if spec.x_last else (self.block_rows * m + 2) * spec.w * self.channels
+        workspace = Pointer("workspace")
+        if not spec.x_last:
+            body.pointer("float", "pixels", workspace)
+            workspace = Pointer("pixels") + turned
+        start = f"(uint32_t *)({workspace})" if self.pairs and not spec.x_last else workspace
+        points = body.pointer(self.item_type, "points", start)
+        body.pointer("int32_t", "finite", f"(int32_t *)({points + self.point_step * self.points})")
+        body.put(f"static const float zeros[{self.channels}] = {{0}};")
+        flags = self.block_rows * self.tiles_across
+        return self.meaning((turned + self.point_step * self.points + flags) * 4)
 
-    def first_row(self) -> str:
-        """The image's row under the first row of the block's tiles; may be negative."""
-        top = self.spec.padding[0]
-        return f"row_0 * {self.m}" + (f" - {top}" if top else "")
+    def declare_block_rows(self) -> Index:
+        """Rows of tiles whose points are kept at once."""
+        if self.tiles_down == 1:
+            return Index.of(1)
+        row_bytes = self.tiles_across * (self.items * self.points * 4)
 
-    def turn_pixels(self) -> None:
+        def call(*sizes: Index) -> str:
+            return f"winograd_block_rows({', '.join(map(bare, sizes))})"
+
+        found = self.body.let("block_rows", call(self.tiles_down, row_bytes))
+        atom = found.single_atom
+        assert atom is not None
+        self.meanings[atom] = symbol(call(self.meaning(self.tiles_down), self.meaning(row_bytes)))
+        return found
+
+    def turn_pixels(self, n: Index) -> None:
         """pixels[row - from][column][channel] of the rows under the block."""
-        spec, out = self.spec, self.out
+        spec, body = self.spec, self.body
+        self.first_row = self.row_0 * self.m - spec.padding[0]
+        self.start, self.end = Index.of(0), spec.h
         if spec.x_last:
-            out.put(f"const int64_t from = 0, to = {spec.h};")
-            image = add(spec.x, multiply("n", spec.h, spec.w, str(spec.c)))
-            out.put(f"const float *const pixels = {image};")
+            image = Pointer(spec.x) + n * (spec.h * spec.w * spec.c)
+            body.pointer("const float", "pixels", image)
             return
-        out.put("/* The image's rows under these tiles, channels last. */")
-        out.put(f"int64_t from = {self.first_row()}, to = from + rows * {self.m} + 2;")
-        out.put("from = from > 0 ? from : 0;")
-        out.put(f"to = to < {spec.h} ? to : {spec.h};")
-        w = atom(spec.w)
-        with out.loops([("chunk", f"((to - from) * {w} + 63) / 64")], self.parallel(1)):
-            out.put(f"const int64_t left = (to - from) * {w} - chunk * 64;")
-            out.put("const int count = left < 64 ? (int)left : 64;")
-            out.put(f"float *const turned = pixels + chunk * 64 * {self.channels};")
-            plane = multiply(spec.h, spec.w)
-            source = add(spec.x, multiply("n", str(spec.c), plane), f"from * {w}", "chunk * 64")
-            out.put(
-                f"copy_transposed_float({spec.c}, count, {source}, {plane}, turned, "
-                f"{self.channels});"
-            )
+        body.comment("The image's rows under these tiles, channels last.")
+        last = self.first_row + self.rows * self.m + 2
+        self.start = start = body.let("from", extremum("max", self.first_row, 0))
+        self.end = body.let("to", smaller(last, spec.h))
+        held = body.let("held", (self.end - start) * spec.w)
+        with self.parallel(("chunk", divide_up(held, 64))) as (chunk,):
+            count = body.let("count", smaller(held - chunk * 64, 64), "int")
+            target = Pointer("pixels") + chunk * (64 * self.channels)
+            turned = body.pointer("float", "turned", target)
+            plane = spec.h * spec.w
+            source = Pointer(spec.x) + (n * spec.c * plane + start * spec.w + chunk * 64)
+            body.call("copy_transposed_float", spec.c, count, source, plane, turned, self.channels)
             if spec.c % 16:
-                out.put("for (int i = 0; i < count; i++)")
-                out.put(f"    for (int c = {spec.c}; c < {self.channels}; c++)")
-                out.put(f"        turned[i * {self.channels} + c] = 0;")
+                with body.loop("i", count) as i, body.loop("c", self.channels, spec.c) as c:
+                    body.put(f"{turned[i * self.channels + c]} = 0;")
 
     def transform_tiles(self) -> None:
         """points[p][tile][channel] of the block's tiles."""
-        spec, out = self.spec, self.out
-        out.put("/* The points of each tile. */")
-        with out.loops([("tile", "rows * tiles_across")], self.parallel(1)):
-            self.find_pixels("tile / tiles_across", "tile % tiles_across")
-            target = f"points + tile * {self.items}"
-            call = f"winograd_input_{self.suffix}({spec.c}, pixel, {target}, point_step)"
-            out.put(f"finite[tile] = {call};")
+        spec, body, across = self.spec, self.body, self.tiles_across
+        body.comment("The points of each tile.")
+        with self.parallel(("tile", self.rows * across)) as (tile,):
+            self.find_pixels(tile // across, tile % across)
+            target = Pointer("points") + tile * self.items
+            call = f"winograd_input_{self.suffix}({spec.c}, pixel, {target}, "
+            body.put(f"{Pointer('finite')[tile]} = {call}{bare(self.point_step)});")
 
-    def find_pixels(self, row: str, column: str) -> None:
+    def find_pixels(self, row: Index, column: Index) -> None:
         """The addresses of the pixels under the tile in this row of the block and column."""
-        spec, out, m, side = self.spec, self.out, self.m, self.side
-        left = f" - {spec.padding[1]}" if spec.padding[1] else ""
-        out.put(f"const float *pixel[{side * side}];")
-        top = f"({row}) * {m} + {self.first_row()}"
-        out.put(
-            f"find_tile_pixels({side}, {top}, {column} * {m}{left}, from, to, {spec.w}, "
-            f"{self.channels}, pixels, zeros, pixel);"
-        )
+        m, left = self.m, self.spec.padding[1]
+        self.body.put(f"const float *pixel[{self.points}];")
+        self.body.call(
+            "find_tile_pixels", self.side, row * m + self.first_row, column * m - left, self.start,
+            self.end, self.spec.w, self.channels, "pixels", "zeros", "pixel",
+        )  # fmt: skip
 
-    def multiply_points(self) -> None:
+    def multiply_points(self, n: Index) -> None:
         """Products, the transform back, the epilogue."""
-        spec, out, m, side, panel = self.spec, self.out, self.m, self.side, self.panel
-        group_count = "(rows + group_rows - 1) / group_rows * groups_across"
-        out.put("/* Times the weights, and back to pixels. */")
-        loops = [("panel", str(self.panels)), ("group", group_count)]
-        with out.loops(loops, self.parallel(2)):
-            if spec.k % panel == 0 or self.panels == 1:
-                out.put(f"const int columns = {min(spec.k, panel)};")
-            else:
-                rest = f"{spec.k} - panel * {panel}"
-                out.put(f"const int columns = {rest} < {panel} ? {rest} : {panel};")
-            depth = input_planes(spec)
-            size = side * side * depth * panel
-            out.put(f"const {self.item_type} *const weights = {spec.weight} + panel * {size};")
-            out.put("const int64_t row_1 = group / groups_across * group_rows;")
-            out.put("const int64_t tile_1 = group % groups_across * across;")
-            out.put("const int64_t down = rows - row_1 < group_rows ? rows - row_1 : group_rows;")
-            rest = "tiles_across - tile_1"
-            out.put(f"const int64_t width = {rest} < across ? {rest} : across;")
-            out.put("const int64_t first = row_1 * tiles_across + tile_1;")
-            out.put("const int count = (int)(down * width);")
-            out.put(f"float products[{side * side}][{self.tile_rows} * {panel}], "
-                    f"square[{SEGMENT * m} * {panel}];")  # fmt: skip
+        spec, body, m, panel = self.spec, self.body, self.m, self.panel
+        depth = input_planes(spec)
+        body.comment("Times the weights, and back to pixels.")
+        groups = divide_up(self.rows, self.group_rows) * self.groups_across
+        with self.parallel(("panel", self.panels), ("group", groups)) as (number, group):
+            columns = body.let("columns", smaller(spec.k - number * panel, panel), "int")
+            start = Pointer(spec.weight) + number * (self.points * depth * panel)
+            weights = body.pointer(f"const {self.item_type}", "weights", start)
+            row_1 = body.let("row_1", group // self.groups_across * self.group_rows)
+            tile_1 = body.let("tile_1", group % self.groups_across * self.across)
+            down = body.let("down", smaller(self.rows - row_1, self.group_rows))
+            width = body.let("width", smaller(self.tiles_across - tile_1, self.across))
+            first = body.let("first", row_1 * self.tiles_across + tile_1)
+            count = body.let("count", down * width, "int")
+            rows = self.tile_rows * panel
+            body.put(f"float products[{self.points}][{bare(rows)}], square[{SEGMENT * m * panel}];")
             if not spec.y_last:
-                out.put(f"float turned[{panel} * {SEGMENT}];")
-            out.put(f"const int parts = (count + {self.tile_rows} - 1) / {self.tile_rows};")
+                body.put(f"float turned[{panel * SEGMENT}];")
+            parts = body.let("parts", divide_up(count, self.tile_rows))
             if self.pairs:
-                out.put("take_tiles();")
-            with out.block("for (int part = 0; part < parts; part++)"):
-                out.put("const int start = part * count / parts;")
-                out.put("const int tiles = (part + 1) * count / parts - start;")
-                with out.block(f"for (int p = 0; p < {side * side}; p++)"):
-                    out.put(
-                        f"multiply_tile_{'bf16' if self.pairs else 'float'}"
-                        f"(tiles, columns, {depth}, "
-                        f"points + p * point_step + (first + start) * {self.items}, "
-                        f"{self.items}, weights + p * {depth * panel}, products[p]);"
+                body.call("take_tiles")
+            with body.loop("part", parts) as part:
+                start_ = body.let("start", part * count // parts)
+                tiles = body.let("tiles", (part + 1) * count // parts - start_)
+                with body.loop("p", self.points) as p:
+                    points = Pointer("points") + (
+                        p * self.point_step + (first + start_) * self.items
                     )
-                with out.block("for (int i = 0; i < tiles; i++)"):
-                    out.put("const int64_t row = (start + i) / width, tile = (start + i) % width;")
-                    place = f"square + (row * pitch + tile) * {m * panel}, pitch * {panel}"
-                    out.put(
-                        f"winograd_output_{m}(columns, &products[0][i * {panel}], "
-                        f"{self.tile_rows} * {panel}, {place});"
-                    )
-                    with out.block("if (!finite[first + start + i])"):
-                        self.find_pixels("row_1 + row", "(tile_1 + tile)")
-                        out.put(
-                            f"winograd_direct_{self.suffix}(columns, {spec.c}, pixel, weights, "
-                            f"{place});"
-                        )
+                    body.call(
+                        f"multiply_tile_{'bf16' if self.pairs else 'float'}", tiles, columns, depth,
+                        points, self.items, weights + p * (depth * panel), f"products[{bare(p)}]",
+                    )  # fmt: skip
+                with body.loop("i", tiles) as i:
+                    row = body.let("row", (start_ + i) // width)
+                    tile = body.let("tile", (start_ + i) % width)
+                    place = Pointer("square") + (row * self.pitch + tile) * (m * panel)
+                    target = place, self.pitch * panel
+                    body.call(
+                        f"winograd_output_{m}", columns, f"&products[0][{bare(i * panel)}]", rows,
+                        *target,
+                    )  # fmt: skip
+                    with body.block(f"if (!{Pointer('finite')[first + start_ + i]})"):
+                        self.find_pixels(row_1 + row, tile_1 + tile)
+                        body.call(
+                            f"winograd_direct_{self.suffix}", columns, spec.c, "pixel", weights,
+                            *target,
+                        )  # fmt: skip
             if self.pairs:
-                out.put("release_tiles();")
-            self.finish()
+                body.call("release_tiles")
+            ow_0, oh_0 = tile_1 * m, (self.row_0 + row_1) * m
+            pixels = smaller(self.out_w - ow_0, width * m)
+            channel = Axis("k", number * panel, columns, "j")
+            pixel = Axis("ow", ow_0, body.let("pixels_here", pixels, "int"), "i")
+            rows_here = body.let("rows_here", smaller(down * m, self.out_h - oh_0))
+            with body.loop("i_0", rows_here) as i_0:
+                self.finish(n, body.let("oh", oh_0 + i_0), i_0, pixel, channel)
 
-    def finish(self) -> None:
-        """The epilogue over the rows of pixels of a group."""
-        spec, out, m, panel = self.spec, self.out, self.m, self.panel
-        out.put(f"const int64_t ow_0 = tile_1 * {m}, oh_0 = (row_0 + row_1) * {m};")
-        rest = f"{self.out_w} - ow_0"
-        out.put(f"const int pixels_here = {rest} < width * {m} ? {rest} : width * {m};")
-        condition = f"i_0 < down * {m} && oh_0 + i_0 < {self.out_h}"
-        with out.block(f"for (int64_t i_0 = 0; {condition}; i_0++)"):
-            out.put("const int64_t oh = oh_0 + i_0;")
-            if spec.y_last:
-                first = multiply("panel", str(panel)) if self.panels > 1 else "0"
-                element = f"square[(i_0 * pitch + i) * {panel} + j]"
-                put_tile(out, spec, element, "pixels_here", "columns", first)
-                return
-            whole = panel if spec.k > panel // 2 else panel // 2
-            out.put(f"copy_transposed_float(pitch, {whole}, square + i_0 * pitch * {panel}, "
-                    f"{panel}, turned, {SEGMENT});")  # fmt: skip
-            with out.block("for (int64_t j = 0; j < columns; j++)"):
-                out.put(f"const int64_t k = {multiply('panel', str(panel))} + j;")
-                self.put_row(f"turned[j * {SEGMENT} + i]", "ow_0", "pixels_here")
-
-
-def put_winograd_sum(out: Lines, spec: ConvSpec, m: Tile, weight_index: str) -> None:
-    """Declare the sum of one output element by plain loops: from the packed points of the weights,
-    with the matrices of the transforms."""
-    side = m + 2
-    for name, matrix in (("b", input_matrix(m)), ("a", output_matrix(m))):
-        rows = ", ".join("{" + ", ".join(map(repr, row)) + "}" for row in matrix.tolist())
-        out.put(f"static const double {name}[{len(matrix)}][{side}] = {{{rows}}};")
-    out.put("double sum = 0;")
-    with out.loops([("c", str(spec.c)), ("point", str(side * side))]):
-        out.put("double value = 0;")
-        with out.loops([("r", str(side)), ("s", str(side))]):
-            out.put(f"const int64_t i = oh / {m} * {m} + r - {spec.padding[0]};")
-            out.put(f"const int64_t j = ow / {m} * {m} + s - {spec.padding[1]};")
-            out.put("if (i >= 0 && i < h && j >= 0 && j < w)")
-            factors = f"b[point / {side}][r] * b[point % {side}][s]"
-            place = f"((n * {spec.c} + c) * h + i) * w + j"
-            if spec.x_last:
-                place = f"((n * h + i) * w + j) * {spec.c} + c"
-            out.put(f"    value += {factors} * {atom(spec.x)}[{place}];")
-        out.put(f"const double back = a[oh % {m}][point / {side}] * a[ow % {m}][point % {side}];")
-        value, weight = "value", f"{atom(spec.weight)}[{weight_index}]"
-        if reads_pairs(spec):
-            value, weight = "rounded_bf16((float)value)", f"half_of_pair({weight}, c % 2)"
-        out.put(f"sum += back * {value} * {weight};")
+    def finish(self, n: Index, oh: Index, i_0: Index, pixel: Axis, channel: Axis) -> None:
+        """The epilogue over a row of pixels of a group."""
+        spec, body, panel = self.spec, self.body, self.panel
+        square = Pointer("square") + i_0 * self.pitch * panel
+        if spec.y_last:
+            finish_tile(body, spec, square, panel, pixel, channel, n, oh)
+            return
+        whole = panel if spec.k > panel // 2 else panel // 2
+        body.call("copy_transposed_float", self.pitch, whole, square, panel, "turned", SEGMENT)
+        turned = Pointer("turned")
+        finish(body, spec, lambda j, i: turned[j * SEGMENT + i], (channel, pixel), n=n, oh=oh)

@@ -13,10 +13,10 @@ import math
 from dataclasses import replace
 
 from fxlite.codegen.c.attention.attention_plan import (
+    FEW_ROWS,
     AttentionSpec,
     has_few_rows,
     keys_per_block,
-    may_read_once,
 )
 from fxlite.codegen.c.conv.conv_plan import (
     LARGEST_KERNEL,
@@ -24,6 +24,7 @@ from fxlite.codegen.c.conv.conv_plan import (
     WEIGHT_BYTES,
     ConvSpec,
     is_pointwise,
+    known,
     outputs_per_tile,
     plan_of,
     reads_pairs,
@@ -126,15 +127,15 @@ def _conv_reason(spec: ConvSpec) -> str:
 def conv_cycles(spec: ConvSpec, name: str) -> float | None:
     """Vectors of multiply-adds, what else is done with each tile, and the weights' bytes. None for
     images of unknown size; an unknown number of images counts as one."""
-    height, width = spec.output_size()
-    if not (height.isdecimal() and width.isdecimal()):
+    oh, ow = (size.constant for size in spec.output_size())
+    if oh is None or ow is None:
         return None
     plan, m = MEASURED[name]
     if m:
         return winograd_cycles(spec, m)
-    images = int(spec.n) if spec.n.isdecimal() else 1
+    images = known(spec.n, 1)
     lanes = VECTOR_BYTES // ITEM_BYTES[spec.ctype]
-    oh, ow, depth = int(height), int(width), spec.group_inputs * spec.r * spec.s
+    depth = spec.group_inputs * spec.r * spec.s
     rate = 2 if reads_pairs(replace(spec, measured=name)) else 1
     weights = spec.k * depth * ITEM_BYTES[spec.ctype] / WEIGHT_BYTES / rate
     outputs = spec.group_outputs
@@ -202,7 +203,8 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
 def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
     """The plan for few queries; how many keys make a block for more."""
     found: list[Decision] = []
-    if may_read_once(spec):
+    few = spec.rows.isdecimal() and int(spec.rows) <= FEW_ROWS and not spec.causal
+    if few:
         plans = (Alternative("rows"), Alternative("tiles"))
         chosen = "rows" if has_few_rows(spec) else "tiles"
         why = "each key and value is read once" if chosen == "rows" else "it was measured"
@@ -210,8 +212,8 @@ def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
     if not has_few_rows(spec):
         block = keys_per_block(spec)
         sizes = [size for size in (64, 128, 256, 512) if size in (block // 2, block, block * 2)]
-        if (keys := spec.keys.constant) is not None:  # blocks that hold all are one and the same
-            sizes = [s for s in sizes if s == block or min(s, block) < keys]
+        if spec.keys.isdecimal():  # blocks that hold all keys are one and the same
+            sizes = [s for s in sizes if s == block or min(s, block) < int(spec.keys)]
         names = tuple(Alternative(str(size)) for size in sizes)
         if len(names) > 1:
             why = "its keys and values take 128 KiB each of the second-level cache"

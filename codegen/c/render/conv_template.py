@@ -1,4 +1,5 @@
-"""Match convolutions of floats to their templates (`conv`, on the tiles of AMX `conv_amx`).
+"""Match convolutions to their templates: of floats (`conv`, on the tiles of AMX `conv_amx`), of
+8-bit integers (`conv_int8`).
 
 In and out as in :mod:`fxlite.codegen.c.templates`.
 """
@@ -6,7 +7,8 @@ In and out as in :mod:`fxlite.codegen.c.templates`.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,23 @@ from fxlite.codegen.c.conv.conv_amx import (
     render_conv_tiles,
     suits_tiles,
 )
-from fxlite.codegen.c.conv.conv_plan import packed_conv_size, reads_pairs, winograd_tile
+from fxlite.codegen.c.conv.conv_int8 import (
+    Int8ConvSpec,
+    pack_conv_int8,
+    packed_conv_int8_size,
+    render_conv_int8,
+)
+from fxlite.codegen.c.conv.conv_plan import (
+    is_pointwise,
+    packed_conv_size,
+    reads_pairs,
+    winograd_tile,
+)
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice, Decision
+from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.render.alternatives import conv_decisions
 from fxlite.codegen.c.render.gemm_template import render_gemm_node
+from fxlite.codegen.c.render.integer_templates import render_int_linear, with_packed_integers
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     at_the_element,
@@ -35,13 +50,15 @@ from fxlite.codegen.c.render.template_parts import (
     parameter_list,
     template_function,
 )
-from fxlite.codegen.c.text.vector_printer import print_vectors
+from fxlite.codegen.c.text.vector_printer import print_integer_vectors, print_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.contraction import named
-from fxlite.codegen.kernel.kernel_ir import Buffer
+from fxlite.codegen.kernel.builder import symbol
+from fxlite.codegen.kernel.contraction import Epilogue, named
+from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt
 from fxlite.codegen.kernel.loops import divides, is_flat
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
+from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.runtime.target import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.ops.image.spatial import TO_FIRST
@@ -50,6 +67,83 @@ from fxlite.scalar import expr
 from fxlite.scalar.index import Index, Var, flatten
 
 
+@dataclass(frozen=True)
+class _Matched:
+    """A group that is a convolution: the printer of its epilogue, the spec but for what numbers are
+    multiplied, the weight's name once it is packed and its values [K, C / groups, R, S]."""
+
+    c: Contraction
+    emitter: Epilogue
+    spec: ConvSpec
+    packed_name: str
+    weight: Array
+
+    def place(self, n: Index, k: Index, oh: Index, ow: Index) -> dict[Var, Index]:
+        """What coordinates of the result are at a position."""
+        coordinates = self.c.coordinates
+        axes = (n, k, ow) if len(coordinates) == 3 else (n, k, oh, ow)
+        if self.spec.x_last:
+            axes = (n, oh, ow, k)
+        return {v: _named_as(index, v) for v, index in zip(coordinates, axes, strict=True)}
+
+    def epilogue(self, total: str, n: Index, k: Index, oh: Index, ow: Index) -> str:
+        """The statements that finish and store a sum."""
+        return self.emitter.print(total, self.place(n, k, oh, ow))
+
+    def statements(self, total: str, **place: Index) -> tuple[Sequence[Stmt], list[Buffer], Var]:
+        """The same as statements, with the buffers that they use, and the variable of channels."""
+        env = self.place(**place)
+        channel = env[self.channel].single_atom
+        assert isinstance(channel, Var)
+        buffers = [*self.c.buffers, self.emitter.output]
+        return self.emitter.statements(total, env), buffers, channel
+
+    @property
+    def channel(self) -> Var:
+        """The coordinate of channels."""
+        return self.c.coordinates[3 if self.spec.x_last else 1]
+
+
+def _named_as(index: Index, like: Var) -> Index:
+    """An index; a variable in the limits of the coordinate that it stands for."""
+    atom = index.single_atom
+    return named(atom.name, like) if isinstance(atom, Var) else index
+
+
+_SYMBOLS = {name: symbol(name) for name in ("n", "k", "oh", "ow")}
+
+
+def _matched(
+    c: Contraction, name: str, weights: dict[Node, Any], locations: list[str], comment: str
+) -> _Matched:
+    """A convolution in either layout."""
+    anchor = c.anchor
+    one_d = anchor.target.name == "conv1d"
+    attributes, weight = anchor.arguments, np.asarray(weights[anchor.args[1]])
+    stride, dilation = (pair_of(attributes.get(n, 1), one_d) for n in ("stride", "dilation"))
+    shape = list(c.buffer(c.a.buffer).shape)
+    if one_d:
+        weight = weight[:, :, None, :]
+        shape.insert(2, Index.of(1))
+    x_last = attributes.get("layout") == "NHWC"
+    if x_last:
+        shape = [shape[axis] for axis in TO_FIRST]
+    output, groups = buffer_of(c.root, is_output=True), attributes.get("groups", 1)
+    packed_name = derived(buffer_name(anchor.args[1]), "packed")
+    spec = ConvSpec(
+        name=name, ctype=anchor.type.dtype.c_name, parameters="", comment=comment,
+        n=shape[0], c=weight.shape[1] * groups, h=shape[2], w=shape[3],
+        k=weight.shape[0], r=weight.shape[2], s=weight.shape[3], x=c.a.buffer, weight=packed_name,
+        epilogue=lambda *_: "", stride=stride, dilation=dilation, groups=groups, x_last=x_last,
+        padding=padding_of(attributes.get("padding", 0), one_d),
+    )  # fmt: skip
+    emitter = epilogue_of(c, output, c.value, c.store, locations)
+    found = _Matched(c, emitter, spec, packed_name, weight)
+    y_last = is_innermost(found.channel, c.store, output)
+    return replace(found, spec=replace(spec, epilogue=found.epilogue, y_last=y_last))
+
+
+# -- of floats -------------------------------------------------------------------------------------
 def claims_conv(node: Node) -> bool:
     """True for float convolutions with weights that are known when compiling."""
     if node.type.dtype.name not in ("f32", "f64"):
@@ -67,63 +161,30 @@ def render_conv_node(
     """A convolution in either layout; one of 1x1 whose rows are pixels is a product. ``parts`` as
     for products; 2 counts for products, and on tiles."""
     c = lower_contraction(group)
-    anchor = c.anchor
-    weight = anchor.args[1]
-    array = np.asarray(weights[weight])
-    attributes = anchor.arguments
-    one_d = anchor.target.name == "conv1d"
-    stride, dilation = (pair_of(attributes.get(n, 1), one_d) for n in ("stride", "dilation"))
-    padding = padding_of(attributes.get("padding", 0), one_d)
-    x_last = attributes.get("layout") == "NHWC"
-    if x_last and array.shape[2:] == (1, 1) and not any(padding) and "groups" not in attributes:
+    found = _matched(c, name, weights, locations, described(group, choice))
+    spec, output = found.spec, found.emitter.output
+    alone = "groups" not in c.anchor.arguments
+    if spec.x_last and spec.r == spec.s == 1 and not any(spec.padding) and alone:
         return render_gemm_node(group, name, weights, locations, parts, choice)  # rows are pixels
-    if one_d:
-        array = array[:, :, None, :]
-    output = buffer_of(c.root, is_output=True)
-    data = c.a.buffer
-    emitter = epilogue_of(c, output, c.value, c.store, locations)
-    shape = [emitter.text(extent) for extent in c.buffer(data).shape]
-    if one_d:
-        shape.insert(2, "1")
-    if x_last:
-        shape = [shape[axis] for axis in TO_FIRST]
-    packed_name = derived(buffer_name(weight), "packed")
-    parameters = emitter.parameters([data], [packed_name])
-
-    def place(n: str, k: str, oh: str, ow: str) -> dict[Var, Index]:
-        names = (n, k, ow) if one_d else (n, oh, ow, k) if x_last else (n, k, oh, ow)
-        return {v: named(t, v) for v, t in zip(c.coordinates, names)}
-
-    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
-        return emitter.print(total, place(n, k, oh, ow))
-
-    ctype = c.anchor.type.dtype.c_name
-    spec = ConvSpec(
-        name=name, ctype=ctype, parameters="",
-        n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
-        s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
-        padding=padding, dilation=dilation, groups=attributes.get("groups", 1),
-        joinable=one_d or (not x_last and _joinable(c, output)), comment=described(group, choice),
-        bf16=parts == 1 and ctype == "float", measured=choice.get("plan", ""),
-        x_is_bf16=c.buffer(data).dtype.name == "bf16",
-        fetched=at_the_element(c, output) if ctype == "float" and not x_last else (),
+    is_float, one_d = spec.ctype == "float", len(c.coordinates) == 3
+    spec = replace(
+        spec, joinable=one_d or (not spec.x_last and _joinable(c, output)),
+        bf16=parts == 1 and is_float, measured=choice.get("plan", ""),
+        x_is_bf16=c.buffer(c.a.buffer).dtype.name == "bf16",
+        fetched=at_the_element(c, output) if is_float and not spec.x_last else (),
     )  # fmt: skip
-    channel = c.coordinates[3 if x_last else 1]
-    y_last = is_innermost(channel, c.store, output)
-    if x_last or y_last:
-        spec = replace(spec, x_last=x_last, y_last=y_last)
-    if y_last and parts == 1 and output.dtype.name == "bf16":
+    if spec.y_last and parts == 1 and output.dtype.name == "bf16":
 
-        def vectors(total: str, n: str, k: str, oh: str, ow: str, count: str) -> str:
-            statements = emitter.statements(total, place(n, k, oh, ow))
-            at, buffers = Var(k, channel.extent), (*c.buffers, output)
-            return print_vectors(statements, buffers, at, total, count, halves=True)
+        def vectors(total: str, count: str, **place: Index) -> str:
+            return print_vectors(*found.statements(total, **place), total, count, halves=True)
 
-        if vectors("sum", "n", "k", "oh", "ow", "count"):
+        if vectors("sum", "count", **_SYMBOLS):
             spec = replace(spec, vector_epilogue=vectors)
     if parts and not choice and has_bf16_tiles() and suits_tiles(spec, parts):
         spec = TileConvSpec(**{**vars(spec), "parts": parts})
-    packed = {packed_name: _packed_conv_weight(weight, array, spec)}
+    parameters = found.emitter.parameters([spec.x], [found.packed_name])
+    weight = _packed_conv_weight(c.anchor.args[1], found.weight, spec)
+    packed = {found.packed_name: weight}
     spec = replace(spec, parameters=parameter_list(parameters, packed))
     decisions: tuple[Decision, ...] = ()
     if isinstance(spec, TileConvSpec):
@@ -160,3 +221,51 @@ def _joinable(c: Contraction, output: Buffer) -> bool:
     return is_flat(expr.substitute_index(c.value, env), joined, shapes) and not divides(
         store, joined
     )
+
+
+# -- of integers -----------------------------------------------------------------------------------
+def claims_int_conv(node: Node) -> bool:
+    """True for convolutions of integers with a weight that is known when compiling."""
+    weight = node.args[1]
+    if not is_constant(weight) or 0 in weight.type.shape:
+        return False
+    return bool(math.prod(weight.type.shape[1:]) > 1)  # else there is no sum
+
+
+def render_int_conv(
+    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
+) -> TemplateFunction:
+    """A convolution of integers in either layout, its weight packed when the model is compiled."""
+    c = lower_contraction(group)
+    found = _matched(c, name, weights, locations, document(group))
+    base, emitter, output = found.spec, found.emitter, found.emitter.output
+    if base.x_last and is_pointwise(base) and base.groups == 1:
+        return render_int_linear(group, name, weights, locations)  # rows are pixels
+    parameters = emitter.parameters([base.x], [found.packed_name])
+    parameters = with_packed_integers(parameters, found.packed_name)
+
+    def split(total: str, count: str, moving: Sequence[Index], **place: Index) -> tuple[str, str]:
+        names = [atom.name for i in moving if isinstance(atom := i.single_atom, Var)]
+        statements, buffers, channel = found.statements(total, **place)
+        return print_integer_vectors(statements, buffers, channel, names, total, count)
+
+    has_vectors = bool(split("sum", "count", (), **_SYMBOLS)[1])
+    image = "0" if base.n == 1 else "n"
+    beside = beside_of(group, emitter, output, c.store, c.coordinates, c.coordinates[2], image)
+    if beside is not None:
+        parameters.append(beside.parameter)
+    changed = {
+        "ctype": "int32_t", "parameters": ", ".join(text for text, _ in parameters),
+        "type": c.anchor.args[0].type.dtype.name, "beside": beside,
+        "zero_point": c.anchor.arguments.get("x_zero_point", 0),
+        "split_epilogue": split if has_vectors else None,
+    }  # fmt: skip
+    spec = Int8ConvSpec(**{**vars(base), **changed})
+
+    def fill(packed: Array) -> None:
+        pack_conv_int8(found.weight, spec, packed)
+
+    how = ("int8", spec.offset, spec.groups, spec.runs)
+    key = (c.anchor.args[1], *how)
+    packed = PackedWeight(key, np.dtype(np.int32), packed_conv_int8_size(spec), fill)
+    return template_function(name, render_conv_int8(spec), parameters, {found.packed_name: packed})

@@ -1,23 +1,16 @@
-"""Match groups of integer products to their templates: linear, matmul and convolution of i8 and u8,
-and linear layers with integer weights.
+"""Match groups of integer products to their templates: linear and matmul of i8 and u8, and
+linear layers with integer weights.
 
 In and out as in :mod:`fxlite.codegen.c.templates`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.conv.conv_int8 import (
-    Int8ConvSpec,
-    pack_conv_int8,
-    packed_conv_int8_size,
-    render_conv_int8,
-)
 from fxlite.codegen.c.dynamic_scale import beside_of
 from fxlite.codegen.c.product.gemm import pack_b
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
@@ -34,24 +27,20 @@ from fxlite.codegen.c.render.template_parts import (
     at_the_element,
     epilogue_of,
     is_constant,
-    is_innermost,
-    padding_of,
-    pair_of,
     strided_operand,
     template_function,
 )
 from fxlite.codegen.c.text.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, matrix_product, named
+from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, matrix_product
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
-from fxlite.ops.image.spatial import TO_FIRST
 from fxlite.passes.group import Group
-from fxlite.scalar.index import Index, Var, flatten, product
+from fxlite.scalar.index import Var, flatten, product
 from fxlite.types import dtypes
 
 FETCHED = 1 << 19
@@ -78,7 +67,7 @@ def render_int_linear(
     x, weight = c.anchor.args[:2]
     zero_point = c.anchor.bound["x_zero_point"]
     packed_name = derived(buffer_name(weight), "packed")
-    parameters = _with_packed_integers(emitter.parameters([p.a.buffer], [packed_name]), packed_name)
+    parameters = with_packed_integers(emitter.parameters([p.a.buffer], [packed_name]), packed_name)
 
     image = p.batch_names[p.batch[0]] if p.batch else None
     if c.coordinates[0].extent.constant == 1:
@@ -166,7 +155,7 @@ def render_int_matmul(
     return template_function(name, rendered, parameters, {})
 
 
-def _with_packed_integers(
+def with_packed_integers(
     parameters: Sequence[tuple[str, str]], packed_name: str
 ) -> list[tuple[str, str]]:
     """Parameters and arguments, the packed weight as quads."""
@@ -210,7 +199,7 @@ def render_weight_only(
     columns, depth = weight.type.shape[0], x.type.shape[-1]
     group_size = min(c.anchor.bound["group_size"] or depth, depth)
     weight_name, scale_name = (derived(buffer_name(v), "packed") for v in (weight, scale))
-    parameters = _with_packed_integers(
+    parameters = with_packed_integers(
         emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name
     )
 
@@ -246,70 +235,3 @@ def render_weight_only(
     }  # fmt: skip
     rendered = render_gemm_weight_only(spec)
     return template_function(name, rendered, parameters, packed)
-
-
-# -- convolutions of integers ----------------------------------------------------------------------
-def claims_int_conv(node: Node) -> bool:
-    """True for convolutions of integers with a weight that is known when compiling."""
-    weight = node.args[1]
-    if not is_constant(weight) or 0 in weight.type.shape:
-        return False
-    return bool(math.prod(weight.type.shape[1:]) > 1)  # else there is no sum
-
-
-def render_int_conv(
-    group: Group, name: str, weights: dict[Node, Any], locations: list[str]
-) -> TemplateFunction:
-    """A convolution of integers in either layout, its weight packed when the model is compiled."""
-    c = lower_contraction(group)
-    x, weight = c.anchor.args[:2]
-    array = np.asarray(weights[weight])
-    attributes = c.anchor.arguments
-    x_last = attributes.get("layout") == "NHWC"
-    stride, dilation = (pair_of(attributes.get(n, 1), False) for n in ("stride", "dilation"))
-    padding = padding_of(attributes.get("padding", 0), False)
-    groups = attributes.get("groups", 1)
-    if x_last and (*array.shape[2:], *stride, *padding, groups) == (1, 1, 1, 1, 0, 0, 0, 0, 1):
-        return render_int_linear(group, name, weights, locations)  # rows are pixels
-    output = buffer_of(c.root, is_output=True)
-    emitter = epilogue_of(c, output, c.value, c.store, locations)
-    data = c.a.buffer
-    shape = [emitter.text(extent) for extent in c.buffer(data).shape]
-    if x_last:
-        shape = [shape[axis] for axis in TO_FIRST]
-    packed_name = derived(buffer_name(weight), "packed")
-    parameters = _with_packed_integers(emitter.parameters([data], [packed_name]), packed_name)
-
-    def place(n: str, k: str, oh: str, ow: str) -> dict[Var, Index]:
-        names = (n, oh, ow, k) if x_last else (n, k, oh, ow)
-        return {v: named(t, v) for v, t in zip(c.coordinates, names)}
-
-    def epilogue(total: str, n: str, k: str, oh: str, ow: str) -> str:
-        return emitter.print(total, place(n, k, oh, ow))
-
-    def split(total: str, n: str, k: str, oh: str, ow: str, count: str) -> tuple[str, str]:
-        along = Var(k, c.coordinates[3 if x_last else 1].extent)
-        statements, buffers = emitter.statements(total, place(n, k, oh, ow)), (*c.buffers, output)
-        return print_integer_vectors(statements, buffers, along, [ow], total, count)
-
-    has_vectors = bool(split("sum", "n", "k", "oh", "ow", "count")[1])
-    beside = beside_of(group, emitter, output, c.store, c.coordinates, c.coordinates[2], "n")
-    if beside is not None:
-        parameters.append(beside.parameter)
-    spec = Int8ConvSpec(
-        name=name, ctype="int32_t", parameters=", ".join(text for text, _ in parameters),
-        n=shape[0], c=int(shape[1]), h=shape[2], w=shape[3], k=array.shape[0], r=array.shape[2],
-        s=array.shape[3], x=data, weight=packed_name, epilogue=epilogue, stride=stride,
-        padding=padding, dilation=dilation, groups=groups, comment=document(group), x_last=x_last,
-        y_last=is_innermost(c.coordinates[3 if x_last else 1], c.store, output),
-        type=x.type.dtype.name, zero_point=attributes.get("x_zero_point", 0),
-        beside=beside, split_epilogue=split if has_vectors else None,
-    )  # fmt: skip
-
-    def fill(packed: Array) -> None:
-        pack_conv_int8(array, spec, packed)
-
-    how = ("int8", spec.offset, spec.groups, spec.runs)
-    packed = PackedWeight((weight, *how), np.dtype(np.int32), packed_conv_int8_size(spec), fill)
-    rendered = render_conv_int8(spec)
-    return template_function(name, rendered, parameters, {packed_name: packed})

@@ -11,41 +11,28 @@ static void k0_relu(const float *restrict x, const uint32_t *restrict weight_pac
     const int64_t row_blocks = count_row_blocks(8, 1152, 1, 1);
     uint32_t *const padded = workspace;
     /* The images rounded to bf16, in pairs of channels; zeros around them. */
-    for (int64_t plane = 0; plane < 8; plane++) {
-        const float *const image = x + plane * 512;
-        pad_plane_pairs(16, 16, image, image + 256, 1, 1, 18, 18, padded + plane * 324);
+    for (int64_t plane = 0; plane < 8; ++plane) {
+        const float *const image = x + plane*512;
+        pad_plane_pairs(16, 16, image, image + 256, 1, 1, 18, 18, padded + plane*324);
     }
     /* The convolution. */
-    for (int64_t n = 0; n < 1; n++) {
-        for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-            for (int64_t panel = 0; panel < 1; panel++) {
-                const int columns = 32;
-                const uint32_t *const weights = weight_packed;
-                const uint32_t *const image = padded + n * 2592;
-                float tile[16 * 32] = {0}, turned[32 * 80];
-                for (int64_t oh = row_block * 8 / row_blocks;
-                     oh < (row_block + 1) * 8 / row_blocks; oh++) {
-                    for (int64_t ow_0 = 0; ow_0 < 8; ow_0 += 64) {
-                        const int pixels = 8;
-                        fetch_rows(columns, pixels, relu + n * 2048 + oh * 8 + ow_0, 64);
-                        const int tiles = (pixels + TILE_ROWS - 1) / TILE_ROWS;
-                        for (int tile_index = 0; tile_index < tiles; tile_index++) {
-                            const int first = tile_index * pixels / tiles;
-                            const int count = (tile_index + 1) * pixels / tiles - first;
-                            sum_tile_bf16(count, columns, 8, 9,
-                                image + oh * 36 + (ow_0 + first) * 2, 324, tap, 2, weights, tile);
-                            copy_transposed_float(16, 32, tile, 32, turned + first, 80);
-                        }
-                        for (int64_t j = 0; j < columns; j++) {
-                            const int64_t k = j;
-                            #pragma omp simd
-                            for (int64_t i = 0; i < pixels; i++) {
-                                const int64_t ow = ow_0 + i;
-                                relu[(k*8 + oh)*8 + ow] =
-                                    fx_maximum_f32(turned[j * 80 + i] + bias[k], 0.0f);
-                            }
-                        }
-                    }
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        const uint32_t *const weights = weight_packed;
+        const uint32_t *const image = padded;
+        float tile[16 * 32] = {0}, turned[32 * 80];
+        for (int64_t oh = row_block*8 / row_blocks; oh < (row_block*8 + 8) / row_blocks; ++oh) {
+            fetch_rows(32, 8, relu + oh*8, 64);
+            const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
+            for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
+                const int64_t first = tile_index*8 / tiles;
+                const int64_t count = (tile_index*8 + 8) / tiles - first;
+                sum_tile_bf16(count, 32, 8, 9, image + oh*36 + first*2, 324, tap, 2, weights, tile);
+                copy_transposed_float(16, 32, tile, 32, turned + first, 80);
+            }
+            for (int64_t j = 0; j < 32; ++j) {
+                #pragma omp simd
+                for (int64_t i = 0; i < 8; ++i) {
+                    relu[(j*8 + oh)*8 + i] = fx_maximum_f32(turned[j*80 + i] + bias[j], 0.0f);
                 }
             }
         }

@@ -6,48 +6,35 @@
 static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict weight_packed,
                           const float *restrict scale, uint8_t *restrict requantize)
 {
-    for (int64_t n = 0; n < 1; n++) {
-        for (int64_t row_step = 0; row_step < 4; row_step++) {
-            for (int64_t block = 0; block < 1; block++) {
-                const int channels = 16;
-                const int32_t *const weights = weight_packed + block * 448;
-                const int64_t oh_0 = row_step * 2;
-                uint8_t outside[64];
-                __builtin_memset(outside, 7, 64);
-                const uint8_t *rows[4];
-                int64_t steps[4];
-                find_rows(oh_0 - 1, 4, 1, 8, 128, 16, x + n * 1024 + block * 64, outside, rows,
-                    steps);
-                /* The columns of the image that a tile reads: four rows in a quad. */
-                int32_t woven[640];
-                for (int64_t ow_0 = 0; ow_0 < 8; ow_0 += 8) {
-                    const int pixels = 8 - ow_0 < 8 ? 8 - ow_0 : 8;
-                    weave_u8((pixels - 1) + 3, channels, ow_0 - 1, 8, rows, steps, 7, woven);
-                    for (int j = 0; j < channels; j += int_lanes) {
-                        const int count = channels - j;
-                        const int64_t k = block * 64 + j;
-                        const float_vec scale_at_k = load_f32(&scale[k], count);
-                        int_vec kernel[3][2];
-                        load_kernel(2, 3, weights + 64 + j, kernel);
-                        for (int64_t i = 0; i < pixels; i++) {
-                            const int64_t ow = ow_0 + i;
-                            int_vec sums[2];
-                            #pragma GCC unroll 2
-                            for (int o = 0; o < 2; o++)
-                                sums[o] = *(const int_vec *)(weights + j);
-                            add_columns(2, 3, woven + i * 64 + j, kernel, sums);
-                            #pragma GCC unroll 2
-                            for (int o = 0; o < 2; o++) {
-                                const int64_t oh = oh_0 + o;
-                                if (oh == 8)
-                                    break;
-                                const int_vec sum = sums[o];
-                                store_rounded_u8(&requantize[((n*8 + oh)*8 + ow)*16 + k],
-                                    __builtin_convertvector(sum, float_vec) * scale_at_k, 3, 0,
-                                        255, count);
-                            }
-                        }
-                    }
+    for (int64_t row_step = 0; row_step < 4; ++row_step) {
+        const int32_t *const weights = weight_packed;
+        const int64_t oh_0 = row_step*2;
+        uint8_t outside[64];
+        __builtin_memset(outside, 7, 64);
+        const uint8_t *rows[4];
+        int64_t steps[4];
+        find_rows(oh_0 - 1, 4, 1, 8, 128, 16, x, outside, rows, steps);
+        /* The columns of the image that a tile reads: four rows in a quad. */
+        int32_t woven[640];
+        weave_u8(10, 16, -1, 8, rows, steps, 7, woven);
+        for (int j = 0; j < 16; j += int_lanes) {
+            const int count = 16 - j;
+            const float_vec scale_at_j = load_f32(&scale[j], count);
+            int_vec kernel[3][2];
+            load_kernel(2, 3, weights + j + 64, kernel);
+            for (int64_t i = 0; i < 8; ++i) {
+                int_vec sums[2];
+                #pragma GCC unroll 2
+                for (int64_t o = 0; o < 2; ++o) {
+                    sums[o] = *(const int_vec *)(weights + j);
+                }
+                add_columns(2, 3, woven + i*64 + j, kernel, sums);
+                #pragma GCC unroll 2
+                for (int64_t o = 0; o < 2; ++o) {
+                    const int64_t oh = oh_0 + o;
+                    const int_vec sum = sums[o];
+                    store_rounded_u8(&requantize[(oh*8 + i)*16 + j],
+                        __builtin_convertvector(sum, float_vec) * scale_at_j, 3, 0, 255, count);
                 }
             }
         }

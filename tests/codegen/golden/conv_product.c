@@ -26,14 +26,15 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
                     float tile[TILE_ROWS * 32];
                     multiply_tile_float(rows, columns, 16, weight_packed + row_0 * 16, 16, b_panel,
                         tile);
-                    const int64_t first_oh = column_0 / 8, first_ow = column_0 % 8;
-                    for (int64_t i = 0; i < rows; i++) {
+                    const int64_t first_oh = column_0 / 8;
+                    const int64_t first_ow = column_0 % 8;
+                    for (int64_t i = 0; i < rows; ++i) {
                         const int64_t k = row_0 + i;
                         int64_t oh = first_oh, ow_0 = first_ow;
                         for (int64_t j_0 = 0, run; j_0 < columns; j_0 += run) {
-                            run = 8 - ow_0 < columns - j_0 ? 8 - ow_0 : columns - j_0;
+                            run = fx_min(8 - ow_0, columns - j_0);
                             #pragma omp simd
-                            for (int64_t j = j_0; j < j_0 + run; j++) {
+                            for (int64_t j = j_0; j < j_0 + run; ++j) {
                                 const int64_t ow = ow_0 + j - j_0;
                                 add[((n*32 + k)*8 + oh)*8 + ow] = tile[i * 32 + j] + y[ow];
                             }
@@ -41,8 +42,8 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
                         }
                     }
                     /* For the next panel. */
-                    const int64_t ahead = 64 - column_0 - 32 < 32 ? 64 - column_0 - 32 : 32;
-                    fetch_rows(rows, ahead, add + (n * 32 + row_0) * 64 + column_0 + 32, 64);
+                    const int64_t ahead = 32 - column_0;
+                    fetch_rows(rows, ahead, add + (n*32 + row_0)*64 + column_0 + 32, 64);
                 }
             }
         }

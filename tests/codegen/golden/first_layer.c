@@ -19,39 +19,33 @@ static void k1_relu(const float *restrict x_nhwc, const float *restrict weight_p
     float *const padded = workspace;
     /* The images with zeros around them. */
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && B * 9216 > PARALLEL_PRODUCTS)
-    for (int64_t n = 0; n < B; n++) {
-        for (int64_t i = 0; i < 10; i++) {
-            pad_row_float(i >= 1 && i < 9 ? 8 : 0, 1, x_nhwc + (n * 8 + i - 1) * 8, 1, 10, 1,
-                padded + (n * 10 + i) * 10);
+            if (n_threads > 1 && B*9216 > PARALLEL_PRODUCTS)
+    for (int64_t n = 0; n < B; ++n) {
+        for (int64_t i = 0; i < 10; ++i) {
+            pad_row_float(i >= 1 && i < 9 ? 8 : 0, 1, x_nhwc + n*64 + i*8 - 8, 1, 10, 1,
+                padded + n*100 + i*10);
         }
     }
     /* The convolution. */
-    #pragma omp parallel for collapse(3) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && B * 9216 > PARALLEL_PRODUCTS)
-    for (int64_t n = 0; n < B; n++) {
-        for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-            for (int64_t panel = 0; panel < 1; panel++) {
-                const int columns = 16;
-                const float *const weights = weight_packed;
-                const float *const image = padded + n * 100;
-                float tile[TILE_ROWS * 32];
-                for (int64_t oh = row_block * 8 / row_blocks;
-                     oh < (row_block + 1) * 8 / row_blocks; oh++) {
-                    const int64_t tiles = (8 + TILE_ROWS - 1) / TILE_ROWS;
-                    for (int64_t tile_index = 0; tile_index < tiles; tile_index++) {
-                        const int64_t ow_0 = tile_index * 8 / tiles;
-                        const int pixels = (tile_index + 1) * 8 / tiles - ow_0;
-                        sum_tile_float(pixels, columns, 1, 9, image + oh * 10 + ow_0, 1, tap, 1,
-                            weights, tile);
-                        for (int64_t i = 0; i < pixels; i++) {
-                            const int64_t ow = ow_0 + i;
-                            #pragma omp simd
-                            for (int64_t j = 0; j < columns; j++) {
-                                const int64_t k = j;
-                                relu[((n*8 + oh)*8 + ow)*16 + k] =
-                                    fx_maximum_f32(tile[i * 32 + j], 0.0f);
-                            }
+    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B*9216 > PARALLEL_PRODUCTS)
+    for (int64_t n = 0; n < B; ++n) {
+        for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+            const float *const weights = weight_packed;
+            const float *const image = padded + n*100;
+            float tile[TILE_ROWS * 32];
+            for (int64_t oh = row_block*8 / row_blocks; oh < (row_block*8 + 8) / row_blocks; ++oh) {
+                const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
+                for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
+                    const int64_t ow_0 = tile_index*8 / tiles;
+                    const int pixels = (tile_index*8 + 8) / tiles - ow_0;
+                    sum_tile_float(pixels, 16, 1, 9, image + oh*10 + ow_0, 1, tap, 1, weights,
+                        tile);
+                    for (int64_t i = 0; i < pixels; ++i) {
+                        const int64_t ow = ow_0 + i;
+                        #pragma omp simd
+                        for (int64_t j = 0; j < 16; ++j) {
+                            relu[((n*8 + oh)*8 + ow)*16 + j] = fx_maximum_f32(tile[i*32 + j], 0.0f);
                         }
                     }
                 }
@@ -94,7 +88,7 @@ static void layout(int64_t B, int64_t offset[4]) {
     offset[0] = 0;
     offset[1] = offset[0] + B*256;  // x_nhwc
     offset[2] = offset[1] + B*4096;  // relu
-    int64_t scratch = B * 400;
+    int64_t scratch = B*400;
     offset[3] = offset[2] + (scratch + 63) / 64 * 64;  // scratch of the kernels
 }
 

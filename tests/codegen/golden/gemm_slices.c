@@ -28,8 +28,8 @@ static void k0_matmul(const float *restrict x, const float *restrict weight_pack
                             const int columns = 32;
                             const float *const b_panel = weight_packed + panel * 17408 + k_0 * 32;
                             for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                                 tile_index < (row_block + 1)
-                                     * row_tiles / row_blocks; tile_index++) {
+                                 tile_index < (row_block + 1) * row_tiles / row_blocks;
+                                     tile_index++) {
                                 const int64_t row_0 = tile_index * 8 / row_tiles;
                                 const int rows = (tile_index + 1) * 8 / row_tiles - row_0;
                                 float *const total = sums

@@ -9,8 +9,8 @@
 extern "C" __global__ void __launch_bounds__(256) max_pool_k0_max_pool2d(
     const float *__restrict__ x, float *__restrict__ max_pool2d, int64_t B, int64_t H, int64_t W) {
     for (int64_t element = fx_thread_index(); element < B*3 + fx_floor_div(W - 1, 2)*B*3
-        + fx_floor_div(H - 1, 2)*B*3 + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1,
-        2)*B*3; element += fx_thread_count()) {
+        + fx_floor_div(H - 1, 2)*B*3 + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*B*3;
+        element += fx_thread_count()) {
         const int64_t i = element / (fx_floor_div(H - 1, 2) + fx_floor_div(W - 1, 2)
             + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2) + 1);
         const int64_t j = (element / (fx_floor_div(W - 1, 2) + 1)) % (fx_floor_div(H - 1, 2) + 1);

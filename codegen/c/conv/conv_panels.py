@@ -1,0 +1,301 @@
+"""Printing the loops of convolutions whose weights are packed in panels of output channels: blocks
+of output rows times panels are the tasks of the threads, and a tile is some pixels of an output row
+times a panel.
+
+Here are the plans of `conv_plan` whose tiles read the image through a table of taps (pixels are
+broadcast, so strides and dilations cost nothing and no image width wastes lanes); those that read
+it in runs are in `conv_runs`. "channels" is for images whose channels are first, in and out: a tile
+is turned round before the epilogue, which runs along output rows. "implicit product" is for those
+whose channels are last, in or out: there it runs along the tile's rows, or the store is scattered.
+With padding, or for bf16, the image is copied into the workspace first, with zeros around it and
+rounded; nothing is unrolled into columns.
+"""
+
+from __future__ import annotations
+
+from fxlite.codegen.c.conv.conv_finish import Axis, fetch, finish, finish_joined, finish_tile
+from fxlite.codegen.c.conv.conv_plan import (
+    SEGMENT,
+    ConvSpec,
+    input_planes,
+    is_pointwise,
+    plan_of,
+    reads_pairs,
+)
+from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
+from fxlite.codegen.c.product.gemm_spec import Rendered
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, panel_columns
+from fxlite.codegen.kernel.builder import Pointer, Size, bare, divide_up, smaller, symbol
+from fxlite.scalar.index import Index
+
+TURNED = SEGMENT + 16
+"""Row length of the turned tile: a whole square may be written from the last pixel on."""
+
+
+class Panels(Walk):
+    """Tiles of pixels times a panel of output channels. Subclasses say how the image is copied, and
+    how a tile is summed up and finished."""
+
+    word: str
+    """Type of a packed weight."""
+    panel_rows: int
+    """Rows of a packed panel."""
+
+    # -- what differs
+    def prepare(self) -> None:
+        """Names for sizes; how the image is read."""
+        raise NotImplementedError
+
+    def copy(self) -> None:
+        """All images into the workspace."""
+        raise NotImplementedError
+
+    def declare_image(self, n: Index, group: Index) -> None:
+        """Where image n of the group begins, and what else a task needs."""
+        raise NotImplementedError
+
+    def row(self, row: Index, n: Index, k_0: Index) -> None:
+        """The tiles of an output row (or of a group of them)."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """What ends a task."""
+
+    # -- what does not
+    rows: Index
+    """Output rows, or groups of them."""
+    row_name = "oh"
+    row_bytes: Index
+    """Bytes of the image that belong to one of these."""
+
+    @property
+    def width(self) -> int:
+        """Output channels of a panel."""
+        return panel_columns(self.ctype)
+
+    @property
+    def panels(self) -> int:
+        """Panels of a group."""
+        return -(-self.spec.group_outputs // self.width)
+
+    def walk(self) -> None:
+        """Images, groups, blocks of rows, panels of output channels; then row by row."""
+        spec, body, width = self.spec, self.body, self.width
+        others = spec.n * spec.groups * self.panels
+        blocks = self.row_blocks(self.rows, self.row_bytes, others)
+        self.copy()
+        loops = ("n", spec.n), ("group", spec.groups), ("row_block", blocks), ("panel", self.panels)
+        with self.parallel(*loops) as (n, group, block, panel):
+            rest = spec.group_outputs - panel * width
+            self.columns = body.let("columns", smaller(rest, width), "int")
+            first = (group * self.panels + panel) * (self.panel_rows * width)
+            body.pointer(f"const {self.word}", "weights", Pointer(spec.weight) + first)
+            self.declare_image(n, group)
+            with self.rows_of(self.row_name, block, blocks, self.rows) as row:
+                self.row(row, n, group * spec.group_outputs + panel * width)
+            self.leave()
+
+
+class Taps(Panels):
+    """Tiles that read the image through a table of taps; of floats, or for bf16 of pairs of them
+    that belong to neighbouring channels."""
+
+    def __init__(self, spec: ConvSpec) -> None:
+        super().__init__(spec)
+        self.pairs = reads_pairs(spec)
+        self.word = "uint32_t" if self.pairs else spec.ctype
+        self.item = PAIR_BYTES if self.pairs else ITEM_BYTES[spec.ctype]
+        self.kind = "bf16" if self.pairs else spec.ctype
+        self.inputs = input_planes(spec)
+        self.planes = spec.groups * self.inputs
+        self.panel_rows = self.inputs * self.taps
+        self.turned = plan_of(spec) == "channels"
+        # A strided kernel of one weight: only the pixels that it reads are copied, side by side.
+        strided = max(spec.stride) > 1 and not any(spec.padding)
+        self.picks = self.pairs and self.taps == 1 and strided and not spec.x_last
+        self.stride = (1, 1) if self.picks else spec.stride
+
+    def render(self) -> Rendered:
+        """Print the function."""
+        self.prepare()
+        workspace = self.workspace()
+        self.walk()
+        return conv_function(self.spec, self.note(), self.body, workspace)
+
+    def note(self) -> str:
+        """How it is computed."""
+        spec = self.spec
+        layouts = "" if self.turned else ", " + " -> ".join(
+            "NHWC" if last else "NCHW" for last in (spec.x_last, spec.y_last)
+        )  # fmt: skip
+        note = (
+            f"{spec.r}x{spec.s}, {spec.c} -> {spec.k} channels{layouts}; tiles of TILE_ROWS pixels"
+            f" of a row x {self.width} output channels."
+        )
+        if why := _why_direct(spec) if self.turned else "":
+            note += f"\n{why}"
+        if self.pairs:
+            note += "\nOperands are rounded to bf16, in pairs of input channels; sums are float."
+        return note
+
+    def prepare(self) -> None:
+        spec, (down, across) = self.spec, self.stride
+        self.h, self.w = spec.h, spec.w
+        if self.turned and is_pointwise(spec):  # rows are joined
+            self.h, self.w = Index.of(1), spec.h * spec.w
+            self.out_h, self.out_w = Index.of(1), self.out_h * self.out_w
+        self.pixel = self.planes if spec.x_last else 1
+        # The pixels of a tile so far apart would share one set of the cache.
+        shares_set = spec.x_last and self.pixel * across * self.item % 4096 == 0
+        rounds = self.pairs and (shares_set or not spec.x_is_bf16)
+        self.padded = any(spec.padding) or rounds
+        rows, columns = self.h, self.w
+        self.name_result()
+        if self.padded:
+            rows = self.out_h * down + (spec.reach[0] - 1)
+            columns = self.out_w * across + (spec.reach[1] - 1)
+            self.pixel += 16 * shares_set
+        self.image_h = self.name("padded_h", rows)
+        self.columns_of_image = self.name("padded_w" if spec.x_last else "pitch", columns)
+        self.pitch = self.columns_of_image * self.pixel
+        self.plane = Index.of(1) if spec.x_last else self.image_h * self.pitch
+        self.declare_taps(self.pitch, lambda column: column * self.pixel)
+        self.rows = self.out_h
+        self.row_bytes = self.pitch * (down * self.item * self.inputs)
+
+    def workspace(self) -> Index:
+        """Bytes of the copy of all images."""
+        if not self.padded:
+            return Index.of(0)
+        planes = 1 if self.spec.x_last else self.planes
+        return self.meaning(self.spec.n * planes * self.image_h * self.pitch * self.item)
+
+    def copy(self) -> None:
+        if not self.padded:
+            return
+        self.body.put(f"{self.word} *const padded = workspace;")
+        if self.spec.x_last:
+            self.pad_rows()
+        elif self.pairs:
+            self.pad_pairs()
+        else:
+            self.pad_planes(self.h, self.w, self.image_h, self.pitch)
+
+    def pad_pairs(self) -> None:
+        """All images, with their zeros, in planes of pairs of channels."""
+        spec, body, inputs, size = self.spec, self.body, self.spec.group_inputs, self.h * self.w
+        comment = "The images rounded to bf16, in pairs of channels; zeros around them."
+        with self.copying(comment, ("plane", spec.n * self.planes)) as (plane,):
+            channel, second = plane * 2, str(Pointer("image") + size)
+            if inputs % 2:
+                c = body.let("c", plane % self.inputs * 2)
+                channel = plane // self.inputs * inputs + c
+                second = f"{bare(c + 1)} < {inputs} ? {second} : 0"
+            start = Pointer(spec.x) + channel * size
+            image = body.pointer(f"const {self.ctype}", "image", start)
+            target = Pointer("padded") + plane * self.plane
+            if self.picks:
+                steps = self.w * spec.stride[0], spec.stride[1]
+                body.call("pick_pairs", self.image_h, self.pitch, image, second, *steps, target)
+            else:
+                body.call(
+                    "pad_plane_pairs", self.h, self.w, image, second, *spec.padding[:2],
+                    self.image_h, self.pitch, target,
+                )  # fmt: skip
+
+    def pad_rows(self) -> None:
+        """All images, with their zeros, channels last."""
+        spec, body, top = self.spec, self.body, self.spec.padding[0]
+        done = "rounded to bf16, with" if self.pairs and not spec.x_is_bf16 else "with"
+        kind = "bf16" if spec.x_is_bf16 else "pairs" if self.pairs else self.ctype
+        loops = ("n", spec.n), ("i", self.image_h)
+        with self.copying(f"The images {done} zeros around them.", *loops) as (n, i):
+            source = Pointer(spec.x) + (n * self.h + i - top) * (self.w * spec.c)
+            target = Pointer("padded") + (n * self.image_h + i) * self.pitch
+            body.call(
+                f"pad_row_{kind}", self.inside(i), spec.c, source, spec.padding[1],
+                self.columns_of_image, self.pixel, target,
+            )  # fmt: skip
+
+    def declare_image(self, n: Index, group: Index) -> None:
+        spec = self.spec
+        start = "padded" if self.padded else spec.x
+        if spec.x_is_bf16 and not self.padded:
+            start = f"(const uint32_t *){start}"
+        if spec.x_last:
+            first = n * self.image_h * self.pitch + group * self.inputs
+        else:
+            first = (n * self.planes + group * self.inputs) * self.plane
+        self.image = self.body.pointer(f"const {self.word}", "image", Pointer(start) + first)
+        if self.turned:
+            arrays = f"tile[16 * {self.width}] = {{0}}, turned[{self.width} * {TURNED}]"
+        else:
+            arrays = f"tile[TILE_ROWS * {self.width}]"
+        self.body.put(f"{self.ctype} {arrays};")
+
+    def row(self, row: Index, n: Index, k_0: Index) -> None:
+        first = self.image + row * self.stride[0] * self.pitch
+        if self.turned:
+            self.turned_tiles(first, row, n, k_0)
+        else:
+            self.tiles(first, row, n, k_0)
+
+    def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
+        """The sums of a tile of so many pixels from this one on, which are so far apart."""
+        self.body.call(
+            f"sum_tile_{self.kind}", count, self.columns, self.inputs, self.taps, pixel, self.plane,
+            "tap", step, "weights", "tile",
+        )  # fmt: skip
+
+    def turned_tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
+        """64 pixels of a row at a time: tiles, turned into rows of channels; the epilogue."""
+        spec, body, width = self.spec, self.body, self.width
+        columns = width if spec.group_outputs > width // 2 else width // 2
+        with self.segments("pixel_0" if is_pointwise(spec) else "ow_0") as (start, pixels):
+            size, corner = (self.out_h, self.out_w), (n, k_0, row, start)
+            fetch(body, spec, size, corner, self.columns, pixels)
+            tiles = body.let("tiles", divide_up(pixels, symbol("TILE_ROWS")))
+            with body.loop("tile_index", tiles) as tile:
+                offset = body.let("first", tile * pixels // tiles)
+                count = body.let("count", (tile + 1) * pixels // tiles - offset)
+                step = Index.of(self.stride[1])
+                self.sum_up(count, first + (start + offset) * step, step)
+                body.call(
+                    f"copy_transposed_{self.ctype}", 16, columns, "tile", width,
+                    Pointer("turned") + offset, TURNED,
+                )  # fmt: skip
+            channel = Axis("k", k_0, self.columns, "j")
+            pixel = Axis("ow", start, pixels, "i")
+            if is_pointwise(spec):
+                finish_joined(body, spec, turned, channel, pixel, n)
+            else:
+                finish(body, spec, turned, (channel, pixel), n=n, oh=row)
+
+    def tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
+        """The pixels of a row, in tiles whose widths differ by one at most."""
+        body, w, step = self.body, self.out_w, self.stride[1] * Index.of(self.pixel)
+        tiles = body.let("tiles", divide_up(w, symbol("TILE_ROWS")))
+        with body.loop("tile_index", tiles) as tile:
+            ow_0 = body.let("ow_0", tile * w // tiles)
+            pixels = body.let("pixels", (tile + 1) * w // tiles - ow_0, "int")
+            self.sum_up(pixels, first + ow_0 * step, step)
+            pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
+            finish_tile(body, self.spec, Pointer("tile"), self.width, pixel, channel, n, row)
+
+
+def turned(j: Index, i: Index) -> str:
+    """The sum of channel j and pixel i of a tile that was turned round."""
+    return Pointer("turned")[j * TURNED + i]
+
+
+def _why_direct(spec: ConvSpec) -> str:
+    """What speaks against the other plans."""
+    if spec.measured:
+        return ""
+    if is_pointwise(spec):
+        return "Not as a product: its last panel of pixels would be filled badly."
+    if (spec.r, spec.s) != (3, 3) or spec.ctype != "float":
+        return ""
+    if (*spec.stride, *spec.dilation, spec.groups) != (1, 1, 1, 1, 1):
+        return "Not Winograd's convolution: that is for stride 1, dilation 1 and one group."
+    return "Not Winograd's convolution: its transforms and larger weights would cost too much."

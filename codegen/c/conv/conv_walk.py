@@ -1,0 +1,184 @@
+"""What the printers of all convolutions share: the function around them, named sizes, threads, the
+padded copies of images, the table of taps, the epilogue over a finished tile.
+
+In: a `ConvSpec`. A printer of a plan is a subclass of :class:`Walk`, which adds statements to its
+``body``. Out: a `Rendered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
+from fxlite.codegen.c.product.gemm_spec import Rendered
+from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
+from fxlite.codegen.c.text.template_text import block_comment, mentions, signature
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    Size,
+    bare,
+    smaller,
+    symbol,
+    text_of,
+)
+from fxlite.scalar.index import Atom, Index
+
+Loop = tuple[str, Size]
+"""Its variable and its extent."""
+
+
+def conv_function(spec: ConvSpec, note: str, body: Body, workspace: Size = 0) -> Rendered:
+    """The comment, the head and the body of a function that needs so many bytes of workspace."""
+    lines = body.lines()
+    if spec.beside is not None:
+        lines = [f"    {spec.beside.before}", *lines, f"    {spec.beside.after}"]
+    text = "\n".join(lines)
+    extra = tuple(name for name in ("workspace", "n_threads") if mentions(text, name))
+    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
+    return Rendered("\n".join([*head, "{", text, "}"]) + "\n", Index.of(workspace), extra)
+
+
+def empty_result(spec: ConvSpec) -> Rendered | None:
+    """The function of a convolution whose result has no elements, if it is one."""
+    if all(size != 0 for size in (spec.n, spec.k, *spec.output_size())):
+        return None
+    body = Body()
+    body.comment("Nothing to compute.")
+    return conv_function(spec, "An empty result.", body)
+
+
+class Walk:
+    """A function under construction: its statements, sizes and threads. Products take a
+    ``faster``th part of the time of those of floats."""
+
+    def __init__(self, spec: ConvSpec, faster: int = 1) -> None:
+        self.spec = spec
+        self.body = Body()
+        self.ctype = spec.ctype
+        self.taps = spec.r * spec.s
+        self.out_h, self.out_w = spec.output_size()
+        self.meanings: dict[Atom, Index] = {}
+        self.image_h = spec.h  # rows of an image, or of its copy
+        self.products = -(-spec.k * spec.group_inputs * self.taps // faster)  # of a pixel
+        work = spec.n * self.out_h * self.out_w * self.products
+        self.threads = work.constant is None or work.constant >= PARALLEL_PRODUCTS
+
+    # -- sizes
+    def name(self, name: str, value: Size) -> Index:
+        """A name for a size of the whole function."""
+        found = self.body.let(name, value)
+        if (atom := found.single_atom) is not None and found != value:
+            self.meanings[atom] = Index.of(value).substitute(self.meanings)
+        return found
+
+    def name_result(self) -> None:
+        """Names for the height and the width of the output."""
+        self.out_h, self.out_w = self.name("out_h", self.out_h), self.name("out_w", self.out_w)
+
+    def meaning(self, size: Size) -> Index:
+        """A size in terms of the parameters."""
+        return Index.of(size).substitute(self.meanings)
+
+    @property
+    def team(self) -> str:
+        """The clauses of a directive for all threads, where there is enough to do."""
+        work, large = self.spec.n * self.out_h * self.out_w * self.products, ""
+        if work.constant is None:
+            large = f" && {text_of(work)} > PARALLEL_PRODUCTS"
+        return f" num_threads(n_threads) if (n_threads > 1{large})"
+
+    @property
+    def all_threads(self) -> Index:
+        """The number of threads."""
+        return symbol("n_threads") if self.threads else Index.of(1)
+
+    # -- loops
+    def parallel(self, *loops: Loop) -> AbstractContextManager[list[Index]]:
+        """Loops that all threads share out, if there is enough to do."""
+        return self.body.shared(loops, "omp parallel for" if self.threads else "", self.team)
+
+    @contextmanager
+    def team_of_threads(self) -> Iterator[None]:
+        """A block that each thread runs, if there is enough to do."""
+        with ExitStack() as stack:
+            if self.threads:
+                stack.enter_context(self.body.block(f"#pragma omp parallel{self.team}"))
+            yield
+
+    def own(self, size: Size) -> Index:
+        """Where a thread's own part of an array of parts of so many elements begins."""
+        if not self.threads:
+            return Index.of(0)
+        return symbol("this_thread()") * self.body.let("own_size", size)
+
+    def of_team(self, *loops: Loop) -> AbstractContextManager[list[Index]]:
+        """Loops that the threads of `team_of_threads` share out."""
+        return self.body.shared(loops, "omp for" if self.threads else "")
+
+    @contextmanager
+    def segments(self, variable: str) -> Iterator[tuple[Index, Index]]:
+        """A loop over segments of an output row: the first pixel, and the number of them."""
+        with self.body.loop(variable, self.out_w, step=SEGMENT) as start:
+            yield start, self.body.let("pixels", smaller(self.out_w - start, SEGMENT), "int")
+
+    def row_blocks(self, rows: Index, row_bytes: Size, others: Size) -> Index:
+        """Into how many blocks the output rows are cut, which are tasks; so many others are there
+        in any case."""
+        if rows == 1:
+            return Index.of(1)
+        arguments = ", ".join(map(bare, (rows, row_bytes, others, self.all_threads)))
+        return self.body.let("row_blocks", f"count_row_blocks({arguments})")
+
+    def rows_of(
+        self, variable: str, block: Index, blocks: Index, rows: Index
+    ) -> AbstractContextManager[Index]:
+        """A loop over the rows of a block."""
+        start, end = block * rows // blocks, (block + 1) * rows // blocks
+        return self.body.loop(variable, end, start)
+
+    # -- the image
+    def distances(self, name: str, comment: str, values: Sequence[Index]) -> None:
+        """A table of where the pixels of a kernel are, from its first."""
+        if len(values) > 1:
+            self.body.comment(comment)
+        self.body.put(f"const int64_t {name}[{len(values)}] = {{{', '.join(map(bare, values))}}};")
+
+    def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
+        """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
+        says."""
+        spec = self.spec
+        self.distances("tap", "Where each weight's pixel is, from that of the kernel's first.", [
+            Index.of(row) * (r * spec.dilation[0]) + column(s * spec.dilation[1])
+            for r in range(spec.r) for s in range(spec.s)
+        ])  # fmt: skip
+
+    @contextmanager
+    def copying(self, comment: str, *loops: Loop) -> Iterator[list[Index]]:
+        """Loops that copy all images into the workspace, before the convolution."""
+        self.body.comment(comment)
+        with self.parallel(*loops) as variables:
+            yield variables
+        self.body.comment("The convolution.")
+
+    def pad_planes(self, h: Index, w: Index, rows: Index, pitch: Index) -> None:
+        """All channels of all images, with zeros around them, into the workspace."""
+        spec = self.spec
+        comment = "The images with zeros around them."
+        with self.copying(comment, ("plane", spec.n * spec.c)) as (plane,):
+            self.body.call(
+                f"pad_plane_{self.ctype}", h, w, Pointer(spec.x) + plane * (h * w),
+                *spec.padding[:2], rows, pitch, Pointer("padded") + plane * (rows * pitch),
+            )  # fmt: skip
+
+    def inside(self, i: Index) -> str:
+        """In C, how many pixels of the image are in row i of its copy: none above and below it."""
+        spec, conditions = self.spec, []
+        top, rows = spec.padding[0], self.image_h
+        if top:
+            conditions.append(f"{bare(i)} >= {top}")
+        if not rows <= spec.h + top:
+            conditions.append(f"{bare(i)} < {text_of(spec.h + top)}")
+        inside = " && ".join(conditions)
+        return f"{inside} ? {text_of(spec.w)} : 0" if conditions else text_of(spec.w)
