@@ -6,7 +6,10 @@ level) and before each test, so no result depends on which tests ran before, nor
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collectstart(collector: pytest.Collector) -> None:
     if isinstance(collector, pytest.Module):
         init.manual_seed(0)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end: tests that collect garbage need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    # Or each program that a test starts parses fxlite anew; both test processes share the folder.
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", tempfile.mkdtemp(prefix="fxlite-tests-"))
 
 
 #: What tests of deep graphs rely on; benchmarks of torch.fx raise it.

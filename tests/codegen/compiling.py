@@ -23,9 +23,9 @@ WARN = (
 )  # fmt: skip
 FLAGS = {
     "native": ("-O3", march_flag(), "-fopenmp"),
-    "native, no OpenMP": ("-O2", march_flag()),
-    "AVX2": ("-O2", "-march=haswell", "-fopenmp"),
-    "SSE2": ("-O2",),
+    "native, no OpenMP": ("-O1", march_flag()),
+    "AVX2": ("-O1", "-march=haswell", "-fopenmp"),
+    "SSE2": ("-O1",),
 }
 SANITIZED = (
     "-O1", "-g1", "-fopenmp", "-Wno-cast-function-type", "-fsanitize=address,undefined",

@@ -12,6 +12,7 @@ import math
 import operator
 import random
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -329,20 +330,26 @@ def stored(case: Case, x):
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if case.x_last else x
 
 
-def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
+@cache
+def expected_of(case: Case, size: tuple[int, int, int]) -> tuple[np.ndarray[Any, Any], ...]:
+    """Image, weight and bias, and the result: the same for every library."""
     n, h, w = size
     dtype = np.float32 if case.ctype == "float" else np.float64
     rng = np.random.default_rng(n * 100 + h * 10 + w)
     x = rng.standard_normal((n, case.c, h, w)).astype(dtype)
     weight = rng.standard_normal((case.k, case.c // case.groups, *case.kernel)).astype(dtype)
     bias = rng.standard_normal(case.k).astype(dtype)
-    expected = reference(case, x, weight, bias)
+    return x, weight, bias, reference(case, x, weight, bias).astype(dtype)
+
+
+def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
+    x, weight, bias, expected = expected_of(case, size)
     x = stored(case, x)
     packed = conv.pack_conv_weight(weight, case.spec())
     needed = workspace_bytes(case, size, n_threads)
     workspace = np.full(needed + 64, 0xA5, np.uint8)
     for prefix in ("fast", "twin"):
-        y = np.full(expected.size + 8, 7777, dtype)
+        y = np.full(expected.size + 8, 7777, expected.dtype)
         getattr(library, f"{prefix}_{case.name}")(
             *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
             *(ctypes.c_int64(value) for value in size),
@@ -353,7 +360,7 @@ def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_thread
         assert (y[expected.size :] == 7777).all(), f"{case} {size}: wrote past its result"
         got = y[: expected.size].reshape(expected.shape)
         depth = weight[0].size
-        found = compare(expected.astype(dtype), got, chain=Chain(2, 2 * depth, 1))
+        found = compare(expected, got, chain=Chain(2, 2 * depth, 1))
         assert found.agrees, (prefix, case, size, str(found))
 
 

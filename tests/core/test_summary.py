@@ -153,13 +153,13 @@ def test_parameters_of_known_models() -> None:
 
 
 def test_many_nodes() -> None:
-    """100 000 nodes outside modules are one row."""
+    """20 000 nodes outside modules are one row."""
 
     def chain(x: Any) -> Any:
-        for _ in range(50_000):
+        for _ in range(10_000):
             x = np.exp(x) - 1
         return x
 
     summary = summary_of(chain, "f32[4]")
     assert [r.row.kind for r in summary.rows] == ["module", "input", "ops"]
-    assert summary.rows[-1].row.name == "exp, sub" and summary.flops == 400_000
+    assert summary.rows[-1].row.name == "exp, sub" and summary.flops == 80_000

@@ -101,13 +101,13 @@ def test_the_code_of_a_forgotten_module_leaves_nothing_behind() -> None:
 
 def test_very_deep_graphs() -> None:
     def program(x: Any) -> Any:
-        for _ in range(50_000):
+        for _ in range(10_000):
             x = np.maximum(x, 0) + 1
         return x
 
     gm = fx.symbolic_trace(program, "f32[1]")
-    assert len(gm.graph) == 100_002
-    assert np.array_equal(gm(np.zeros(1, np.float32)), np.float32([50_000]))
+    assert len(gm.graph) == 20_002
+    assert np.array_equal(gm(np.zeros(1, np.float32)), np.float32([10_000]))
     parsed = fx.parse(str(gm.graph))
     assert [n.name for n in parsed.nodes] == [n.name for n in gm.graph.nodes]
     for made in (copy.deepcopy(gm), from_bytes(to_bytes(gm)), pickle.loads(pickle.dumps(gm))):
