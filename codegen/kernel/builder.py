@@ -163,7 +163,11 @@ class Body:
 
     @contextmanager
     def shared(
-        self, loops: Sequence[tuple[str, Size]], directive: str, clauses: str = ""
+        self,
+        loops: Sequence[tuple[str, Size]],
+        directive: str,
+        clauses: str = "",
+        schedule: str = "static",
     ) -> Iterator[list[Index]]:
         """Perfectly nested loops from 0, whose iterations threads share out under a directive of
         OpenMP (``omp parallel for``, ``omp for``; none if it is empty). Those of one trip are not
@@ -174,7 +178,7 @@ class Body:
                 yield [Index.of(0)] * len(loops)
             return
         joined = f" collapse({len(real)})" if len(real) > 1 else ""
-        line = f"#pragma {directive}{joined} schedule(static){clauses}" if directive else ""
+        line = f"#pragma {directive}{joined} schedule({schedule}){clauses}" if directive else ""
         with ExitStack() as stack:
             found = []
             for name, end in loops:

@@ -504,6 +504,10 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
         a, a_sum = _text(atom.a, spelling)
         b, b_sum = _text(atom.b, spelling)
         if isinstance(atom, Extremum):
+            a, b = (
+                text[1:-1] if isinstance(side.single_atom, Quotient) and text[0] == "(" else text
+                for side, text in ((atom.a, a), (atom.b, b))
+            )
             return f"{spelling.minmax[0 if atom.kind == 'min' else 1]}({a}, {b})"
         if spelling.divide == "/" and not _divides_no_negative(atom):  # C truncates
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"

@@ -2,7 +2,7 @@
 
 Every case is an attention with a layout of its operands and a mask. All are compiled into one
 shared object per set of flags; under the sanitizers they run in a program of their own, on buffers
-of exactly the size they may touch, against the naive twin.
+of exactly the size they may touch, one thread against two.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import pytest
 
 from fxlite import ops
 from fxlite.codegen.c.attention import attention
+from fxlite.codegen.c.attention.attention_plan import AttentionSpec
 from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.text.template_text import expression
+from fxlite.codegen.kernel.builder import Pointer, symbol
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.target import march_flag
+from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
     FILLED,
@@ -32,7 +34,8 @@ from tests.codegen.compiling import (
     with_tiles,
 )
 
-HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdbool", "stdlib", "stdio", "math"))
+HEADERS = ("stdint", "stdbool", "stdlib", "stdio", "string", "math")
+HEAD = "".join(f"#include <{name}.h>\n" for name in HEADERS)
 SIZES = [  # queries, keys, features, columns
     (0, 5, 3, 4), (3, 0, 4, 5), (4, 7, 0, 3), (2, 3, 4, 0), (1, 1, 1, 1), (1, 40, 16, 16),
     (2, 33, 17, 70), (5, 3, 8, 6), (7, 31, 32, 32), (11, 64, 40, 33), (12, 65, 64, 64),
@@ -58,15 +61,12 @@ class Case:
                  "nan" * self.empty_is_nan, *map(str, self.size or ())]  # fmt: skip
         return "_".join(word for word in words if word)
 
-    def operand(self, pointer: str, rows: str, columns: str) -> gemm.Operand:
+    def operand(self, pointer: str, rows: Index, columns: Index) -> gemm.Operand:
+        one, b, h = Index.of(1), symbol("b"), symbol("h")
         if self.layout == "heads":
-            offset = f"b * {rows} * {HEADS} * {columns} + h * {columns}"
-            strides = [f"{HEADS} * {columns}", "1"]
-        else:
-            offset = f"(b * {HEADS} + h) * {rows} * {columns}"
-            strides = [columns, "1"] if self.layout == "plain" else ["1", rows]
-        literal = [str(eval(s)) if s.replace(" * ", "").isdecimal() else s for s in strides]
-        return gemm.Operand(pointer, *map(expression, (offset, *literal)))
+            return gemm.Operand(pointer, (b * rows * HEADS + h) * columns, columns * HEADS, one)
+        strides = (columns, one) if self.layout == "plain" else (one, rows)
+        return gemm.Operand(pointer, (b * HEADS + h) * rows * columns, *strides)
 
     def array(self, memory: np.ndarray, rows: int, columns: int) -> np.ndarray:
         """Memory of that layout as [B,H,rows,columns]."""
@@ -76,26 +76,26 @@ class Case:
             return memory.reshape(BATCH, HEADS, columns, rows).swapaxes(2, 3)
         return memory.reshape(BATCH, HEADS, rows, columns)
 
-    def spec(self) -> attention.AttentionSpec:
-        m, s, e, n = map(str, self.size) if self.size else ("L", "S", "E", "V")
-        t = self.ctype
-        of_rows, of_keys = (f"b * {m} * {s}", s, "1"), (f"b * {s}", "0", "1")
+    def spec(self) -> AttentionSpec:
+        m, s, e, n = map(Index.of, self.size) if self.size else map(symbol, "LSEV")
+        t, b, h = self.ctype, symbol("b"), symbol("h")
         masks = {
             "": None,
-            "rows": gemm.Operand("mask", *map(expression, of_rows)),
-            "keys": gemm.Operand("mask", *map(expression, of_keys)),
+            "rows": gemm.Operand("mask", b * m * s, s, Index.of(1)),
+            "keys": gemm.Operand("mask", b * s, Index.of(0), Index.of(1)),
         }
         mask_type = "bool" if "bool" in self.mask else t
-        return attention.AttentionSpec(
+        return AttentionSpec(
             name=self.name, ctype=t,
             parameters=f"const {t} *restrict q, const {t} *restrict k, const {t} *restrict v, "
             f"const {mask_type} *restrict mask, {t} *restrict y, "
             "int64_t L, int64_t S, int64_t E, int64_t V",
-            batch=(("b", str(BATCH)), ("h", str(HEADS))), rows=m, keys=s, features=e, columns=n,
+            batch=(("b", Index.of(BATCH)), ("h", Index.of(HEADS))),
+            rows=m, keys=s, features=e, columns=n,
             q=self.operand("q", m, e), k=self.operand("k", s, e), v=self.operand("v", s, n),
             scale="0.3f" if t == "float" else "0.3",
             epilogue=lambda value, row, column: (
-                f"y[((b * {HEADS} + h) * {m} + {row}) * {n} + {column}] = {value} + 1;"
+                f"{Pointer('y')[((b * HEADS + h) * m + row) * n + column]} = {value} + 1;"
             ),
             mask=masks[self.mask.partition(" ")[2]], mask_is_bool="bool" in self.mask,
             causal=self.causal, empty_is_nan=self.empty_is_nan or not self.mask,
@@ -127,17 +127,12 @@ CASES = [
 ]  # fmt: skip
 
 
-def is_small(sizes: tuple[int, int, int, int]) -> bool:
-    """Whether the twin, which computes scores for each column, takes no time."""
-    return np.prod(sizes) < 2e6
-
-
 def sizes_of(case: Case) -> list[tuple[int, int, int, int]]:
     return [case.size] if case.size else SIZES
 
 
 def translation_unit(cases: list[Case]) -> str:
-    """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
+    """The cases, each as run_NAME with one list of arguments."""
     parts = []
     parameters = (
         "const void *q, const void *k, const void *v, const void *mask, void *y, int64_t L, "
@@ -145,15 +140,12 @@ def translation_unit(cases: list[Case]) -> str:
     )
     for case in cases:
         spec = case.spec()
-        fast, naive = attention.render_attention(spec), attention.render_attention_naive(spec)
-        parts.append(fast.text)
-        parts.append(naive.text.replace(f"void {spec.name}(", f"void naive_{spec.name}("))
-        extra = "".join(f", {item}" for item in fast.extra_parameters)
-        for prefix, name in (("fast", spec.name), ("twin", f"naive_{spec.name}")):
-            parts.append(
-                f"void {prefix}_{spec.name}({parameters})\n{{\n    (void)workspace, "
-                f"(void)n_threads;\n    {name}(q, k, v, mask, y, L, S, E, V{extra});\n}}\n"
-            )
+        rendered = attention.render_attention(spec)
+        given = ", ".join(("q, k, v, mask, y, L, S, E, V", *rendered.extra_parameters))
+        parts.append(
+            f"{rendered.text}void run_{spec.name}({parameters})\n{{\n"
+            f"    {spec.name}({given});\n}}\n"
+        )
     math = INCLUDE_FOLDERS[1].joinpath("fx_math.h").read_text()
     return with_tiles("\n".join(parts), HEAD + math)
 
@@ -186,16 +178,16 @@ def draw(case: Case, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
     return [*arrays, mask]
 
 
-def run(library: ctypes.CDLL, case: Case, prefix: str, arrays: list[np.ndarray],
+def run(library: ctypes.CDLL, case: Case, arrays: list[np.ndarray],
         sizes: tuple[int, int, int, int], n_threads: int) -> np.ndarray:  # fmt: skip
-    """The result of the fast version or the twin, on memory with fences."""
+    """The result, on memory with fences."""
     rendered = attention.render_attention(case.spec())
     names = dict(zip("LSEV", sizes))
     size = evaluate(rendered.workspace, **names, n_threads=n_threads)
     workspace = np.full(size + 64, 0xA5, np.uint8)
     count = case.counts(sizes)[4]
     y = np.full(count + 8, 7777, arrays[0].dtype)
-    getattr(library, f"{prefix}_{case.name}")(
+    getattr(library, f"run_{case.name}")(
         *(ctypes.c_void_p(array.ctypes.data) for array in (*arrays, y)),
         *map(ctypes.c_int64, sizes), ctypes.c_void_p(workspace.ctypes.data), n_threads,
     )  # fmt: skip
@@ -223,10 +215,9 @@ def test_attention_agrees_with_the_reference(library: ctypes.CDLL, n_threads: in
             arrays = draw(case, sizes)
             want = expected(case, arrays, sizes)
             chain = Chain(3, 2 * (sizes[1] + sizes[2]), 2)
-            for prefix in ("fast", "twin") if n_threads == 1 and is_small(sizes) else ("fast",):
-                got = run(library, case, prefix, arrays, sizes, n_threads)
-                found = compare(want.astype(got.dtype), got, chain=chain)
-                assert found.agrees, (case.name, sizes, str(found))
+            got = run(library, case, arrays, sizes, n_threads)
+            found = compare(want.astype(got.dtype), got, chain=chain)
+            assert found.agrees, (case.name, sizes, str(found))
 
 
 def test_the_number_of_threads_changes_no_bit(library: ctypes.CDLL) -> None:
@@ -234,7 +225,7 @@ def test_the_number_of_threads_changes_no_bit(library: ctypes.CDLL) -> None:
     assert len(large) > 5
     for case in large:
         arrays = draw(case, case.size)
-        one, three = (run(library, case, "fast", arrays, case.size, n) for n in (1, 3))
+        one, three = (run(library, case, arrays, case.size, n) for n in (1, 3))
         assert np.array_equal(one, three, equal_nan=True), case.name
 
 
@@ -250,7 +241,7 @@ def test_nan_and_infinity_stand_where_they_do_in_numpy(library: ctypes.CDLL, whe
                     arrays[where][rng.integers(0, arrays[where].size, 2)] = value
             with np.errstate(all="ignore"):
                 want = expected(case, arrays, sizes)
-            got = run(library, case, "fast", arrays, sizes, 2)
+            got = run(library, case, arrays, sizes, 2)
             assert np.array_equal(np.isnan(got), np.isnan(want)), (case.name, sizes)
             infinite = np.isinf(want)
             assert np.array_equal(got[infinite], want[infinite]), (case.name, sizes)
@@ -260,23 +251,18 @@ MAIN = """
 typedef void function(const void *, const void *, const void *, const void *, void *, int64_t,
                       int64_t, int64_t, int64_t, void *, int);
 
-static int check(const char *name, function *fast, function *twin, int item, int mask_item, int l,
-                 int s, int e, int v, long q_count, long k_count, long v_count, long mask_count,
-                 long count, long workspace_bytes)
+static int check(const char *name, function *run, int item, int mask_item, int l, int s, int e,
+                 int v, long q_count, long k_count, long v_count, long mask_count, long count,
+                 long workspace_bytes)
 {
     void *q = filled(q_count, item), *k = filled(k_count, item), *values = filled(v_count, item);
     void *mask = filled(mask_count, mask_item), *workspace = malloc(workspace_bytes);
     void *y = filled(count, item), *z = filled(count, item);
-    int wrong = 0;
-    fast(q, k, values, mask, y, l, s, e, v, workspace, 2);
-    twin(q, k, values, mask, z, l, s, e, v, workspace, 2);
-    for (long i = 0; i < count; i++) {
-        const double a = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
-        const double b = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
-        wrong += !(fabs(a - b) <= 1e-4) && !(isnan(a) && isnan(b));
-    }
+    run(q, k, values, mask, y, l, s, e, v, workspace, 1);
+    run(q, k, values, mask, z, l, s, e, v, workspace, 2);
+    const int wrong = memcmp(y, z, count * item);
     if (wrong)
-        printf("%s %d %d %d %d: %d wrong\\n", name, l, s, e, v, wrong);
+        printf("%s %d %d %d %d: two threads differ from one\\n", name, l, s, e, v);
     free(q), free(k), free(values), free(mask), free(y), free(z), free(workspace);
     return wrong != 0;
 }
@@ -297,11 +283,10 @@ def test_attention_under_the_sanitizers(march: str, tmp_path: Path) -> None:
         mask_item = "sizeof(bool)" if "bool" in case.mask else item
         for sizes in sizes_of(case):
             size = evaluate(workspace, **dict(zip("LSEV", sizes)), n_threads=2)
-            twin = "twin" if is_small(sizes) else "fast"
             numbers = ", ".join(map(str, (*sizes, *case.counts(sizes), size)))
             lines.append(
-                f'    wrong += check("{case.name}", (function *)fast_{case.name}, '
-                f"(function *){twin}_{case.name}, {item}, {mask_item}, {numbers});"
+                f'    wrong += check("{case.name}", (function *)run_{case.name}, '
+                f"{item}, {mask_item}, {numbers});"
             )
     program = compile_c(
         translation_unit(cases) + "\n".join([*lines, "    return wrong != 0;", "}"]),

@@ -18,59 +18,394 @@ number of threads.
 
 from __future__ import annotations
 
-from fxlite.codegen.c.attention.attention_plan import (
-    AttentionSpec,
-    attention_function,
-    has_few_rows,
-    masked,
-    put_element,
-    put_inverse,
-)
-from fxlite.codegen.c.attention.attention_rows import Rows
-from fxlite.codegen.c.attention.attention_tiles import Tiles
-from fxlite.codegen.c.product.gemm import Rendered
-from fxlite.codegen.c.text.template_text import Lines, atom
-from fxlite.codegen.kernel.builder import symbol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
-__all__ = [
-    "AttentionSpec",
-    "render_attention",
-    "render_attention_naive",
-]
+from fxlite.codegen.c.attention.attention_plan import AttentionSpec, has_few_rows, keys_per_block
+from fxlite.codegen.c.product.gemm import Operand, Rendered
+from fxlite.codegen.c.product.packed_operands import (
+    ITEM_BYTES,
+    PARALLEL_PRODUCTS,
+    panel_columns,
+)
+from fxlite.codegen.c.text.template_text import atom, block_comment, mentions, signature
+from fxlite.codegen.c.tiles.library import constant
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    Size,
+    bare,
+    divide_up,
+    round_up,
+    smaller,
+    symbol,
+    text_of,
+)
+from fxlite.scalar.index import Index, extremum, product
+
+BLOCK_TILES = constant("attention", "BLOCK_TILES")
+
+MOST_ROWS = 11
+"""Rows of a tile at most: TILE_ROWS of any target."""
 
 
 def render_attention(spec: AttentionSpec) -> Rendered:
     """Print the function of one attention."""
-    if not {spec.rows, spec.columns, *(e for _, e in spec.batch)}.isdisjoint({"0"}):
-        body = ["    /* Nothing to compute. */"]
-        return attention_function(spec, "An empty result.", body, "0", ())
-    return (Rows(spec) if has_few_rows(spec) else Tiles(spec)).render()
+    sizes = spec.rows, spec.columns, *(extent for _, extent in spec.batch)
+    if any(size == 0 for size in sizes):
+        empty = Body()
+        empty.comment("Nothing to compute.")
+        return _function(spec, "An empty result.", empty, Index.of(0))
+    return (_Rows(spec) if has_few_rows(spec) else _Tiles(spec)).render()
 
 
-def render_attention_naive(spec: AttentionSpec) -> Rendered:
-    """Print the plain loops: the same parameters and epilogue, one thread. Scores are computed anew
-    for their maximum and for each column."""
-    out, t = Lines(), spec.ctype
-    extra = render_attention(spec).extra_parameters
-    for name in extra:
-        out.put(f"(void){name};")
-    with out.loops([*spec.batch, ("row", spec.rows), ("column", spec.columns)]):
-        out.put(f"{t} highest = -INFINITY, total = 0, sums = 0;")
-        for step in ("highest", "total"):
-            with out.loops([("key", spec.keys)]):
-                out.put(f"{t} sum = 0;")
-                out.put(f"for (int64_t feature = 0; feature < {spec.features}; feature++)")
-                product = f"{spec.q.at(symbol('row'), symbol('feature'))} * {atom(spec.scale)}"
-                out.put(f"    sum += {product} * {spec.k.at(symbol('key'), symbol('feature'))};")
-                out.put(f"const {t} score = {masked(spec, 'sum')};")
-                if step == "highest":
-                    out.put("highest = score > highest ? score : highest;")
-                else:
-                    shift = "(highest == -INFINITY ? 0 : highest)"
-                    out.put(f"const {t} weight = exp(score - {shift});")
-                    value = spec.v.at(symbol("key"), symbol("column"))
-                    out.put(f"total += weight, sums += weight * {value};")
-        put_inverse(out, spec)
-        put_element(out, spec, "sums")
-    note = "The plain loops, to check the fast version against."
-    return attention_function(spec, note, out.lines, "0", extra)
+def _function(spec: AttentionSpec, note: str, body: Body, workspace: Index) -> Rendered:
+    """The comment, the head and the body of a function."""
+    lines = body.lines()
+    words = "\n".join(lines)
+    extra = tuple(name for name in ("workspace", "n_threads") if mentions(words, name))
+    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
+    return Rendered("\n".join([*head, "{", *lines, "}"]) + "\n", workspace, extra)
+
+
+class _Attention:
+    """What the plans share of a function while it is printed."""
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        self.spec, self.body = spec, Body()
+        self.block = keys_per_block(spec)
+        self.items = product(extent for _, extent in spec.batch)
+        work = self.items * spec.rows * spec.keys * (spec.features + spec.columns)
+        known = work.constant
+        self.is_shared = known is None or known > PARALLEL_PRODUCTS
+        enough = "" if known is not None else f" && {text_of(work)} > PARALLEL_PRODUCTS"
+        self.batch_at: list[Index] = []
+        self.team = f" num_threads(n_threads) if (n_threads > 1{enough})" if self.is_shared else ""
+
+    @contextmanager
+    def shared(self, *loops: tuple[str, Index], schedule: str = "static") -> Iterator[list[Index]]:
+        """Loops over the batch, and these inside; gives the variables of these. Threads share all
+        if there is work for them."""
+        directive = "omp parallel for" if self.is_shared else ""
+        every = [*self.spec.batch, *loops]
+        with self.body.shared(every, directive, self.team, schedule) as found:
+            self.batch_at = found[: len(self.spec.batch)]
+            yield found[len(self.spec.batch) :]
+
+    def size_of(self, parts: Sequence[tuple[str, Sequence[Size]]]) -> Index:
+        """Elements of scratch in all parts."""
+        return sum((product(extents) for _, extents in parts), Index.of(0))
+
+    def declare_parts(self, parts: Sequence[tuple[str, Sequence[Size]]], start: str) -> None:
+        """A pointer to each part of some scratch; extents stay apart, to be recognized."""
+        for name, extents in parts:
+            self.body.pointer(self.spec.ctype, name, start)
+            start = f"{name} + {_factors(extents)}"
+
+    def masked(self, score: str, row: Index, key: Index) -> str:
+        """The score of a row and key under the mask."""
+        spec = self.spec
+        if spec.causal:
+            return f"{bare(key)} <= {bare(row)} ? {score} : -INFINITY"
+        if spec.mask is None:
+            return score
+        mask = spec.mask.at(row, key)
+        choice = f"{mask} ? {score} : {spec.masked_score}"
+        return choice if spec.mask_is_bool else f"{score} + {mask}"
+
+    def put_result(self, row: Index, total: str, sums: Pointer) -> None:
+        """A row of the result, out of the sums of weighted values and the sum of the weights;
+        without keys it is 0."""
+        spec, body, t = self.spec, self.body, self.spec.ctype
+        empty = f"{bare(spec.keys)} == 0" if spec.empty_is_nan else f"{total} == 0"
+        known = spec.keys.constant if spec.empty_is_nan else None
+        inverse = f"{empty} ? 0 : 1 / {total}" if known is None else f"1 / {total}"
+        body.put(f"const {t} inverse = {'0' if known == 0 else inverse};")
+        with body.loop("column", spec.columns, pragma="#pragma omp simd") as column:
+            body.put(f"const {t} value = {sums[column]} * inverse;")
+            body.put(spec.epilogue("value", row, column))
+
+    def scale_query(self, target: Pointer, q: Operand, row: Index) -> None:
+        """A query times the scale."""
+        spec, body = self.spec, self.body
+        with body.loop("feature", spec.features, pragma="#pragma omp simd") as feature:
+            body.put(f"{target[feature]} = {q.at(row, feature)} * {atom(spec.scale)};")
+
+    def sizes(self) -> str:
+        """For the comment."""
+        spec = self.spec
+        return (
+            f"{bare(spec.rows)} queries and {bare(spec.keys)} keys of {bare(spec.features)}, "
+            f"values of {bare(spec.columns)}"
+        )
+
+
+def _factors(extents: Sequence[Size]) -> str:
+    """A product that is not multiplied out."""
+    several = len(extents) > 1
+    return "*".join(
+        f"({text_of(e)})" if several and len(Index.of(e).terms) > 1 else text_of(e) for e in extents
+    )
+
+
+# -- many queries ----------------------------------------------------------------------------------
+class _Tiles(_Attention):
+    """The plan "tiles": tiles of queries times blocks of keys."""
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec)
+        self.width = panel_columns(spec.ctype)
+        self.score_pitch = self.block + 16  # rows are kept off multiples of 4 KiB
+        self.q_pitch = round_up(spec.features, 16) + 16
+        self.v_pitch = round_up(spec.columns, self.width)
+
+    @property
+    def parts(self) -> list[tuple[str, Sequence[Size]]]:
+        """Those of a thread's memory."""
+        return [
+            ("k_panels", (self.spec.features, self.block)),
+            ("v_panels", (self.v_pitch, self.block)),
+            ("scores", (MOST_ROWS, self.score_pitch)),
+            ("q_rows", (MOST_ROWS, self.q_pitch)),
+            ("sums", (MOST_ROWS, BLOCK_TILES, self.v_pitch)),
+            ("highest", (MOST_ROWS, BLOCK_TILES)),
+            ("totals", (MOST_ROWS, BLOCK_TILES)),
+            ("unused", (32,)),  # between threads
+        ]
+
+    def render(self) -> Rendered:
+        spec, body = self.spec, self.body
+        row_tiles = row_blocks = Index.of(1)
+        if spec.rows != 1:
+            up = bare(spec.rows + symbol("TILE_ROWS") - 1)
+            row_tiles = body.let("row_tiles", f"({up}) / TILE_ROWS")
+            threads = "n_threads" if self.is_shared else "1"
+            count = f"count_query_blocks(row_tiles, {bare(self.items)}, {threads})"
+            row_blocks = body.let("row_blocks", count)
+        schedule = "dynamic" if spec.causal else "static"  # later rows have more keys
+        share = self.size_of(self.parts)
+        self.q_pitch = body.let("q_pitch", self.q_pitch)
+        self.v_pitch = body.let("v_pitch", self.v_pitch)
+        with self.shared(("row_block", row_blocks), schedule=schedule) as (row_block,):
+            self.declare_scratch()
+            first_tile = body.let("first_tile", row_block * row_tiles // row_blocks)
+            end_tile = body.let("end_tile", (row_block + 1) * row_tiles // row_blocks)
+            self.first_row = body.let("first_row", first_tile * spec.rows // row_tiles)
+            self.end_row = body.let("end_row", end_tile * spec.rows // row_tiles)
+            self.clear_sums()
+            end_key = self.last_key()
+            with body.loop("key_0", end_key, step=self.block) as key_0:
+                keys = body.let("keys", smaller(end_key - key_0, self.block))
+                self.pack_block(key_0, keys)
+                with body.loop("tile_index", end_tile, start=first_tile) as tile:
+                    row_0 = body.let("row_0", tile * spec.rows // row_tiles)
+                    end = (tile + 1) * spec.rows // row_tiles
+                    self.attend(row_0, body.let("rows", end - row_0, "int"), key_0, keys)
+            with body.loop("row", self.end_row, start=self.first_row) as row:
+                place = row - self.first_row
+                total = Pointer("totals")[place]
+                self.put_result(row, total, Pointer("sums") + place * self.v_pitch)
+        note = (
+            f"{self.sizes()}; tiles of TILE_ROWS queries,\nblocks of {self.block} keys, which stay "
+            "in the second-level cache."
+        )
+        if not spec.keys <= self.block:
+            note += "\nFrom block to block sums are rescaled to the highest score so far."
+        teams = symbol("n_threads") if self.is_shared else Index.of(1)
+        return _function(spec, note, body, teams * share * ITEM_BYTES[spec.ctype])
+
+    def declare_scratch(self) -> None:
+        """The operands of this batch item and the thread's memory."""
+        spec, body, t = self.spec, self.body, self.spec.ctype
+        for name, operand in (("q_item", spec.q), ("k_item", spec.k), ("v_item", spec.v)):
+            body.pointer(f"const {t}", name, operand.start())
+        memory = "workspace"
+        if self.is_shared:
+            body.comment("This thread's part of the workspace.")
+            extents = " + ".join(_factors(extents) for _, extents in self.parts)
+            body.let("share", extents)
+            memory = f"({t} *)workspace + this_thread()*share"
+        self.declare_parts(self.parts, memory)
+
+    def clear_sums(self) -> None:
+        body = self.body
+        rows = body.let("block_rows", self.end_row - self.first_row)
+        with body.loop("i", rows) as i:
+            body.put(f"highest[{bare(i)}] = -INFINITY;")
+            body.put(f"totals[{bare(i)}] = 0;")
+        with body.loop("i", rows * self.v_pitch) as i:
+            body.put(f"sums[{bare(i)}] = 0;")
+
+    def last_key(self) -> Index:
+        """Where the keys end that this block's rows read."""
+        spec, body = self.spec, self.body
+        if not spec.causal:
+            return spec.keys
+        body.comment(
+            "Keys after a row are left out, unless their weight, 0, times an infinite\n"
+            " * or NaN value is NaN."
+        )
+        keys, end = bare(spec.keys), bare(self.end_row)
+        given = spec.keys, spec.columns, spec.v.row_stride, spec.v.col_stride
+        rows, columns, *strides = map(bare, given)
+        call = f"all_finite_{spec.ctype}({rows}, {columns}, v_item, {', '.join(strides)})"
+        body.put(f"const bool skips = {call};")
+        return body.let("end_key", f"skips && {end} < {keys} ? {end} : {keys}")
+
+    def pack_block(self, key_0: Index, keys: Index) -> None:
+        """Keys, transposed, and values as panels."""
+        spec, k, v = self.spec, self.spec.k, self.spec.v
+        pack, call = f"pack_panels_{spec.ctype}", self.body.call
+        keys_0, values_0 = (
+            Pointer(n) + key_0 * x.row_stride for n, x in (("k_item", k), ("v_item", v))
+        )
+        call(pack, spec.features, keys, keys_0, k.col_stride, k.row_stride, "k_panels")
+        call(pack, keys, spec.columns, values_0, v.row_stride, v.col_stride, "v_panels")
+
+    def attend(self, row_0: Index, rows: Index, key_0: Index, keys: Index) -> None:
+        """A tile of queries and a block of keys."""
+        spec, body = self.spec, self.body
+        reads: Index = keys
+        some: AbstractContextManager[None] = nullcontext()
+        if spec.causal:
+            before = body.let("before", row_0 + rows - key_0)
+            known = f"skips && {bare(before)} < {bare(keys)} ? {bare(before)} : {bare(keys)}"
+            reads = body.let("tile_keys", known)
+            some = body.block("if (tile_keys > 0)")
+        with some:
+            body.put(f"{spec.ctype} tile[TILE_ROWS * {self.width}], rescale[TILE_ROWS];")
+            body.comment("Scaled queries, their scores, weights and weighted values.")
+            with body.loop("i", rows) as i:
+                q = replace(spec.q, pointer="q_item", offset=Index.of(0))
+                self.scale_query(Pointer("q_rows") + i * self.q_pitch, q, row_0 + i)
+            self.score(row_0, rows, key_0, reads)
+            self.sum_values(body.let("place", row_0 - self.first_row), rows, keys, reads)
+
+    def score(self, row_0: Index, rows: Index, key_0: Index, keys: Index) -> None:
+        """The tile's scores, masked."""
+        spec, body, width = self.spec, self.body, self.width
+        with body.loop("column_0", keys, step=width) as column_0:
+            columns = body.let("columns", smaller(keys - column_0, width), "int")
+            body.call(
+                f"multiply_tile_{spec.ctype}", rows, columns, spec.features, "q_rows",
+                self.q_pitch, Pointer("k_panels") + column_0 * spec.features, "tile",
+            )  # fmt: skip
+            with body.loop("i", rows) as i:
+                row = body.let("row", row_0 + i)
+                with body.loop("j", columns, pragma="#pragma omp simd") as j:
+                    key = body.let("key", key_0 + column_0 + j)
+                    score = Pointer("scores", i * self.score_pitch + column_0)[j]
+                    body.put(f"{score} = {self.masked(Pointer('tile')[i * width + j], row, key)};")
+
+    def sum_values(self, place: Index, rows: Index, keys: Index, reads: Index) -> None:
+        """Scores become weights, and the weighted values join the sums."""
+        spec, body, width = self.spec, self.body, self.width
+        with body.loop("i", rows) as i:
+            places = (Pointer(n) + place + i for n in ("highest", "totals"))
+            given = ", ".join(map(str, (Pointer("scores") + i * self.score_pitch, *places)))
+            body.put(f"rescale[{bare(i)}] = soften_{spec.ctype}({bare(reads)}, {given});")
+        with body.loop("column_0", spec.columns, step=width) as column_0:
+            columns = body.let("columns", smaller(spec.columns - column_0, width), "int")
+            body.call(
+                f"multiply_tile_{spec.ctype}", rows, columns, reads, "scores", self.score_pitch,
+                Pointer("v_panels") + column_0 * keys, "tile",
+            )  # fmt: skip
+            with body.loop("i", rows) as i:
+                start = Pointer("sums") + (place + i) * self.v_pitch + column_0
+                total = body.pointer(spec.ctype, "sum", start)
+                with body.loop("j", columns, pragma="#pragma omp simd") as j:
+                    more = f"rescale[{bare(i)}] + {Pointer('tile')[i * width + j]}"
+                    body.put(f"{total[j]} = {total[j]} * {more};")
+
+
+# -- one or two queries ----------------------------------------------------------------------------
+class _Rows(_Attention):
+    """The plan "rows": each key and value is read once."""
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec)
+        self.parts: list[
+            tuple[str, Sequence[Size]]
+        ] = [  # of the scratch of one query and block of keys
+            ("scores", (self.block,)),
+            ("sums", (round_up(spec.columns, 16),)),
+            ("q_rows", (round_up(spec.features, 16),)),
+            ("highest", (16,)),  # the highest score, and the sum of the weights
+        ]
+        self.key_blocks = extremum("max", divide_up(spec.keys, self.block), 1)
+
+    def render(self) -> Rendered:
+        spec, body = self.spec, self.body
+        blocks, share = self.key_blocks, self.size_of(self.parts)
+        self.key_blocks = body.let("key_blocks", blocks)
+        self.share = body.let("share", " + ".join(_factors(extents) for _, extents in self.parts))
+        body.pointer(spec.ctype, "parts", "workspace")
+        with self.shared(("key_block", self.key_blocks)) as (key_block,):
+            key_0 = body.let("key_0", key_block * self.block)
+            keys = body.let("keys", smaller(spec.keys - key_0, self.block))
+            with body.loop("row", spec.rows) as row:
+                self.attend(row, key_block, key_0, keys)
+                if blocks == 1:
+                    self.put_result(row, "highest[1]", Pointer("sums"))
+        if blocks != 1:
+            with self.shared(("row", spec.rows)) as (row,):
+                self.join(row)
+        each = "each" if blocks == 1 else f"blocks of {self.block} keys, each"
+        size = self.items * spec.rows * blocks * share * ITEM_BYTES[spec.ctype]
+        return _function(spec, f"{self.sizes()}; {each} read once.", body, size)
+
+    def declare_part(self, row: Index, key_block: Index) -> None:
+        """Where the scratch of this query and block of keys is."""
+        number = Index.of(0)
+        for at, (_, extent) in zip(self.batch_at, self.spec.batch, strict=True):
+            number = number * extent + at
+        number = (number * self.key_blocks + key_block) * self.spec.rows + row
+        self.body.pointer(self.spec.ctype, "part", Pointer("parts") + number * self.share)
+
+    def attend(self, row: Index, key_block: Index, key_0: Index, keys: Index) -> None:
+        """A query's attention to a block of keys."""
+        spec, body, t = self.spec, self.body, self.spec.ctype
+        self.declare_part(row, key_block)
+        self.declare_parts(self.parts, "part")
+        self.scale_query(Pointer("q_rows"), spec.q, row)
+        k, v = spec.k, spec.v
+        body.call(
+            f"multiply_by_rows_{t}", keys, spec.features, "q_rows", k.start(key_0), k.row_stride,
+            k.col_stride, "scores",
+        )  # fmt: skip
+        if spec.mask is not None:
+            with body.loop("j", keys, pragma="#pragma omp simd") as j:
+                score = Pointer("scores")[j]
+                body.put(f"{score} = {self.masked(score, row, body.let('key', key_0 + j))};")
+        body.put("highest[0] = -INFINITY;")
+        body.put("highest[1] = 0;")
+        body.call(f"soften_{t}", keys, "scores", "highest", "highest + 1")
+        body.call(
+            f"sum_weighted_rows_{t}", keys, spec.columns, "scores", v.start(key_0), v.row_stride,
+            v.col_stride, "sums",
+        )  # fmt: skip
+
+    def join(self, row: Index) -> None:
+        """The blocks' sums, rescaled to the highest score of all, and the epilogue."""
+        spec, body, t = self.spec, self.body, self.spec.ctype
+        (_, scores), (_, sums_size), (_, query), _ = self.parts
+        step = body.let("step", self.share * spec.rows)  # from block to block
+        self.declare_part(row, Index.of(0))
+        sums = body.pointer(t, "sums", f"part + {_factors(scores)}")
+        highest = body.pointer(
+            f"const {t}", "highest", f"sums + {_factors(sums_size)} + {_factors(query)}"
+        )
+        body.put(f"{t} most = -INFINITY, total = 0;")
+        with body.loop("key_block", self.key_blocks) as block:
+            body.put(f"most = {highest[block * step]} > most ? {highest[block * step]} : most;")
+        body.put(f"const {t} shift = most == -INFINITY ? 0 : most;")
+        with body.loop("key_block", self.key_blocks) as block:
+            body.put(f"const {t} rescale = exp_weight_{t}({highest[block * step]} - shift);")
+            body.put(f"total += {highest[block * step + 1]} * rescale;")
+            with body.loop("column", spec.columns, pragma="#pragma omp simd") as column:
+                own, joined = sums[block * step + column], sums[column]
+                body.put(
+                    f"{joined} = {bare(block)} == 0 ? {own} * rescale : {joined} + {own} * rescale;"
+                )
+        self.put_result(row, "total", sums)

@@ -13,10 +13,10 @@ import math
 from dataclasses import replace
 
 from fxlite.codegen.c.attention.attention_plan import (
-    FEW_ROWS,
     AttentionSpec,
     has_few_rows,
     keys_per_block,
+    may_read_once,
 )
 from fxlite.codegen.c.conv.conv_plan import (
     LARGEST_KERNEL,
@@ -203,8 +203,7 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
 def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
     """The plan for few queries; how many keys make a block for more."""
     found: list[Decision] = []
-    few = spec.rows.isdecimal() and int(spec.rows) <= FEW_ROWS and not spec.causal
-    if few:
+    if may_read_once(spec):
         plans = (Alternative("rows"), Alternative("tiles"))
         chosen = "rows" if has_few_rows(spec) else "tiles"
         why = "each key and value is read once" if chosen == "rows" else "it was measured"
@@ -212,8 +211,8 @@ def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
     if not has_few_rows(spec):
         block = keys_per_block(spec)
         sizes = [size for size in (64, 128, 256, 512) if size in (block // 2, block, block * 2)]
-        if spec.keys.isdecimal():  # blocks that hold all keys are one and the same
-            sizes = [s for s in sizes if s == block or min(s, block) < int(spec.keys)]
+        if (keys := spec.keys.constant) is not None:  # blocks that hold all are one and the same
+            sizes = [s for s in sizes if s == block or min(s, block) < keys]
         names = tuple(Alternative(str(size)) for size in sizes)
         if len(names) > 1:
             why = "its keys and values take 128 KiB each of the second-level cache"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fxlite.codegen.c.attention.attention import AttentionSpec, render_attention
+from fxlite.codegen.c.attention.attention import render_attention
+from fxlite.codegen.c.attention.attention_plan import AttentionSpec
 from fxlite.codegen.c.decisions import NO_CHOICE, Choice
 from fxlite.codegen.c.render.alternatives import attention_decisions
 from fxlite.codegen.c.render.template_parts import (
@@ -23,7 +24,7 @@ from fxlite.codegen.kernel.lower import buffer_of, lower_attention
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr
-from fxlite.scalar.index import Var
+from fxlite.scalar.index import Index, Var
 from fxlite.types import dtypes
 
 
@@ -43,9 +44,10 @@ def render_attention_node(
     output = buffer_of(c.root, is_output=True)
     *outer, row, column = c.coordinates
     feature, key = c.reduced
-    several = len(outer) > 1
-    names = {v: f"batch_{i}" if several else "batch" for i, v in enumerate(outer)}
-    batch = {v: named(n, v) for v, n in names.items()}
+    batch = {v: Index.of(0) for v in outer}
+    several = [v for v in outer if v.extent != 1]
+    names = {v: f"batch_{i}" if several[1:] else "batch" for i, v in enumerate(several)}
+    batch |= {v: named(n, v) for v, n in names.items()}
     emitter = epilogue_of(c, output, c.value, c.store, locations)
     axes = ((row, feature), (key, feature), (key, column), (row, key))
     q, k, v, *mask = (
@@ -58,12 +60,11 @@ def render_attention_node(
     spec = AttentionSpec(
         name=name, ctype=ctype,
         parameters=", ".join(t for t, _ in parameters),
-        batch=tuple((names[v], emitter.text(v.extent)) for v in outer),
-        rows=emitter.text(row.extent), keys=emitter.text(key.extent),
-        features=emitter.text(feature.extent), columns=emitter.text(column.extent),
+        batch=tuple((name, v.extent) for v, name in names.items()),
+        rows=row.extent, keys=key.extent, features=feature.extent, columns=column.extent,
         q=q, k=k, v=v, scale=_scale(attributes.get("scale"), feature, emitter, ctype),
         epilogue=lambda total, at_row, at_column: emitter.print(
-            total, {**batch, row: named(at_row, row), column: named(at_column, column)}
+            total, {**batch, row: at_row, column: at_column}
         ),
         mask=mask[0] if mask else None, mask_is_bool=bool(mask) and c.operands[3].dtype.is_bool,
         masked_score=_number(attributes.get("masked_score", -math.inf), emitter, ctype),

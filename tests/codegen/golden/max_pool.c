@@ -38,7 +38,7 @@ static void k0_max_pool2d(const float *restrict x, float *restrict max_pool2d, i
                             + fx_floor_div(W - 1, 2)*j + k], x[(j*W + k)*2 + i*H*W + r*W - W]);
                     }
                     #pragma omp simd
-                    for (int64_t k = 0; k < fx_min(fx_floor_div(W - 1, 2) + 1, (W / 2)); ++k) {
+                    for (int64_t k = 0; k < fx_min(fx_floor_div(W - 1, 2) + 1, W / 2); ++k) {
                         max_pool2d[i + fx_floor_div(W - 1, 2)*i + fx_floor_div(H - 1, 2)*i
                             + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*i + j
                             + fx_floor_div(W - 1, 2)*j + k] =
