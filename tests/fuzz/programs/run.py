@@ -29,7 +29,7 @@ from tests.fuzz.programs.templates import write_template
 BATCH, SANITIZED_BATCH = 60, 60
 #: Seconds without a line after which a worker counts as hung: builds are part of it, on machines
 #: that do much else. Python that takes too long ends by itself.
-HANG = 900
+HANG = 3600
 #: One program of so many tries what templates claim.
 TEMPLATES = 5
 
