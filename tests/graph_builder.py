@@ -77,7 +77,7 @@ class Builder:
         """An input; the first ones come before everything else."""
         inputs = self.graph.placeholders
         name = "xyzabcdefgh"[len(inputs)] if len(inputs) < 11 else f"in_{len(inputs)}"
-        with self.graph.inserting_after(inputs[-1] if inputs else self.graph._root):
+        with self.graph.inserting_after(inputs[-1] if inputs else self.graph._store.root):
             node = self.graph.placeholder(name, source.type)
         self.sources[node.target] = source
         self.values.append(node)

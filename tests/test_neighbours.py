@@ -186,7 +186,7 @@ def test_pass_that_raises_half_way_is_rolled_back() -> None:
 
 def wrong_arity(graph: fx.Graph) -> None:
     (exp,) = graph.find_nodes(target=ops.exp)
-    graph._assign(exp, (exp.args[0], exp.args[0]), exp._kwargs)
+    graph._store.assign(exp, (exp.args[0], exp.args[0]), exp._kwargs)
 
 
 def missing_output(graph: fx.Graph) -> None:
@@ -215,11 +215,11 @@ def wrong_order(graph: fx.Graph) -> None:
 
 
 def wrong_type(graph: fx.Graph) -> None:
-    graph._set_field(graph.find_nodes(target=ops.exp)[0], "type", fx.parse_type("f32[9]"))
+    graph._store.set_field(graph.find_nodes(target=ops.exp)[0], "type", fx.parse_type("f32[9]"))
 
 
 def doubled_name(graph: fx.Graph) -> None:
-    graph._set_field(graph.find_nodes(target=ops.exp)[0], "name", "x")
+    graph._store.set_field(graph.find_nodes(target=ops.exp)[0], "name", "x")
 
 
 def dangling_weight(graph: fx.Graph) -> None:
@@ -230,7 +230,7 @@ def dangling_weight(graph: fx.Graph) -> None:
 def foreign_argument(graph: fx.Graph) -> None:
     other = fx.symbolic_trace(lambda x: x, x="f32[3,4]").graph.placeholders[0]
     (exp,) = graph.find_nodes(target=ops.exp)
-    graph._assign(exp, (other,), exp._kwargs)
+    graph._store.assign(exp, (other,), exp._kwargs)
 
 
 def cut_list(graph: fx.Graph) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,13 @@ from fxlite.graph.node import (
     stored_args,
     stored_kwargs,
 )
-from fxlite.graph.node_store import NodeList, add_user, is_container
+from fxlite.graph.node_store import NodeList, NodeStore, add_user, is_container
 from fxlite.graph.retype import retype
 from fxlite.graph.size_conflict import explained
 from fxlite.ops.op import Op, as_op
 from fxlite.types import shapes
+from fxlite.types.guards import Guard
+from fxlite.types.symbols import FactSymbol
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
@@ -70,12 +73,17 @@ def _check_target(op: str, target: Any) -> None:
 
 
 @checked_methods
-class Graph(DimConditions):
+class Graph:
     """Nodes in execution order. Make one by tracing, or node by node."""
 
     def __init__(self, owning_module: Module | None = None) -> None:
         self.owning_module = owning_module
-        super().__init__()
+        self._store = NodeStore(self)
+        #: Every edit's inverse; see :mod:`fxlite.graph.journal`.
+        self.journal = self._store.journal
+        self._dims = DimConditions(self._store.record)
+        #: State of the journal when the graph last passed :meth:`lint`.
+        self._linted: tuple[int, int] | None = None
         #: Scope and location given to new nodes; set by the tracer and by passes that rewrite a
         #: node.
         self.current_origin: tuple[Scope | None, Location | None] | None = None
@@ -83,6 +91,14 @@ class Graph(DimConditions):
         self.interface: Interface | None = None
 
     # -- iteration ---------------------------------------------------------------------------
+    @property
+    def nodes(self) -> NodeList:
+        """The nodes in order; nodes may be inserted and erased while iterating."""
+        return NodeList(self._store)
+
+    def __len__(self) -> int:
+        return self._store.length
+
     def output_node(self) -> Node:
         """The output node. Raises GraphError where there is none."""
         for node in reversed(self.nodes):
@@ -95,7 +111,7 @@ class Graph(DimConditions):
         """The inputs, in order."""
         found: list[Node] = []
         for node in self.nodes:
-            if len(found) == self._n_placeholders:
+            if len(found) == self._store.n_placeholders:
                 break
             if node.op == "placeholder":
                 found.append(node)
@@ -170,11 +186,11 @@ class Graph(DimConditions):
         if op != "call_function":
             args = stored_args(args)
             _check_target(op, target)
-        elif kwargs and self.declared_dims:
-            kwargs = self._with_own_dims(kwargs)
+        elif kwargs and self._dims.declared:
+            kwargs = self._dims.with_own_dims(kwargs)
         is_named = op == "placeholder" and isinstance(type, TensorType) and not type.is_concrete
         if is_named:
-            type = self._declare_dims_of(target, type)
+            type = self._dims.declare(target, type, self.placeholders)
         if type is None:
             type = self._infer(op, target, args, kwargs)
         if origin is None:
@@ -183,11 +199,12 @@ class Graph(DimConditions):
                 origin = (None, here(2))
         if name is None:
             name = target.name if op == "call_function" else str(target).replace(".", "_")
+        store = self._store
         if is_named:
-            self._namer.taken |= shapes.names(type.shape)  # a dim and a value never share a name
-        unique = self._namer.unique(name)
+            store.namer.taken |= shapes.names(type.shape)  # a dim and a value never share a name
+        unique = store.namer.unique(name)
         node = new_node(self, unique, op, target, args, kwargs, type, *origin)
-        self._attach(node, self._insert_before)
+        store.attach(node, store.insert_before)
         return node
 
     def placeholder(self, name: str, type: TensorType | None = None, default: Any = ...) -> Node:
@@ -223,11 +240,11 @@ class Graph(DimConditions):
 
     def inserting_before(self, node: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
-        return _InsertionPoint(self, self._root._next if node is None else node)
+        return _InsertionPoint(self, self._store.root._next if node is None else node)
 
     def inserting_after(self, node: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
-        return _InsertionPoint(self, self._root if node is None else node._next)
+        return _InsertionPoint(self, self._store.root if node is None else node._next)
 
     def with_origin(self, node: Node) -> _Origin:
         """``with graph.with_origin(n):`` new nodes get n's scope and location."""
@@ -242,15 +259,15 @@ class Graph(DimConditions):
         if node._users is not None:
             users = ", ".join(u.name for u in list(node.users)[:5])
             raise GraphError(f"cannot erase {node.name}: it is read by {users}")
-        self._detach(node)
+        self._store.detach(node)
 
     def rename_node(self, node: Node, wish: str) -> str:
         """Give a node another name (made unique); returns it."""
         expect(node, Node, "what is renamed")
         expect(wish, str, "the name of a node")
-        self._namer.taken.discard(node.name)
-        name = self._namer.unique(wish)
-        self._set_field(node, "name", name)
+        self._store.namer.taken.discard(node.name)
+        name = self._store.namer.unique(wish)
+        self._store.set_field(node, "name", name)
         return name
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
@@ -283,11 +300,12 @@ class Graph(DimConditions):
     def eliminate_dead_code(self, is_impure: Callable[[Node], bool] | None = None) -> bool:
         """Erase nodes nobody reads, from the end; inputs and nodes with effects stay.
         Returns True if anything was erased."""
-        before = self._length
+        store = self._store
+        before = store.length
         for node in reversed(self.nodes):
             if node._users is None and not (is_impure(node) if is_impure else node.is_impure()):
-                self._detach(node)
-        return self._length < before
+                store.detach(node)
+        return store.length < before
 
     # -- edits as users make them --------------------------------------------------------------
     def _check_owner(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> None:
@@ -304,11 +322,11 @@ class Graph(DimConditions):
         """Assign arguments in stored form; the types that depend on them follow."""
         if node.op != "call_function":
             args, kwargs = stored_args(args), stored_kwargs(kwargs)
-        elif kwargs and self.declared_dims:
-            kwargs = self._with_own_dims(kwargs)
+        elif kwargs and self._dims.declared:
+            kwargs = self._dims.with_own_dims(kwargs)
         self._check_owner(args, kwargs)
-        with self._all_or_nothing():
-            self._assign(node, args, stored_kwargs(kwargs))
+        with self._store.all_or_nothing():
+            self._store.assign(node, args, stored_kwargs(kwargs))
             retype(self, node, (node,))
 
     def _replace_uses(self, old: Node, new: Node, users: list[Node]) -> None:
@@ -319,12 +337,12 @@ class Graph(DimConditions):
             return new if node is old else node
 
         self._check_owner((new,), None)
-        with self._all_or_nothing():
+        with self._store.all_or_nothing():
             for user in users:
                 args, kwargs = map_nodes(user._args, swap), user._kwargs
                 if user.op != "call_function":
                     args, kwargs = stored_args(args), stored_kwargs(map_nodes(kwargs, swap))
-                self._assign(user, args, kwargs)
+                self._store.assign(user, args, kwargs)
             if new.type != old.type:
                 retype(self, old, users)
 
@@ -340,7 +358,7 @@ class Graph(DimConditions):
         """``node.field = value``: checked, journalled, with the types that depend on it."""
         if node._erased:
             raise GraphError(f"{node.name} was erased")
-        with self._all_or_nothing():
+        with self._store.all_or_nothing():
             if field == "op" and value not in OPCODES:
                 raise GraphError(f"op must be one of {', '.join(OPCODES)}, not {value!r}")
             if field == "target":
@@ -348,7 +366,7 @@ class Graph(DimConditions):
                     self._retarget(node, value)
                     return
                 _check_target(node.op, value)
-            self._set_field(node, field, value)
+            self._store.set_field(node, field, value)
             if field == "type":
                 retype(self, node, node.users)
             elif field == "target" and node.op in ("get_attr", "call_module"):
@@ -359,8 +377,64 @@ class Graph(DimConditions):
         name."""
         target = as_op(target)
         args, kwargs = target.split_arguments(target.bind(node._args, node._kwargs))
-        self._set_field(node, "target", target)
+        self._store.set_field(node, "target", target)
         self._set_arguments(node, args, kwargs)
+
+    # -- named dims --------------------------------------------------------------------------
+    @property
+    def declared_dims(self) -> dict[str, FactSymbol]:
+        """Named dims with facts, by name: the graph has one symbol for each name."""
+        return self._dims.declared
+
+    @declared_dims.setter
+    def declared_dims(self, dims: dict[str, FactSymbol]) -> None:
+        self._dims.declared = dims
+
+    @property
+    def specialized(self) -> Mapping[str, Any]:
+        """Named dims that :meth:`GraphModule.specialize` replaced, for messages."""
+        return self._dims.specialized
+
+    @specialized.setter
+    def specialized(self, sizes: Mapping[str, Any]) -> None:
+        self._dims.specialized = sizes
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """Conditions on named dims that a call must fulfil, besides the facts of
+        ``declared_dims``."""
+        return self._dims.guards
+
+    @guards.setter
+    def guards(self, guards: Iterable[Guard]) -> None:
+        self._dims.guards = tuple(guards)
+
+    def declare_dims(self, dims: Mapping[str, FactSymbol]) -> None:
+        """Let the named dims of the inputs that are made from now on have these facts."""
+        self._dims.declared |= dims
+
+    def conditions(self) -> list[Guard]:
+        """All that the named dims must fulfil: declared facts and guards."""
+        return self._dims.all()
+
+    def take_conditions(self, graph: Graph, names: frozenset[str] | None = None) -> None:
+        """Take over what ``graph`` knows and requires of its named dims (``names``: of these)."""
+        self._dims.take(graph._dims, names)
+
+    # -- history -----------------------------------------------------------------------------
+    def transaction(self, label: str) -> AbstractContextManager[None]:
+        """``with graph.transaction("fold scales"):`` the edits of the body are one unit for
+        :meth:`undo`; when the body raises they are all taken back. May be nested."""
+        return self._store.transaction(label)
+
+    def undo(self) -> str:
+        """Take back the last transaction (or the edits since it); returns its label. Raises
+        GraphError where there is none, or inside a transaction."""
+        return self.journal.undo()
+
+    def redo(self) -> str:
+        """Do again what the last :meth:`undo` took back; returns its label. Raises GraphError."""
+        return self.journal.redo()
 
     # -- types -------------------------------------------------------------------------------
     def _infer(self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict) -> Any:
@@ -407,7 +481,7 @@ class Graph(DimConditions):
         copies: dict[Node, Node] = {}
         noted: list[Node] = []
         copy_of = copies.__getitem__
-        last = new._root
+        last = new._store.root
         with paused_gc():
             for node in self.nodes:
                 args, kwargs = node._args, node._kwargs
@@ -431,14 +505,13 @@ class Graph(DimConditions):
                 copies[node] = last = made
         for node in noted:  # what is said of other nodes is said of their copies
             copies[node].meta = map_nodes(node._meta, lambda n: copies.get(n, n))
-        set_next(last, new._root)
-        set_prev(new._root, last)
-        new._length, new._n_placeholders = self._length, self._n_placeholders
+        mine, store = self._store, new._store
+        set_next(last, store.root)
+        set_prev(store.root, last)
+        store.length, store.n_placeholders = mine.length, mine.n_placeholders
+        store.namer.taken, store.namer.counts = set(mine.namer.taken), dict(mine.namer.counts)
         new.interface = self.interface
-        new.declared_dims = dict(self.declared_dims)
-        new.specialized, new._guards = self.specialized, self._guards
-        new._namer.taken = set(self._namer.taken)
-        new._namer.counts = dict(self._namer.counts)
+        new._dims.become(self._dims)
         if self._linted == self.journal.version:
             new._linted = new.journal.version
         return new, copies
@@ -504,11 +577,11 @@ class _InsertionPoint:
         self.graph, self.before = graph, before
 
     def __enter__(self) -> None:
-        self.saved = self.graph._insert_before
-        self.graph._insert_before = self.before
+        self.saved = self.graph._store.insert_before
+        self.graph._store.insert_before = self.before
 
     def __exit__(self, *exc: Any) -> None:
-        self.graph._insert_before = self.saved
+        self.graph._store.insert_before = self.saved
 
 
 class _Origin:

@@ -100,7 +100,7 @@ class GraphModule(Module):
             entry = next(
                 ((g, vars(parent)[g][name]) for g in _GROUPS if name in vars(parent)[g]), None
             )
-            graph._record((GraphModule._restore_entry, self, parent, name, entry))
+            graph._store.record((GraphModule._restore_entry, self, parent, name, entry))
 
     def _restore_entry(self, parent: Module, name: str, entry: tuple[str, Any] | None) -> None:
         """The inverse of replacing ``parent.name``."""
@@ -114,7 +114,7 @@ class GraphModule(Module):
     def _note_groups(self, module: Module) -> None:
         """Let the journal know all that ``module`` holds before some of it is deleted."""
         groups = tuple(dict(vars(module)[group]) for group in _GROUPS)
-        self.graph._record((GraphModule._restore_groups, self, module, groups))
+        self.graph._store.record((GraphModule._restore_groups, self, module, groups))
 
     def _restore_groups(self, module: Module, groups: tuple[dict[str, Any], ...]) -> None:
         self._note_groups(module)
@@ -146,7 +146,7 @@ class GraphModule(Module):
             self._put(parent, name, value)
             return
         before = parent._parameters.get(name, parent._buffers.get(name))
-        with graph._all_or_nothing():
+        with graph._store.all_or_nothing():
             self._put(parent, name, value)
             if before is not None and type_of(before) != type_of(value):
                 graph._retype_weights(target)

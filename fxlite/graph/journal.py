@@ -145,4 +145,4 @@ def undo_record(record: Any) -> None:
         record[0](*record[1:])
     else:
         node: Node = record
-        node.graph._detach(node)
+        node.graph._store.detach(node)

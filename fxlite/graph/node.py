@@ -282,11 +282,11 @@ class Node(NodeFields):
         if self._erased:
             raise GraphError(f"cannot move {node.name} behind {self.name}, which was erased")
         if node is not self:
-            self.graph._move(node, self._next)
+            self.graph._store.move(node, self._next)
 
     def prepend(self, node: Node) -> None:
         """Move ``node`` to just before this one."""
-        self.graph._move(node, self)
+        self.graph._store.move(node, self)
 
     # -- text --------------------------------------------------------------------------------
     def __repr__(self) -> str:

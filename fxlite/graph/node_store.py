@@ -13,13 +13,15 @@ import functools
 import keyword
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fxlite.base.checked import checked_methods
 from fxlite.base.errors import GraphError
 from fxlite.base.immutable_collections import NO_KWARGS, immutable_dict
 from fxlite.graph.journal import Journal
 from fxlite.graph.node import Node, new_node, nodes_in, set_erased, set_next, set_prev, set_users
+
+if TYPE_CHECKING:
+    from fxlite.graph.graph import Graph
 
 
 class Namer:
@@ -61,39 +63,29 @@ def _identifier(wish: str) -> tuple[str, str]:
     return wish, re.sub(r"_\d+$", "", wish)
 
 
-@checked_methods
 class NodeStore:
-    """Nodes in a linked list, with use-lists, names and a journal."""
+    """The nodes of ``graph`` in a linked list, with use-lists, names and a journal."""
 
-    def __init__(self) -> None:
-        owner: Any = self
-        root = new_node(owner, "", "root", None, (), NO_KWARGS, None, None, None)
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        root = new_node(graph, "", "root", None, (), NO_KWARGS, None, None, None)
         set_next(root, root)
         set_prev(root, root)
-        self._root = root
-        self._insert_before = root
-        self._namer = Namer()
-        self._length = 0
-        self._n_placeholders = 0
+        self.root = root
+        #: Where new nodes go: in front of this one.
+        self.insert_before = root
+        self.namer = Namer()
+        self.length = 0
+        self.n_placeholders = 0
         #: Every edit's inverse; see :mod:`fxlite.graph.journal`.
         self.journal = Journal()
-        self._record = self.journal.records.append
-        #: State of the journal when the graph last passed :meth:`lint`.
-        self._linted: tuple[int, int] | None = None
-
-    @property
-    def nodes(self) -> NodeList:
-        """The nodes in order; nodes may be inserted and erased while iterating."""
-        return NodeList(self)
-
-    def __len__(self) -> int:
-        return self._length
+        self.record = self.journal.records.append
 
     # -- transactions ------------------------------------------------------------------------
     @contextlib.contextmanager
     def transaction(self, label: str) -> Iterator[None]:
-        """``with graph.transaction("fold scales"):`` the edits of the body are one unit for
-        :meth:`undo`; when the body raises they are all taken back. May be nested."""
+        """The edits of the body are one unit for undo; when the body raises they are all taken
+        back. May be nested."""
         start = self.journal.begin()
         try:
             yield
@@ -103,7 +95,7 @@ class NodeStore:
         self.journal.commit(label, start)
 
     @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def all_or_nothing(self) -> Iterator[None]:
         """Take back the edits of the body when it raises; no unit of their own."""
         start = len(self.journal.records)
         try:
@@ -112,17 +104,8 @@ class NodeStore:
             self.journal.take_back(start)
             raise
 
-    def undo(self) -> str:
-        """Take back the last transaction (or the edits since it); returns its label. Raises
-        GraphError where there is none, or inside a transaction."""
-        return self.journal.undo()
-
-    def redo(self) -> str:
-        """Do again what the last :meth:`undo` took back; returns its label. Raises GraphError."""
-        return self.journal.redo()
-
     # -- the five edits, each with its inverse -------------------------------------------------
-    def _attach(self, node: Node, before: Node) -> None:
+    def attach(self, node: Node, before: Node) -> None:
         """Put a node that is in no list in front of ``before``."""
         previous = before._prev
         set_next(previous, node)
@@ -132,36 +115,36 @@ class NodeStore:
         add_user(node._args, node)
         if node._kwargs and node.op != "call_function":
             add_user(tuple(node._kwargs.values()), node)
-        self._length += 1
+        self.length += 1
         if node.op == "placeholder":
-            self._n_placeholders += 1
+            self.n_placeholders += 1
         if node._erased:  # it comes back
             set_erased(node, False)
-            self._namer.taken.add(node.name)
-        self._record(node)
+            self.namer.taken.add(node.name)
+        self.record(node)
 
-    def _detach(self, node: Node) -> None:
+    def detach(self, node: Node) -> None:
         """Take a node that nobody reads out of the list. It keeps its fields and its own links, so
         that a running iteration goes on past it."""
         for used in node.all_input_nodes:
             _remove_user(used, node)
         before, after = node._prev, node._next
-        if self._insert_before is node:
-            self._insert_before = after
+        if self.insert_before is node:
+            self.insert_before = after
         set_next(before, after)
         set_prev(after, before)
         set_erased(node, True)
-        self._length -= 1
+        self.length -= 1
         if node.op == "placeholder":
-            self._n_placeholders -= 1
-        self._namer.taken.discard(node.name)
-        self._record((undo_erase, node, after))
+            self.n_placeholders -= 1
+        self.namer.taken.discard(node.name)
+        self.record((undo_erase, node, after))
 
-    def _move(self, node: Node, before: Node) -> None:
+    def move(self, node: Node, before: Node) -> None:
         """Put a node of the list in front of ``before``."""
         if before is node:
             return
-        if before.graph is not self or before._erased or node.graph is not self or node._erased:
+        if any(n.graph is not self.graph or n._erased for n in (before, node)):
             raise GraphError(f"cannot move {node.name}: both nodes must be in one graph")
         after = node._next
         set_next(node._prev, after)
@@ -171,12 +154,12 @@ class NodeStore:
         set_prev(node, previous)
         set_next(node, before)
         set_prev(before, node)
-        self._record((undo_move, node, after))
+        self.record((undo_move, node, after))
 
-    def _assign(self, node: Node, args: tuple[Any, ...], kwargs: immutable_dict) -> None:
+    def assign(self, node: Node, args: tuple[Any, ...], kwargs: immutable_dict) -> None:
         """Replace a node's arguments and the use-lists they are in."""
         before = node.all_input_nodes
-        self._record((undo_assign, node, node._args, node._kwargs))
+        self.record((undo_assign, node, node._args, node._kwargs))
         object.__setattr__(node, "_args", args)
         object.__setattr__(node, "_kwargs", kwargs)
         after = node.all_input_nodes
@@ -187,34 +170,34 @@ class NodeStore:
         for used in after:
             _add_one_user(used, node)
 
-    def _set_field(self, node: Node, field: str, value: Any) -> None:
+    def set_field(self, node: Node, field: str, value: Any) -> None:
         """Replace another field of a node."""
-        self._record((undo_set_field, node, field, getattr(node, field)))
+        self.record((undo_set_field, node, field, getattr(node, field)))
         object.__setattr__(node, field, value)
 
 
 # -- inverse edits and use-lists -------------------------------------------------------------------
 def undo_erase(node: Node, after: Node) -> None:
     """The inverse of erasing a node that stood before ``after``."""
-    node.graph._attach(node, after)
+    node.graph._store.attach(node, after)
 
 
 def undo_move(node: Node, after: Node) -> None:
     """The inverse of moving a node that stood before ``after``."""
-    node.graph._move(node, after)
+    node.graph._store.move(node, after)
 
 
 def undo_assign(node: Node, args: tuple[Any, ...], kwargs: immutable_dict) -> None:
     """The inverse of giving a node other arguments."""
-    node.graph._assign(node, args, kwargs)
+    node.graph._store.assign(node, args, kwargs)
 
 
 def undo_set_field(node: Node, field: str, value: Any) -> None:
     """The inverse of replacing a field of a node."""
     if field == "name":
-        node.graph._namer.taken.discard(node.name)
-        node.graph._namer.taken.add(value)
-    node.graph._set_field(node, field, value)
+        node.graph._store.namer.taken.discard(node.name)
+        node.graph._store.namer.taken.add(value)
+    node.graph._store.set_field(node, field, value)
 
 
 def is_container(value: Any) -> bool:
@@ -259,11 +242,11 @@ def _remove_user(node: Node, user: Node) -> None:
 class NodeList:
     """View of a graph's nodes: iteration both ways, length, ``in``. Robust against edits."""
 
-    def __init__(self, graph: NodeStore) -> None:
-        self.graph = graph
+    def __init__(self, store: NodeStore) -> None:
+        self._store = store
 
     def __iter__(self) -> Iterator[Node]:
-        root = self.graph._root
+        root = self._store.root
         node = root._next
         while node is not root:
             if not node._erased:
@@ -271,7 +254,7 @@ class NodeList:
             node = node._next
 
     def __reversed__(self) -> Iterator[Node]:
-        root = self.graph._root
+        root = self._store.root
         node = root._prev
         while node is not root:
             if not node._erased:
@@ -279,10 +262,10 @@ class NodeList:
             node = node._prev
 
     def __len__(self) -> int:
-        return self.graph._length
+        return self._store.length
 
     def __contains__(self, node: object) -> bool:
-        return isinstance(node, Node) and node.graph is self.graph and not node._erased
+        return isinstance(node, Node) and node.graph is self._store.graph and not node._erased
 
     def __repr__(self) -> str:
         return f"[{', '.join(n.name for n in self)}]"

@@ -42,7 +42,7 @@ def retype(graph: Graph, start: Node, waiting: Iterable[Node]) -> None:
             open_nodes.discard(node)
             new = _type_of(graph, node)
             if new != node.type:
-                graph._set_field(node, "type", new)
+                graph._store.set_field(node, "type", new)
                 open_nodes.update(node.users)
         node = node._next
 
@@ -77,22 +77,22 @@ def _type_of_leaf(module: Module, node: Node) -> Any:
 def infer_types(graph: Graph, inputs: Mapping[Node, Any], dims: Mapping[str, Dim]) -> None:
     """Give inputs other types and infer all others anew, all or nothing. ``dims``: what named dims
     that are written in calls become. Raises what the type rules raise, naming the node."""
-    with graph._all_or_nothing():
+    with graph._store.all_or_nothing():
         for node, type in inputs.items():
-            graph._set_field(node, "type", type)
+            graph._store.set_field(node, "type", type)
             if isinstance(type, TensorType):
                 _reserve_names(graph, shapes.names(type.shape))
         for node in graph.nodes if dims else ():
             if node.op == "call_function" and any(map(shapes.names, node._kwargs.values())):
                 new = {name: shapes.substitute(v, dims) for name, v in node._kwargs.items()}
-                graph._assign(node, node._args, stored_kwargs(new))
-        retype(graph, graph._root._next, graph.nodes)
+                graph._store.assign(node, node._args, stored_kwargs(new))
+        retype(graph, graph._store.root._next, graph.nodes)
 
 
 def _reserve_names(graph: Graph, names: frozenset[str]) -> None:
     """A dim and a value never share a name: values give way."""
-    if not names.isdisjoint(graph._namer.taken):
+    if not names.isdisjoint(graph._store.namer.taken):
         for node in graph.nodes:
             if node.name in names:
                 graph.rename_node(node, f"{node.name}_1")
-    graph._namer.taken |= names
+    graph._store.namer.taken |= names

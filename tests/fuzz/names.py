@@ -94,7 +94,7 @@ class Renamed:
 
     def _rename(self, node: fx.Node, words: Iterator[str]) -> None:
         word = next(words)
-        while word in self.names.values() or word in self.module.graph._namer.taken:
+        while word in self.names.values() or word in self.module.graph._store.namer.taken:
             word = next(words)
         self.names[node.name] = word
         if node.op == "get_attr":

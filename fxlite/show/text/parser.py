@@ -99,7 +99,7 @@ class _Parser:
         for statement in function.body:
             if not isinstance(statement, ast.Assert):
                 self._statement(statement)
-        if self.graph._root._prev.op != "output":
+        if self.graph._store.root._prev.op != "output":
             raise self.error(len(self.lines), "expected a last line: return value")
         return self.graph
 
@@ -112,7 +112,7 @@ class _Parser:
         for statement in function.body:
             name = _assigned(statement)
             if name is not None:
-                self.graph._namer.taken.add(name)
+                self.graph._store.namer.taken.add(name)
 
     def _placeholders(self, function: ast.FunctionDef) -> None:
         arguments = function.args
@@ -193,7 +193,7 @@ class _Parser:
             if self._reads_a_shape(value):
                 self.dims.add(name)  # B = x.shape[0]
                 return
-        if self.graph._length and self.graph._root._prev.op == "output":
+        if self.graph._store.length and self.graph._store.root._prev.op == "output":
             raise self.error(statement, "nothing may follow the return")
         declared = (
             self._type(statement.annotation) if isinstance(statement, ast.AnnAssign) else None
@@ -251,7 +251,7 @@ class _Parser:
         if name is not None:
             if name in self.values:
                 raise self.error(at, f"{name} is defined twice")
-            graph._namer.taken.discard(name)
+            graph._store.namer.taken.discard(name)
         graph.current_origin = self.origin
         try:
             node = graph.create_node(op, target, args, kwargs, name, type)

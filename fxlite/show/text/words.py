@@ -57,7 +57,7 @@ def words_of(graph: Graph) -> Words:
     """The words of a graph's text: the usual ones, but for those that name an input, a value or a
     dim of the graph."""
     inputs = graph.placeholders
-    taken = {"self", *(str(node.target) for node in inputs)} | graph._namer.taken
+    taken = {"self", *(str(node.target) for node in inputs)} | graph._store.namer.taken
     if taken.isdisjoint(USUAL):
         return USUAL
     taken = {"self", *(str(node.target) for node in inputs), *(n.name for n in graph.nodes)}
