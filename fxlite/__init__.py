@@ -19,7 +19,7 @@ from fxlite.graph.pytree import PH
 from fxlite.ops.wrapping import wrap
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
-from fxlite.tracing.tracer import Tracer
+from fxlite.tracing.tracer import GraphAppendingTracer, Tracer
 from fxlite.tracing.transformer import Transformer
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import *
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from fxlite.show.comparison.compare import assert_same
     from fxlite.show.comparison.graph_diff import diff
     from fxlite.show.text.parser import parse
-    from fxlite.tracing.appending_tracer import GraphAppendingTracer
 
 __version__ = "0.1.0"
 #: When this process imported fxlite (seconds, as time.time()): newer sources are not what runs.
@@ -50,7 +49,6 @@ _LAZY = {
     "save_safetensors": "fxlite.files.serialize",
     "diff": "fxlite.show.comparison.graph_diff",
     "assert_same": "fxlite.show.comparison.compare",
-    "GraphAppendingTracer": "fxlite.tracing.appending_tracer",
     "replace_pattern": "fxlite.passes.rewrite.match",
     "ShapeProp": "fxlite.passes.shape_prop",
     "trace_doctor": "fxlite.tracing.doctor.doctor",
@@ -60,9 +58,9 @@ _LAZY = {
 }
 
 __all__ = [
-    "PH", "Graph", "GraphModule", "Interpreter", "Node", "Proxy", "TensorType", "Tracer",
-    "Transformer", "dims", "dtypes", "errors", "nn", "ops", "parse_type", "shapes",
-    "symbolic_trace", "wrap", *_LAZY,
+    "PH", "Graph", "GraphAppendingTracer", "GraphModule", "Interpreter", "Node", "Proxy",
+    "TensorType", "Tracer", "Transformer", "dims", "dtypes", "errors", "nn", "ops",
+    "parse_type", "shapes", "symbolic_trace", "wrap", *_LAZY,
 ]  # fmt: skip
 __all__ += dtypes.__all__
 

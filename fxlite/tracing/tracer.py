@@ -32,13 +32,12 @@ from fxlite.graph.node import stored_kwargs
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import activate_wrapped_names
-from fxlite.tracing.adopted import TracedModule, adopt, is_unchanged
 from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
-from fxlite.tracing.leaf import leaf_paths
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.operands import PLAIN, number_as_array, operand_nodes, with_sizes_as_tensors
 from fxlite.tracing.program_checks import running_check
+from fxlite.tracing.program_modules import TracedModule, adopt, is_unchanged, leaf_paths
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.types import dtypes
@@ -499,6 +498,19 @@ class Tracer:
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""
         return GraphModule(self.root, self.graph, name)
+
+
+class GraphAppendingTracer(Tracer):
+    """Appends to a graph that exists already (torch.fx's class of that name): what operators,
+    ``np.exp(proxy)`` and ``fx.ops`` do on proxies of its nodes, ``fx.Proxy(node, tracer)``, goes to
+    its insertion point. Constants become buffers of the graph's module."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        if graph.owning_module is None:
+            graph.owning_module = Module()
+        self.root = self._adopted = graph.owning_module
 
 
 def _has_elements(type: Any) -> bool:
