@@ -26,7 +26,7 @@ def dim_data(dim: Dim) -> int | DimText:
     """A dim as what is known of a compiled program holds it."""
     if type(dim) is int:
         return dim
-    return DimText(to_text(Index.of(dim), repr, "//", ("min", "max")))
+    return DimText(to_text(Index.of(dim)))
 
 
 def value_sizes(program: Program) -> tuple[ValueSize, ...]:

@@ -261,10 +261,10 @@ def _float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> l
 
 # -- arithmetic ------------------------------------------------------------------------------------
 binary("add", np.add, "Sum ``x + y``.", symbol="+", operator="+", commutative=True,
-       associative=True, of_bools="or")  # fmt: skip
+       associative=True, of_bools="or", participle="shifted")  # fmt: skip
 binary("sub", np.subtract, "Difference ``x - y``.", symbol="-", operator="-")
 binary("mul", np.multiply, "Product ``x * y``.", symbol="*", operator="*", commutative=True,
-       associative=True, of_bools="and")  # fmt: skip
+       associative=True, of_bools="and", participle="scaled")  # fmt: skip
 binary("div", np.true_divide, "Quotient ``x / y``; integers give float64.", symbol="/",
        operator="/", cost=8, aliases=("true_divide",))  # fmt: skip
 _DIVISION_SAMPLES = [
@@ -325,7 +325,8 @@ binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
 binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True,
        halves=True)  # fmt: skip
 
-unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg")
+unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inverse="neg",
+      participle="negated")  # fmt: skip
 unary("abs", np.abs, "Absolute value.", keeps=True, nonnegative=True,
       unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
 unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)

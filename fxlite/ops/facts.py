@@ -72,6 +72,10 @@ class Facts:
     role: str = ""
     #: Whether integer weights are expanded to floats when the program is compiled.
     expands_weight: bool = False
+    #: The convolution that this one is the transpose of.
+    transposes: str | None = None
+    #: What a weight is called that the op made of one with another name: ``permuted``.
+    participle: str | None = None
     #: The modes of quantization in which the op is taken apart into the products it is made of.
     opened_in: tuple[str, ...] = ()
 

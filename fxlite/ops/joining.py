@@ -31,7 +31,7 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
     return tensors
 
 
-@op("gather", moves_values=True, aliases=("concatenate", "cat"),
+@op("gather", moves_values=True, participle="joined", aliases=("concatenate", "cat"),
     samples=[S(["f32[B,2]", "f32[B,3]", "f32[B,1]"], 1, dims={"B": 3}),
              S(["f32[T,2]", "f32[S,2]"], 0, dims={"T": 3, "S": 2}), S(["f32[3]"]),
              S(["f32[2,3]", "f64[1,3]"]), S(["i32[2]", "f32[2]", "bool[1]"]),

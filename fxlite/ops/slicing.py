@@ -80,7 +80,7 @@ def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tupl
 
 
 @op("view", shares_memory="always", moves_values=True, guards="parts", starts_at="start",
-    name="slice",
+    name="slice", participle="part",
     samples=[S("f32[B,6]", 1, 2, 5, dims={"B": 3}), S("f32[B,4]", 0, 1, dims={"B": 3}),
              S("f32[B,T]", 1, -1, dims={"B": 2, "T": 4}), S("f32[T]", 0, -3, dims={"T": 2}),
              S("f32[T]", 0, 0, 4, dims={"T": 3}), S("f32[T,2]", 0, 3, None, 2, dims={"T": 8}),

@@ -113,7 +113,7 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
     return tuple(result) if new else tuple(Index.of(0) for _ in old)
 
 
-@op("view", shares_memory="contiguous", moves_values=True, keeps_order=True,
+@op("view", shares_memory="contiguous", moves_values=True, keeps_order=True, participle="reshaped",
     samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
              S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
              S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)),
@@ -151,7 +151,7 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
 
 
 # -- axes ------------------------------------------------------------------------------------------
-@op("view", shares_memory="always", moves_values=True,
+@op("view", shares_memory="always", moves_values=True, participle="permuted",
     samples=[S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}), S("f32[2,3,4,5]", (0, 2, -1, 1)),
              S("f64[3,4]", (1, 0)), S("i8[5]", (0,)), S("f32[]", ()), S("bool[2,0,3]", (2, 0, 1)),
              S("bf16[2,3]", (1, 0)), S("f16[1,3,1]", (2, 1, 0))],

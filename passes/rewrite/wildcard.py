@@ -133,13 +133,11 @@ def _operator(op: str, reflected: bool) -> Callable[[Wildcard, Any], Any]:
     return call
 
 
-_OPERATORS = "add sub mul truediv:div floordiv:floor_divide mod:remainder pow"
+_OPERATORS = "add sub mul truediv:div floordiv:floor_divide mod:remainder pow lt le gt ge"
 for _pair in _OPERATORS.split():
     _method, _, _op = _pair.partition(":")
     setattr(Wildcard, f"__{_method}__", _operator(_op or _method, False))
     setattr(Wildcard, f"__r{_method}__", _operator(_op or _method, True))
-for _op in ("lt", "le", "gt", "ge"):
-    setattr(Wildcard, f"__{_op}__", _operator(_op, False))
 
 
 def holds_wildcard(value: Any) -> bool:

@@ -27,9 +27,6 @@ from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
-_SUFFIX = {"permute": "permuted", "reshape": "reshaped", "slice": "part", "neg": "negated",
-           "cast": "cast", "mul": "scaled", "add": "shifted", "concat": "joined",
-           "dequantize_weight": "expanded"}  # fmt: skip
 _EXPANDS = "dequantize_weight"
 
 
@@ -160,7 +157,7 @@ def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> d
 def _store(gm: GraphModule, node: Node, source: str, value: np.ndarray[Any, Any]) -> str:
     """Make the value a buffer with a name that tells where it comes from; returns its path."""
     target: Op = node.target
-    suffix = _SUFFIX.get(target.name, target.name)
+    suffix = target.participle or target.name
     path = unique_attribute(gm, f"{source}_{suffix}" if source else f"folded_{target.name}")
     assert value.shape == node.type.shape and value.dtype == node.type.dtype.numpy, node
     gm.set_attribute(path, np.array(value, order="C"))  # a copy: never a view of the weight

@@ -147,7 +147,7 @@ def _read_scores(gm: GraphModule, scores: Any, found: Spelling) -> str | None:
             inner, mask = (a, b) if _leads_to_product(gm, a) else (b, a)
             masks, found.mask, found.added, following = masks + 1, mask, True, inner
         else:
-            scaled = _factor(gm, scores) if name in ("mul", "div") else None
+            scaled = _factor(gm, scores)
             if scaled is None:
                 return ""
             following, found.scale = scaled[0], found.scale * scaled[1]
@@ -175,7 +175,9 @@ def _leads_to_product(gm: GraphModule, value: Any) -> bool:
 
 
 def _factor(gm: GraphModule, node: Node) -> tuple[Node, float] | None:
-    """(x, c) for ``x * c`` and ``x / (1/c)`` with a number c."""
+    """(x, c) for ``x * c`` and ``x / (1/c)`` with a number c, None for other nodes."""
+    if not is_call(node, "mul", "div"):
+        return None
     a, b = node.args
     number = _number(gm, b)
     if number is None and node.target.name == "mul":

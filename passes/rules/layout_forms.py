@@ -19,6 +19,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.spatial import TO_LAST, per_axis
 from fxlite.ops.op import Op, normalize_axes
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
@@ -244,10 +245,15 @@ def _pointwise_form(node: Node) -> Form | None:
     return Form(node, images, call)
 
 
+def _gives_positions(op: Op) -> bool:
+    combination = COMBINATIONS.get(op.name)
+    return combination is not None and combination.positions
+
+
 def _reduction_form(node: Node) -> Form | None:
     """Reductions that keep the order of the axes that are left, or keep them all."""
     x = node.args[0]
-    if not _is_image(x) or node.target.name in ("argmax", "argmin"):
+    if not _is_image(x) or _gives_positions(node.target):
         return None
     keepdims = node.bound["keepdims"]
     axes = normalize_axes(node.bound["axis"], 4)

@@ -32,11 +32,10 @@ from fxlite import nn, ops
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.spatial import per_axis
+from fxlite.ops.op import lookup
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.passes.rules.decompose import Recorder
-
-CONVOLUTIONS = {"conv_transpose1d": ops.conv1d, "conv_transpose2d": ops.conv2d}
 
 
 @graph_pass(exactness="allclose")
@@ -52,7 +51,7 @@ def sub_pixel(gm: GraphModule) -> None:
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     names: dict[Node, str] = {}
     for node in list(gm.graph.nodes):
-        if node.op != "call_function" or node.target.name not in CONVOLUTIONS:
+        if node.op != "call_function" or node.target.transposes is None:
             continue
         weight = node.arguments["weight"]
         types = [read.type for read in node.all_input_nodes]
@@ -63,7 +62,7 @@ def sub_pixel(gm: GraphModule) -> None:
             refuse(gm, "sub_pixel", node, reason, [node])
             continue
         rewiring.refresh(node)
-        made = recorder.run(node, partial(_by_phases, CONVOLUTIONS[node.target.name]))
+        made = recorder.run(node, partial(_by_phases, lookup(node.target.transposes)))
         rewiring.replace(node, made)
         names[made] = node.name
     rewiring.finish()

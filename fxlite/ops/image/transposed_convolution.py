@@ -146,7 +146,7 @@ def _body(
     return add_bias(total, i[1], bias, result)
 
 
-@op("contraction", weight="weight", expands_weight=True,
+@op("contraction", weight="weight", expands_weight=True, transposes="conv1d",
     samples=[S("f32[B,3,H]", "f32[3,4,3]", "f32[4]", dims={"B": 2, "H": 5}, stride=2, padding=1),
              S("f32[2,4,5]", "f32[4,3,4]", stride=3, groups=2, output_padding=1),
              S("f32[1,2,5]", "f32[2,3,3]", stride=2, dilation=3), S("f32[2,3,4]", "f32[3,2,3]"),
@@ -166,7 +166,7 @@ def conv_transpose1d(
     return _run(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@op("contraction", weight="weight", expands_weight=True,
+@op("contraction", weight="weight", expands_weight=True, transposes="conv2d",
     samples=[S("f32[B,3,H,W]", "f32[3,2,3,3]", "f32[2]", dims={"B": 2, "H": 4, "W": 3}, stride=2,
                padding=1, output_padding=1),
              S("f32[1,4,4,3]", "f32[4,3,2,4]", "f32[6]", stride=(2, 3), groups=2, padding=(0, 1)),

@@ -159,7 +159,7 @@ def _(x: Any, weight: Any, scale: Any, bias: Any = None, **how: Any) -> Any:
 
 
 # -- weights of other products ---------------------------------------------------------------------
-@op("gather",
+@op("gather", participle="expanded",
     samples=[S(uniform("i8[3,18]", -128, 128), uniform("f32[3]", 0.01, 0.1), shape=(3, 2, 3, 3)),
              S(uniform("i8[2,6]", -128, 128), uniform("f32[2,2]", 0.01, 0.1), shape=(2, 3, 2),
                group_size=4),

@@ -286,7 +286,6 @@ def scale_layer(
 
 
 # -- SmoothQuant -----------------------------------------------------------------------------------
-_NORMS = ("layer_norm", "rms_norm")
 
 
 @checked
@@ -370,7 +369,7 @@ def _source(value: Node, layers: list[Node]) -> Node | str:
         value = value.args[0]
         if len(value.users) > 1:
             return f"{value.name} is read by {len(value.users)} nodes"
-    if is_call(value, *_NORMS):
+    if value.op == "call_function" and "normalized_shape" in value.arguments:
         arguments = value.arguments
         weights = [arguments.get("weight"), arguments.get("bias")]
         if weights[0] is None or not all(w is None or is_weight(w) for w in weights):

@@ -281,7 +281,7 @@ def _carry(forms: Forms, node: Node) -> None:
         return
     if bounds is not None:
         low, high = (None if b is None else first.of(b) for b in bounds)
-        made = forms.call("clip", (first.node,), {"min": low, "max": high}, name)
+        made = forms.clip(first.node, low, high, name)
     else:
         nodes = {v: f.node for v, f in zip(values, found, strict=True)}
         args = map_nodes(node.args, lambda n: nodes[n] if n in nodes else forms.float_of(n))

@@ -92,6 +92,10 @@ class Forms:
         made.meta["from"] = (("quantize", self.current.name),)
         return made
 
+    def clip(self, node: Node, low: float | None, high: float | None, name: str) -> Node:
+        """A call that cuts numbers off, on one side or both."""
+        return self.call("clip", (node,), {"min": low, "max": high}, name)
+
     def limit_depth(self, length: Dim, most: int) -> None:
         """Note that the product that is being converted takes sums of at most ``most`` numbers."""
         assert self.current is not None
@@ -127,8 +131,7 @@ class Forms:
             made = self._dequantized(value, sums.node, self.constant(value, "scale", sums.scale), 0)
             if sums.least is None and sums.largest is None:
                 return made
-            bounds = {"min": sums.least, "max": sums.largest}
-            return self.call("clip", (made,), bounds, value.name)
+            return self.clip(made, sums.least, sums.largest, value.name)
         narrow = next(iter(self.halves[value].values()))
         return self.call("cast", (narrow,), {"dtype": "f32"}, value.name)
 
