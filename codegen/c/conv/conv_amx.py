@@ -99,7 +99,7 @@ class _TileConv(Runs):
         return self.spec.x_is_bf16
 
     def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
-        spec, left, columns = self.spec, self.spec.padding[1], self.columns_of_image
+        spec, left, columns = self.spec, self.spec.padding[1], self.image_w
         if spec.x_is_bf16:
             bytes_, to = 2 * spec.c, f"(uint8_t *)({target})"
             self.body.call("pad_row_bytes", pixels, bytes_, row, bytes_, 1, left, columns, 0, 0, to)

@@ -119,7 +119,7 @@ class _Int8Conv(Runs):
         spec, zero = self.spec, (self.spec.zero_point + self.flip) % 256
         self.body.call(
             "pad_row_bytes", pixels, spec.c, row, *self.pixel_steps(), spec.padding[1],
-            self.columns_of_image, zero, self.flip, target,
+            self.image_w, zero, self.flip, target,
         )  # fmt: skip
 
     def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:

@@ -99,9 +99,9 @@ class _Depthwise(Walk):
         image = atom(spec.x) if spec.type == "u8" else f"(const uint8_t *){atom(spec.x)}"
         workspace = Index.of(0)
         if not spec.x_last:
-            image, workspace = "images", spec.n * spec.h * spec.w * spec.c
-            body.put("uint8_t *const images = workspace;")
-            self.turn()
+            image, workspace, self.top = "padded", spec.n * spec.h * spec.w * spec.c, 0
+            body.put("uint8_t *const padded = workspace;")
+            self.copy_rows("The images, channels last.", spec.w * spec.c, self.turn_row)
         self.convolve(Pointer(image))
         rows = "two output rows" if self.outputs > 1 else "an output row"
         note = (
@@ -111,16 +111,10 @@ class _Depthwise(Walk):
         )
         return conv_function(spec, note, body, workspace)
 
-    def turn(self) -> None:
-        """All images, channels last, into the workspace."""
-        spec, plane = self.spec, self.spec.h * self.spec.w
-        comment = "The images, channels last."
-        with self.copying(comment, ("n", spec.n), ("i", spec.h)) as (n, i):
-            source = Pointer(spec.x) + (n * plane * spec.c + i * spec.w)
-            target = Pointer("images") + (n * spec.h + i) * spec.w * spec.c
-            self.body.call(
-                "pad_row_bytes", spec.w, spec.c, source, 1, plane, 0, spec.w, 0, 0, target
-            )
+    def turn_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
+        """A row of an image, channels last."""
+        c, plane = self.spec.c, self.spec.h * self.spec.w
+        self.body.call("pad_row_bytes", pixels, c, row, 1, plane, 0, pixels, 0, 0, target)
 
     def convolve(self, images: Pointer) -> None:
         """Images, (pairs of) output rows, blocks of channels; then tile by tile."""

@@ -42,8 +42,16 @@ class Panels(Walk):
     """Rows of a packed panel."""
 
     # -- what differs
+    def note(self) -> str:
+        """How it is computed."""
+        raise NotImplementedError
+
     def prepare(self) -> None:
         """Names for sizes; how the image is read."""
+        raise NotImplementedError
+
+    def workspace(self) -> Index:
+        """Bytes of the copy of all images; 0 if there is none."""
         raise NotImplementedError
 
     def copy(self) -> None:
@@ -77,6 +85,13 @@ class Panels(Walk):
     def panels(self) -> int:
         """Panels of a group."""
         return -(-self.spec.group_outputs // self.width)
+
+    def render(self) -> Rendered:
+        """Print the function. Its output must not be empty."""
+        self.prepare()
+        workspace = self.workspace()
+        self.walk()
+        return conv_function(self.spec, self.note(), self.body, workspace)
 
     def walk(self) -> None:
         """Images, groups, blocks of rows, panels of output channels; then row by row."""
@@ -115,15 +130,7 @@ class Taps(Panels):
         self.picks = self.pairs and self.taps == 1 and strided and not spec.x_last
         self.stride = (1, 1) if self.picks else spec.stride
 
-    def render(self) -> Rendered:
-        """Print the function."""
-        self.prepare()
-        workspace = self.workspace()
-        self.walk()
-        return conv_function(self.spec, self.note(), self.body, workspace)
-
     def note(self) -> str:
-        """How it is computed."""
         spec = self.spec
         layouts = "" if self.turned else ", " + " -> ".join(
             "NHWC" if last else "NCHW" for last in (spec.x_last, spec.y_last)
@@ -149,22 +156,17 @@ class Taps(Panels):
         shares_set = spec.x_last and self.pixel * across * self.item % 4096 == 0
         rounds = self.pairs and (shares_set or not spec.x_is_bf16)
         self.padded = any(spec.padding) or rounds
-        rows, columns = self.h, self.w
+        self.image_h, self.image_w = self.h, self.w
+        self.pixel += 16 * (shares_set and self.padded)
         self.name_result()
-        if self.padded:
-            rows = self.out_h * down + (spec.reach[0] - 1)
-            columns = self.out_w * across + (spec.reach[1] - 1)
-            self.pixel += 16 * shares_set
-        self.image_h = self.name("padded_h", rows)
-        self.columns_of_image = self.name("padded_w" if spec.x_last else "pitch", columns)
-        self.pitch = self.columns_of_image * self.pixel
+        self.name_image(self.padded, self.stride, "padded_w" if spec.x_last else "pitch")
+        self.pitch = self.image_w * self.pixel
         self.plane = Index.of(1) if spec.x_last else self.image_h * self.pitch
         self.declare_taps(self.pitch, lambda column: column * self.pixel)
         self.rows = self.out_h
         self.row_bytes = self.pitch * (down * self.item * self.inputs)
 
     def workspace(self) -> Index:
-        """Bytes of the copy of all images."""
         if not self.padded:
             return Index.of(0)
         planes = 1 if self.spec.x_last else self.planes
@@ -175,7 +177,8 @@ class Taps(Panels):
             return
         self.body.put(f"{self.word} *const padded = workspace;")
         if self.spec.x_last:
-            self.pad_rows()
+            done = "rounded to bf16, with" if self.pairs and not self.spec.x_is_bf16 else "with"
+            self.copy_rows(f"The images {done} zeros around them.", self.pitch, self.pad_row)
         elif self.pairs:
             self.pad_pairs()
         else:
@@ -203,19 +206,14 @@ class Taps(Panels):
                     self.image_h, self.pitch, target,
                 )  # fmt: skip
 
-    def pad_rows(self) -> None:
-        """All images, with their zeros, channels last."""
-        spec, body, top = self.spec, self.body, self.spec.padding[0]
-        done = "rounded to bf16, with" if self.pairs and not spec.x_is_bf16 else "with"
+    def pad_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
+        """So many pixels of a row, with its zeros."""
+        spec = self.spec
         kind = "bf16" if spec.x_is_bf16 else "pairs" if self.pairs else self.ctype
-        loops = ("n", spec.n), ("i", self.image_h)
-        with self.copying(f"The images {done} zeros around them.", *loops) as (n, i):
-            source = Pointer(spec.x) + (n * self.h + i - top) * (self.w * spec.c)
-            target = Pointer("padded") + (n * self.image_h + i) * self.pitch
-            body.call(
-                f"pad_row_{kind}", self.inside(i), spec.c, source, spec.padding[1],
-                self.columns_of_image, self.pixel, target,
-            )  # fmt: skip
+        self.body.call(
+            f"pad_row_{kind}", pixels, spec.c, row, spec.padding[1], self.image_w, self.pixel,
+            target,
+        )  # fmt: skip
 
     def declare_image(self, n: Index, group: Index) -> None:
         spec = self.spec

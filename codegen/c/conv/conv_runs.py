@@ -21,9 +21,7 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_finish import Axis, finish_tile
 from fxlite.codegen.c.conv.conv_panels import Panels
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
-from fxlite.codegen.c.conv.conv_walk import conv_function
 from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
 from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import constant
@@ -116,10 +114,6 @@ class Runs(Panels):
         super().__init__(spec, FASTER)
 
     # -- what differs
-    def note(self) -> str:
-        """How it is computed."""
-        raise NotImplementedError
-
     def is_stored_so(self) -> bool:
         """Whether the image is stored as the numbers that are multiplied, channels last."""
         raise NotImplementedError
@@ -137,24 +131,12 @@ class Runs(Panels):
     def width(self) -> int:
         return PANEL_COLUMNS
 
-    def render(self) -> Rendered:
-        """Print the function. Its output must not be empty."""
-        self.prepare()
-        workspace = self.workspace()
-        self.walk()
-        return conv_function(self.spec, self.note(), self.body, workspace)
-
     def prepare(self) -> None:
         spec, body = self.spec, self.body
         self.copied = self.copies()
-        rows, columns = spec.h, spec.w
         self.name_result()
-        if self.copied:
-            rows = self.out_h * spec.stride[0] + (spec.reach[0] - 1)
-            columns = self.out_w * spec.stride[1] + (spec.reach[1] - 1)
-        self.image_h = self.name("padded_h", rows)
-        self.columns_of_image = self.name("padded_w", columns)
-        self.pitch = self.columns_of_image * spec.c
+        self.name_image(self.copied, spec.stride)
+        self.pitch = self.image_w * spec.c
         self.image_numbers = spec.n * self.image_h * self.pitch
         item = spec.item_bytes
         self.distances("run", "Where each run of the kernel is, from its first pixel.", [
@@ -169,11 +151,10 @@ class Runs(Panels):
         self.row_bytes = self.at_once * self.row_step
 
     def workspace(self) -> Index:
-        """Bytes of the copy of all images, and what tiles may read behind it."""
         spec = self.spec
         if not self.copied:
             return Index.of(0)
-        slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64
+        slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64  # tiles may read it
         return self.meaning(self.image_numbers * (self.parts * spec.item_bytes) + slack)
 
     def copies(self) -> bool:
@@ -196,19 +177,10 @@ class Runs(Panels):
         if not self.copied:
             return
         body.put(f"{self.image_type} *const padded = workspace;")
-        padded = Pointer("padded")
         if spec.has_ends and spec.item_bytes > 1:  # an integer times 0 is 0, whatever it is
-            end = padded + self.image_numbers * self.parts
+            end = Pointer("padded") + self.image_numbers * self.parts
             body.put(f"__builtin_memset({end}, 0, 64); /* behind the last run */")
-        loops = ("n", spec.n), ("i", self.image_h)
-        with self.copying("The images, channels last, with their padding.", *loops) as (n, i):
-            row = i - spec.padding[0]
-            if spec.x_last:
-                source = (n * spec.h + row) * spec.w * spec.c
-            else:
-                source = n * spec.c * spec.h * spec.w + row * spec.w
-            target = padded + (n * self.image_h + i) * self.pitch
-            self.copy_row(self.inside(i), Pointer(spec.x) + source, target)
+        self.copy_rows("The images, channels last, with their padding.", self.pitch, self.copy_row)
 
     def pixel_steps(self) -> tuple[Index, Index]:
         """Distances of neighbouring pixels, and of channels, of the image as it is stored."""

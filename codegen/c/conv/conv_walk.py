@@ -60,7 +60,8 @@ class Walk:
         self.taps = spec.r * spec.s
         self.out_h, self.out_w = spec.output_size()
         self.meanings: dict[Atom, Index] = {}
-        self.image_h = spec.h  # rows of an image, or of its copy
+        self.image_h, self.image_w = spec.h, spec.w  # of an image, or of its copy
+        self.top = spec.padding[0]  # rows of a copy above the image
         self.products = -(-spec.k * spec.group_inputs * self.taps // faster)  # of a pixel
         work = spec.n * self.out_h * self.out_w * self.products
         self.threads = work.constant is None or work.constant >= PARALLEL_PRODUCTS
@@ -162,6 +163,28 @@ class Walk:
             yield variables
         self.body.comment("The convolution.")
 
+    def name_image(self, copied: bool, stride: tuple[int, int], width: str = "padded_w") -> None:
+        """Names for the height and the width of an image; of its copy with padding, if there is
+        one, which has what the kernels reach."""
+        if copied:
+            reach = self.spec.reach
+            self.image_h = self.name("padded_h", self.out_h * stride[0] + (reach[0] - 1))
+            self.image_w = self.name(width, self.out_w * stride[1] + (reach[1] - 1))
+
+    def copy_rows(
+        self, comment: str, pitch: Index, copy: Callable[[str, Pointer, Pointer], None]
+    ) -> None:
+        """All images, channels last and with their padding, into the workspace, row by row.
+        ``copy`` copies so many pixels (in C; 0: none) of a row to a row of ``pitch`` elements."""
+        spec, target = self.spec, Pointer("padded")
+        with self.copying(comment, ("n", spec.n), ("i", self.image_h)) as (n, i):
+            row = i - self.top
+            source = (n * spec.h + row) * spec.w * spec.c
+            if not spec.x_last:
+                source = (n * spec.c * spec.h + row) * spec.w
+            row_target = target + (n * self.image_h + i) * pitch
+            copy(self.inside(i), Pointer(spec.x) + source, row_target)
+
     def pad_planes(self, h: Index, w: Index, rows: Index, pitch: Index) -> None:
         """All channels of all images, with zeros around them, into the workspace."""
         spec = self.spec
@@ -175,7 +198,7 @@ class Walk:
     def inside(self, i: Index) -> str:
         """In C, how many pixels of the image are in row i of its copy: none above and below it."""
         spec, conditions = self.spec, []
-        top, rows = spec.padding[0], self.image_h
+        top, rows = self.top, self.image_h
         if top:
             conditions.append(f"{bare(i)} >= {top}")
         if not rows <= spec.h + top:

@@ -7,13 +7,13 @@ static void k0_sigmoid(const int8_t *restrict x, const int32_t *restrict weight_
                        const float *restrict scale, float *restrict sigmoid, int64_t N, int64_t W,
                        void *restrict workspace, int n_threads)
 {
-    uint8_t *const images = workspace;
+    uint8_t *const padded = workspace;
     /* The images, channels last. */
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
             if (n_threads > 1 && N*W*90 > PARALLEL_PRODUCTS)
     for (int64_t n = 0; n < N; ++n) {
         for (int64_t i = 0; i < 5; ++i) {
-            pad_row_bytes(W, 8, x + (n*40 + i)*W, 1, W*5, 0, W, 0, 0, images + (n*5 + i)*W*8);
+            pad_row_bytes(W, 8, x + (n*40 + i)*W, 1, W*5, 0, W, 0, 0, padded + (n*5 + i)*W*8);
         }
     }
     /* The convolution. */
@@ -28,7 +28,7 @@ static void k0_sigmoid(const int8_t *restrict x, const int32_t *restrict weight_
             __builtin_memset(outside, 0, 64);
             const uint8_t *rows[4];
             int64_t steps[4];
-            find_rows(oh_0 - 1, 4, 1, 5, W*8, 8, images + n*W*40, outside, rows, steps);
+            find_rows(oh_0 - 1, 4, 1, 5, W*8, 8, padded + n*W*40, outside, rows, steps);
             /* The columns of the image that a tile reads: four rows in a quad. */
             int32_t woven[640];
             int32_t tile[1024];
