@@ -18,7 +18,6 @@ from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import QUAD
-from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
@@ -96,7 +95,7 @@ class _Depthwise(Walk):
         """Print the function."""
         spec, body = self.spec, self.body
         self.name_result()
-        image = atom(spec.x) if spec.type == "u8" else f"(const uint8_t *){atom(spec.x)}"
+        image = spec.x if spec.type == "u8" else f"(const uint8_t *){spec.x}"
         workspace = Index.of(0)
         if not spec.x_last:
             image, workspace, self.top = "padded", spec.n * spec.h * spec.w * spec.c, 0

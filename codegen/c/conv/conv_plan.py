@@ -68,7 +68,7 @@ class ConvSpec:
     fetched     float arrays [n, k, oh, ow] of which the epilogue reads or writes just the element
                 it is given: fetched into the cache ahead of it
     measured    the plan to take, one of `alternatives.conv_plans`; "": the one that suits
-    x_last      x is [n, h, w, c]; see `conv_nhwc.py`
+    x_last      x is [n, h, w, c]
     x_is_bf16   x, channels-last, is stored as bf16 (uint16_t): for "depthwise last", and for
                 "implicit product" with `bf16`
     y_last      results of neighbouring channels are stored side by side: the epilogue is the body

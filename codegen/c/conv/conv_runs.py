@@ -23,7 +23,6 @@ from fxlite.codegen.c.conv.conv_panels import Panels
 from fxlite.codegen.c.conv.conv_plan import ConvSpec
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
-from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, symbol
 from fxlite.scalar.index import Index
@@ -189,7 +188,7 @@ class Runs(Panels):
 
     def declare_image(self, n: Index, group: Index) -> None:
         spec, body, words = self.spec, self.body, 16 * PANEL_COLUMNS
-        start = "padded" if self.copied else f"(const {self.image_type} *){atom(spec.x)}"
+        start = "padded" if self.copied else f"(const {self.image_type} *){spec.x}"
         image = Pointer(start) + (n * self.image_h * self.pitch + group * spec.group_inputs)
         bytes_ = image if self.image_type == "uint8_t" else f"(const uint8_t *)({image})"
         self.image = body.pointer("const uint8_t", "image", bytes_)
