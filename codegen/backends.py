@@ -115,11 +115,14 @@ class CFunction:
 
     @property
     def optimized(self) -> GraphModule:
-        """The graph that C was emitted for. Its ledger says what passes refused to do and, once
-        there is a :attr:`program`, what models or measurements decided about kernels."""
-        if self._kept is not None:
-            _ = self.program
-        return self._passed[0]
+        """The graph that C was emitted for. Its ledger says what passes refused to do and what
+        models or measurements decided about kernels."""
+        module, _ = self._passed
+        if self._kept is not None and "program" not in self.__dict__:
+            from fxlite.passes.ledger import expect_refusals
+
+            expect_refusals(module, lambda: self.program)
+        return module
 
     @property
     def passes(self) -> PassManager:

@@ -7,14 +7,16 @@ which prints as a table, the dearest first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import plain_text
+from fxlite.base.location import Location, Scope
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import origin_text
 from fxlite.show.node_cost import node_cost, total
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
@@ -32,10 +34,16 @@ class Refusal:
     pass_name: str
     node: str
     reason: str
-    origin: str = ""
+    scope: Scope | None = None
+    loc: Location | None = None
     nodes: tuple[str, ...] = ()
     bytes: Dim = 0
     flops: Dim = 0
+
+    @property
+    def origin(self) -> str:
+        """Where the node comes from in the user's program, found out when somebody asks."""
+        return origin_text(self.scope, self.loc)
 
     @property
     def cost(self) -> tuple[float, float]:
@@ -84,6 +92,9 @@ def ledger(module: GraphModule) -> Ledger:
 
 def refusals(module: GraphModule) -> list[Refusal]:
     """The same in the order in which it was refused."""
+    to_come = module.__dict__.pop("_ledger_to_come", None)
+    if to_come is not None:
+        to_come()
     return list(module.__dict__.get("_ledger", ()))
 
 
@@ -101,7 +112,7 @@ def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ())
     between = [n.type.nbytes for n in nodes if n is not node and isinstance(n.type, TensorType)]
     counts = [(node_cost(n).flops or 0, 1) for n in nodes]
     return Refusal(
-        pass_name, node.name, reason, node.origin, tuple(n.name for n in nodes),
+        pass_name, node.name, reason, node.scope, node.loc, tuple(n.name for n in nodes),
         total((b, 1) for b in between) or 0, total(counts) or 0,
     )  # fmt: skip
 
@@ -109,6 +120,11 @@ def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ())
 def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:
     """Enter refusals in the module's ledger."""
     module.__dict__.setdefault("_ledger", []).extend(entries)
+
+
+def expect_refusals(module: GraphModule, to_come: Callable[[], Any]) -> None:
+    """Call ``to_come``, which enters more refusals, when somebody reads the module's ledger."""
+    module.__dict__["_ledger_to_come"] = to_come
 
 
 def set_ledger(module: GraphModule, entries: list[Refusal]) -> None:

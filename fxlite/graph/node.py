@@ -39,6 +39,14 @@ def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
     return value
 
 
+def origin_text(scope: Scope | None, loc: Location | None) -> str:
+    """``conv1 (Conv2d), model.py:31``; empty where nothing is known."""
+    parts = [str(scope)] if scope is not None and scope.path else []
+    if loc is not None:
+        parts.append(loc.short)
+    return ", ".join(parts)
+
+
 def nodes_in(value: Any) -> Iterator[Node]:
     """Every Node in nested tuples, lists and dicts, in order, repeats included."""
     if isinstance(value, Node):
@@ -299,10 +307,7 @@ class Node(NodeFields):
     @property
     def origin(self) -> str:
         """``conv1 (Conv2d), model.py:31``: for messages and comments."""
-        parts = [str(self.scope)] if self.scope is not None and self.scope.path else []
-        if self.loc is not None:
-            parts.append(self.loc.short)
-        return ", ".join(parts)
+        return origin_text(self.scope, self.loc)
 
     def describe(self) -> str:
         """Name, op, type and place, for error messages."""

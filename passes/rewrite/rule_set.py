@@ -223,9 +223,9 @@ def _period(names: list[str]) -> list[str]:
 def _neighbours(matches: list[Fired], lost: list[Node], height: int) -> set[Node]:
     """Nodes that may match now: those that read, over at most ``height`` calls, a value which lost
     a reader or is new."""
-    changed = {n for m in matches for n in m.inputs}
-    changed.update(lost)
-    changed.update(n for m in matches for n in m.replacements)
+    changed = set(lost)
+    for match in matches:
+        changed.update(match.inputs, match.replacements)
     layer = {n for n in changed if not n._erased}
     found = set(layer)
     for _ in range(height):
