@@ -254,6 +254,10 @@ def runs(case: Case) -> list[tuple[int, int, int]]:
     return [size for size in SIZES if case.fits(size) and math.prod(size) <= most]
 
 
+NOT_CHECKED = '__attribute__((no_sanitize("address", "undefined")))'
+"""Of the twins: they are what results are compared with, and take four times as long checked."""
+
+
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
     parts = []
@@ -261,7 +265,9 @@ def translation_unit(cases: list[Case]) -> str:
         spec = case.spec()
         fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
         parts.append(fast.text)
-        parts.append(naive.text.replace(f"void {spec.name}(", f"void naive_{spec.name}("))
+        parts.append(
+            naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}(")
+        )
         t = case.ctype
         parameters = (
             f"const {t} *x, const {t} *weight, const {t} *bias, {t} *y, int64_t N, int64_t H,"
