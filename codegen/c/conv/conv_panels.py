@@ -164,7 +164,7 @@ class Taps(Panels):
         self.plane = Index.of(1) if spec.x_last else self.image_h * self.pitch
         self.declare_taps(self.pitch, lambda column: column * self.pixel)
         self.rows = self.out_h
-        self.row_bytes = self.pitch * (down * self.item * self.inputs)
+        self.row_bytes = self.pitch * (down * self.item * (1 if spec.x_last else self.inputs))
 
     def workspace(self) -> Index:
         if not self.padded:

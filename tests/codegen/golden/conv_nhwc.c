@@ -12,7 +12,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
     /* Where each weight's pixel is, from that of the kernel's first. */
     const int64_t tap[9] = {0, 16, 32, padded_w*16, padded_w*16 + 16, padded_w*16 + 32,
         padded_w*32, padded_w*32 + 16, padded_w*32 + 32};
-    const int64_t row_blocks = count_row_blocks(out_h, padded_w*2048, N, n_threads);
+    const int64_t row_blocks = count_row_blocks(out_h, padded_w*128, N, n_threads);
     float *const padded = workspace;
     /* The images with zeros around them. */
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
