@@ -35,7 +35,7 @@ class Namer:
 
     def unique(self, wish: str) -> str:
         taken = self.taken
-        if wish not in taken and wish.isidentifier() and not _is_reserved(wish):
+        if wish not in taken and wish.isidentifier() and wish not in _RESERVED:
             taken.add(wish)  # the way of copies and files, whose names are all different
             return wish
         name, stem = _identifier(wish)
@@ -50,15 +50,14 @@ class Namer:
         return name
 
 
-def _is_reserved(name: str) -> bool:
-    return keyword.iskeyword(name) or name in ("self", "ops")
+_RESERVED = frozenset((*keyword.kwlist, "self", "ops"))
 
 
 @functools.lru_cache(maxsize=4096)
 def _identifier(wish: str) -> tuple[str, str]:
     """``wish`` as an identifier, and that without a number at its end."""
     wish = re.sub(r"\W", "_", wish) or "value"
-    if wish[0].isdigit() or _is_reserved(wish):
+    if wish[0].isdigit() or wish in _RESERVED:
         wish = f"_{wish}"
     return wish, re.sub(r"_\d+$", "", wish)
 
