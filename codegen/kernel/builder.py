@@ -115,17 +115,20 @@ class Body:
         """A line for the reader."""
         self.put(f"/* {text} */")
 
-    def let(self, name: str, value: Size | str, ctype: str = "int64_t") -> Index:
+    def let(
+        self, name: str, value: Size | str, ctype: str = "int64_t", like: Size | None = None
+    ) -> Index:
         """A name for an integer expression, to be read from here on; what is a number or a name
-        itself needs none. Of one that is text no more is known than that it is not negative."""
+        itself needs none. ``like``: what it does not exceed, where the expression does not tell.
+        Of one that is text no more is known than that, and that it is not negative."""
         if isinstance(value, str):
             self._open[-1].append(Text((f"const {ctype} {name} = {value};",), declares=name))
-            return symbol(name)
+            return symbol(name, like)
         value = Index.of(value)
         if value.constant is not None or isinstance(value.single_atom, (Var, DimVar)):
             return value
         self._open[-1].append(Text((f"const {ctype} {name} = {bare(value)};",), declares=name))
-        return symbol(name, value)
+        return symbol(name, value if like is None else like)
 
     def pointer(self, ctype: str, name: str, start: Pointer | str) -> Pointer:
         """A name for an address. ``ctype``: of its elements, with ``const`` if they are."""
@@ -146,7 +149,7 @@ class Body:
         """``for (name = start; name < end; name += step)``; gives the variable. A loop of one trip
         is its body, and what it gives is its start."""
         start, end = Index.of(start), Index.of(end)
-        if takes_one_trip(start, end, step) and not pragma:
+        if takes_one_trip(start, end, step) and (not pragma or "simd" in pragma):
             with self._nested() as body:
                 yield start
             around = self._open[-1]

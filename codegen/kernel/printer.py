@@ -39,6 +39,9 @@ from fxlite.types.dtypes import DType
 #: Scalar operations from which a second thread pays for its fork and join (about 1 microsecond).
 PARALLEL_OPERATIONS = 65536
 
+#: Characters of a line, from which the head of a loop is two of them.
+LONGEST_LINE = 98
+
 # precedence: higher binds tighter
 _CHOICE, _OR, _AND, _BITS, _EQUAL, _ORDER, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(-1, 10)
 _PRECEDENCE = {
@@ -300,6 +303,9 @@ class CPrinter:
         end = f"{s.var.name} < {self.bare(s.var.extent)}"
         head = f"{pad}for (int64_t {s.var.name} = {start}; {end}; {step})"
         lines = [pad + p for p in self.pragma(s)]
+        if isinstance(s, Range) and len(head) > LONGEST_LINE:
+            start, rest = head.split("; ", 1)
+            lines, head = [*lines, f"{start};"], f"{pad}     {rest}"
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
 
     def pragma(self, s: For) -> list[str]:

@@ -45,10 +45,11 @@ class Case:
         m, n, k = self.size
         ctype = "uint8" if self.type == "u8" else "int8"
         return Int8Spec(
-            name=f"product_{self.name}", parameters=PARAMETERS.format(ctype), batch=(), m=str(m),
-            n=str(n), k=str(k), a=Operand("a", *map(Index.of, (0, k + self.gap, 1))),
-            type=self.type, b="weight", comment="",
-            epilogue=lambda s, row, column: f"y[{row} * {n} + {column}] = {s};",
+            name=f"product_{self.name}", parameters=PARAMETERS.format(ctype), batch=(),
+            m=Index.of(m), n=Index.of(n), k=Index.of(k),
+            a=Operand("a", *map(Index.of, (0, k + self.gap, 1))), type=self.type,
+            b="weight", comment="",
+            epilogue=lambda s, row, column: f"y[{row * n + column}] = {s};",
         )  # fmt: skip
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -157,3 +158,16 @@ def test_a_linear_is_one_kernel_with_its_epilogue() -> None:
     for shape in ((2, 3, 24), (1, 1, 24), (0, 3, 24)):
         x = rng.integers(0, 256, shape).astype(np.uint8)
         np.testing.assert_array_equal(function(x), program(x))
+
+
+def test_one_row_needs_no_loop_over_rows() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-128, 128, (40, 24)).astype(np.int8)
+    scale = rng.uniform(1e-4, 1e-2, 40).astype(np.float32)
+
+    def program(x: Any) -> Any:
+        return ops.dequantize(ops.int_linear(x, weight, x_zero_point=3), scale)
+
+    x = rng.integers(0, 256, (1, 24)).astype(np.uint8)
+    function = fx.compile(program, "u8[1,24]", backend="c")
+    np.testing.assert_array_equal(function(x), program(x))

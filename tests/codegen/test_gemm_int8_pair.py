@@ -16,6 +16,7 @@ from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
 from fxlite.codegen.c.text.template_text import expression
 from fxlite.codegen.kernel.builder import text_of
+from fxlite.scalar.index import Index
 from tests.codegen.compiling import flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
@@ -52,10 +53,10 @@ class Case:
         of_left = (f"batch * {m} * {k_text}", k_text, "1")
         left = Operand(f"(const {ctypes_[self.types[0]]} *)a_data", *map(expression, of_left))
         return Int8Spec(
-            name=f"product_{self.name}", parameters=PARAMETERS, batch=(("batch", "2"),), m=str(m),
-            n=n_text, k=k_text, a=left, type=self.types[0],
+            name=f"product_{self.name}", parameters=PARAMETERS, batch=(("batch", Index.of(2)),),
+            m=Index.of(m), n=expression(n_text), k=expression(k_text), a=left, type=self.types[0],
             b=Right(right, self.types[1], self.zero_points[1], self.zero_points[0]), comment="",
-            epilogue=lambda s, row, column: f"y[(batch * {m} + {row}) * {n} + {column}] = {s};",
+            epilogue=lambda s, row, column: f"y[batch * {m * n} + {row * n + column}] = {s};",
         )  # fmt: skip
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.text import template_text
 from fxlite.codegen.c.text.template_text import expression
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.scalar.index import Index
@@ -118,10 +119,11 @@ class Case:
                 f"const {t} value = {s} * 2 + bias[{column}];\n"
                 f"y[({index} * {m} + {row}) * {n} + {column}] = value < -4 ? -4 : value;"
             ),
-            vector_epilogue=lambda s, row, column, count: (
+            vectors=lambda s, row, column, count: (
+                "",
                 f"const {t}_vec value = {s} * 2 + load_{t}(&bias[{column}], {count});\n"
                 f"store_{t}(&y[({index} * {m} + {row}) * {n} + {column}], "
-                f"maximum_{t}(value, all_{t}(-4)), {count});"
+                f"maximum_{t}(value, all_{t}(-4)), {count});",
             ),
             prologue_a=(lambda row, k: f"{a.at(row, k)} * 3 + 1") if self.prologue else None,
             comment="y[b, h, m, n] = max(2 * a[b, h, m, k] @ b[b, h, k, n] + bias[n], -4)",
@@ -391,4 +393,4 @@ def test_packed_layout() -> None:
     [(("3", "B", "4"), "B * 12"), (("B + 1", "2"), "(B + 1) * 2"), (("0", "B"), "0"), ((), "1")],
 )
 def test_multiply_prints(expressions: tuple[str, ...], expected: str) -> None:
-    assert gemm.multiply(*expressions) == expected
+    assert template_text.multiply(*expressions) == expected

@@ -38,10 +38,10 @@ class Case:
 
     def spec(self) -> WeightOnlySpec:
         return WeightOnlySpec(
-            name=f"product_{self.name}", parameters=PARAMETERS, batch=(), m=str(self.m), n=self.n,
-            k=self.k, a=Operand("a", *map(Index.of, (0, self.k, 1))), bits=self.bits,
-            group_size=self.group_size, weight="weight", scale="scale", comment="",
-            epilogue=lambda total, row, column: f"y[{row} * {self.n} + {column}] = {total};",
+            name=f"product_{self.name}", parameters=PARAMETERS, batch=(), m=Index.of(self.m),
+            n=Index.of(self.n), k=Index.of(self.k), a=Operand("a", *map(Index.of, (0, self.k, 1))),
+            bits=self.bits, group_size=self.group_size, weight="weight", scale="scale", comment="",
+            epilogue=lambda total, row, column: f"y[{row * self.n + column}] = {total};",
         )  # fmt: skip
 
     def arrays(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -44,9 +44,9 @@ from fxlite.codegen.c.conv.conv_plan import (
 from fxlite.codegen.c.conv.conv_walk import empty_result
 from fxlite.codegen.c.conv.conv_winograd import Winograd
 from fxlite.codegen.c.product.gemm import GemmSpec, Operand, Rendered, render_product
+from fxlite.codegen.c.product.gemm_walk import Place, Product
 from fxlite.codegen.c.product.packed_operands import panel_columns
-from fxlite.codegen.c.text.template_text import Lines
-from fxlite.codegen.kernel.builder import Body, smaller, symbol
+from fxlite.codegen.kernel.builder import smaller, symbol
 from fxlite.scalar.index import Index
 
 __all__ = [
@@ -102,17 +102,16 @@ def _render_product(spec: ConvSpec) -> Rendered:
         bf16="a" if spec.bf16 else "",
     )
 
-    def finish(out: Lines, element: str) -> None:
+    def finish(printed: Product, at: Place) -> None:
         """The epilogue over a tile of `rows` output channels and `columns` pixels."""
-        body, row, column = Body(), symbol("row_0"), symbol("column_0")
-        channel = Axis("k", first_row + row, symbol("rows"), "i")
-        pixel = Axis("ow", column, symbol("columns"), "j")
-        finish_joined(body, spec, lambda i, j: element, channel, pixel, n)
+        body = printed.body
+        channel = Axis("k", first_row + at.row_0, at.rows, "i")
+        pixel = Axis("ow", at.column_0, at.columns, "j")
+        finish_joined(body, spec, at.sum, channel, pixel, n)
         if spec.fetched:
             body.comment("For the next panel.")
-            ahead = body.let("ahead", smaller(pixels - column - width, width))
-            corner = n, first_row + row, Index.of(0), column + width
-            fetch(body, spec, spec.output_size(), corner, symbol("rows"), ahead)
-        out.put(str(body))
+            ahead = body.let("ahead", smaller(pixels - at.column_0 - width, width))
+            corner = n, first_row + at.row_0, Index.of(0), at.column_0 + width
+            fetch(body, spec, spec.output_size(), corner, at.rows, ahead)
 
     return render_product(product, finish)

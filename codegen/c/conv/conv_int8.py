@@ -27,7 +27,7 @@ from fxlite.codegen.c.conv.conv_int8_depthwise import (
 )
 from fxlite.codegen.c.conv.conv_runs import Place, Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import empty_result
-from fxlite.codegen.c.product.gemm_int8_fused import SUMS_COMMENT, put_switch
+from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch
 from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import (
     PANEL_COLUMNS,
@@ -36,7 +36,7 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     packed_size,
 )
-from fxlite.codegen.c.text.template_text import Lines, parameter_names, signature
+from fxlite.codegen.c.text.template_text import parameter_names, signature
 from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, symbol
 from fxlite.scalar.index import Index
 
@@ -136,7 +136,7 @@ class _Int8Conv(Runs):
         return replace(rendered, text=text)
 
     def is_fused(self) -> bool:
-        """Whether the epilogue runs in the registers of the tile, as in `gemm_int8_fused`."""
+        """Whether the epilogue runs in the registers of the tile, as in `gemm_fused`."""
         spec = self.spec
         by_vectors = spec.split_epilogue is not None and spec.y_last
         known = all(size.constant is not None for size in (spec.n, spec.h, spec.w))
@@ -173,10 +173,8 @@ class _Int8Conv(Runs):
         body.put("#ifdef HAS_TILES")
         super().tile(body, Pointer("place"), place, symbol("columns"))
         body.put("#else")
-        rest, lines = ", ".join(parameter_names(parameters)), Lines(0)
-        outputs = spec.group_outputs
-        put_switch(lines, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
-        body.put("\n".join(lines.lines))
+        rest, outputs = ", ".join(parameter_names(parameters)), spec.group_outputs
+        put_switch(body, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
         body.put("#endif")
         own = f"int64_t rows, int pixels, int columns, {parameters}"
         head = signature(f"{spec.name}_tile", own, ())

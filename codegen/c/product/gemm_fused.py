@@ -1,24 +1,27 @@
-"""Printing a matrix product whose sums are short: its epilogue runs in the registers of the tile.
+"""Printing a product whose sums are short: its epilogue runs in the registers of the tile.
 
-In: the function under construction (`gemm._Gemm`), whose spec has a ``vector_epilogue``. Out: a
-function of one tile that finishes and stores each vector of sums where it is, to be called in the
-place of ``multiply_tile_T`` and a loop over its result. To store and read the sums takes as long as
-7 steps of K, so this gains for small K alone (measured: a third at K = 16, a tenth at K = 96; in
-bf16, where a step is two of K, twice that).
+In: the function under construction, whose spec has an epilogue for ``vectors``. Out: a function of
+one tile that finishes and stores each vector of sums where it is, and its call. To store and read
+sums takes as long as 7 steps of K, so this gains for small K alone (measured in float: a third at K
+= 16, a tenth at K = 96; in bf16, where a step is two of K, twice that; in integers a third of the
+time at K = 16, a tenth at K = 64, 3 % at K = 256).
 
-The tiles of AMX leave registers by memory in any case: there products of bf16 store the sums, and
-finish these.
+The tiles of AMX leave registers by memory in any case: there a tile is stored, and then finished.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fxlite.codegen.c.product.spelled import TextSpec
-from fxlite.codegen.c.text.template_text import Lines, mentions, parameter_names, signature
+from fxlite.codegen.c.product.gemm_spec import GemmSpec, ProductSpec
+from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
+from fxlite.codegen.c.text.template_text import parameter_names, signature
+from fxlite.codegen.kernel.builder import Argument, Body, bare, spelled_argument, symbol
+from fxlite.scalar.index import Index
 
 if TYPE_CHECKING:
-    from fxlite.codegen.c.product.gemm import _Gemm
+    from fxlite.codegen.c.product.gemm_walk import Place, Product
 
 LONGEST = 256
 """Steps of K up to which this is done; in bf16 a step is a pair."""
@@ -26,91 +29,148 @@ LONGEST = 256
 LEAST_ROWS = 12
 """Rows from which this is done: tiles have at most two heights, which are known then."""
 
+SUMS_COMMENT = ["/* A tile of the function below: sums are finished in registers, and stored. */"]
 
-def is_fused(spec: TextSpec) -> bool:
-    """Whether a product is printed this way."""
-    sizes = (spec.m, spec.n, spec.k)
-    if spec.vector_epilogue is None or spec.split or not all(size.isdecimal() for size in sizes):
+
+def is_short(spec: ProductSpec, steps: int) -> bool:
+    """Whether a product with an epilogue for vectors may be printed this way; ``steps`` of K make
+    one of the tile's."""
+    m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
+    if spec.vectors is None or m is None or n is None or k is None:
         return False
-    if spec.measured.get("sums") == "stored":
+    return m >= LEAST_ROWS and n > 0 and 0 < -(-k // steps) <= LONGEST
+
+
+def is_fused(spec: GemmSpec) -> bool:
+    """Whether a product of floats is printed this way."""
+    if spec.split or spec.measured.get("sums") == "stored":
         return False
-    steps = -(-int(spec.k) // 2) if spec.bf16 else int(spec.k)
-    return int(spec.m) >= LEAST_ROWS and int(spec.n) > 0 and 0 < steps <= LONGEST
+    return is_short(spec, 2 if spec.bf16 else 1)
 
 
-def fused_call(g: _Gemm, a_start: str, a_row: str) -> str:
+def fused_call(p: Product, at: Place, *operands: Argument) -> str:
     """The call of the tile's function."""
-    own = ["rows", "columns", "row_0", "column_0", a_start, a_row, "b_panel"]
-    batch = [variable for variable, _ in g.spec.batch]
-    return f"{g.spec.name}_tile({', '.join([*own, *batch, *parameter_names(g.spec.parameters)])});"
+    own = [at.rows, at.columns, at.row_0, at.column_0, *operands]
+    batch = [variable for variable, _ in p.base.batch]
+    given = [*map(spelled_argument, own), *batch, *parameter_names(p.base.parameters)]
+    return f"{p.base.name}_tile({', '.join(given)});"
 
 
-def fused_tile(g: _Gemm) -> list[str]:
-    """The tile's function, and before it the one that it calls; in lines."""
-    t, batch = g.item_type, "".join(f", int64_t {variable}" for variable, _ in g.spec.batch)
-    own = f"int64_t row_0, int64_t column_0, const {t} *a_tile, int64_t a_row, const {t} *b_tile"
-    parameters = f"{own}{batch}, {g.spec.parameters}"
-    return [*_sums(g, parameters), "", *_switch(g, parameters), ""]
+def fused_tile(
+    p: Product, own: str, sums: Callable[[Body, str], None], stored: Callable[[Body, Place], None]
+) -> list[str]:
+    """The tile's function, and before it the one that it calls; in lines. ``own`` are parameters:
+    the operands. ``sums(body, name)`` puts the sums of two vectors from column ``first`` on into an
+    array; ``stored`` the sums of a whole tile at a place in memory."""
+    spec, kind = p.base, p.kind
+    batch = "".join(f"int64_t {variable}, " for variable, _ in spec.batch)
+    places = f"int64_t row_0, int64_t column_0, {own}"
+    parameters = f"{places}, {batch}{spec.parameters}"
+    vectors = _sums_function(p, parameters, sums)
+    body = Body()
+    if kind.rows != "TILE_ROWS":
+        at = p.whole_tile()
+        body.put("#ifdef HAS_TILES")
+        body.put(f"{kind.ctype} tile[{bare(kind.sums)}];")
+        stored(body, at)
+        finish_vectors(p, body, at)
+        body.put("#else")
+    assert spec.m.constant is not None and spec.n.constant is not None
+    rest = ", ".join(parameter_names(parameters))
+    put_switch(
+        body, f"{spec.name}_sums", str(spec.m.constant), spec.n.constant, rest, width=p.width
+    )
+    if kind.rows != "TILE_ROWS":
+        body.put("#endif")
+    head = signature(f"{spec.name}_tile", f"int rows, int columns, {parameters}", ())
+    return [*vectors, "", "TILE_FUNCTION", *head, "{", *body.lines(), "}", ""]
 
 
-def _sums(g: _Gemm, parameters: str) -> list[str]:
+def _sums_function(
+    p: Product, parameters: str, sums: Callable[[Body, str], None]
+) -> list[str]:  # fmt: skip
     """The function that computes, finishes and stores the sums of a tile."""
-    spec, t, out = g.spec, g.spec.ctype, Lines()
-    out.put("#pragma GCC unroll 4")
-    with out.block(f"for (int first = 0; first < columns; first += 2 * {t}_lanes)"):
-        out.put(f"const int vectors = columns - first > {t}_lanes ? 2 : 1;")
-        out.put(f"{t}_vec sum[TILE_ROWS][2];")
-        name, step = ("bf16", "") if spec.bf16 else (t, f", {g.width}")
-        tile = f"{g.depth}, a_tile, a_row, b_tile + first{step}"
-        out.put(f"sum_rows_{name}(rows, vectors, 1, {tile}, sum);")
-        out.put("#pragma GCC unroll 16")
-        _finish(g, out, "2", "vectors", "first", "sum[i][v]")
+    spec, body, t = p.base, Body(), p.vector
+    body.put("#pragma GCC unroll 4")
+    with body.block(f"for (int first = 0; first < columns; first += 2*{t}_lanes)"):
+        body.put(f"const int vectors = columns - first > {t}_lanes ? 2 : 1;")
+        body.put(f"{t}_vec sums[TILE_ROWS][2];")
+        sums(body, "sums")
+        assert spec.vectors is not None
+        row, column = p.named("row", spec.m), p.named("column", spec.n)
+        loads, statements = spec.vectors("sum", row, column, "count")
+        put_finish(body, t, ("column", "column_0"), ("row", "row_0", "rows"), loads, statements)
     head = signature(f"{spec.name}_sums", f"const int rows, const int columns, {parameters}", ())
     inline = "inline __attribute__((always_inline))"
-    return [inline, *head, "{", *out.lines, "}"]
+    return [*SUMS_COMMENT, inline, *head, "{", *body.lines(), "}"]
 
 
-def _finish(g: _Gemm, out: Lines, unroll: str, vectors: str, first: str, total: str) -> None:
-    """The epilogue over the rows i and vectors v of sums from column `first` of the tile on."""
-    spec, t = g.spec, g.spec.ctype
-    assert spec.vector_epilogue is not None
-    statements = spec.vector_epilogue(total, "row", "column", "count")
-    with out.block("for (int i = 0; i < rows; i++)"):
-        if mentions(statements, "row"):
-            out.put("const int64_t row = row_0 + i;")
-        out.put(f"#pragma GCC unroll {unroll}")
-        with out.block(f"for (int v = 0; v < {vectors}; v++)"):
-            before = f" - {first}" if first else ""
-            out.put(f"const int count = columns{before} - v * {t}_lanes;")
-            start = f"column_0 + {first}" if first else "column_0"
-            out.put(f"const int64_t column = {start} + v * {t}_lanes;")
-            out.put(statements)
+def put_finish(
+    body: Body, t: str, column: tuple[str, str], row: tuple[str, str, str], loads: str,
+    statements: str,
+) -> None:  # fmt: skip
+    """Finish and store the vectors of ``sums``, of elements ``t``. ``column`` has the name that the
+    statements give to columns and where they start; ``row`` the same of rows, and their number."""
+    body.put("#pragma GCC unroll 2")
+    with body.block("for (int v = 0; v < vectors; v++)"):
+        body.put(f"const int count = columns - first - v*{t}_lanes;")
+        body.let(column[0], f"{column[1]} + first + v*{t}_lanes")
+        body.put(loads)
+        body.put("#pragma GCC unroll 16")
+        with body.block(f"for (int i = 0; i < {row[2]}; i++)"):
+            body.let(row[0], f"{row[1]} + i")
+            body.put(f"const {t}_vec sum = sums[i][v];")
+            body.put(statements)
 
 
-def _switch(g: _Gemm, parameters: str) -> list[str]:
-    """The function of one tile, for the two heights of tiles and the two widths of panels."""
-    spec, n, out = g.spec, int(g.spec.n), Lines()
-    rest = ", ".join(parameter_names(parameters))
-    if spec.bf16:
-        out.put("#ifdef HAS_TILES")
-        out.put(f"float tile[PAIR_ROWS * {g.width}];")
-        out.put(f"multiply_tile_bf16(rows, columns, {g.depth}, a_tile, a_row, b_tile, tile);")
-        vectors = "(columns + float_lanes - 1) / float_lanes"
-        total = f"(*(float_vec *)(tile + i * {g.width} + v * float_lanes))"
-        _finish(g, out, "8", vectors, "", total)
-        out.put("#else")
-    widths = sorted({min(n, g.width), n % g.width or min(n, g.width)})
-    tiles = f"(({spec.m} + TILE_ROWS - 1) / TILE_ROWS)"
-    out.put("/* Tiles have LOW rows, or one more. */")
-    out.put(f"enum {{ LOW = {spec.m} / {tiles}, HIGH = LOW < TILE_ROWS ? LOW + 1 : LOW }};")
+def finish_vectors(
+    p: Product, body: Body, at: Place, sums: str = "sum",
+    before: Callable[[Body, Index], None] | None = None,
+) -> None:  # fmt: skip
+    """Finish and store a tile in memory, vector by vector of its columns; what belongs to columns
+    is loaded once for all rows. ``sums``: what is finished, in terms of ``sum``; ``before`` puts
+    what a row's statements read."""
+    spec, t = p.base, p.vector
+    assert spec.vectors is not None
+    with body.block(f"for (int64_t j = 0; j < {bare(at.columns)}; j += {t}_lanes)"):
+        j = symbol("j", at.columns - 1)
+        body.put(f"const int count = {bare(at.columns - j)};")
+        column = body.let("column", at.column_0 + j, like=spec.n - 1)
+        row = at.row_0 + (0 if at.rows == 1 else symbol("i", at.rows - 1))
+        if at.rows != 1 and row.single_atom is None:
+            row = p.named("row", spec.m)
+        loads, statements = spec.vectors(sums, row, column, "count")
+        body.put(loads)
+        with body.loop("i", at.rows) as i:
+            row = body.let("row", at.row_0 + i, like=spec.m - 1)
+            if before is not None:
+                before(body, row)
+            body.put(f"const {t}_vec sum = *(const {t}_vec *)&{at.sum(i, j)};")
+            body.put(statements)
+
+
+def put_switch(
+    body: Body,
+    name: str,
+    m: str,
+    n: int,
+    rest: str,
+    rows: str = "rows",
+    width: int = PANEL_COLUMNS,
+) -> None:
+    """The call of the function ``name``, of a tile's numbers of ``rows`` and columns, which are
+    known when compiling, and of ``rest``. Of m rows all tiles have nearly the same number."""
+    body.put("/* Tiles have LOW rows or, if they do not divide all, one more. */")
+    body.put(f"enum {{ TILES = ({m} + TILE_ROWS - 1) / TILE_ROWS }};")
+    body.put(f"enum {{ LOW = {m} / TILES, HIGH = LOW + ({m} % TILES > 0) }};")
+    whole = min(n, width)
+    widths: Sequence[int] = sorted({whole, n % width or whole})
     for height in ("LOW", "HIGH"):
         for columns in widths:
-            conditions = ["rows == LOW"] * (height == "LOW")
-            conditions += [f"columns == {columns}"] * (columns != widths[-1])
+            conditions = [f"columns == {columns}"] * (columns != widths[-1])
+            if height == "LOW":
+                is_low = f"{rows} == LOW || LOW == HIGH"
+                conditions.append(f"({is_low})" if conditions else is_low)
             word = "" if (height, columns) == ("LOW", widths[0]) else "else "
-            out.put(f"{word}if ({' && '.join(conditions)})" if conditions else "else")
-            out.put(f"    {spec.name}_sums({height}, {columns}, {rest});")
-    if spec.bf16:
-        out.put("#endif")
-    head = signature(f"{spec.name}_tile", f"int rows, int columns, {parameters}", ())
-    return ["TILE_FUNCTION", *head, "{", *out.lines, "}"]
+            body.put(f"{word}if ({' && '.join(conditions)})" if conditions else "else")
+            body.put(f"    {name}({height}, {columns}, {rest});")

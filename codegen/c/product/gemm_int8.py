@@ -1,11 +1,11 @@
 """C text of one integer product, of u8 or i8 with sums in int32, and the epilogue (requantize, or
 dequantize and what follows) over each finished tile.
 
-In goes an `Int8Spec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in `tiles/int8.h`.
-Rows of the left operand are read in place. The right one is a weight, packed when the model was
-compiled, or computed: then it is packed into the workspace first, and what its zero point adds to
-the sums of a row is known from the sum of that row of the left operand. Blocks of rows times panels
-are the tasks of the threads.
+In goes an `Int8Spec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in `tiles/int8.h`,
+the loops are those of `gemm_walk`. Rows of the left operand are read in place. The right one is a
+weight, packed when the model was compiled, or computed: then it is packed into the workspace first,
+and what its zero point adds to the sums of a row is known from the sum of that row of the left
+operand.
 
 While tiles of rows pass over a panel, they fetch the next one: the first tile would wait for memory
 else, which lies idle during the others. A *long* K is cut into blocks, one after the other, so that
@@ -22,25 +22,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fxlite.codegen.c.dynamic_scale import Beside
-from fxlite.codegen.c.product.gemm_int8_fused import fused_int8_call, fused_int8_tile, is_fused_int8
-from fxlite.codegen.c.product.gemm_spec import Operand, Rendered
-from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, PARALLEL_PRODUCTS, packed_rows
-from fxlite.codegen.c.product.spelled import text_operand
-from fxlite.codegen.c.text.template_text import (
-    Lines,
-    add,
-    atom,
-    block_comment,
-    divide_up,
-    expression,
-    mentions,
-    multiply,
-    signature,
-)
+from fxlite.codegen.c.product.gemm_fused import finish_vectors, fused_call, fused_tile, is_short
+from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, Rendered, at_most
+from fxlite.codegen.c.product.gemm_walk import Cut, Place, Product, Tile
+from fxlite.codegen.c.product.packed_operands import QUAD
+from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
+from fxlite.scalar.index import Index
 
 FASTER = 4
 """How many products of 8-bit integers take as long as one of floats (measured: 3.7 to 3.9)."""
-
 
 LONG = 8192
 """Steps of K from which it is cut: a panel of so many is 256 KiB."""
@@ -48,12 +38,14 @@ LONG = 8192
 BLOCK = 1984
 """Steps of K in a block, 64 KiB of a panel; whole tiles of AMX."""
 
-
 SMALL = 1 << 14
 """Bytes of a right operand of which all panels stay in the first-level cache."""
 
 FEW_TILES = 4
 """Tiles of rows that then go through all panels together."""
+
+QUADS = Tile("int32_t", "int32_t", 4, rows="QUAD_ROWS", rate=FASTER)
+"""A product of 8-bit integers; steps of K are counted in its bytes."""
 
 
 @dataclass(frozen=True)
@@ -72,260 +64,223 @@ class Right:
         return self.zero_point - (128 if self.type == "u8" else 0)
 
 
-@dataclass(frozen=True)
-class Int8Spec:
-    """One product; C expressions as in `gemm_spec.GemmSpec`.
+@dataclass(frozen=True, kw_only=True)
+class Int8Spec(ProductSpec):
+    """One product; elements of a row of `a` are adjacent.
 
-    a           the left operand, [m, k], elements of a row adjacent
     type        "u8" or "i8", of the left operand
     b           the right operand, or the name of the weight, [k, n] as `pack_int8` packs
                 it
-    epilogue    (sum, row, column) -> C statements that consume one element
-    split_epilogue   (sums, row, first column, count) -> those for a vector of sums, in two parts,
-                see `vector_printer.print_integer_vectors`; None where there is no such form
     beside      what is computed beside the result, tile by tile
-    fetched     (address of a tile's first element, distance of rows) of arrays of floats that the
-                epilogue stores or reads there, which are fetched while the tile is summed up
+    fetched     (row, column) -> (address of that element, distance of rows) of arrays of floats
+                that the epilogue stores or reads there, which are fetched while a tile is summed up
     """
 
-    name: str
-    parameters: str
-    batch: tuple[tuple[str, str], ...]
-    m: str
-    n: str
-    k: str
-    a: Operand
     type: str
     b: Right | str
-    epilogue: Callable[[str, str, str], str]
-    comment: str
     beside: Beside | None = None
-    fetched: tuple[tuple[str, str], ...] = ()
-    split_epilogue: Callable[[str, str, str, str], tuple[str, str]] | None = None
+    fetched: Callable[[Index, Index], list[tuple[Pointer, Index]]] | None = None
+
+
+class _Integers(Product):
+    """A product of u8 or i8."""
+
+    takes_tiles = True
+    vector = "int"
+
+    def __init__(self, spec: Int8Spec) -> None:
+        super().__init__(spec, QUADS)
+        self.spec = spec
+        self.has_sums = isinstance(spec.b, Right) and spec.b.offset != 0
+        self.rows_of_panel = divide_up(spec.k, QUAD) + 1
+        if self.is_long:
+            assert spec.k.constant is not None
+            self.cut = Cut(1, -(-spec.k.constant // BLOCK), BLOCK)
+        whole = isinstance(spec.b, str) and spec.k.constant is not None
+        self.in_registers = (
+            whole and spec.k % QUAD == 0 and at_most(spec.k, 256) and is_short(spec, 1)
+        )
+
+    @property
+    def is_long(self) -> bool:
+        """Whether K is cut: the sums take no more than the activations then."""
+        n, k = self.base.n.constant, self.base.k.constant
+        if isinstance(self.spec.b, Right) or self.base.batch or at_most(self.base.m, 11):
+            return False
+        return n is not None and k is not None and k >= max(LONG, 4 * n)
+
+    def row_blocks_text(self) -> str:
+        n, k = self.base.n.constant, self.base.k.constant
+        if self.cut is not None:
+            return self.count_blocks(f"QUAD_ROWS*{BLOCK}", self.panels)
+        if n is not None and k is not None and n * k <= SMALL:
+            # All panels stay in the first-level cache: rows of the result are written whole, panel
+            # after panel for a few tiles, and not each panel's columns of all rows.
+            self.body.comment(f"{FEW_TILES} tiles of rows at a time pass over the small weight.")
+            return bare(divide_up(self.row_tiles, FEW_TILES))
+        return super().row_blocks_text()
+
+    def panel_blocks_text(self) -> str:
+        if not self.threads:
+            return "1"
+        return f"n_threads == 1 ? 1 : {bare(smaller(self.panels, self.n_threads * 4))}"
+
+    def declare(self) -> None:
+        spec, body = self.spec, self.body
+        size = f"({text_of(divide_up(spec.k, QUAD))} + 1)*{self.width}"
+        self.panel_size = body.let("panel_size", size)
+        if self.cut is not None:
+            rows = self.panel_count * (spec.m + 31)  # of AMX, which has most
+            self.allot("sums", "int32_t", rows * self.width, 4)
+        if isinstance(spec.b, Right):
+            count = self.repeats * self.panel_count * self.rows_of_panel * self.width
+            self.allot("packed", "int32_t", count, 4)
+            if self.has_sums:
+                self.allot("row_sums", "int32_t", self.repeats * spec.m, 4)
+
+    # -- a right operand that is computed --------------------------------------------------------
+    def phases(self) -> list[Callable[[str, str], None]]:
+        if not isinstance(self.spec.b, Right):
+            return []
+        return [self.pack_right, *[self.sum_rows] * self.has_sums]
+
+    def packed_panel(self, batch: tuple[Index, ...], panel: Index) -> Pointer:
+        """Where a panel is."""
+        if isinstance(self.spec.b, str):
+            return Pointer(self.spec.b) + panel * self.panel_size
+        matrix = self.matrix(batch) if batch else Index.of(0)
+        return Pointer("packed") + (matrix * self.panels + panel) * self.panel_size
+
+    def pack_right(self, directive: str, clauses: str) -> None:
+        """Pack all right operands."""
+        spec, body, right = self.spec, self.body, self.spec.b
+        assert isinstance(right, Right)
+        b, left_offset = right.operand, right.left_zero_point + 128 * (spec.type == "i8")
+        with body.shared([*spec.batch, ("panel", self.panels)], directive, clauses) as found:
+            *batch, panel = found
+            self.name_batch(batch)
+            at = self.in_panel(self.blank(tuple(batch), panel))
+            source = b.start(0, at.column_0), b.row_stride, b.col_stride
+            target = self.packed_panel(at.batch, panel)
+            given = spec.k, at.columns, *source, left_offset, right.offset, target
+            body.call(f"pack_panel_{right.type}", *given)
+
+    def sum_rows(self, directive: str, clauses: str) -> None:
+        """Sum up the left operands' rows."""
+        spec, body, right = self.spec, self.body, self.spec.b
+        assert isinstance(right, Right)
+        with body.shared([*spec.batch, ("row", spec.m)], directive, clauses) as found:
+            *batch, row = found
+            self.name_batch(batch)
+            at = self.blank(tuple(batch), Index.of(0))
+            total = f"sum_row_{spec.type}({bare(spec.k)}, {spec.a.start(row)})"
+            body.put(f"{self.row_sum(at, row)} = {total} * {right.offset};")
+
+    def row_sum(self, at: Place, row: Index) -> str:
+        """The sum of a row of the left operand."""
+        matrix = self.matrix(at.batch) if at.batch else Index.of(0)
+        return Pointer("row_sums")[matrix * self.spec.m + row]
+
+    # -- sums --------------------------------------------------------------------------------------
+    def declare_panel(self, at: Place) -> None:
+        body = self.body
+        panel = body.pointer("const int32_t", "b_panel", self.packed_panel(at.batch, at.panel))
+        quads = body.pointer("const int32_t", "quads", panel + self.width + at.k_0 * 8)
+        if self.one_tile:
+            body.pointer("const int32_t", "next", quads)
+            return
+        body.comment("What tiles of rows fetch meanwhile: the panel behind this one.")
+        ahead = f"{quads} + ({bare(self.row_tiles)} > 1 ? {text_of(self.panel_size)} : 0)"
+        body.pointer("const int32_t", "next", ahead)
+
+    def multiply(self, at: Place) -> None:
+        spec, body = self.spec, self.body
+        for address, step in spec.fetched(at.row_0, at.column_0) if spec.fetched else ():
+            body.call("fetch_tile", at.rows, at.columns, address, step)
+        rows, panel = spec.a.start(at.row_0, at.k_0), Pointer("b_panel")
+        ahead = Pointer("next") + at.tile % 2 * (at.depth // 4 * 16)
+        if self.in_registers:
+            body.put(fused_call(self, at, rows, spec.a.row_stride, panel, ahead))
+            return
+        self.add_block(body, at, rows, spec.a.row_stride, Pointer("quads"), ahead)
+
+    def add_block(
+        self, body: Body, at: Place, rows: Pointer, step: Index, quads: Pointer, ahead: Pointer
+    ) -> None:
+        """The call that adds products to the sums of a tile, which begin with those of its
+        panel."""
+        start = "b_panel"
+        if self.cut is not None and self.cut.blocks > 1:
+            start = f"{bare(at.block)} == 0 ? b_panel : 0"
+        given = at.rows, at.columns, at.depth, rows, step, quads, start, ahead, at.sums
+        body.call(f"add_block_{self.spec.type}", *given)
+
+    def finish(self, at: Place) -> None:
+        """The epilogue of a tile: by vectors, where there is such a form."""
+        spec, body = self.spec, self.body
+
+        def before(row: Index) -> None:
+            if self.has_sums:
+                body.put(f"const int32_t row_sum = {self.row_sum(at, row)};")
+
+        if self.in_registers:
+            pass
+        elif spec.vectors is not None:
+            sums = "(sum - row_sum)" if self.has_sums else "sum"
+            finish_vectors(self, body, at, sums, lambda _, row: before(row))
+        else:
+            less = " - row_sum" * self.has_sums
+
+            def total(i: Index, j: Index) -> str:
+                return f"({at.sum(i, j)}{less})" if less else at.sum(i, j)
+
+            self.finish_rows(at, spec.epilogue, total, before)
+        if spec.beside is not None:
+            first = [*map(text_of, at.batch), text_of(at.row_0), text_of(at.column_0)]
+            body.put(spec.beside.tile(bare(at.rows), bare(at.columns), first))
+
+    # -- the function ------------------------------------------------------------------------------
+    def render(self) -> Rendered:
+        beside = self.spec.beside
+        if beside is not None:
+            self.body.put(beside.before)
+        return super().render()
+
+    def function(self, before: list[str]) -> Rendered:
+        if self.spec.beside is not None:
+            self.body.put(self.spec.beside.after)
+        return super().function(before)
+
+    def functions(self) -> list[str]:
+        if not self.in_registers:
+            return []
+        spec = self.spec
+        assert spec.k.constant is not None
+        signed, quads = int(spec.type == "i8"), spec.k.constant // QUAD
+
+        def sums(body: Body, name: str) -> None:
+            body.put("const int32_t *const starts = b_panel + first;")
+            body.put(
+                f"sum_rows_int8(rows, vectors, 1, {signed}, {quads}, a_tile, a_row, 0, "
+                f"starts + {self.width}, starts, 0, next, {name});"
+            )
+
+        def stored(body: Body, at: Place) -> None:
+            quads = Pointer("b_panel") + self.width
+            operands = Pointer("a_tile"), symbol("a_row"), quads, Pointer("next")
+            self.add_block(body, at, *operands)
+
+        own = "const void *a_tile, int64_t a_row, const int32_t *b_panel, const int32_t *next"
+        return fused_tile(self, own, sums, stored)
+
+    def about(self) -> list[str]:
+        packed = "The weight" if isinstance(self.spec.b, str) else "The right operand"
+        said = [f"{packed} is packed, in panels of {self.width} columns of quads."]
+        if self.cut is not None:
+            said.append(f"K is cut into blocks of {BLOCK}, with sums in the workspace.")
+        return said
 
 
 def render_int8(spec: Int8Spec) -> Rendered:
     """Print the function of one product."""
-    extents = [extent for _, extent in spec.batch]
-    panels = divide_up(spec.n, PANEL_COLUMNS)
-    work = divide_up(multiply(*extents, add(spec.m, "2"), spec.n, spec.k), FASTER)
-    threads = not (work.isdecimal() and int(work) < PARALLEL_PRODUCTS)
-    large = "" if work.isdecimal() else f" && {work} > PARALLEL_PRODUCTS"
-    team = f"num_threads(n_threads) if (n_threads > 1{large})" if threads else ""
-    out = Lines()
-    workspace = "0"
-    if isinstance(spec.b, Right):
-        workspace = _pack_right(spec, spec.b, panels, out, team)
-    out.put(f"const int64_t row_tiles = ({spec.m} + QUAD_ROWS - 1) / QUAD_ROWS;")
-    n_threads = "n_threads" if threads else "1"
-    if _is_long(spec):
-        tiles = multiply(panels, add(spec.m, "31"), str(PANEL_COLUMNS))  # of AMX, which has most
-        workspace = multiply(tiles, "4")
-        _multiply_blocks(spec, panels, out, n_threads, team)
-    else:
-        tile, others = multiply(spec.k, "QUAD_ROWS"), multiply(*extents, panels)
-        blocks = f"count_row_blocks(row_tiles, {tile}, {others}, {n_threads})"
-        if _is_small(spec):
-            blocks = f"(row_tiles + {FEW_TILES - 1}) / {FEW_TILES}"
-            out.put(f"/* {FEW_TILES} tiles of rows at a time pass over the whole, small weight. */")
-        out.put(f"const int64_t row_blocks = {blocks};")
-        loops = [*spec.batch, ("row_block", "row_blocks"), ("panel", panels)]
-        with out.loops(loops, _parallel(len(loops), team)):
-            _declare_panel(spec, panels, out)
-            out.put("take_tiles();")
-            _multiply_panel(spec, out)
-            out.put("release_tiles();")
-    extra = (("workspace",) if workspace != "0" else ()) + (("n_threads",) if threads else ())
-    packed = "The weight" if isinstance(spec.b, str) else "The right operand"
-    fused = fused_int8_tile(spec, lambda lines: _finish(spec, lines)) if is_fused_int8(spec) else ()
-    head = [
-        *fused,
-        *block_comment(
-            spec.comment,
-            f"m = {spec.m}, n = {spec.n}, k = {spec.k}; tiles of QUAD_ROWS x {PANEL_COLUMNS}.",
-            f"{packed} is packed, in panels of {PANEL_COLUMNS} columns of quads.",
-            *[f"K is cut into blocks of {BLOCK}, with sums in the workspace."] * _is_long(spec),
-        ),
-        *signature(spec.name, spec.parameters, extra),
-    ]
-    body = out.lines
-    if spec.beside is not None:
-        body = [f"    {spec.beside.before}", *body, f"    {spec.beside.after}"]
-    text = "\n".join([*head, "{", *body, "}"]) + "\n"
-    return Rendered(text, expression(workspace), extra)
-
-
-def _parallel(loops: int, team: str) -> str:
-    """The pragma of so many nested loops that all threads share out."""
-    return f"#pragma omp parallel for collapse({loops}) schedule(static) {team}" if team else ""
-
-
-def _packed_rows(spec: Int8Spec) -> str:
-    """`packed_rows` in C."""
-    return str(packed_rows(int(spec.k))) if spec.k.isdecimal() else f"({add(spec.k, '7')}) / 4"
-
-
-def _matrix(spec: Int8Spec) -> str:
-    """The number of a matrix of the batch."""
-    index = "0"
-    for variable, extent in spec.batch:
-        index = variable if index == "0" else add(multiply(f"({index})", extent), variable)
-    return index if index in ("0", *(v for v, _ in spec.batch)) else f"({index})"
-
-
-def _pack_right(spec: Int8Spec, right: Right, panels: str, out: Lines, team: str) -> str:
-    """Pack all right operands, and sum up the left ones' rows if that matters; returns the bytes of
-    workspace for it."""
-    a, b, width = text_operand(spec.a), text_operand(right.operand), PANEL_COLUMNS
-    left_offset = right.left_zero_point + (128 if spec.type == "i8" else 0)
-    matrices = multiply(*(extent for _, extent in spec.batch)) if spec.batch else "1"
-    size = multiply(panels, _packed_rows(spec), str(width))
-    out.put("int32_t *const packed = workspace;")
-    loops = [*spec.batch, ("panel", panels)]
-    with out.loops(loops, _parallel(len(loops), team)):
-        column = multiply(f"panel * {width}", b.col_stride)
-        panel = multiply("panel", _packed_rows(spec), str(width))
-        rest = f"{atom(spec.n)} - panel * {width}"
-        out.put(
-            f"pack_panel_{right.type}({spec.k}, {rest} < {width} ? {rest} : {width}, "
-            f"{add(b.pointer, b.offset, column)}, {b.row_stride}, {b.col_stride}, {left_offset}, "
-            f"{right.offset}, {add('packed', multiply(_matrix(spec), size), panel)});"
-        )
-    if right.offset == 0:
-        return multiply(matrices, size, "4")
-    out.put(f"int32_t *const row_sums = packed + {multiply(matrices, size)};")
-    loops = [*spec.batch, ("row", spec.m)]
-    with out.loops(loops, _parallel(len(loops), team)):
-        row = add(a.pointer, a.offset, multiply("row", a.row_stride))
-        at = add(multiply(_matrix(spec), spec.m), "row")
-        out.put(f"row_sums[{at}] = sum_row_{spec.type}({spec.k}, {row}) * {right.offset};")
-    return multiply(add(multiply(matrices, size), multiply(matrices, spec.m)), "4")
-
-
-def _is_small(spec: Int8Spec) -> bool:
-    """Whether all panels stay in the first-level cache: rows of the result are then written whole,
-    panel after panel for a few tiles, and not each panel's columns of all rows."""
-    sizes = (spec.n, spec.k)
-    return all(s.isdecimal() for s in sizes) and int(spec.n) * int(spec.k) <= SMALL
-
-
-def _is_long(spec: Int8Spec) -> bool:
-    """Whether K is cut: the sums take no more than the activations then."""
-    if isinstance(spec.b, Right) or spec.batch or (spec.m.isdecimal() and int(spec.m) < 12):
-        return False
-    sizes = (spec.n, spec.k)
-    return all(s.isdecimal() for s in sizes) and int(spec.k) >= max(LONG, 4 * int(spec.n))
-
-
-def _multiply_blocks(spec: Int8Spec, panels: str, out: Lines, n_threads: str, team: str) -> None:
-    """Block after block of K, all panels and tiles of rows of a task."""
-    tasks = f"4 * {n_threads}"
-    count = f"{n_threads} == 1 ? 1 : {panels} < {tasks} ? {panels} : {tasks}" if team else "1"
-    out.put(f"const int64_t panel_blocks = {count};")
-    blocks = f"count_row_blocks(row_tiles, QUAD_ROWS * {BLOCK}, {panels}, {n_threads})"
-    out.put(f"const int64_t row_blocks = {blocks};")
-    out.put("int32_t *const sums = workspace;")
-    loops = [("row_block", "row_blocks"), ("panel_block", "panel_blocks")]
-    with out.loops(loops, _parallel(len(loops), team)):
-        out.put("take_tiles();")
-        with out.block(f"for (int64_t k_0 = 0; k_0 < {spec.k}; k_0 += {BLOCK})"):
-            rest = f"{spec.k} - k_0"
-            out.put(f"const int64_t depth = {rest} < {BLOCK} ? {rest} : {BLOCK};")
-            out.put(f"for (int64_t panel = panel_block * {panels} / panel_blocks;")
-            with out.block(f"     panel < (panel_block + 1) * {panels} / panel_blocks; panel++)"):
-                _declare_panel(spec, panels, out)
-                _multiply_panel(spec, out)
-        out.put("release_tiles();")
-
-
-def _declare_panel(spec: Int8Spec, panels: str, out: Lines) -> None:
-    """Where a panel is, and how many columns it has."""
-    width = PANEL_COLUMNS
-    out.put(f"const int64_t column_0 = panel * {width};")
-    known = spec.n.isdecimal() and (int(spec.n) < width or int(spec.n) % width == 0)
-    rest = f"{atom(spec.n)} - column_0"
-    columns = str(min(int(spec.n), width)) if known else f"{rest} < {width} ? {rest} : {width}"
-    out.put(f"const int columns = {columns};")
-    matrix = multiply(_matrix(spec), panels, _packed_rows(spec), str(width))
-    start = add(spec.b, "0") if isinstance(spec.b, str) else add("packed", matrix)
-    start = add(start, multiply("panel", _packed_rows(spec), str(width)))
-    out.put(f"const int32_t *const b_panel = {start};")
-
-
-def _multiply_panel(spec: Int8Spec, out: Lines) -> None:
-    """Tile by tile, the sums and, if they are whole, the epilogue."""
-    width, is_long, is_fused = PANEL_COLUMNS, _is_long(spec), is_fused_int8(spec)
-    a = text_operand(spec.a)
-    quads = add("b_panel", str(width), *(["k_0 * 8"] * is_long))
-    out.put(f"const int32_t *const quads = {quads};")
-    depth = "depth" if is_long else spec.k
-    half = str(int(depth) // 4 * 16) if depth.isdecimal() else f"({atom(depth)} / 4 * 16)"
-    ahead = multiply(_packed_rows(spec), str(width))
-    out.put("/* What tiles of rows fetch meanwhile: the panel behind this one. */")
-    out.put(f"const int32_t *const next = quads + (row_tiles > 1 ? {ahead} : 0);")
-    out.put("for (int64_t tile_index = row_block * row_tiles / row_blocks;")
-    with out.block("     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++)"):
-        after = f"row_tiles, {spec.m}, QUAD_ROWS)"
-        out.put(f"const int64_t row_0 = first_tile_row(tile_index, {after};")
-        out.put(f"const int rows = first_tile_row(tile_index + 1, {after} - row_0;")
-        if is_long:
-            at = multiply(add(multiply("panel", "row_tiles"), "tile_index"), f"QUAD_ROWS * {width}")
-            out.put(f"int32_t *const tile = sums + {at};")
-        elif not is_fused:
-            out.put(f"int32_t tile[QUAD_ROWS * {width}];")
-        rows = add(a.pointer, a.offset, multiply("row_0", a.row_stride))
-        rows, start = (add(rows, "k_0"), "k_0 == 0 ? b_panel : 0") if is_long else (rows, "b_panel")
-        for address, step in spec.fetched:
-            out.put(f"fetch_tile(rows, columns, {address}, {step});")
-        ahead = f"next + tile_index % 2 * {half}"
-        if is_fused:
-            out.put(fused_int8_call(spec, rows, ahead))
-        else:
-            out.put(
-                f"add_block_{spec.type}(rows, columns, {depth}, {rows}, {a.row_stride}, "
-                f"quads, {start}, {ahead}, tile);"
-            )
-        if is_long:
-            out.put(f"if (k_0 + {BLOCK} < {spec.k})")
-            out.put("    continue;")
-        if not is_fused:
-            _finish(spec, out)
-        if spec.beside is not None:
-            first = [*(variable for variable, _ in spec.batch), "row_0", "column_0"]
-            out.put(spec.beside.tile("rows", "columns", first))
-
-
-def _finish(spec: Int8Spec, out: Lines) -> None:
-    """The epilogue of a tile: by vectors, where there is such a form; then what belongs to columns
-    is loaded once for all rows."""
-    has_sums = isinstance(spec.b, Right) and spec.b.offset != 0
-    total = f"tile[i * {PANEL_COLUMNS} + j]"
-    if spec.split_epilogue:
-        sums = "(sum - row_sum)" if has_sums else "sum"
-        loads, statements = spec.split_epilogue(sums, "row", "column", "count")
-        with out.block("for (int j = 0; j < columns; j += int_lanes)"):
-            out.put("const int count = columns - j;")
-            out.put("const int64_t column = column_0 + j;")
-            out.put(loads)
-            with out.block("for (int64_t i = 0; i < rows; i++)"):
-                _put_row(spec, statements, has_sums, out)
-                out.put(f"const int_vec sum = *(const int_vec *)&{total};")
-                out.put(statements)
-        return
-    statements = spec.epilogue(f"({total} - row_sum)" if has_sums else total, "row", "column")
-    with out.block("for (int64_t i = 0; i < rows; i++)"):
-        _put_row(spec, statements, has_sums, out)
-        out.put("#pragma omp simd")
-        with out.block("for (int64_t j = 0; j < columns; j++)"):
-            if mentions(statements, "column"):
-                out.put("const int64_t column = column_0 + j;")
-            out.put(statements)
-
-
-def _put_row(spec: Int8Spec, statements: str, has_sums: bool, out: Lines) -> None:
-    """What the statements of row i use of that row."""
-    if has_sums or mentions(statements, "row"):
-        out.put("const int64_t row = row_0 + i;")
-    if has_sums:
-        at = add(multiply(_matrix(spec), spec.m), "row")
-        out.put(f"const int32_t row_sum = row_sums[{at}];")
+    return _Integers(spec).render()

@@ -33,11 +33,9 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.decisions import Alternative, Choice, Decision
 from fxlite.codegen.c.product.gemm_fused import is_fused
-from fxlite.codegen.c.product.gemm_long import long_plan, long_reason
+from fxlite.codegen.c.product.gemm_long import cut_of, long_reason
 from fxlite.codegen.c.product.gemm_spec import GemmSpec
-from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES
-from fxlite.codegen.c.product.spelled import text_spec
-from fxlite.codegen.c.text.template_text import divide_up
+from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
 from fxlite.codegen.runtime.target import cache_sizes
 from fxlite.passes.group import Group
 from fxlite.show.node_cost import node_cost
@@ -185,13 +183,10 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
         chosen = spec.measured.get("rows in a block", "half of L2")
         why = "the rest is for the panels that pass by"
         found.append(Decision("rows in a block", tuple(map(Alternative, parts)), chosen, why))
-    text = text_spec(spec)
-    depth = divide_up(text.k, 2) if text.bf16 else text.k
-    item_bytes = PAIR_BYTES * (1 + spec.split) if spec.bf16 else ITEM_BYTES[spec.ctype]
-    if plan := long_plan(text, depth, item_bytes):
+    if plan := cut_of(spec):
         cut = Alternative("cut"), Alternative("whole")
         found.append(Decision("K", cut, "cut", long_reason(plan).rstrip(".")))
-    elif is_fused(text):
+    elif is_fused(spec):
         places = Alternative("in registers"), Alternative("stored")
         found.append(Decision("sums", places, "in registers", "K is short"))
     return tuple(found)

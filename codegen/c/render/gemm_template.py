@@ -20,20 +20,22 @@ from fxlite.codegen.c.product.gemm import (
     pack_b_split,
     render_gemm,
 )
+from fxlite.codegen.c.product.gemm_spec import copies_a
 from fxlite.codegen.c.product.packed_operands import packed_size
-from fxlite.codegen.c.product.spelled import copies_a, text_spec
 from fxlite.codegen.c.render.alternatives import gemm_decisions
 from fxlite.codegen.c.render.template_parts import (
     TemplateFunction,
     described,
     epilogue_of,
     parameter_list,
+    product_fields,
     strided_operand,
     template_function,
+    vectors_of,
 )
 from fxlite.codegen.c.text.vector_printer import print_vectors
 from fxlite.codegen.c.weights import Array, Packed, PackedWeight
-from fxlite.codegen.kernel.contraction import matrix_product, named, strides
+from fxlite.codegen.kernel.contraction import matrix_product, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
@@ -41,7 +43,7 @@ from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Load
-from fxlite.scalar.index import Index, Var
+from fxlite.scalar.index import Var
 
 SPLIT_ROWS = 16
 """Rows from which products of split operands are taken. With fewer, to read the weight is what
@@ -59,7 +61,6 @@ def render_gemm_node(
     p = matrix_product(c, output)
     m, n, k = p.m, p.n, p.k
     emitter = epilogue_of(c, output, p.value, p.store, locations)
-    rows = p.batch_index
     packed: Packed = {}
     weight = next((w for w in weights if buffer_name(w) == p.b.buffer), None)
     ctype = c.anchor.type.dtype.c_name
@@ -75,30 +76,21 @@ def render_gemm_node(
         )
         right: Operand | PackedOperand = PackedOperand(key)
     else:
-        right = strided_operand(p.b, c.buffer(p.b.buffer), k, n, rows)
-    left = strided_operand(p.a, c.buffer(p.a.buffer), m, k, rows)
-    a_is_bf16 = c.buffer(p.a.buffer).dtype.name == "bf16"
+        right = strided_operand(p.b, c.buffer(p.b.buffer), k, n, p.batch_index)
 
-    def vectors(total: str, row: Index, column: Index, count: str) -> str:
-        statements = emitter.statements(total, p.place(row, column))
-        buffers = (*c.buffers, output)
-        (along,) = column.variables()
-        return print_vectors(statements, buffers, along, total, count, halves=parts == 1)
+    def vectors(statements: Any, buffers: Any, along: Var, rows: Any, sums: str, count: str) -> Any:
+        return "", print_vectors(statements, buffers, along, sums, count, halves=parts == 1)
 
-    has_vectors = bool(vectors("sum", named("row", m or n), named("column", n), "count"))
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
     spec = GemmSpec(
-        name=name, ctype=ctype, parameters=parameter_list(parameters, packed),
-        batch=tuple((p.batch_names[v], v.extent) for v in p.batch),
-        m=Index.of(1) if m is None else m.extent, n=n.extent, k=k.extent, a=left, b=right,
-        epilogue=lambda total, row, column: emitter.print(total, p.place(row, column)),
-        vector_epilogue=vectors if has_vectors else None,
-        comment=described(group, choice), bf16=bf16, split=bool(bf16) and parts == 2,
-        a_is_bf16=a_is_bf16, measured=choice,
+        name=name, ctype=ctype, parameters=parameter_list(parameters, packed), b=right,
+        vectors=vectors_of(p, emitter, vectors), comment=described(group, choice), bf16=bf16,
+        split=bool(bf16) and parts == 2, a_is_bf16=c.buffer(p.a.buffer).dtype.name == "bf16",
+        measured=choice, **product_fields(c, p, emitter),
     )  # fmt: skip
     rendered = render_gemm(spec)
     return template_function(
-        name, rendered, parameters, packed, gemm_decisions(spec, copies_a(text_spec(spec)))
+        name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec))
     )
 
 

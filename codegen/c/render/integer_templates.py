@@ -6,7 +6,7 @@ In and out as in :mod:`fxlite.codegen.c.templates`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,20 +27,22 @@ from fxlite.codegen.c.render.template_parts import (
     at_the_element,
     epilogue_of,
     is_constant,
+    product_fields,
     strided_operand,
     template_function,
+    vectors_of,
 )
 from fxlite.codegen.c.text.vector_printer import print_integer_vectors
 from fxlite.codegen.c.weights import Array, PackedWeight
-from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, matrix_product
+from fxlite.codegen.kernel.builder import Pointer
+from fxlite.codegen.kernel.contraction import MatrixProduct, matrix_product
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
-from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import document
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
-from fxlite.scalar.index import Var, flatten, product
+from fxlite.scalar.index import Index, flatten, product
 from fxlite.types import dtypes
 
 FETCHED = 1 << 19
@@ -76,15 +78,12 @@ def render_int_linear(
     beside = beside_of(group, emitter, output, p.store, (*p.batch, *rows, p.n), p.m, image)
     if beside is not None:
         parameters.append(beside.parameter)
-    columns, depth = weight.type.shape[:2]  # of a 1x1 convolution, too
+    depth = weight.type.shape[1]
     spec = Int8Spec(
         name=name, parameters=", ".join(text for text, _ in parameters),
-        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
-        m="1" if p.m is None else emitter.text(p.m.extent), n=str(columns), k=str(depth),
-        a=strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index),
         type=x.type.dtype.name, b=packed_name, comment=document(group), beside=beside,
-        fetched=_fetched(c, output, p) if depth >= FETCHING_DEPTH else (),
-        **_epilogues(emitter, p),
+        fetched=_fetched(c, output, p) if depth >= FETCHING_DEPTH else None,
+        vectors=vectors_of(p, emitter, print_integer_vectors), **product_fields(c, p, emitter),
     )  # fmt: skip
     rendered = render_int8(spec)
     offset = zero_point + (128 if spec.type == "i8" else 0)
@@ -92,36 +91,24 @@ def render_int_linear(
     return template_function(name, rendered, parameters, packed)
 
 
-def _fetched(c: Contraction, output: Buffer, p: MatrixProduct) -> tuple[tuple[str, str], ...]:
+def _fetched(
+    c: Contraction, output: Buffer, p: MatrixProduct
+) -> Callable[[Index, Index], list[tuple[Pointer, Index]]] | None:
     """Arrays of floats of the output's size, if they are large: where a tile of each begins, and
     the distance of its rows."""
     size = product(output.shape).constant
     if output.dtype is not dtypes.float32 or p.m is None or not size or 4 * size < FETCHED:
-        return ()
-    printer, address = CPrinter([output]), flatten(p.store, output.shape)
+        return None
+    address = flatten(p.store, output.shape)
     step = address.coefficient(p.m)
-    start = printer.index(address.substitute(p.named_place("row_0", "column_0")))
     if step is None or address.coefficient(p.n) != 1:
-        return ()
-    return tuple((f"{name} + {start}", printer.index(step)) for name in at_the_element(c, output))
+        return None
 
+    def fetched(row: Index, column: Index) -> list[tuple[Pointer, Index]]:
+        start = address.substitute(p.place(row, column))
+        return [(Pointer(name, start), step) for name in at_the_element(c, output)]
 
-def _epilogues(emitter: Epilogue, p: MatrixProduct) -> dict[str, Any]:
-    """What happens to a sum, and to a vector of sums if there is such a form: for `Int8Spec`."""
-
-    def epilogue(total: str, row: str, column: str) -> str:
-        return emitter.print(total, p.named_place(row, column))
-
-    def split(total: str, row: str, column: str, count: str) -> tuple[str, str]:
-        statements, along = (
-            emitter.statements(total, p.named_place(row, column)),
-            Var(column, p.n.extent),
-        )
-        buffers = (*emitter.c.buffers, emitter.output)
-        return print_integer_vectors(statements, buffers, along, [row], total, count)
-
-    has_vectors = bool(split("sum", "row", "column", "count")[1])
-    return {"epilogue": epilogue, "split_epilogue": split if has_vectors else None}
+    return fetched
 
 
 def claims_int_matmul(node: Node) -> bool:
@@ -143,13 +130,11 @@ def render_int_matmul(
     x, y = (c.buffer(load.buffer) for load in (p.a, p.b))
     spec = Int8Spec(
         name=name, parameters=", ".join(text for text, _ in parameters),
-        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
-        m="1" if p.m is None else emitter.text(p.m.extent), n=emitter.text(p.n.extent),
-        k=emitter.text(p.k.extent), a=strided_operand(p.a, x, p.m, p.k, p.batch_index),
         type=x.dtype.name,
         b=Right(strided_operand(p.b, y, p.k, p.n, p.batch_index), y.dtype.name, zero_points[1],
                 zero_points[0]),
-        comment=document(group), **_epilogues(emitter, p),
+        comment=document(group), vectors=vectors_of(p, emitter, print_integer_vectors),
+        **product_fields(c, p, emitter),
     )  # fmt: skip
     rendered = render_int8(spec)
     return template_function(name, rendered, parameters, {})
@@ -203,16 +188,10 @@ def render_weight_only(
         emitter.parameters([p.a.buffer], [weight_name, scale_name]), weight_name
     )
 
-    def epilogue(total: str, row: str, column: str) -> str:
-        return emitter.print(total, p.named_place(row, column))
-
     spec = WeightOnlySpec(
         name=name, parameters=", ".join(text for text, _ in parameters),
-        batch=tuple((p.batch_names[v], emitter.text(v.extent)) for v in p.batch),
-        m="1" if p.m is None else emitter.text(p.m.extent), n=columns, k=depth,
-        a=strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index), bits=bits,
-        group_size=group_size, weight=weight_name, scale=scale_name, epilogue=epilogue,
-        comment=document(group),
+        bits=bits, group_size=group_size, weight=weight_name, scale=scale_name,
+        comment=document(group), **product_fields(c, p, emitter),
     )  # fmt: skip
     integers, scales = (np.ascontiguousarray(weights[v]) for v in (weight, scale))
 

@@ -6,7 +6,7 @@ in C.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.c.product.gemm import Operand, Rendered
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel.builder import bare
-from fxlite.codegen.kernel.contraction import Epilogue, strides
+from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, named, strides
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction
 from fxlite.codegen.kernel.printer import CPrinter
@@ -90,6 +90,32 @@ def strided_operand(
 ) -> Operand:
     """Strides of a load along two variables; the rest of its address is the offset."""
     return Operand(load.buffer, *strides(load, buffer, row, column, batch))
+
+
+def product_fields(c: Contraction, p: MatrixProduct, emitter: Epilogue) -> dict[str, Any]:
+    """What the spec of a product of any kind takes: sizes, the left operand, the epilogue."""
+    return {
+        "batch": tuple((p.batch_names[v], v.extent) for v in p.batch),
+        "m": Index.of(1) if p.m is None else p.m.extent, "n": p.n.extent, "k": p.k.extent,
+        "a": strided_operand(p.a, c.buffer(p.a.buffer), p.m, p.k, p.batch_index),
+        "epilogue": lambda total, row, column: emitter.print(total, p.place(row, column)),
+    }  # fmt: skip
+
+
+def vectors_of(
+    p: MatrixProduct, emitter: Epilogue, spell: Callable[..., tuple[str, str]]
+) -> Callable[[str, Index, Index, str], tuple[str, str]] | None:
+    """What happens to a vector of sums, if there is such a form. ``spell``: a printer of
+    `vector_printer`, of statements, buffers, the variable of columns and the names of those of
+    rows, the sums and how many are wanted."""
+
+    def vectors(total: str, row: Index, column: Index, count: str) -> tuple[str, str]:
+        statements = emitter.statements(total, p.place(row, column))
+        (along,), rows = column.variables(), [v.name for v in row.variables()]
+        return spell(statements, (*emitter.c.buffers, emitter.output), along, rows, total, count)
+
+    first = named("row", p.n if p.m is None else p.m), named("column", p.n)
+    return vectors if vectors("sum", *first, "count")[1] else None
 
 
 def at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ static void k0_relu(const uint8_t *restrict x, const int32_t *restrict weight_pa
             copy_ends(3, 12, weights + 32, ends);
             take_tiles();
             for (int64_t row_group = row_block*row_groups / row_blocks;
-                row_group < (row_block + 1)*row_groups / row_blocks; ++row_group) {
+                 row_group < (row_block + 1)*row_groups / row_blocks; ++row_group) {
                 const int64_t oh_0 = at_once*row_group;
                 const int64_t rows = rows_of_tile(out_h - oh_0, at_once);
                 const int64_t tiles = (out_w + QUAD_ROWS - 1) / QUAD_ROWS;

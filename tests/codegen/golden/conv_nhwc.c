@@ -32,7 +32,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
             const float *const image = padded + n*padded_h*padded_w*16;
             float tile[TILE_ROWS * 32];
             for (int64_t oh = out_h*row_block / row_blocks;
-                oh < (row_block + 1)*out_h / row_blocks; ++oh) {
+                 oh < (row_block + 1)*out_h / row_blocks; ++oh) {
                 const int64_t tiles = (out_w + TILE_ROWS - 1) / TILE_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = out_w*tile_index / tiles;

@@ -43,7 +43,7 @@ static void k1_conv2d(const uint16_t *restrict cast_bf16, const uint32_t *restri
             const uint32_t *const image = padded + n*padded_h*padded_w*8;
             float tile[TILE_ROWS * 32];
             for (int64_t oh = out_h*row_block / row_blocks;
-                oh < (row_block + 1)*out_h / row_blocks; ++oh) {
+                 oh < (row_block + 1)*out_h / row_blocks; ++oh) {
                 const int64_t tiles = (out_w + TILE_ROWS - 1) / TILE_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = out_w*tile_index / tiles;

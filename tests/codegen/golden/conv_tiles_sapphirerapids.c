@@ -27,7 +27,7 @@ static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_p
         copy_ends(3, 24, weights + 2304, ends + 1536);
         take_tiles();
         for (int64_t row_group = row_block*row_groups / row_blocks;
-            row_group < (row_block + 1)*row_groups / row_blocks; ++row_group) {
+             row_group < (row_block + 1)*row_groups / row_blocks; ++row_group) {
             const int64_t oh_0 = at_once*row_group;
             const int64_t rows = rows_of_tile(8 - oh_0, at_once);
             const int64_t tiles = (PAIR_ROWS + 7) / PAIR_ROWS;

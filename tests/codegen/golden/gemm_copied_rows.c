@@ -7,47 +7,44 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
                       int64_t B, int64_t K, int64_t M, void *restrict workspace, int n_threads)
 {
     const int64_t row_tiles = (M + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t row_blocks = count_row_blocks(row_tiles, K * TILE_ROWS * 4, B, n_threads);
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*K*4, B, n_threads);
+    /* The rows of A, and how far they are apart. */
     float *const a_rows = workspace;
-    float *const b_panels = a_rows + B * M * (K + 16);
+    const int64_t a_pitch = K + 16;
+    /* A panel of B for each thread, and its size with a gap. */
+    float *const b_panels = (void *)((char *)workspace + (K + 16)*B*M*4);
+    const int64_t share = K*32 + 32;
     #pragma omp parallel num_threads(n_threads) \
-            if (n_threads > 1 && B * (M + 2) * K * 20 > PARALLEL_PRODUCTS)
+            if (n_threads > 1 && (M + 2)*B*K*20 > PARALLEL_PRODUCTS)
     {
         /* The rows of A, side by side. */
-        #pragma omp for collapse(2)
-        for (int64_t batch = 0; batch < B; batch++) {
-            for (int64_t tile_index = 0; tile_index < row_tiles; tile_index++) {
-                const int64_t batch_index = batch;
-                const int64_t row_0 = tile_index * M / row_tiles;
-                const int rows = (tile_index + 1) * M / row_tiles - row_0;
+        #pragma omp for collapse(2) schedule(static)
+        for (int64_t batch = 0; batch < B; ++batch) {
+            for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
+                const int64_t row_0 = tile_index*M / row_tiles;
+                const int rows = (tile_index + 1)*M / row_tiles - row_0;
                 pack_rows_float(rows, K, x + batch*K*M + row_0, 1, M,
-                    a_rows + (batch_index * M + row_0) * (K + 16), (K + 16));
+                    a_rows + (batch*M + row_0)*a_pitch, a_pitch);
             }
         }
         /* The product. */
-        #pragma omp for collapse(3) schedule(static)
-        for (int64_t batch = 0; batch < B; batch++) {
-            for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-                for (int64_t panel = 0; panel < 1; panel++) {
-                    const int64_t batch_index = batch;
-                    const int64_t column_0 = panel * 32;
-                    const int columns = 20;
-                    float *const b_panel = b_panels + this_thread() * (((K) / 1) * 32 + 32);
-                    pack_panel_float(K, columns, y + column_0, 20, 1, b_panel);
-                    for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                         tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                        const int64_t row_0 = tile_index * M / row_tiles;
-                        const int rows = (tile_index + 1) * M / row_tiles - row_0;
-                        float tile[TILE_ROWS * 32];
-                        multiply_tile_float(rows, columns, K,
-                            a_rows + (batch_index * M + row_0) * (K + 16), (K + 16), b_panel, tile);
-                        for (int64_t i = 0; i < rows; i++) {
-                            const int64_t row = row_0 + i;
-                            #pragma omp simd
-                            for (int64_t j = 0; j < columns; j++) {
-                                const int64_t column = column_0 + j;
-                                matmul[(batch*M + row)*20 + column] = tile[i * 32 + j];
-                            }
+        #pragma omp for collapse(2) schedule(static)
+        for (int64_t batch = 0; batch < B; ++batch) {
+            for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+                float *const b_panel = b_panels + share*this_thread();
+                pack_panel_float(K, 20, y, 20, 1, b_panel);
+                for (int64_t tile_index = row_block*row_tiles / row_blocks;
+                     tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+                    const int64_t row_0 = tile_index*M / row_tiles;
+                    const int rows = (tile_index + 1)*M / row_tiles - row_0;
+                    float tile[TILE_ROWS*32];
+                    multiply_tile_float(rows, 20, K, a_rows + (batch*M + row_0)*a_pitch, a_pitch,
+                        b_panel, tile);
+                    for (int64_t i = 0; i < rows; ++i) {
+                        const int64_t row = row_0 + i;
+                        #pragma omp simd
+                        for (int64_t j = 0; j < 20; ++j) {
+                            matmul[(batch*M + row)*20 + j] = tile[i*32 + j];
                         }
                     }
                 }

@@ -1,8 +1,4 @@
-/* mul: f32[24,32] = linear -> relu -> mul
- * program.py:1
- * m = 24, n = 32, k = 40; tiles of TILE_ROWS x 32.
- * The weight is packed, in panels of 32 columns.
- * K is short: the epilogue runs in the registers of a tile. */
+/* A tile of the function below: sums are finished in registers, and stored. */
 inline __attribute__((always_inline))
 static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
                         const float *a_tile, int64_t a_row, const float *b_tile,
@@ -10,19 +6,20 @@ static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_
                         const float *restrict bias, float *restrict mul)
 {
     #pragma GCC unroll 4
-    for (int first = 0; first < columns; first += 2 * float_lanes) {
+    for (int first = 0; first < columns; first += 2*float_lanes) {
         const int vectors = columns - first > float_lanes ? 2 : 1;
-        float_vec sum[TILE_ROWS][2];
-        sum_rows_float(rows, vectors, 1, 40, a_tile, a_row, b_tile + first, 32, sum);
-        #pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const int64_t row = row_0 + i;
-            #pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++) {
-                const int count = columns - first - v * float_lanes;
-                const int64_t column = column_0 + first + v * float_lanes;
+        float_vec sums[TILE_ROWS][2];
+        sum_rows_float(rows, vectors, 1, 40, a_tile, a_row, b_tile + first, 32, sums);
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            const int count = columns - first - v*float_lanes;
+            const int64_t column = column_0 + first + v*float_lanes;
+            #pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                const int64_t row = row_0 + i;
+                const float_vec sum = sums[i][v];
                 store_float(&mul[row*32 + column],
-                    maximum_float(sum[i][v] + load_float(&bias[column], count),
+                    maximum_float(sum + load_float(&bias[column], count),
                     all_float(0.0f)) * 2.0f, count);
             }
         }
@@ -35,31 +32,32 @@ static void k0_mul_tile(int rows, int columns, int64_t row_0, int64_t column_0, 
                         const float *restrict weight_packed, const float *restrict bias,
                         float *restrict mul)
 {
-    /* Tiles have LOW rows, or one more. */
-    enum { LOW = 24 / ((24 + TILE_ROWS - 1) / TILE_ROWS), HIGH = LOW < TILE_ROWS ? LOW + 1 : LOW };
-    if (rows == LOW)
+    /* Tiles have LOW rows or, if they do not divide all, one more. */
+    enum { TILES = (24 + TILE_ROWS - 1) / TILE_ROWS };
+    enum { LOW = 24 / TILES, HIGH = LOW + (24 % TILES > 0) };
+    if (rows == LOW || LOW == HIGH)
         k0_mul_sums(LOW, 32, row_0, column_0, a_tile, a_row, b_tile, x, weight_packed, bias, mul);
     else
         k0_mul_sums(HIGH, 32, row_0, column_0, a_tile, a_row, b_tile, x, weight_packed, bias, mul);
 }
 
+/* mul: f32[24,32] = linear -> relu -> mul
+ * program.py:1
+ * m = 24, n = 32, k = 40; tiles of TILE_ROWS x 32.
+ * The weight is packed, in panels of 32 columns.
+ * K is short: the epilogue runs in the registers of a tile. */
 static void k0_mul(const float *restrict x, const float *restrict weight_packed,
                    const float *restrict bias, float *restrict mul)
 {
     const int64_t row_tiles = (24 + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 160, 1, 1);
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 1; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 32;
-            const float *const b_panel = weight_packed + panel * 1280;
-            for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                const int64_t row_0 = tile_index * 24 / row_tiles;
-                const int rows = (tile_index + 1) * 24 / row_tiles - row_0;
-                k0_mul_tile(rows, columns, row_0, column_0, x + row_0 * 40, 40, b_panel, x,
-                    weight_packed, bias, mul);
-            }
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*160, 1, 1);
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        const float *const b_panel = weight_packed;
+        for (int64_t tile_index = row_block*row_tiles / row_blocks;
+             tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+            const int64_t row_0 = tile_index*24 / row_tiles;
+            const int rows = (tile_index*24 + 24) / row_tiles - row_0;
+            k0_mul_tile(rows, 32, row_0, 0, x + row_0*40, 40, b_panel, x, weight_packed, bias, mul);
         }
     }
 }

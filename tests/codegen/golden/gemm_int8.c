@@ -8,41 +8,37 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
                           uint8_t *restrict requantize, int64_t B, int n_threads)
 {
     const int64_t row_tiles = (B + QUAD_ROWS - 1) / QUAD_ROWS;
-    /* 4 tiles of rows at a time pass over the whole, small weight. */
+    /* 4 tiles of rows at a time pass over the small weight. */
     const int64_t row_blocks = (row_tiles + 3) / 4;
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && ((B + 2) * 9600 + 3) / 4 > PARALLEL_PRODUCTS)
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 1; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 32;
-            const int32_t *const b_panel = weight_packed + panel * 2432;
-            take_tiles();
-            const int32_t *const quads = b_panel + 32;
-            /* What tiles of rows fetch meanwhile: the panel behind this one. */
-            const int32_t *const next = quads + (row_tiles > 1 ? 2432 : 0);
-            for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                const int64_t row_0 = first_tile_row(tile_index, row_tiles, B, QUAD_ROWS);
-                const int rows = first_tile_row(tile_index + 1, row_tiles, B, QUAD_ROWS) - row_0;
-                int32_t tile[QUAD_ROWS * 32];
-                add_block_u8(rows, columns, 300, x + row_0 * 300, 300, quads, b_panel,
-                    next + tile_index % 2 * 1200, tile);
-                for (int j = 0; j < columns; j += int_lanes) {
-                    const int count = columns - j;
-                    const int64_t column = column_0 + j;
-                    const int_vec bias_at_column = load_i32(&bias[column], count);
-                    const float_vec scale_at_column = load_f32(&scale[column], count);
-                    for (int64_t i = 0; i < rows; i++) {
-                        const int64_t row = row_0 + i;
-                        const int_vec sum = *(const int_vec *)&tile[i * 32 + j];
-                        store_rounded_u8(&requantize[row*32 + column],
-                            __builtin_convertvector(sum + bias_at_column, float_vec)
-                                * scale_at_column, 3, 0, 255, count);
-                    }
+    const int64_t panel_size = (75 + 1)*32;
+    #pragma omp parallel for schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B*2400 + 4800 > PARALLEL_PRODUCTS)
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        take_tiles();
+        const int32_t *const b_panel = weight_packed;
+        const int32_t *const quads = b_panel + 32;
+        /* What tiles of rows fetch meanwhile: the panel behind this one. */
+        const int32_t *const next = quads + (row_tiles > 1 ? panel_size : 0);
+        for (int64_t tile_index = row_block*row_tiles / row_blocks;
+             tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+            const int64_t row_0 = first_tile_row(tile_index, row_tiles, B, QUAD_ROWS);
+            const int rows = first_tile_row(tile_index + 1, row_tiles, B, QUAD_ROWS) - row_0;
+            int32_t tile[QUAD_ROWS*32];
+            add_block_u8(rows, 32, 300, x + row_0*300, 300, quads, b_panel,
+                next + (tile_index % 2)*1200, tile);
+            for (int64_t j = 0; j < 32; j += int_lanes) {
+                const int count = 32 - j;
+                const int_vec bias_at_j = load_i32(&bias[j], count);
+                const float_vec scale_at_j = load_f32(&scale[j], count);
+                for (int64_t i = 0; i < rows; ++i) {
+                    const int64_t row = row_0 + i;
+                    const int_vec sum = *(const int_vec *)&tile[i*32 + j];
+                    store_rounded_u8(&requantize[row*32 + j],
+                        __builtin_convertvector(sum + bias_at_j, float_vec) * scale_at_j, 3, 0,
+                            255, count);
                 }
             }
-            release_tiles();
         }
+        release_tiles();
     }
 }

@@ -5,11 +5,12 @@ static void k0_linear(const float *restrict x, const float *restrict weight_pack
                       const float *restrict bias, float *restrict linear, int64_t B, int n_threads)
 {
     (void)n_threads;
-    for (int64_t row = 0; row < B; row++) {
-        for (int64_t column = 0; column < 50; column++) {
+    for (int64_t row = 0; row < B; ++row) {
+        for (int64_t column = 0; column < 50; ++column) {
             float sum = 0;
-            for (int64_t k = 0; k < 40; k++)
-                sum += x[row * 40 + k] * weight_packed[(column / 32) * 1280 + k * 32 + column % 32];
+            for (int64_t k = 0; k < 40; ++k) {
+                sum += x[row*40 + k] * weight_packed[((column / 32)*40 + k)*32 + (column % 32)];
+            }
             linear[row*50 + column] = sum + bias[column];
         }
     }

@@ -6,27 +6,22 @@ static void k0_linear(const float *restrict x, const float *restrict weight_pack
                       float *restrict linear, int64_t B, int n_threads)
 {
     const int64_t row_tiles = (B + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 64, 1, n_threads);
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && (B + 2) * 512 > PARALLEL_PRODUCTS)
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 1; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 32;
-            const float *const b_panel = weight_packed + panel * 512;
-            for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                const int64_t row_0 = tile_index * B / row_tiles;
-                const int rows = (tile_index + 1) * B / row_tiles - row_0;
-                float tile[TILE_ROWS * 32];
-                multiply_tile_float(rows, columns, 16, x + row_0 * 16, 16, b_panel, tile);
-                for (int64_t i = 0; i < rows; i++) {
-                    const int64_t row = row_0 + i;
-                    #pragma omp simd
-                    for (int64_t j = 0; j < columns; j++) {
-                        const int64_t column = column_0 + j;
-                        linear[row*32 + column] = tile[i * 32 + j];
-                    }
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, 1, n_threads);
+    #pragma omp parallel for schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B*512 + 1024 > PARALLEL_PRODUCTS)
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        const float *const b_panel = weight_packed;
+        for (int64_t tile_index = row_block*row_tiles / row_blocks;
+             tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+            const int64_t row_0 = tile_index*B / row_tiles;
+            const int rows = (tile_index + 1)*B / row_tiles - row_0;
+            float tile[TILE_ROWS*32];
+            multiply_tile_float(rows, 32, 16, x + row_0*16, 16, b_panel, tile);
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t row = row_0 + i;
+                #pragma omp simd
+                for (int64_t j = 0; j < 32; ++j) {
+                    linear[row*32 + j] = tile[i*32 + j];
                 }
             }
         }

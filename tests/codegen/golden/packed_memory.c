@@ -5,30 +5,16 @@
 static void k0_matmul(const float *restrict x, const float *restrict y, float *restrict matmul,
                       void *restrict workspace)
 {
-    const int64_t row_tiles = (6 + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 160, 1, 1);
+    /* A panel of B for each thread, and its size with a gap. */
     float *const b_panels = workspace;
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 1; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 6;
-            float *const b_panel = b_panels;
-            pack_panel_float(40, columns, y + column_0, 6, 1, b_panel);
-            for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                const int64_t row_0 = tile_index * 6 / row_tiles;
-                const int rows = (tile_index + 1) * 6 / row_tiles - row_0;
-                float tile[TILE_ROWS * 32];
-                multiply_tile_float(rows, columns, 40, x + row_0 * 40, 40, b_panel, tile);
-                for (int64_t i = 0; i < rows; i++) {
-                    const int64_t row = row_0 + i;
-                    #pragma omp simd
-                    for (int64_t j = 0; j < columns; j++) {
-                        const int64_t column = column_0 + j;
-                        matmul[row*6 + column] = tile[i * 32 + j];
-                    }
-                }
-            }
+    float *const b_panel = b_panels;
+    pack_panel_float(40, 6, y, 6, 1, b_panel);
+    float tile[TILE_ROWS*32];
+    multiply_tile_float(6, 6, 40, x, 40, b_panel, tile);
+    for (int64_t i = 0; i < 6; ++i) {
+        #pragma omp simd
+        for (int64_t j = 0; j < 6; ++j) {
+            matmul[i*6 + j] = tile[i*32 + j];
         }
     }
 }

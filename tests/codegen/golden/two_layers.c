@@ -7,27 +7,22 @@ static void k0_relu(const float *restrict x, const float *restrict w1_packed,
                     const float *restrict b1, float *restrict relu, int64_t B, int n_threads)
 {
     const int64_t row_tiles = (B + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 128, 1, n_threads);
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && (B + 2) * 1024 > PARALLEL_PRODUCTS)
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 1; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 32;
-            const float *const b_panel = w1_packed + panel * 1024;
-            for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                const int64_t row_0 = tile_index * B / row_tiles;
-                const int rows = (tile_index + 1) * B / row_tiles - row_0;
-                float tile[TILE_ROWS * 32];
-                multiply_tile_float(rows, columns, 32, x + row_0 * 32, 32, b_panel, tile);
-                for (int64_t i = 0; i < rows; i++) {
-                    const int64_t row = row_0 + i;
-                    #pragma omp simd
-                    for (int64_t j = 0; j < columns; j++) {
-                        const int64_t column = column_0 + j;
-                        relu[row*32 + column] = fx_maximum_f32(tile[i * 32 + j] + b1[column], 0.0f);
-                    }
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*128, 1, n_threads);
+    #pragma omp parallel for schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B*1024 + 2048 > PARALLEL_PRODUCTS)
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        const float *const b_panel = w1_packed;
+        for (int64_t tile_index = row_block*row_tiles / row_blocks;
+             tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+            const int64_t row_0 = tile_index*B / row_tiles;
+            const int rows = (tile_index + 1)*B / row_tiles - row_0;
+            float tile[TILE_ROWS*32];
+            multiply_tile_float(rows, 32, 32, x + row_0*32, 32, b_panel, tile);
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t row = row_0 + i;
+                #pragma omp simd
+                for (int64_t j = 0; j < 32; ++j) {
+                    relu[row*32 + j] = fx_maximum_f32(tile[i*32 + j] + b1[j], 0.0f);
                 }
             }
         }

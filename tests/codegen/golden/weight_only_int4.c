@@ -8,31 +8,28 @@ static void k0_linear_weight_only_of_many_rows(const float *restrict x,
         float *restrict linear_weight_only, int64_t B, void *restrict workspace, int n_threads)
 {
     const int64_t row_tiles = (B + TILE_ROWS - 1) / TILE_ROWS;
-    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS * 512, 1, n_threads);
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*512, 1, n_threads);
+    /* A panel of B for each thread, and its size with a gap. */
     float *const b_panels = workspace;
-    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && (B + 2) * 4096 > PARALLEL_PRODUCTS)
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 1; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 32;
-            const float *const b_panel = widen_panel_int4(0, 128, 32, weight_packed + panel * 512,
-                scale_packed + panel * 128, b_panels + this_thread() * 4576);
-            for (int64_t tile_index = row_block * row_tiles / row_blocks;
-                 tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                const int64_t row_0 = tile_index * B / row_tiles;
-                const int rows = (tile_index + 1) * B / row_tiles - row_0;
-                float tile[TILE_ROWS * 32];
-                multiply_tile_float(rows, columns, 128, x + row_0 * 128, 128, b_panel, tile);
-                repair_int4(1, rows, columns, 128, 32, x + row_0 * 128, 128,
-                    weight_packed + panel * 512, scale_packed + panel * 128, tile);
-                for (int64_t i = 0; i < rows; i++) {
-                    const int64_t row = row_0 + i;
-                    #pragma omp simd
-                    for (int64_t j = 0; j < columns; j++) {
-                        const int64_t column = column_0 + j;
-                        linear_weight_only[row*32 + column] = tile[i * 32 + j];
-                    }
+    const int64_t share = 142*32 + 32;
+    #pragma omp parallel for schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && B*4096 + 8192 > PARALLEL_PRODUCTS)
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        const float *const b_panel = widen_panel_int4(0, 128, 32, weight_packed, scale_packed,
+            b_panels + share*this_thread());
+        for (int64_t tile_index = row_block*row_tiles / row_blocks;
+             tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+            const int64_t row_0 = tile_index*B / row_tiles;
+            const int rows = (tile_index + 1)*B / row_tiles - row_0;
+            float tile[TILE_ROWS*32];
+            multiply_tile_float(rows, 32, 128, x + row_0*128, 128, b_panel, tile);
+            repair_int4(1, rows, 32, 128, 32, x + row_0*128, 128, weight_packed, scale_packed,
+                tile);
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t row = row_0 + i;
+                #pragma omp simd
+                for (int64_t j = 0; j < 32; ++j) {
+                    linear_weight_only[row*32 + j] = tile[i*32 + j];
                 }
             }
         }
@@ -53,22 +50,13 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
             workspace, n_threads);
         return;
     }
-    #pragma omp parallel for collapse(1) schedule(static) num_threads(n_threads) \
-            if (n_threads > 1 && (B + 2) * 4096 > PARALLEL_PRODUCTS)
-    for (int64_t panel = 0; panel < 1; panel++) {
-        const int64_t column_0 = panel * 32;
-        const int columns = 32;
-        float tile[TILE_ROWS * 32];
-        multiply_scaled_int4(B, columns, 128, 32, x, 128, weight_packed + panel * 512,
-            scale_packed + panel * 128, tile);
-        repair_int4(1, B, columns, 128, 32, x, 128, weight_packed + panel * 512,
-            scale_packed + panel * 128, tile);
-        for (int64_t row = 0; row < B; row++) {
-            #pragma omp simd
-            for (int64_t j = 0; j < columns; j++) {
-                const int64_t column = column_0 + j;
-                linear_weight_only[row*32 + column] = tile[row * 32 + j];
-            }
+    float tile[TILE_ROWS*32];
+    multiply_scaled_int4(B, 32, 128, 32, x, 128, weight_packed, scale_packed, tile);
+    repair_int4(1, B, 32, 128, 32, x, 128, weight_packed, scale_packed, tile);
+    for (int64_t i = 0; i < B; ++i) {
+        #pragma omp simd
+        for (int64_t j = 0; j < 32; ++j) {
+            linear_weight_only[i*32 + j] = tile[i*32 + j];
         }
     }
 }

@@ -9,42 +9,44 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
                                   int n_threads)
 {
     const int64_t row_tiles = (64 + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t tile_size = TILE_ROWS*32;
     const int64_t row_blocks = count_row_blocks(row_tiles, L2_BYTES / 2 / 16, 2, n_threads);
+    /* A panel of B for each thread, and its size with a gap. */
     float *const b_panels = workspace;
+    const int64_t share = 534*32 + 16*11*32 + 32;
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) if (n_threads > 1)
-    for (int64_t row_block = 0; row_block < row_blocks; row_block++) {
-        for (int64_t panel = 0; panel < 2; panel++) {
-            const int64_t column_0 = panel * 32;
-            const int columns = 32;
-            float *const sums = b_panels + this_thread() * 22752 + 17088;
-            for (int64_t block = 0; block < 2; block++) {
-                const int64_t k_0 = block * 1056 / 2;
-                const int64_t depth = (block + 1) * 1056 / 2 - k_0;
-                const float *const b_panel = widen_panel_int8(k_0, depth, 1056,
-                    weight_packed + panel * 8448, 0, b_panels + this_thread() * 22752);
-                const int64_t first_tile = row_block * row_tiles / row_blocks;
-                for (int64_t tile_index = first_tile;
-                     tile_index < (row_block + 1) * row_tiles / row_blocks; tile_index++) {
-                    const int64_t row_0 = tile_index * 64 / row_tiles;
-                    const int rows = (tile_index + 1) * 64 / row_tiles - row_0;
-                    float *const total = sums + (tile_index - first_tile) * TILE_ROWS * 32;
-                    float tile[TILE_ROWS * 32];
-                    multiply_tile_float(rows, columns, depth, x + row_0 * 1056 + k_0, 1056,
-                        b_panel, block == 0 ? total : tile);
+    for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+        for (int64_t panel = 0; panel < 2; ++panel) {
+            for (int64_t block = 0; block < 2; ++block) {
+                const int64_t k_0 = block*528;
+                const int64_t column_0 = panel*32;
+                const float *const b_panel = widen_panel_int8(k_0, 528, 1056,
+                    weight_packed + panel*8448, 0, b_panels + share*this_thread());
+                float *const sums = b_panels + share*this_thread() + 17088;
+                for (int64_t tile_index = row_block*row_tiles / row_blocks;
+                     tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+                    const int64_t row_0 = tile_index*64 / row_tiles;
+                    const int rows = (tile_index*64 + 64) / row_tiles - row_0;
+                    const int64_t number = tile_index - row_block*row_tiles / row_blocks;
+                    float *const total = sums + number*tile_size;
+                    float tile[TILE_ROWS*32];
+                    multiply_tile_float(rows, 32, 528, x + row_0*1056 + k_0, 1056, b_panel,
+                        block == 0 ? total : tile);
+                    const int64_t more = block == 0 ? 0 : rows*32;
                     #pragma omp simd
-                    for (int64_t i = 0; i < (block == 0 ? 0 : rows * 32); i++)
+                    for (int64_t i = 0; i < more; ++i) {
                         total[i] += tile[i];
+                    }
                     if (block == 1) {
-                        const float *const factor = repair_int8(0, rows, columns, 1056, 1056,
-                            x + row_0 * 1056, 1056, weight_packed + panel * 8448,
-                            scale_packed + panel * 32, total);
-                        for (int64_t i = 0; i < rows; i++) {
+                        const float *const factor = repair_int8(0, rows, 32, 1056, 1056,
+                            x + row_0*1056, 1056, weight_packed + panel*8448,
+                            scale_packed + panel*32, total);
+                        for (int64_t i = 0; i < rows; ++i) {
                             const int64_t row = row_0 + i;
                             #pragma omp simd
-                            for (int64_t j = 0; j < columns; j++) {
+                            for (int64_t j = 0; j < 32; ++j) {
                                 const int64_t column = column_0 + j;
-                                linear_weight_only[row*64 + column] =
-                                    (total[i * 32 + j] * factor[j]);
+                                linear_weight_only[row*64 + column] = (total[i*32 + j] * factor[j]);
                             }
                         }
                     }

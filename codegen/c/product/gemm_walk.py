@@ -1,0 +1,435 @@
+"""The walk over the tiles of any matrix product: what float, bf16 and integer products share.
+
+In: a product's sizes, and a :class:`Product` that knows its tile: how its operands are loaded or
+packed, multiplied and finished. Out: one ``static`` C function. Blocks of rows times panels of the
+right operand are the tasks of the threads; in each, tile by tile, sums are computed into a small
+array and finished. A long K is :class:`Cut` into blocks, whose sums wait in the workspace:
+
+- blocks are taken one after the other, so that what a task reads of one stays in the second-level
+  cache while the panels of the right operand pass by, which is read from memory once;
+- where the result has few tiles, *slices* of K become tasks of several threads ("split-K"), which
+  are added in order behind a barrier;
+- a right operand that threads widen is cut along K, panel by panel (``own``): floats of a whole
+  panel would leave the cache. Sums are the thread's own then.
+
+The cuts depend on sizes alone: results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+from fxlite.codegen.c.product.gemm_spec import ProductSpec, Rendered
+from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
+from fxlite.codegen.c.text.template_text import block_comment, signature
+from fxlite.codegen.kernel.builder import (
+    Body,
+    Pointer,
+    bare,
+    divide_up,
+    smaller,
+    symbol,
+    text_of,
+)
+from fxlite.scalar.index import Index, Var, flatten, product
+
+FEW_ROWS = 6
+"""Rows that are one tile on every target."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What is multiplied: ``ctype`` is the type of sums, ``item`` that of what operands are packed
+    as, of so many ``item_bytes``, which holds ``steps`` of K; ``rows`` is the macro of a tile's
+    height; an operand has ``parts``, one after the other, and ``rate`` products take as long as one
+    of floats."""
+
+    ctype: str
+    item: str
+    item_bytes: int
+    steps: int = 1
+    rows: str = "TILE_ROWS"
+    parts: int = 1
+    rate: int = 1
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return 128 // self.item_bytes
+
+    @property
+    def sums(self) -> Index:
+        """Elements of a tile of sums."""
+        return symbol(self.rows) * self.width
+
+
+@dataclass(frozen=True)
+class Cut:
+    """K in ``slices`` of ``blocks`` blocks each, which have ``size`` steps, or if that is 0 are
+    nearly alike. ``own``: sums are those of one panel, and the thread's own."""
+
+    slices: int
+    blocks: int
+    size: int = 0
+    own: bool = False
+
+    @property
+    def total(self) -> int:
+        """How many blocks there are in all."""
+        return self.slices * self.blocks
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the walk is: a ``panel``, the steps of K from ``k_0`` on, a tile of ``rows`` rows and
+    ``columns`` columns; ``sums`` is where its sums are in memory, ``width`` apart."""
+
+    batch: tuple[Index, ...]
+    panel: Index
+    column_0: Index
+    columns: Index
+    k_0: Index
+    depth: Index
+    block: Index
+    tile: Index
+    row_0: Index
+    rows: Index
+    sums: Pointer
+    width: int
+
+    def sum(self, i: Index, j: Index) -> str:
+        """C expression of an element."""
+        return self.sums[i * self.width + j]
+
+
+_ZERO = Index.of(0)
+
+
+class Product:
+    """The function of one product while it is printed; a subclass knows its tile."""
+
+    takes_tiles = False
+    in_registers = False
+    vector = "float"
+    height = ""
+
+    def __init__(self, spec: ProductSpec, tile: Tile) -> None:
+        self.base, self.kind, self.body = spec, tile, Body()
+        self.width = tile.width
+        self.depth = divide_up(spec.k, tile.steps)
+        self.repeats = product(extent for _, extent in spec.batch)
+        self.panel_count = divide_up(spec.n, tile.width)
+        # Reading the right operand takes about as long as two rows do.
+        work = divide_up(self.repeats * (spec.m + 2) * spec.n * spec.k, tile.rate)
+        self.threads = work.constant is None or work.constant >= PARALLEL_PRODUCTS
+        large = f" && {bare(work)} > PARALLEL_PRODUCTS" if work.constant is None else ""
+        self.team = f"num_threads(n_threads) if (n_threads > 1{large})"
+        self.n_threads = symbol("n_threads") if self.threads else Index.of(1)
+        self.cut: Cut | None = None
+        self.workspace = _ZERO  # bytes
+
+    # -- what a tile adds ----------------------------------------------------------------------
+    def declare(self) -> None:
+        """Name what the whole function reads."""
+
+    def phases(self) -> list[Callable[[str, str], None]]:
+        """What is done before: functions of a directive of OpenMP and its clauses."""
+        return []
+
+    def row_blocks_text(self) -> str:
+        """C expression of the number of blocks of rows."""
+        tile_bytes = self.depth * symbol(self.kind.rows) * self.kind.item_bytes * self.kind.parts
+        return self.count_blocks(bare(tile_bytes), self.repeats * self.panels)
+
+    def panel_blocks_text(self) -> str:
+        """C expression of the number of blocks of panels, where K is cut."""
+        assert self.cut is not None
+        tiles = self.row_tiles * self.repeats * self.cut.slices
+        return f"count_panel_blocks({bare(self.panels)}, {bare(tiles)}, {bare(self.n_threads)})"
+
+    def declare_panel(self, at: Place) -> None:
+        """The panel that the tile reads."""
+
+    def multiply(self, at: Place) -> None:
+        """The sums of a tile, of all K or one block, at ``at.sums``."""
+        raise NotImplementedError
+
+    def finish(self, at: Place) -> None:
+        """What becomes of the sums of a tile."""
+        self.finish_rows(at, self.base.epilogue)
+
+    def about(self) -> list[str]:
+        """How it is computed, for the function's comment."""
+        return []
+
+    def functions(self) -> list[str]:
+        """Lines of what stands before the function."""
+        return []
+
+    # -- the walk --------------------------------------------------------------------------------
+    def render(self) -> Rendered:
+        """The function."""
+        spec, body = self.base, self.body
+        if any(size == 0 for size in (spec.m, spec.n, *(extent for _, extent in spec.batch))):
+            self.workspace, self.threads = _ZERO, False
+            body.comment("Nothing to compute.")
+            return self.function([])
+        if spec.k == 0:
+            self.workspace, self.threads = _ZERO, False
+            loops = [*spec.batch, ("row", spec.m), ("column", spec.n)]
+            with body.shared(loops, "") as found:
+                self.name_batch(found[:-2])
+                body.put(spec.epilogue(f"({self.kind.ctype})0", *found[-2:]))
+            return self.function([])
+        self._count()
+        self.declare()
+        phases = self.phases()
+        sliced = self.cut is not None and self.cut.slices > 1
+        together = self.threads and bool(phases or sliced)
+        region = f"#pragma omp parallel {self.team}"
+        with body.block(region) if together else nullcontext():
+            directive, clauses = "omp parallel for" if self.threads else "", f" {self.team}"
+            if together:
+                directive, clauses = "omp for", ""
+            for phase in phases:
+                phase(directive, clauses)
+            self._tasks(directive, clauses)
+            if self.cut is not None and sliced:
+                self._join_slices(self.cut, directive)
+        return self.function(self.functions())
+
+    def function(self, before: list[str]) -> Rendered:
+        """The comment that says how it is computed, what stands before it, its head and its
+        body."""
+        spec = self.base
+        extra = (("workspace",) if self.workspace != 0 else ()) + (
+            ("n_threads",) if self.threads else ()
+        )
+        sizes = ", ".join(f"{name} = {bare(getattr(spec, name))}" for name in "mnk")
+        height = self.height or f"tiles of {self.kind.rows}"
+        tiles = f"{sizes}; {height} x {self.width}."
+        return self.rendered([tiles, *self.about()], before, extra)
+
+    def rendered(self, said: list[str], before: list[str], extra: tuple[str, ...]) -> Rendered:
+        """The text of all that."""
+        spec = self.base
+        head = [
+            *before,
+            *block_comment(spec.comment, *said),
+            *signature(spec.name, spec.parameters, extra),
+        ]
+        text = "\n".join([*head, "{", *self.body.lines(), "}"]) + "\n"
+        return Rendered(text, self.workspace, extra)
+
+    def count_blocks(self, tile_bytes: str, others: Index) -> str:
+        """The call that says how many blocks of rows there are."""
+        given = f"{bare(self.row_tiles)}, {tile_bytes}, {bare(others)}, {bare(self.n_threads)}"
+        return f"count_row_blocks({given})"
+
+    def _count(self) -> None:
+        """Numbers of tiles, panels and blocks."""
+        m, body, rows = self.base.m, self.body, self.kind.rows
+        self.row_tiles = self.row_blocks = self.panel_blocks = Index.of(1)
+        if not self.one_tile:
+            tiles = f"({text_of(m)} + {rows} - 1) / {rows}"
+            self.row_tiles = body.let("row_tiles", tiles, like=m)
+        self.panels = body.let("panels", self.panel_count)
+        if self.cut is not None and not self.cut.own and self.panels != 1:
+            panel_blocks = self.panel_blocks_text()
+            self.panel_blocks = body.let("panel_blocks", panel_blocks, like=self.panels)
+        self.tile_size = body.let("tile_size", self.kind.sums)
+        if not self.one_tile:
+            blocks = self.row_blocks_text()
+            self.row_blocks = body.let("row_blocks", blocks, like=self.row_tiles)
+
+    @property
+    def one_tile(self) -> bool:
+        """Whether all rows are one tile on every target."""
+        return self.base.m.constant is not None and self.base.m.constant <= FEW_ROWS
+
+    def allot(self, name: str, ctype: str, count: Index, item_bytes: int) -> Pointer:
+        """The next part of the workspace, and its name."""
+        start = "workspace"
+        if self.workspace != 0:
+            start = f"(void *)((char *)workspace + {text_of(self.workspace)})"
+        self.workspace = self.workspace + count * item_bytes
+        return self.body.pointer(ctype, name, start)
+
+    def name_batch(self, found: list[Index]) -> None:
+        """Variables of the batch that no loop declares, as it has one trip."""
+        for (name, _), variable in zip(self.base.batch, found, strict=True):
+            if variable.constant is not None:
+                self.body.let(name, str(variable.constant))
+
+    def matrix(self, batch: tuple[Index, ...]) -> Index:
+        """The number of a matrix of the batch."""
+        number = flatten(batch, [extent for _, extent in self.base.batch])
+        return self.body.let("batch_index", number)
+
+    @contextmanager
+    def tiles_of(self, row_block: Index) -> Iterator[Index]:
+        """The loop over a block's tiles of rows."""
+        first = row_block * self.row_tiles // self.row_blocks
+        last = (row_block + 1) * self.row_tiles // self.row_blocks
+        with self.body.loop("tile_index", last, first) as tile:
+            yield tile if self.one_tile else self.named("tile_index", self.row_tiles)
+
+    def _tasks(self, directive: str, clauses: str) -> None:
+        """Blocks of rows times panels."""
+        spec, body, cut = self.base, self.body, self.cut or Cut(1, 1)
+        by_panel = self.cut is None or cut.own
+        inner = ("panel", self.panels) if by_panel else ("panel_block", self.panel_blocks)
+        slices = ("slice", Index.of(cut.slices))
+        loops = [*spec.batch, slices, ("row_block", self.row_blocks), inner]
+        with body.shared(loops, directive, clauses) as found:
+            *batch, slice_, row_block, task = found
+            self.name_batch(batch)
+            if self.takes_tiles:
+                body.put("take_tiles();")
+            with body.loop("block", Index.of(cut.blocks)) as block:
+                k_0, depth = self._steps(cut, slice_, block)
+                at = self.blank(tuple(batch), task)
+                at = replace(at, k_0=k_0, depth=depth, block=block)
+                if by_panel:
+                    self._panel(at, slice_, row_block)
+                else:
+                    first = task * self.panels // self.panel_blocks
+                    last = (task + 1) * self.panels // self.panel_blocks
+                    with body.loop("panel", last, first) as panel:
+                        panel = panel if self.panels == 1 else self.named("panel", self.panels)
+                        self._panel(replace(at, panel=panel), slice_, row_block)
+            if self.takes_tiles:
+                body.put("release_tiles();")
+
+    def _steps(self, cut: Cut, slice_: Index, block: Index) -> tuple[Index, Index]:
+        """Where a block of K begins, and how deep it is."""
+        if self.cut is None:
+            return _ZERO, self.depth
+        if cut.size:
+            k_0 = self.body.let("k_0", block * cut.size)
+            return k_0, self.body.let("depth", smaller(self.depth - k_0, cut.size))
+        number = slice_ * cut.blocks + block
+        first, after = (n * self.depth // cut.total for n in (number, number + 1))
+        k_0 = self.body.let("k_0", first)
+        if (after - first).constant is not None:
+            return k_0, after - first
+        return k_0, self.body.let("depth", after - k_0)
+
+    def blank(self, batch: tuple[Index, ...], panel: Index = _ZERO) -> Place:
+        """The first tile of a panel, all of K."""
+        at = dict.fromkeys(("column_0", "columns", "k_0", "block", "tile", "row_0"), _ZERO)
+        sums, rows = Pointer("tile"), _ZERO
+        return Place(
+            batch=batch, panel=panel, depth=self.depth, rows=rows, sums=sums, width=self.width, **at
+        )
+
+    def whole_tile(self) -> Place:
+        """A tile that is a function's own: its places are parameters."""
+        parts = {"row_0": self.base.m, "rows": self.base.m, "column_0": self.base.n}
+        at = {name: self.named(name, extent) for name, extent in parts.items()}
+        columns = symbol("columns", smaller(self.base.n, self.width))
+        row_0, rows, column_0 = at.values()
+        return replace(self.blank(()), columns=columns, row_0=row_0, rows=rows, column_0=column_0)
+
+    def named(self, name: str, extent: Index) -> Index:
+        """A variable below an extent."""
+        return Index.of(Var(name, extent))
+
+    def in_panel(self, at: Place) -> Place:
+        """With the columns of its panel."""
+        column_0 = self.body.let("column_0", at.panel * self.width)
+        columns = smaller(self.base.n - column_0, self.width)
+        return replace(at, column_0=column_0, columns=self.body.let("columns", columns, "int"))
+
+    def in_tile(self, at: Place, tile: Index) -> Place:
+        """With the rows of a tile; tiles differ in height by one at most, or by whole 16 rows."""
+        m, let = self.base.m, self.body.let
+        if self.one_tile:
+            return replace(at, tile=tile, row_0=_ZERO, rows=m)
+        if self.kind.rows == "TILE_ROWS":
+            row_0 = let("row_0", tile * m // self.row_tiles, like=m)
+            after = (tile + 1) * m // self.row_tiles
+            return replace(at, tile=tile, row_0=row_0, rows=let("rows", after - row_0, "int", m))
+        rest = f"{bare(self.row_tiles)}, {bare(m)}, {self.kind.rows})"
+        row_0 = let("row_0", f"first_tile_row({bare(tile)}, {rest}", like=m)
+        rows = f"first_tile_row({bare(tile + 1)}, {rest} - row_0"
+        return replace(at, tile=tile, row_0=row_0, rows=let("rows", rows, "int", m))
+
+    def _panel(self, at: Place, slice_: Index, row_block: Index) -> None:
+        """Tile by tile, the sums and, if they are whole, the epilogue."""
+        body, cut = self.body, self.cut
+        at = self.in_panel(at)
+        self.declare_panel(at)
+        with self.tiles_of(row_block) as tile:
+            at = self.in_tile(at, tile)
+            if cut is None:
+                if not self.in_registers:
+                    body.put(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}];")
+                self.multiply(at)
+                self.finish(at)
+                return
+            at = replace(at, sums=self._sums(at, slice_, row_block))
+            self.multiply(at)
+            if cut.slices == 1:
+                last = f"if ({bare(at.block)} == {cut.blocks - 1})"
+                with body.block(last) if cut.blocks > 1 else nullcontext():
+                    self.finish(at)
+
+    def _sums(self, at: Place, slice_: Index, row_block: Index) -> Pointer:
+        """Where the sums of a tile wait."""
+        assert self.cut is not None
+        if self.cut.own:
+            first = row_block * self.row_tiles // self.row_blocks
+            number = at.tile - first
+        else:
+            matrix = self.matrix(at.batch) if at.batch else _ZERO
+            number = (matrix * self.cut.slices + slice_) * self.row_tiles + at.tile
+            number = number * self.panels + at.panel
+        start = Pointer("sums") + self.body.let("number", number) * self.tile_size
+        return self.body.pointer(self.kind.ctype, "total", start)
+
+    def _join_slices(self, cut: Cut, directive: str) -> None:
+        """Slices added in order, and the epilogue."""
+        body = self.body
+        body.comment("All sums are there: the epilogue.")
+        loops = [*self.base.batch, ("tile_index", self.row_tiles), ("panel", self.panels)]
+        with body.shared(loops, directive) as found:
+            *batch, tile, panel = found
+            self.name_batch(batch)
+            at = self.in_tile(self.in_panel(self.blank(tuple(batch), panel)), tile)
+            total = self._sums(at, _ZERO, _ZERO)
+            step = body.let("step", self.row_tiles * self.panels * self.tile_size)
+            items, simd = at.rows * self.width, "#pragma omp simd"
+            with (
+                body.loop("slice", Index.of(cut.slices), Index.of(1)) as slice_,
+                body.loop("i", items, pragma=simd) as i,
+            ):
+                body.put(f"{total[i]} += {total[slice_ * step + i]};")
+            self.finish(replace(at, sums=total))
+
+    # -- finishing -------------------------------------------------------------------------------
+    @contextmanager
+    def rows_of(self, at: Place) -> Iterator[tuple[Index, Index]]:
+        """The loop over a tile's rows: the index in the tile, and the row.
+
+        Indices are int64_t: products of int may wrap around for all GCC knows (-fwrapv), so that it
+        would gather the tile element by element (measured: 20 % of a product at k = 64)."""
+        with self.body.loop("i", at.rows) as i:
+            yield i, self.body.let("row", at.row_0 + i, like=self.base.m - 1)
+
+    def finish_rows(
+        self, at: Place, epilogue: Callable[[str, Index, Index], str],
+        total: Callable[[Index, Index], str] | None = None,
+        before: Callable[[Index], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Loops over a finished tile around the statements of an epilogue. ``total``: the finished
+        sum; ``before`` puts what a row's statements read."""
+        body, total = self.body, total or at.sum
+        with self.rows_of(at) as (i, row):
+            if before is not None:
+                before(row)
+            with body.loop("j", at.columns, pragma="#pragma omp simd") as j:
+                column = body.let("column", at.column_0 + j, like=self.base.n - 1)
+                body.put(epilogue(total(i, j), row, column))
