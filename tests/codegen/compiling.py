@@ -52,6 +52,23 @@ static void *filled(long count, int item)
 """
 """C text: memory of `count` floats or doubles from -1 to 1, or of masks that mostly hold 1."""
 
+DIFFERING = """
+static int differing(const void *y, const void *z, long count, int item)
+{
+    int differing = 0;
+    for (long i = 0; i < count; i++) {
+        const double u = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
+        const double v = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
+        differing += !(fabs(u - v) <= 1e-4 * (1 + fabs(v)));
+    }
+    return differing;
+}
+"""
+"""C text: how many of `count` floats or doubles are not nearly those of a twin."""
+
+NOT_CHECKED = '__attribute__((no_sanitize("address", "undefined")))'
+"""Of the twins: they are what results are compared with, and take four times as long checked."""
+
 
 def with_tiles(functions: str, head: str = HEAD) -> str:
     """A translation unit of functions, behind what they call."""

@@ -26,8 +26,10 @@ from fxlite.codegen.kernel.builder import symbol, text_of
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
+    DIFFERING,
     FILLED,
     FLAGS,
+    NOT_CHECKED,
     SANITIZED,
     compile_c,
     flag_of,
@@ -254,10 +256,6 @@ def runs(case: Case) -> list[tuple[int, int, int]]:
     return [size for size in SIZES if case.fits(size) and math.prod(size) <= most]
 
 
-NOT_CHECKED = '__attribute__((no_sanitize("address", "undefined")))'
-"""Of the twins: they are what results are compared with, and take four times as long checked."""
-
-
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
     parts = []
@@ -438,14 +436,9 @@ static int check(const char *name, function *fast, function *twin, int item, int
     void *x = filled(x_count, item), *weight = filled(weight_count, item);
     void *bias = filled(k, item), *y = filled(count, item), *z = filled(count, item);
     void *workspace = malloc(workspace_bytes);
-    int wrong = 0;
     fast(x, weight, bias, y, n, h, w, workspace, 2);
     twin(x, weight, bias, z, n, h, w, workspace, 2);
-    for (long i = 0; i < count; i++) {
-        const double u = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
-        const double v = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
-        wrong += !(fabs(u - v) <= 1e-4 * (1 + fabs(v)));
-    }
+    const int wrong = differing(y, z, count, item);
     if (wrong)
         printf("%s %d %d %d: %d wrong\\n", name, n, h, w, wrong);
     free(x), free(weight), free(bias), free(y), free(z), free(workspace);
@@ -460,7 +453,7 @@ int main(void)
 
 def sanitizer_program(cases: list[Case]) -> str:
     """A main() that runs each case on exactly sized buffers and compares it with its twin."""
-    lines = [FILLED, MAIN]
+    lines = [FILLED, DIFFERING, MAIN]
     for case in cases:
         weight = np.zeros((case.k, case.c // case.groups, *case.kernel))
         if case.ctype == "float":

@@ -23,8 +23,10 @@ from fxlite.codegen.kernel.builder import symbol
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (
+    DIFFERING,
     FILLED,
     FLAGS,
+    NOT_CHECKED,
     SANITIZED,
     compile_c,
     evaluate,
@@ -168,7 +170,9 @@ def translation_unit(cases: list[Case]) -> str:
         fast = gemm.render_gemm(spec)
         naive = gemm.render_gemm_naive(spec)
         parts.append(fast.text)
-        parts.append(naive.text.replace(f"void {spec.name}(", f"void naive_{spec.name}("))
+        parts.append(
+            naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}(")
+        )
         t = case.ctype
         parameters = (
             f"const {t} *a, const {t} *b, const {t} *bias, {t} *y, int64_t H, int64_t M,"
@@ -326,14 +330,9 @@ static int check(const char *name, function *fast, function *twin, int item, int
 {
     void *a = filled(a_count, item), *b = filled(b_count, item), *bias = filled(n, item);
     void *y = filled(count, item), *z = filled(count, item), *workspace = malloc(workspace_bytes);
-    int wrong = 0;
     fast(a, b, bias, y, 3, m, n, k, workspace, 2);
     twin(a, b, bias, z, 3, m, n, k, workspace, 2);
-    for (long i = 0; i < count; i++) {
-        const double u = item == 4 ? ((float *)y)[i] : ((double *)y)[i];
-        const double v = item == 4 ? ((float *)z)[i] : ((double *)z)[i];
-        wrong += !(fabs(u - v) <= 1e-4 * (1 + fabs(v)));
-    }
+    const int wrong = differing(y, z, count, item);
     if (wrong)
         printf("%s %d %d %d: %d wrong\\n", name, m, n, k, wrong);
     free(a), free(b), free(bias), free(y), free(z), free(workspace);
@@ -348,7 +347,7 @@ int main(void)
 
 def sanitizer_program(cases: list[Case]) -> str:
     """A main() that runs each case on exactly sized buffers and compares it with its twin."""
-    lines = [FILLED, MAIN]
+    lines = [FILLED, DIFFERING, MAIN]
     for case in cases:
         workspace = gemm.render_gemm(case.spec()).workspace
         panel = 16 if case.ctype == "double" else 32
