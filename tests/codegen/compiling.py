@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import needed
-from fxlite.codegen.kernel.builder import text_of
+from fxlite.codegen.kernel.builder import symbol, text_of
 from fxlite.codegen.runtime.target import instruction_sets, march_flag
 from fxlite.scalar.index import Index
 
@@ -114,3 +115,8 @@ def evaluate(size: Index, /, **names: int) -> int:
     """The value of Rendered.workspace, as the caller computes it."""
     text = text_of(size).replace("/", "//")
     return int(eval(text, {"fx_min": min, "fx_max": max}, names))
+
+
+def expression(text: str) -> Index:
+    """A C expression >= 0 as an index."""
+    return Index.of(int(text)) if text.isdecimal() else symbol(atom(text))

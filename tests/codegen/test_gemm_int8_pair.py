@@ -14,10 +14,9 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.gemm_int8 import Int8Spec, Right, render_int8
-from fxlite.codegen.c.text.template_text import expression
 from fxlite.codegen.kernel.builder import text_of
 from fxlite.scalar.index import Index
-from tests.codegen.compiling import flags_of, shared_library, with_tiles
+from tests.codegen.compiling import expression, flags_of, shared_library, with_tiles
 
 Array = np.ndarray[Any, Any]
 

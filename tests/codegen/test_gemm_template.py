@@ -17,8 +17,6 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c.product import gemm
-from fxlite.codegen.c.text import template_text
-from fxlite.codegen.c.text.template_text import expression
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
@@ -30,6 +28,7 @@ from tests.codegen.compiling import (
     SANITIZED,
     compile_c,
     evaluate,
+    expression,
     flag_of,
     flags_of,
     run_sanitized,
@@ -385,11 +384,3 @@ def test_packed_layout() -> None:
     assert not packed[1, :, 18:].any()
     assert gemm.pack_b(b.astype(np.float64)).size == 3 * 64
     assert gemm.pack_b(b[:, :0]).size == 0
-
-
-@pytest.mark.parametrize(
-    ("expressions", "expected"),
-    [(("3", "B", "4"), "B * 12"), (("B + 1", "2"), "(B + 1) * 2"), (("0", "B"), "0"), ((), "1")],
-)
-def test_multiply_prints(expressions: tuple[str, ...], expected: str) -> None:
-    assert template_text.multiply(*expressions) == expected
