@@ -111,10 +111,16 @@ def planned_calls(
 
 
 def title_of(found: Group) -> str:
-    """Name of a group's function, from the program: the module's path, or the value's name."""
+    """Name of a group's function, from the program: the module's path, or the name of the value
+    that it computes, which it may store in another shape or order."""
     node = found.anchor or found.root
     path = node.scope.path if node.scope is not None else ""
-    text = f"{path}_{found.root.name}" if path and found.anchor is None else path or found.root.name
+    value = found.root
+    while value.target.kind == "view" and len(value.all_input_nodes) == 1:
+        if (value := value.all_input_nodes[0]) not in found.members:
+            value = found.root
+            break
+    text = f"{path}_{value.name}" if path and found.anchor is None else path or value.name
     return plain(re.sub(r"\W+", "_", text))
 
 

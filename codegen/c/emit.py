@@ -222,8 +222,10 @@ class _Source:
 
     def _run(self) -> list[str]:
         program = self.program
-        lines = ["    error->code = 0;", "    if (!processor_fits()) return error->code = 3;"]
-        lines += size_check(self.name, self.program.dims, self.values, "return error->code = 4")
+        failed = "return error->code = FX"
+        lines = ["    error->code = 0;", f"    if (!processor_fits()) {failed}_WRONG_PROCESSOR;"]
+        impossible = f"{failed}_IMPOSSIBLE_SIZES"
+        lines += size_check(self.name, self.program.dims, self.values, impossible)
         lines += self.workspace.opening
         for name, (position, ctype) in self.weights.places.items():
             place = f"(const {ctype} *)((const char *)weights + {position})"

@@ -824,14 +824,15 @@ FX_NEXTAFTER(bf16, y)
 
 #ifndef FX_ERROR_DEFINED
 #define FX_ERROR_DEFINED
-/* Why a call failed; code 0 means that it did not, 1 an index out of range (`value`, for an axis of
-   `limit` elements, at the place number `where`), 2 out of memory. */
+/* Why a call failed: an index `value` that is out of range for an axis of `limit` elements, at the
+   place number `where`; no memory. The code is 0 if it did not fail. */
+enum { FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY };
 typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
 #endif
 
 #ifdef FX_ON_CUDA
 FX_FN void fx_index_failed(int64_t i, int64_t extent, int64_t where, fx_error *error) {
-    if (atomicCAS(&error->code, 0, 1) == 0) {
+    if (atomicCAS(&error->code, 0, FX_INDEX_OUT_OF_RANGE) == 0) {
         error->value = i;
         error->limit = extent;
         error->where = where;
@@ -845,7 +846,7 @@ __attribute__((noinline, cold, unused)) static void fx_index_failed(
 #pragma omp critical(fx_error)
 #endif
     if (error->code == 0) {
-        error->code = 1;
+        error->code = FX_INDEX_OUT_OF_RANGE;
         error->value = i;
         error->limit = extent;
         error->where = where;

@@ -3,9 +3,8 @@
  * program.py:2
  * 10 queries and 10 keys of 8, values of 8; tiles of TILE_ROWS queries,
  * blocks of 512 keys, which stay in the second-level cache. */
-static void k0_permute_1(const float *restrict x, const float *restrict mask,
-                         float *restrict permute_1, int64_t B, void *restrict workspace,
-                         int n_threads)
+static void k0_scaled_dot_product_attention(const float *restrict x, const float *restrict mask,
+        float *restrict permute_1, int64_t B, void *restrict workspace, int n_threads)
 {
     const int64_t row_tiles = (TILE_ROWS + 9) / TILE_ROWS;
     const int64_t row_blocks = count_query_blocks(row_tiles, B*4, n_threads);

@@ -56,8 +56,8 @@ static void k1_relu(const float *restrict x_nhwc, const float *restrict weight_p
 
 /* max_pool2d_nchw: f32[B,16,4,4] = max_pool2d -> permute
  * program.py:1 */
-static void k2_max_pool2d_nchw(const float *restrict relu, float *restrict max_pool2d_nchw,
-    int64_t B, int n_threads) {
+static void k2_max_pool2d(const float *restrict relu, float *restrict max_pool2d_nchw, int64_t B,
+    int n_threads) {
     #pragma omp parallel for collapse(4) num_threads(n_threads) if (B*256 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         for (int64_t j = 0; j < 16; ++j) {
@@ -103,8 +103,8 @@ int64_t first_layer_workspace_bytes(int64_t B, int n_threads) {
 int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
-    if (first_layer_largest_bytes(B) < 0) return error->code = 4;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    if (first_layer_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
     int64_t offset[4];
     layout(B, offset);
     unsigned char *const arena = workspace;
@@ -114,6 +114,6 @@ int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const voi
     float *const relu = (float *)(arena + offset[1]);
     k0_x_nhwc(x, x_nhwc, B, n_threads);  // x_nhwc: f32[B,8,8,1]
     k1_relu(x_nhwc, weight_packed, relu, B, scratch, n_threads);  // relu: f32[B,8,8,16]
-    k2_max_pool2d_nchw(relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
+    k2_max_pool2d(relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
     return 0;
 }

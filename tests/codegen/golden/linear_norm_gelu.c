@@ -94,8 +94,8 @@ int64_t linear_norm_gelu_workspace_bytes(int64_t B, int n_threads) {
 int linear_norm_gelu_run(const float *x, float *gelu, int64_t B, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
-    if (linear_norm_gelu_largest_bytes(B) < 0) return error->code = 4;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    if (linear_norm_gelu_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
     int64_t offset[2];
     layout(B, offset);
     unsigned char *const arena = workspace;

@@ -61,8 +61,8 @@ int lookup_run(const int64_t *tokens, float *add, float *mean, int64_t B, int64_
     const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)workspace;  // not needed by this model
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
-    if (lookup_largest_bytes(B, T) < 0) return error->code = 4;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    if (lookup_largest_bytes(B, T) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
     const float *const table = (const float *)((const char *)weights + 0);
     const float *const places = (const float *)((const char *)weights + 6400);
     k0_add(tokens, table, places, add, B, T, error, n_threads);  // add: f32[B,T,16]

@@ -75,8 +75,8 @@ int named_sizes_run(const float *x, const float *y, float *div, int64_t B, int64
     const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)weights;  // not needed by this model
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
-    if (named_sizes_largest_bytes(B, N, M) < 0) return error->code = 4;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    if (named_sizes_largest_bytes(B, N, M) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
     int64_t offset[3];
     layout(B, N, M, offset);
     unsigned char *const arena = workspace;

@@ -73,7 +73,7 @@ int packed_memory_run(const float *x, const float *y, float *div, const void *we
     void *workspace, int n_threads, fx_error *error) {
     (void)n_threads, (void)weights;  // not needed by this model
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     unsigned char *const arena = workspace;
     float *const matmul = (float *)(arena + 192);
     float *const cumsum = (float *)(arena + 0);

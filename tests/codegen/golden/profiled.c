@@ -40,8 +40,8 @@ int profiled_run(const float *x, float *sqrt, int64_t N, const void *weights, vo
     int n_threads, fx_error *error) {
     (void)weights, (void)workspace;  // not needed by this model
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
-    if (profiled_largest_bytes(N) < 0) return error->code = 4;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    if (profiled_largest_bytes(N) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
     fx_ticks[0] = fx_nanoseconds();
     k0_sqrt(x, sqrt, N, n_threads);  // sqrt: f32[N]
     fx_ticks[1] = fx_nanoseconds();

@@ -27,7 +27,7 @@ int several_results_run(const float *x, float *mul, float *out1, float *out2, fl
     float *out4, const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)n_threads, (void)workspace;  // not needed by this model
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     const float *const weight = (const float *)((const char *)weights + 0);
     k0_mul(x, weight, mul);  // mul: f32[2,8]
     k1_reshape(mul, reshape);  // reshape: f32[4,4]

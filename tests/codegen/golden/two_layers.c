@@ -52,8 +52,8 @@ int64_t two_layers_workspace_bytes(int64_t B, int n_threads) {
 int two_layers_run(const float *x, float *relu_1, int64_t B, const void *weights, void *workspace,
     int n_threads, fx_error *error) {
     error->code = 0;
-    if (!processor_fits()) return error->code = 3;
-    if (two_layers_largest_bytes(B) < 0) return error->code = 4;
+    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    if (two_layers_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
     int64_t offset[2];
     layout(B, offset);
     unsigned char *const arena = workspace;
