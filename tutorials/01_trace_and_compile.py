@@ -112,7 +112,7 @@ for name, text in as_python.sources.items():
 # %% [markdown]
 # # 6. C
 # The same for C, made to be read, compiled with the machine's compiler and loaded. The model's file
-# opens with its kernels; what they call is in `fx_tiles.h` and `fx_math.h`. Arguments are checked
+# opens with its kernels; what they call is in `NAME_tiles.h` and `fx_math.h`. Arguments are checked
 # before any of it runs. (`fx.compile` runs the standard passes itself, so `model` would do as
 # well.)
 

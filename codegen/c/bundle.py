@@ -120,10 +120,10 @@ OPENMP ?= $(shell echo 'int main(void) { return 0; }' > .probe.c; \\
 
 all: NAME_selftest
 
-NAME_selftest: NAME.o NAME_selftest.c NAME.h fx_math.h fx_tiles.h
+NAME_selftest: NAME.o NAME_selftest.c NAME.h fx_math.h NAME_tiles.h
 \t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) NAME_selftest.c NAME.o -o $@ -lm
 
-NAME.o: NAME.c NAME.h fx_math.h fx_tiles.h
+NAME.o: NAME.c NAME.h fx_math.h NAME_tiles.h
 \t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) -fPIC -c NAME.c -o $@
 
 test: NAME_selftest
@@ -133,7 +133,7 @@ shared: libNAME.so
 libNAME.so: NAME.o
 \t$(CC) $(CFLAGS) $(OPENMP) -shared NAME.o -o $@ -lm
 
-sanitize: NAME.c NAME_selftest.c NAME.h fx_math.h fx_tiles.h
+sanitize: NAME.c NAME_selftest.c NAME.h fx_math.h NAME_tiles.h
 \t$(CC) $(NEEDED) $(CHECKED) $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
 \t    -fno-sanitize-recover=all NAME_selftest.c NAME.c -o NAME_sanitize -lm
 \t./NAME_sanitize
@@ -196,7 +196,7 @@ def _files(name: str) -> list[str]:
     described = {
         f"{name}.h": "the interface: read this first",
         f"{name}.c": "the model",
-        "fx_tiles.h": "what it calls: tiles of products and convolutions, helpers",
+        f"{name}_tiles.h": "what it calls: tiles of products and convolutions, helpers",
         "fx_math.h": "exp, tanh, conversions, ... that it uses",
         f"{name}_weights.bin": "its weights, as the code wants them in memory",
         f"{name}_selftest.c": "the self-test: also an example of a caller",

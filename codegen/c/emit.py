@@ -16,7 +16,7 @@ from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_cal
 from fxlite.codegen.c.text.header import about, header_text
 from fxlite.codegen.c.text.sizes import size_check, size_function
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
-from fxlite.codegen.c.tiles.library import INCLUDES, headers, macros
+from fxlite.codegen.c.tiles.library import headers, includes, macros
 from fxlite.codegen.c.weights import Array, Blob, make_blob
 from fxlite.codegen.c.workspace import (
     plan_workspace,
@@ -96,7 +96,7 @@ def emit(
     printed = _Source(prefix, program, calls, blob, locations, profile, values)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations, values)
-    sources = {f"{prefix}.c": source, f"{prefix}.h": header, **headers(printed.functions)}
+    sources = {f"{prefix}.c": source, f"{prefix}.h": header, **headers(printed.functions, prefix)}
     calls = [
         replace(
             c, arguments=tuple(map(printed.public, c.arguments)), scratch=printed.public(c.scratch)
@@ -164,7 +164,8 @@ class _Source:
             self.outputs.append(own_name(f"out{number}") if own else buffer_name(node))
 
     def texts(self) -> tuple[str, str]:
-        head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"', INCLUDES]
+        head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"']
+        head.append(includes(self.name))
         if self.profile:
             head.insert(2, "#include <time.h>")
         source = "\n".join([*head, self.functions])

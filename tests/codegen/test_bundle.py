@@ -39,6 +39,14 @@ def small() -> Any:
     return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)).eval()
 
 
+def test_sources_of_two_models_may_lie_in_one_folder() -> None:
+    """Whose functions need different tiles: what has one name is one and the same."""
+    linear, conv = nn.Linear(4, 8).eval(), nn.Conv2d(3, 4, 3).eval()
+    one, two = fx.compile(linear, x="f32[B,4]"), fx.compile(conv, x="f32[B,3,8,8]")
+    assert set(one.sources) & set(two.sources) == {"fx_math.h"}
+    assert one.sources["fx_math.h"] == two.sources["fx_math.h"]
+
+
 @needs_tools
 def test_builds_and_passes(tmp_path: Path) -> None:
     fn = fx.compile(small(), x="f32[B,4]")
@@ -46,7 +54,7 @@ def test_builds_and_passes(tmp_path: Path) -> None:
     name = fn.program.name
     files = {p.name for p in (tmp_path / "out").iterdir()}
     assert files == {
-        f"{name}.c", f"{name}.h", "fx_math.h", "fx_tiles.h", f"{name}_weights.bin",
+        f"{name}.c", f"{name}.h", "fx_math.h", f"{name}_tiles.h", f"{name}_weights.bin",
         f"{name}_selftest.c", "Makefile", "README.txt", "selftest", MANIFEST,
     }  # fmt: skip
     done = make(tmp_path / "out", "test")

@@ -13,7 +13,7 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.c.tiles.library import INCLUDES, headers
+from fxlite.codegen.c.tiles.library import headers, includes
 from fxlite.codegen.program.nested import restructure
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime.build import build
@@ -49,7 +49,7 @@ def test_samples_agree_in_c(number: int) -> None:
     names = sorted(REGISTRY)[number::BUNDLES]
     cases = [make_case(name, i) for name in names for i in range(len(REGISTRY[name].samples))]
     functions = "\n".join(apart(c[3]) for c in cases)
-    files = {"samples.c": f"{INCLUDES}{functions}", **headers(functions)}
+    files = {"samples.c": f"{includes()}{functions}", **headers(functions)}
     library = build(files, cases[0][3].entry, flags=["-Og"])
     problems = []
     for program, inputs, module, emitted, chain in cases:

@@ -127,10 +127,15 @@ def source_of(program: Any, **types: str) -> tuple[Any, str]:
     return compiled, next(t for name, t in compiled.sources.items() if name.endswith(".c"))
 
 
+def tiles_of(compiled) -> str:
+    """What its kernels call."""
+    return compiled.sources[f"{compiled.program.name}_tiles.h"]
+
+
 def test_a_float_model_has_no_tiles_of_doubles() -> None:
     compiled, text = source_of(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(),
                                x="f32[B,64,8,8]")  # fmt: skip
-    tiles = compiled.sources["fx_tiles.h"]
+    tiles = tiles_of(compiled)
     assert "multiply_tile_float" in tiles and "winograd_output_" in tiles
     text += tiles
     for absent in (
@@ -198,7 +203,7 @@ def test_names_of_values_and_thresholds() -> None:
         and "Also computes linear_1." in head
     )
     assert "> PARALLEL_PRODUCTS)" in text
-    assert "enum { PARALLEL_PRODUCTS = 400000 };" in compiled.sources["fx_tiles.h"]
+    assert "enum { PARALLEL_PRODUCTS = 400000 };" in tiles_of(compiled)
     run = text[text.rindex("\nint ") :]
     assert run.index("linear: f32[B,40]") < run.index("linear_1: f32[B,40]")
     assert max(map(len, text.splitlines())) <= 100

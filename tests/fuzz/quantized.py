@@ -19,7 +19,7 @@ import numpy as np
 import fxlite as fx
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.c.tiles.library import INCLUDES, headers
+from fxlite.codegen.c.tiles.library import headers, includes
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.optimize import optimize
@@ -125,7 +125,7 @@ def _compiled_c(modules: Sequence[fx.GraphModule], flags: Sequence[str]) -> list
         emit(optimize(m, keep=claims)[0], f"quantized_{n}") for n, m in enumerate(modules)
     ]
     functions = "\n".join(apart(e) for e in emitted)
-    files = {"quantized.c": f"{INCLUDES}{functions}", **headers(functions)}
+    files = {"quantized.c": f"{includes()}{functions}", **headers(functions)}
     library = build(files, emitted[0].entry, flags=list(flags))
     return [
         CompiledFunction(e.entry, library, e.weights, n_threads, use_extension=False)

@@ -129,13 +129,15 @@ def library() -> tuple[Definition, ...]:
     return tuple(definition for file in FILES for definition in definitions_of(file, _read(file)))
 
 
-INCLUDES = '#include "fx_math.h"\n#include "fx_tiles.h"\n'
-"""What stands before the functions of a program."""
+def includes(program: str = "fx") -> str:
+    """What stands before the functions of a program."""
+    return f'#include "fx_math.h"\n#include "{program}_tiles.h"\n'
+
 
 _TILES = """\
-/* What the functions beside this file call, of the C that programs made by fxlite share. */
-#ifndef FX_TILES_H
-#define FX_TILES_H
+/* What the functions of NAME call, of the C that programs made by fxlite share. */
+#ifndef FX_NAME_TILES_H
+#define FX_NAME_TILES_H
 
 #include <math.h>
 #include <stdbool.h>
@@ -147,11 +149,13 @@ _TILES = """\
 """
 
 
-def headers(functions: str) -> dict[str, str]:
-    """The files that a program's functions include, by their names."""
+def headers(functions: str, program: str = "fx") -> dict[str, str]:
+    """The files that a program's functions include, by their names: one that is the same for all
+    programs, and one of its own, so that files of two programs may lie in one folder."""
+    guard = _TILES.replace("FX_NAME", f"FX_{program.upper()}").replace("NAME", program)
     return {
         "fx_math.h": _read("../fx_math"),
-        "fx_tiles.h": f"{_TILES}{needed(functions)}#endif\n",
+        f"{program}_tiles.h": f"{guard}{needed(functions)}#endif\n",
     }
 
 

@@ -1,7 +1,7 @@
 /* What recurrences need beside the loop over time. */
 
-/* How many tiles of at most `most` rows a batch is cut into; from three on a multiple of four, which
- * threads share evenly. */
+/* How many tiles of at most `most` rows a batch is cut into; from three on a multiple of four,
+ * which threads share evenly. */
 static inline int64_t count_row_tiles(int64_t rows, int64_t most)
 {
     const int64_t tiles = (rows + most - 1) / most;

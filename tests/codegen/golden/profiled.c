@@ -3,7 +3,7 @@
 #include "profiled.h"
 #include <time.h>
 #include "fx_math.h"
-#include "fx_tiles.h"
+#include "profiled_tiles.h"
 
 /* sqrt: f32[N] = sqrt
  * program.py:1 */

@@ -22,7 +22,7 @@ import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.c.tiles.library import INCLUDES, headers
+from fxlite.codegen.c.tiles.library import headers, includes
 from fxlite.codegen.cuda import emit as cuda
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.program.nested import restructure
@@ -181,7 +181,7 @@ def compiled(cases: Sequence[Case], flags: Sequence[str]) -> list[Library | Exce
         return []
     functions = "\n".join(apart(c.emitted) for c in cases)
     first = cases[0].emitted
-    files = {"programs.c": f"{INCLUDES}{functions}", **headers(functions)}
+    files = {"programs.c": f"{includes()}{functions}", **headers(functions)}
     try:
         return [build(files, first.entry, flags=list(flags))] * len(cases)
     except Exception as error:
