@@ -75,7 +75,9 @@ def gallery(items: Iterable[Pass]) -> dict[str, str]:
 
 
 def _source_file(item: Pass) -> str:
-    module = item.__module__ if not isinstance(item, RuleSet) else f"fxlite.passes.{item.name}"
+    module = item.__module__
+    if isinstance(item, RuleSet):  # an instance, of a class that is elsewhere than its rules
+        module = item.rules[0].__module__
     return f"{module.removeprefix('fxlite.').replace('.', '/')}.py"
 
 

@@ -80,11 +80,15 @@ def _name(key: Sequence[Any]) -> str:
 
 @functools.cache
 def _templates() -> str:
-    """Digest of the files that print kernels: other kernels need other measurements."""
+    """Digest of the files that print kernels, in all rooms of code generation: other kernels need
+    other measurements."""
     digest = hashlib.sha256()
-    for folder in ("fxlite.codegen.c", "fxlite.codegen"):
-        for file in sorted(files(folder).iterdir(), key=lambda f: f.name):
-            if file.name.endswith((".py", ".h")):
+    work = [files("fxlite.codegen")]
+    while work:
+        for file in sorted(work.pop().iterdir(), key=lambda f: f.name):
+            if file.is_dir():
+                work.append(file)
+            elif file.name.endswith((".py", ".h", ".c")):
                 digest.update(file.read_bytes())
     return digest.hexdigest()
 

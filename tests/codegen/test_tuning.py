@@ -19,6 +19,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.runtime import target
+from fxlite.codegen.tuning import result
 from fxlite.codegen.tuning import tune as tuning_module
 from fxlite.codegen.tuning.harness import Harness, check_outputs
 from fxlite.codegen.tuning.result import Option, Tuning
@@ -264,3 +265,17 @@ def test_on_the_command_line(
     assert status == 0, err
     status, _, err = run(capsys, "profile", *given)
     assert status == 1 and "option of the c back end" in err
+
+
+def test_kernels_of_another_text_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of kernels is made in rooms within rooms: each of their files counts."""
+    file = tmp_path / "c" / "product" / "gemm.py"
+    file.parent.mkdir(parents=True)
+    monkeypatch.setattr(result, "files", lambda package: tmp_path)
+    digests = set()
+    for text in ("tiles of 6 rows", "tiles of 8 rows"):
+        file.write_text(text)
+        digests.add(result._templates.__wrapped__())
+    assert len(digests) == 2

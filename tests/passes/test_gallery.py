@@ -37,6 +37,8 @@ def test_the_page_is_whole(files: dict[str, str]) -> None:
         assert f"\n## {item.name}\n" in page and f"(#{item.name})" in page
     for path in re.findall(r'src="([^"]+)"', page):
         assert path in files
+    sources = re.findall(r"Source: `([^`]+)`", page)
+    assert len(sources) == len(list(own_passes())) and all((ROOT / s).is_file() for s in sources)
     for path, text in files.items():
         if path.endswith(".svg"):
             root = ElementTree.fromstring(text)
