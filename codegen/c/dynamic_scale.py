@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fxlite.codegen.kernel.contraction import Epilogue, named
+from fxlite.codegen.kernel.builder import Pointer, bare
+from fxlite.codegen.kernel.contraction import Epilogue
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.graph.graph import Node
@@ -93,7 +94,7 @@ class Beside:
     parameter: tuple[str, str]
     before: str
     after: str
-    tile: Callable[[str, str, Sequence[str]], str]
+    tile: Callable[[Index, Index, Sequence[Index]], str]
 
 
 def beside_of(
@@ -113,13 +114,13 @@ def beside_of(
     qmax = node.bound["qmax"]
     least, factor = (f"{np.float32(v)!s}f" for v in (least_magnitude(qmax), 1 / qmax))
 
-    def tile(rows: str, columns: str, first: Sequence[str]) -> str:
+    def tile(rows: Index, columns: Index, first: Sequence[Index]) -> str:
         place = dict(zip(axes, first, strict=True))
-        element = address.substitute({v: _index(text, v) for v, text in place.items()})
-        start = f"{output.name} + {emitter.text(element)}"
+        start = Pointer(output.name) + address.substitute(place)
+        given = f"{bare(rows)}, {bare(columns)}, {start}, {row_step}"
         if image is not None or row is None:
-            return f"raise_magnitude({rows}, {columns}, {start}, {row_step}, {name} + {image});"
-        of_rows = f"{place[row]}, {rows}, {columns}, {start}, {row_step}"
+            return f"raise_magnitude({given}, {name} + {image});"
+        of_rows = f"{bare(place[row])}, {given}"
         return f"raise_magnitudes({of_rows}, {' * '.join(inner[:2])}, {name});"
 
     return Beside(
@@ -128,10 +129,3 @@ def beside_of(
         f"finish_scales({images}, {least}, {factor}, {name});",
         tile,
     )
-
-
-def _index(text: str, like: Var) -> Index:
-    """What a template calls a variable, as an index."""
-    if text.isdecimal():
-        return Index.of(int(text))
-    return named(text if text.isidentifier() else f"({text})", like)

@@ -153,8 +153,8 @@ def finish_beside(
 ) -> None:
     """What is computed beside the result of a tile."""
     if spec.beside is not None:
-        first = [bare(index) for index in (n, oh, Index.of(pixel.start), Index.of(channel.start))]
-        body.put(spec.beside.tile(bare(pixel.count), bare(channel.count), first))
+        first = [n, oh, Index.of(pixel.start), Index.of(channel.start)]
+        body.put(spec.beside.tile(Index.of(pixel.count), Index.of(channel.count), first))
 
 
 def fetch(

@@ -236,8 +236,8 @@ class _Integers(Product):
 
             self.finish_rows(at, spec.epilogue, total, before)
         if spec.beside is not None:
-            first = [*map(text_of, at.batch), text_of(at.row_0), text_of(at.column_0)]
-            body.put(spec.beside.tile(bare(at.rows), bare(at.columns), first))
+            first = [*at.batch, at.row_0, at.column_0]
+            body.put(spec.beside.tile(Index.of(at.rows), Index.of(at.columns), first))
 
     # -- the function ------------------------------------------------------------------------------
     def render(self) -> Rendered:
