@@ -105,7 +105,7 @@ TOOLS = {
 #: (tool, the finding, the line of C) -> why it is a false alarm, or harms nobody.
 KNOWN = {
     (
-        "clang", r"garbage value|garbage or undefined", r"tile\["
+        "clang", r"garbage value|garbage or undefined", r"tile\[|sums\[\d\]\["
     ): "a tile is filled by a switch over its rows, 1 to TILE_ROWS; the analyzer follows the "
     "case of none, as it does not know that the rows of tiles are cut evenly",
     ("gcc", r"use of uninitialized value .*tile", r"tile\["): "the same, of gcc's analyzer",
