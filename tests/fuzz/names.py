@@ -94,7 +94,8 @@ class Renamed:
 
     def _rename(self, node: fx.Node, words: Iterator[str]) -> None:
         word = next(words)
-        while word in self.names.values() or word in self.module.graph._store.namer.taken:
+        taken = self.module.graph._store.namer.taken
+        while word in self.names.values() or word in taken or hasattr(self.module, word):
             word = next(words)
         self.names[node.name] = word
         if node.op == "get_attr":

@@ -6,6 +6,7 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 from fxlite.codegen.c.text.sizes import SIZE_DOCUMENTATION, size_signature
@@ -16,20 +17,9 @@ from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 
-ERROR_TYPE = """\
-#include <stdint.h>
-
-#ifndef FX_ERROR_DEFINED
-#define FX_ERROR_DEFINED
-/* Why a call failed: an index `value` that is out of range for an axis of `limit` elements,
-   at the place number `where`; no memory; a processor that lacks instructions which the code
-   was compiled for; sizes that cannot be. The code is 0 if it did not fail. */
-enum {
-    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES
-};
-typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
-#endif
-"""
+_MATH = files("fxlite.codegen.c").joinpath("fx_math.h").read_text(encoding="utf-8")
+_BEGIN, _END = "#ifndef FX_ERROR_DEFINED", "fx_error;\n#endif\n"
+ERROR_TYPE = f"#include <stdint.h>\n\n{_BEGIN}{_MATH.partition(_BEGIN)[2].partition(_END)[0]}{_END}"
 """What each header defines, as those of several models may be included by one file."""
 
 
