@@ -23,13 +23,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from fxlite.codegen.c.attention.attention_plan import AttentionSpec, has_few_rows, keys_per_block
-from fxlite.codegen.c.product.gemm import Operand, Rendered
+from fxlite.codegen.c.product.gemm import Operand
 from fxlite.codegen.c.product.packed_operands import (
     ITEM_BYTES,
     PARALLEL_PRODUCTS,
     panel_columns,
 )
-from fxlite.codegen.c.text.template_text import atom, block_comment, mentions, signature
+from fxlite.codegen.c.text.template_text import Rendered, atom, rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
     Body,
@@ -56,17 +56,13 @@ def render_attention(spec: AttentionSpec) -> Rendered:
     if any(size == 0 for size in sizes):
         empty = Body()
         empty.comment("Nothing to compute.")
-        return _function(spec, "An empty result.", empty, Index.of(0))
+        return _function(spec, "An empty result.", empty)
     return (_Rows(spec) if has_few_rows(spec) else _Tiles(spec)).render()
 
 
-def _function(spec: AttentionSpec, note: str, body: Body, workspace: Index) -> Rendered:
-    """The comment, the head and the body of a function."""
-    lines = body.lines()
-    words = "\n".join(lines)
-    extra = tuple(name for name in ("workspace", "n_threads") if mentions(words, name))
-    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
-    return Rendered("\n".join([*head, "{", *lines, "}"]) + "\n", workspace, extra)
+def _function(spec: AttentionSpec, note: str, body: Body, workspace: Size = 0) -> Rendered:
+    """The function of a body that needs so many bytes of workspace."""
+    return rendered(spec.name, spec.parameters, (spec.comment, note), body.lines(), workspace)
 
 
 class _Attention:

@@ -43,9 +43,10 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.conv.conv_walk import empty_result
 from fxlite.codegen.c.conv.conv_winograd import Winograd
-from fxlite.codegen.c.product.gemm import GemmSpec, Operand, Rendered, render_product
+from fxlite.codegen.c.product.gemm import GemmSpec, Operand, render_product
 from fxlite.codegen.c.product.gemm_walk import Place, Product
 from fxlite.codegen.c.product.packed_operands import panel_columns
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import smaller, symbol
 from fxlite.scalar.index import Index
 

@@ -18,13 +18,13 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_plan import FEW_OUTPUTS, ConvSpec, plan_of
 from fxlite.codegen.c.conv.conv_runs import Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import empty_result
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import (
     PANEL_COLUMNS,
     pack_b_bf16,
     pack_b_split,
     packed_size,
 )
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import Body, Pointer
 from fxlite.graph.graph import Node

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from fxlite.codegen.c.conv.conv_finish import Axis, finish, finish_tile
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Pointer, bare, divide_up, smaller
 from fxlite.scalar.index import Index

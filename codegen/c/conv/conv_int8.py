@@ -28,7 +28,6 @@ from fxlite.codegen.c.conv.conv_int8_depthwise import (
 from fxlite.codegen.c.conv.conv_runs import Place, Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import empty_result
 from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import (
     PANEL_COLUMNS,
     QUAD,
@@ -36,7 +35,7 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     packed_size,
 )
-from fxlite.codegen.c.text.template_text import parameter_names, signature
+from fxlite.codegen.c.text.template_text import Rendered, parameter_names, signature
 from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, symbol
 from fxlite.scalar.index import Index
 
@@ -177,7 +176,7 @@ class _Int8Conv(Runs):
         put_switch(body, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
         body.put("#endif")
         own = f"int64_t rows, int pixels, int columns, {parameters}"
-        head = signature(f"{spec.name}_tile", own, ())
+        head = signature(f"{spec.name}_tile", own)
         sums = self.fused_sums(parameters, place)
         return [*sums, "", "TILE_FUNCTION", *head, "{", *body.lines(), "}", ""]
 
@@ -204,5 +203,5 @@ class _Int8Conv(Runs):
                 )  # fmt: skip
         finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
         own = f"const int pixels, const int columns, {parameters}"
-        lines = [*signature(f"{spec.name}_sums", own, ()), "{", *body.lines(), "}"]
+        lines = [*signature(f"{spec.name}_sums", own), "{", *body.lines(), "}"]
         return [*SUMS_COMMENT, "inline __attribute__((always_inline))", *lines]

@@ -16,8 +16,8 @@ import numpy as np
 from fxlite.codegen.c.conv.conv_finish import Axis, finish_beside, finish_tile
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
 from fxlite.codegen.c.product.gemm_int8 import FASTER
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import QUAD
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index

@@ -17,7 +17,7 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.conv.conv_walk import conv_function
 from fxlite.codegen.c.conv.winograd_matrices import Tile, input_matrix, output_matrix
-from fxlite.codegen.c.product.gemm_spec import Rendered
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Body, Pointer, bare
 from fxlite.scalar.index import Index
 

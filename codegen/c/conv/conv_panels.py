@@ -23,8 +23,8 @@ from fxlite.codegen.c.conv.conv_plan import (
     reads_pairs,
 )
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES, PAIR_BYTES, panel_columns
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Pointer, Size, bare, divide_up, smaller, symbol
 from fxlite.scalar.index import Index
 

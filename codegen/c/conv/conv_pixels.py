@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from fxlite.codegen.c.conv.conv_finish import Axis, finish
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, outputs_per_tile
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Pointer, divide_up, round_up, smaller
 from fxlite.scalar.index import Index
 

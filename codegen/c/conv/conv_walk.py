@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
-from fxlite.codegen.c.text.template_text import block_comment, mentions, signature
+from fxlite.codegen.c.text.template_text import Rendered, rendered
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
@@ -30,14 +29,11 @@ Loop = tuple[str, Size]
 
 
 def conv_function(spec: ConvSpec, note: str, body: Body, workspace: Size = 0) -> Rendered:
-    """The comment, the head and the body of a function that needs so many bytes of workspace."""
+    """The function of a body that needs so many bytes of workspace."""
     lines = body.lines()
     if spec.beside is not None:
         lines = [f"    {spec.beside.before}", *lines, f"    {spec.beside.after}"]
-    text = "\n".join(lines)
-    extra = tuple(name for name in ("workspace", "n_threads") if mentions(text, name))
-    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
-    return Rendered("\n".join([*head, "{", text, "}"]) + "\n", Index.of(workspace), extra)
+    return rendered(spec.name, spec.parameters, (spec.comment, note), lines, workspace)
 
 
 def empty_result(spec: ConvSpec) -> Rendered | None:

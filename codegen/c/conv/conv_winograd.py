@@ -20,8 +20,8 @@ from fxlite.codegen.c.conv.conv_plan import (
 )
 from fxlite.codegen.c.conv.conv_walk import Walk, conv_function
 from fxlite.codegen.c.conv.winograd_matrices import Tile
-from fxlite.codegen.c.product.gemm_spec import Rendered
 from fxlite.codegen.c.product.packed_operands import panel_columns
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import (
     Pointer,
     bare,

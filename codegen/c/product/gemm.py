@@ -24,7 +24,6 @@ from fxlite.codegen.c.product.gemm_spec import (
     GemmSpec,
     Operand,
     PackedOperand,
-    Rendered,
     WidenedOperand,
     at_most,
     copies_a,
@@ -38,6 +37,7 @@ from fxlite.codegen.c.product.packed_operands import (
     pack_b_bf16,
     pack_b_split,
 )
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import (
     Argument,
     Body,
@@ -51,7 +51,7 @@ from fxlite.codegen.kernel.builder import (
 from fxlite.scalar.index import Index
 
 __all__ = [
-    "GemmSpec", "Operand", "PackedOperand", "Rendered",
+    "GemmSpec", "Operand", "PackedOperand",
     "pack_b", "pack_b_bf16", "pack_b_split", "render_gemm", "render_gemm_naive",
 ]  # fmt: skip
 

@@ -82,7 +82,7 @@ def fused_tile(
     )
     if kind.rows != "TILE_ROWS":
         body.put("#endif")
-    head = signature(f"{spec.name}_tile", f"int rows, int columns, {parameters}", ())
+    head = signature(f"{spec.name}_tile", f"int rows, int columns, {parameters}")
     return [*vectors, "", "TILE_FUNCTION", *head, "{", *body.lines(), "}", ""]
 
 
@@ -100,7 +100,7 @@ def _sums_function(
         row, column = p.named("row", spec.m), p.named("column", spec.n)
         loads, statements = spec.vectors("sum", row, column, "count")
         put_finish(body, t, ("column", "column_0"), ("row", "row_0", "rows"), loads, statements)
-    head = signature(f"{spec.name}_sums", f"const int rows, const int columns, {parameters}", ())
+    head = signature(f"{spec.name}_sums", f"const int rows, const int columns, {parameters}")
     inline = "inline __attribute__((always_inline))"
     return [*SUMS_COMMENT, inline, *head, "{", *body.lines(), "}"]
 

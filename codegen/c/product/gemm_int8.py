@@ -23,9 +23,10 @@ from dataclasses import dataclass
 
 from fxlite.codegen.c.dynamic_scale import Beside
 from fxlite.codegen.c.product.gemm_fused import finish_vectors, fused_call, fused_tile, is_short
-from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, Rendered, at_most
+from fxlite.codegen.c.product.gemm_spec import Operand, ProductSpec, at_most
 from fxlite.codegen.c.product.gemm_walk import Cut, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import QUAD
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, divide_up, smaller, symbol, text_of
 from fxlite.scalar.index import Index
 

@@ -6,9 +6,9 @@ function that takes the same ones.
 
 from __future__ import annotations
 
-from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, PackedOperand, Rendered
+from fxlite.codegen.c.product.gemm_spec import GemmSpec, Operand, PackedOperand
 from fxlite.codegen.c.product.gemm_walk import Product, Tile
-from fxlite.codegen.c.text.template_text import atom
+from fxlite.codegen.c.text.template_text import Rendered, atom, rendered
 from fxlite.codegen.kernel.builder import Pointer, bare
 from fxlite.scalar.index import Index
 
@@ -32,8 +32,8 @@ class _Naive(Product):
             with body.loop("k", spec.k) as k:
                 body.put(f"sum += {self.term(row, column, k)};")
             body.put(spec.epilogue("sum", row, column))
-        note = "The plain loops, to check the fast version against."
-        return self.rendered([note], [], self.extra)
+        said = spec.comment, "The plain loops, to check the fast version against."
+        return rendered(spec.name, spec.parameters, said, body.lines(), extra=self.extra)
 
     def term(self, row: Index, column: Index, k: Index) -> str:
         """One product, in C."""

@@ -156,17 +156,3 @@ def packs_b(spec: GemmSpec) -> bool:
     n = spec.n.constant
     whole_lines = n is not None and n % (panel_columns(spec.ctype) // 2) == 0
     return not (spec.b.col_stride == 1 and whole_lines and at_most(spec.m, 2))
-
-
-@dataclass(frozen=True)
-class Rendered:
-    """One C function.
-
-    `workspace` is the number of bytes of scratch, of named sizes and ``n_threads``, which should be
-    64-byte aligned; 0 if none. `extra_parameters` are the names that follow the spec's
-    parameters: a subset of ("workspace", "n_threads"), in this order; ``void *`` and ``int``.
-    """
-
-    text: str
-    workspace: Index
-    extra_parameters: tuple[str, ...]

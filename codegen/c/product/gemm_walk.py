@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.c.product.gemm_spec import ProductSpec, Rendered
+from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.c.product.packed_operands import PARALLEL_PRODUCTS
-from fxlite.codegen.c.text.template_text import block_comment, signature
+from fxlite.codegen.c.text.template_text import Rendered, rendered
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
@@ -204,24 +204,12 @@ class Product:
         """The comment that says how it is computed, what stands before it, its head and its
         body."""
         spec = self.base
-        extra = (("workspace",) if self.workspace != 0 else ()) + (
-            ("n_threads",) if self.threads else ()
-        )
         sizes = ", ".join(f"{name} = {bare(getattr(spec, name))}" for name in "mnk")
         height = self.height or f"tiles of {self.kind.rows}"
         tiles = f"{sizes}; {height} x {self.width}."
-        return self.rendered([tiles, *self.about()], before, extra)
-
-    def rendered(self, said: list[str], before: list[str], extra: tuple[str, ...]) -> Rendered:
-        """The text of all that."""
-        spec = self.base
-        head = [
-            *before,
-            *block_comment(spec.comment, *said),
-            *signature(spec.name, spec.parameters, extra),
-        ]
-        text = "\n".join([*head, "{", *self.body.lines(), "}"]) + "\n"
-        return Rendered(text, self.workspace, extra)
+        said = [spec.comment, tiles, *self.about()]
+        made = rendered(spec.name, spec.parameters, said, self.body.lines(), self.workspace)
+        return replace(made, text="\n".join([*before, made.text]))
 
     def count_blocks(self, tile_bytes: str, others: Index) -> str:
         """The call that says how many blocks of rows there are."""

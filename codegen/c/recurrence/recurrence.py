@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.c.product.gemm import Rendered
 from fxlite.codegen.c.product.gemm_int8 import FASTER
 from fxlite.codegen.c.product.packed_operands import (
     ITEM_BYTES,
@@ -34,7 +33,7 @@ from fxlite.codegen.c.product.packed_operands import (
     panel_columns,
 )
 from fxlite.codegen.c.recurrence.recurrence_int8 import IntegerState
-from fxlite.codegen.c.text.template_text import block_comment, mentions, signature
+from fxlite.codegen.c.text.template_text import Rendered, rendered
 from fxlite.codegen.kernel.builder import (
     Body,
     Pointer,
@@ -140,15 +139,11 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
     """Print the function of one recurrence."""
     printer = _Recurrence(spec)
     printer.all_steps()
-    body = printer.body.lines()
-    workspace = workspace_bytes(spec)
-    given = (("workspace",) if workspace != 0 else ()) + ("n_threads",)
-    extra = tuple(name for name in given if any(mentions(line, name) for line in body))
     order = "from the last step to the first; " if spec.reverse else ""
     rounding = f"{spec.integers.note};\n" if spec.integers else ""
     note = f"{_EQUATIONS[spec.mode]};\n{rounding}{order}blocks of {spec.width} hidden units."
-    head = [*block_comment(spec.comment, note), *signature(spec.name, spec.parameters, extra)]
-    return Rendered("\n".join([*head, "{", *body, "}"]) + "\n", workspace, extra)
+    lines, scratch = printer.body.lines(), workspace_bytes(spec)
+    return rendered(spec.name, spec.parameters, (spec.comment, note), lines, scratch)
 
 
 class _Recurrence:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.c.decisions import Choice, Decision
-from fxlite.codegen.c.product.gemm import Operand, Rendered
+from fxlite.codegen.c.product.gemm import Operand
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.c.weights import Packed
 from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.contraction import Epilogue, MatrixProduct, named, strides

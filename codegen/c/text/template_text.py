@@ -1,10 +1,13 @@
-"""Printing C for the templates: comments, and the heads of functions."""
+"""What printing a template gives: one C function, with its comment and its head."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from fxlite.codegen.kernel.text import comment
+from fxlite.scalar.index import Index
 
 WIDTH = 100
 """Columns of emitted C."""
@@ -25,11 +28,41 @@ def mentions(text: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
-def signature(name: str, parameters: str, extra: tuple[str, ...]) -> list[str]:
+@dataclass(frozen=True)
+class Rendered:
+    """One C function.
+
+    `workspace` is the number of bytes of scratch, of named sizes and ``n_threads``, which should be
+    64-byte aligned; 0 if none. `extra_parameters` are the names that follow the spec's
+    parameters: a subset of ("workspace", "n_threads"), in this order; ``void *`` and ``int``.
+    """
+
+    text: str
+    workspace: Index
+    extra_parameters: tuple[str, ...]
+
+
+def rendered(
+    name: str, parameters: str, said: Iterable[str], lines: Iterable[str],
+    workspace: Index | int = 0, extra: tuple[str, ...] | None = None,
+) -> Rendered:  # fmt: skip
+    """The function of these ``lines``, with paragraphs that are ``said`` in a comment before it.
+    ``extra``: what it takes beyond its parameters, without which it is what the lines mention."""
+    body = "\n".join(lines)
+    if extra is None:
+        extra = tuple(word for word in _EXTRA if mentions(body, word))
+    head = signature(name, parameters, extra)
+    text = "\n".join([*block_comment(*said), *head, "{", body, "}"]) + "\n"
+    return Rendered(text, Index.of(workspace), extra)
+
+
+_EXTRA = {"workspace": "void *restrict workspace", "n_threads": "int n_threads"}
+
+
+def signature(name: str, parameters: str, extra: tuple[str, ...] = ()) -> list[str]:
     """The head of a static function, in lines."""
-    types = {"workspace": "void *restrict workspace", "n_threads": "int n_threads"}
     arguments = [part.strip() for part in parameters.split(",") if part.strip()]
-    arguments += [types[item] for item in extra]
+    arguments += [_EXTRA[item] for item in extra]
     start = f"static void {name}("
     indent = " " * (len(start) if len(start) <= 40 else 8)
     lines = [start]
