@@ -34,7 +34,7 @@ from pathlib import Path
 
 from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import comment
-from fxlite.codegen.c.tiles.library import instantiated, needed
+from fxlite.codegen.c.tiles.library import error_type, instantiated, needed
 from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_variable
 from fxlite.codegen.runtime.cache import (
     cache_folder,
@@ -70,7 +70,7 @@ def extension_source() -> str:
 @cache
 def entry_header() -> str:
     """What the extension and an entry include as `HEADER_NAME`."""
-    return _read("entry.h")
+    return f"{error_type()}\n{_read('entry.h')}"
 
 
 def entry_source(entry: Entry) -> str:

@@ -1,8 +1,6 @@
-/* What entry.c, compiled for each model, tells extension.c, compiled once for all. */
-#include <stdint.h>
+/* What entry.c, compiled for each model, tells extension.c, compiled once for all. The type
+   fx_error of fx_math.h stands before. */
 #include <sys/types.h>
-
-typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
 
 /* An array that is read: the letters of formats in the buffer protocol that are its dtype. */
 typedef struct { const char *formats; int bytes; int rank; } Input;

@@ -146,7 +146,7 @@ static PyObject *run_as_is(State *state, PyObject *const *args, Py_ssize_t n_arg
     if (n_threads > 1) process[1] = 1;
     int64_t bytes = entry->workspace_bytes(dims, n_threads);
     total += bytes;
-    fx_error error = {2, total, most, -1};
+    fx_error error = {FX_OUT_OF_MEMORY, total, most, -1};
     int status = 1;
     Block *block = bytes == 0 || total > most ? NULL : take_block(state, bytes);
     if (block || (bytes == 0 && total <= most)) {

@@ -30,7 +30,7 @@ from fxlite.types.dtypes import dtype
 MOST_THREADS = 4096
 """Of a call: each takes scratch memory, of which there is a bound so."""
 _ALIGNMENT = 64  # bytes, of workspace and weights
-_INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY, _WRONG_PROCESSOR = 1, 2, 3  # fx_error.code
+_INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY, _WRONG_PROCESSOR = 1, 2, 3  # fx_math.h
 
 # Shared with every loaded model: the most threads a call may use, and whether a call has used more
 # than one. libgomp's threads do not survive a fork, and a parallel loop in the child would wait for

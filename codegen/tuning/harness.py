@@ -24,7 +24,6 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import Call
-from fxlite.codegen.c.text.header import ERROR_TYPE
 from fxlite.codegen.c.tiles.library import includes, instantiated, macros
 from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
@@ -192,7 +191,7 @@ def source(
     text = resolved("\n".join([*lines, "    return most;", "}", ""]), macros())
     file = files("fxlite.codegen.tuning").joinpath("harness.c")
     timing = instantiated(file, {"COUNT": str(len(candidates))})
-    return "\n".join([ERROR_TYPE, includes(), timing, text])
+    return "\n".join([includes(), timing, text])
 
 
 def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:

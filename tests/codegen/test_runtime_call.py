@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from fxlite.codegen.c.tiles.library import error_type
 from fxlite.codegen.runtime import load
 from fxlite.codegen.runtime.abi import ArgSpec, DimText, Entry
 from fxlite.codegen.runtime.build import BuildError, Library, _python_headers, build
@@ -562,3 +563,10 @@ def test_a_file_that_is_no_shared_object(tmp_path):
     (tmp_path / "a.so").write_text("no")
     with pytest.raises(BuildError, match="cannot load the compiled affine"):
         CompiledFunction(MODELS["affine"][0], Library(tmp_path / "a.so"), WEIGHTS)
+
+
+def test_codes_of_errors_are_those_of_c():
+    codes = re.findall(r"FX_[A-Z_]+(?= = 1,|,|\n)", error_type().partition("enum")[2])
+    known = load._INDEX_OUT_OF_RANGE, load._OUT_OF_MEMORY, load._WRONG_PROCESSOR
+    names = "FX_INDEX_OUT_OF_RANGE", "FX_OUT_OF_MEMORY", "FX_WRONG_PROCESSOR"
+    assert tuple(codes.index(name) + 1 for name in names) == known

@@ -6,21 +6,16 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 from fxlite.codegen.c.text.sizes import SIZE_DOCUMENTATION, size_signature
+from fxlite.codegen.c.tiles.library import error_type
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment
 from fxlite.codegen.program.program import Program
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-
-_MATH = files("fxlite.codegen.c").joinpath("fx_math.h").read_text(encoding="utf-8")
-_BEGIN, _END = "#ifndef FX_ERROR_DEFINED", "fx_error;\n#endif\n"
-ERROR_TYPE = f"#include <stdint.h>\n\n{_BEGIN}{_MATH.partition(_BEGIN)[2].partition(_END)[0]}{_END}"
-"""What each header defines, as those of several models may be included by one file."""
 
 
 def header_text(
@@ -39,7 +34,7 @@ def header_text(
     impossible = "; -1 for impossible sizes" if counts else ""
     lines = [
         comment(about(name, program)), f"#ifndef {guard}", f"#define {guard}", "",
-        *ERROR_TYPE.splitlines(), "",
+        *error_type().splitlines(), "",
         *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
         *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
         f"/* Bytes of the weights, the contents of {name}_weights.bin. */",

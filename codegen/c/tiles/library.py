@@ -160,6 +160,14 @@ def headers(functions: str, program: str = "fx") -> dict[str, str]:
 
 
 @cache
+def error_type() -> str:
+    """The definition of fx_error, for a header that does not include fx_math.h as a whole."""
+    begin, end = "#ifndef FX_ERROR_DEFINED", "fx_error;\n#endif\n"
+    _, _, rest = _read("../fx_math").partition(begin)
+    return f"#include <stdint.h>\n\n{begin}{rest.partition(end)[0]}{end}"
+
+
+@cache
 def macros() -> str:
     """All text that may define a macro for the functions of a program."""
     found = (d.text for d in library() if "#define" in d.template)
