@@ -121,14 +121,13 @@ class Body:
         """A name for an integer expression, to be read from here on; what is a number or a name
         itself needs none. ``like``: what it does not exceed, where the expression does not tell.
         Of one that is text no more is known than that, and that it is not negative."""
-        if isinstance(value, str):
-            self._open[-1].append(Text((f"const {ctype} {name} = {value};",), declares=name))
-            return symbol(name, like)
-        value = Index.of(value)
-        if value.constant is not None or isinstance(value.single_atom, (Var, DimVar)):
-            return value
-        self._open[-1].append(Text((f"const {ctype} {name} = {bare(value)};",), declares=name))
-        return symbol(name, value if like is None else like)
+        if not isinstance(value, str):
+            known = Index.of(value)
+            if known.constant is not None or isinstance(known.single_atom, (Var, DimVar)):
+                return known
+            like, value = known if like is None else like, bare(known)
+        self._open[-1].append(Text((f"const {ctype} {name} = {value};",), declares=name))
+        return symbol(name, like)
 
     def pointer(self, ctype: str, name: str, start: Pointer | str) -> Pointer:
         """A name for an address. ``ctype``: of its elements, with ``const`` if they are."""

@@ -16,7 +16,6 @@ from fxlite.base.errors import FxliteError, ParseError
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: No size, count or number of a line is larger, in this or any other program.
 LARGEST_INT = (1 << 63) - 1
-LONGEST_DIGITS = 400  # digits of a number in a text
 
 
 def bounded(error: type[FxliteError], what: str) -> Callable[[Function], Function]:

@@ -13,7 +13,7 @@ import itertools
 import keyword
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import fxlite as fx
 from fxlite.codegen.c.emit import emit as emit_c
@@ -34,8 +34,6 @@ ODD = (
     "workspace", "n_threads", "NULL", "I", "linux", "unix", "errno", "stdin", "EOF", "assert",
     "threadIdx", "blockIdx", "warpSize", "float4", "half", "printf", "malloc", "memcpy", "exp",
 )  # fmt: skip
-
-Emitter = Callable[[fx.GraphModule], dict[str, str]]
 
 
 def c_sources(module: fx.GraphModule) -> dict[str, str]:

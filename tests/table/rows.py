@@ -157,7 +157,6 @@ def reductions() -> Iterator[Row]:
         yield Row("sum", f"np.{name}.reduce(a, axis=None)", (f"{dtype}[7,2]",), ("mild",))
 
 
-_EACH = ("[N]", "[]", "[2,5]")
 #: Functions with arguments of their own, "name: call | shapes | role" (no role: hard).
 _CALLS = """
 reshape: np.reshape(a, (5, 2)) | [2,5]

@@ -174,8 +174,7 @@ class _Tiles(_Attention):
         spec, body = self.spec, self.body
         row_tiles = row_blocks = Index.of(1)
         if spec.rows != 1:
-            up = bare(spec.rows + symbol("TILE_ROWS") - 1)
-            row_tiles = body.let("row_tiles", f"({up}) / TILE_ROWS")
+            row_tiles = body.let("row_tiles", divide_up(spec.rows, symbol("TILE_ROWS")))
             threads = "n_threads" if self.is_shared else "1"
             count = f"count_query_blocks(row_tiles, {bare(self.items)}, {threads})"
             row_blocks = body.let("row_blocks", count)

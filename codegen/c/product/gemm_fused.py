@@ -99,28 +99,19 @@ def _sums_function(
         assert spec.vectors is not None
         row, column = p.named("row", spec.m), p.named("column", spec.n)
         loads, statements = spec.vectors("sum", row, column, "count")
-        put_finish(body, t, ("column", "column_0"), ("row", "row_0", "rows"), loads, statements)
+        body.put("#pragma GCC unroll 2")
+        with body.block("for (int v = 0; v < vectors; v++)"):
+            body.put(f"const int count = columns - first - v*{t}_lanes;")
+            body.let("column", f"column_0 + first + v*{t}_lanes")
+            body.put(loads)
+            body.put("#pragma GCC unroll 16")
+            with body.block("for (int i = 0; i < rows; i++)"):
+                body.let("row", "row_0 + i")
+                body.put(f"const {t}_vec sum = sums[i][v];")
+                body.put(statements)
     head = signature(f"{spec.name}_sums", f"const int rows, const int columns, {parameters}")
     inline = "inline __attribute__((always_inline))"
     return [*SUMS_COMMENT, inline, *head, "{", *body.lines(), "}"]
-
-
-def put_finish(
-    body: Body, t: str, column: tuple[str, str], row: tuple[str, str, str], loads: str,
-    statements: str,
-) -> None:  # fmt: skip
-    """Finish and store the vectors of ``sums``, of elements ``t``. ``column`` has the name that the
-    statements give to columns and where they start; ``row`` the same of rows, and their number."""
-    body.put("#pragma GCC unroll 2")
-    with body.block("for (int v = 0; v < vectors; v++)"):
-        body.put(f"const int count = columns - first - v*{t}_lanes;")
-        body.let(column[0], f"{column[1]} + first + v*{t}_lanes")
-        body.put(loads)
-        body.put("#pragma GCC unroll 16")
-        with body.block(f"for (int i = 0; i < {row[2]}; i++)"):
-            body.let(row[0], f"{row[1]} + i")
-            body.put(f"const {t}_vec sum = sums[i][v];")
-            body.put(statements)
 
 
 def finish_vectors(
