@@ -92,14 +92,26 @@ FX_FN double fx_sign_f64(double x) {
     return x != x ? x : sign;
 }
 
-/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it), b if they are equal. One
-   selection between two comparisons: where b is a constant, as in relu, one comparison is left. */
-FX_FN float fx_maximum_f32(float a, float b) { return (a <= b) | (b != b) ? b : a; }
-FX_FN double fx_maximum_f64(double a, double b) { return (a <= b) | (b != b) ? b : a; }
-FX_FN float fx_minimum_f32(float a, float b) { return (a >= b) | (b != b) ? b : a; }
-FX_FN double fx_minimum_f64(double a, double b) { return (a >= b) | (b != b) ? b : a; }
+/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it), b if they are equal. Where b is
+   a constant, as in relu, that is a comparison and a selection. Else it is the processor's own
+   instruction, which gives b if either is NaN, and a selection of a if that is the NaN. */
+#ifdef FX_ON_CUDA
+#define FX_IS_CONSTANT(x) true
+#else
+#define FX_IS_CONSTANT(x) __builtin_constant_p(x)
+#endif
+#define FX_EXTREMUM(NAME, T, FIRST)                                                               \
+    FX_FN T NAME(T a, T b) {                                                                      \
+        if (FX_IS_CONSTANT(b)) return (b FIRST##= a) | (b != b) ? b : a;                          \
+        T either = a FIRST b ? a : b;                                                             \
+        return a != a ? a : either;                                                               \
+    }
+FX_EXTREMUM(fx_maximum_f32, float, >)
+FX_EXTREMUM(fx_maximum_f64, double, >)
+FX_EXTREMUM(fx_minimum_f32, float, <)
+FX_EXTREMUM(fx_minimum_f64, double, <)
 /* The maximum of |x| and `largest`, which is not negative, or -infinity: floats that are not negative
-   are in the order of their bits, NaN is last. One instruction, where the maximum above is four. */
+   are in the order of their bits, NaN is last. One instruction, where the maximum above is three. */
 FX_FN float fx_larger_magnitude_f32(float largest, float x) {
     int32_t most = (int32_t)fx_bits_f32(largest), bits = (int32_t)(fx_bits_f32(x) & 0x7fffffff);
     return fx_float_from_bits((uint32_t)(most > bits ? most : bits));
