@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxlite.backend import Backend, KernelInfo, Option, Stage, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
 from fxlite.codegen.program.program_key import program_key
 from fxlite.codegen.runtime.abi import HollowCall

@@ -21,7 +21,7 @@ import numpy as np
 
 import fxlite
 from fxlite.base.errors import FxliteError
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.codegen.runtime.kept import fingerprint
 from fxlite.codegen.runtime.target import compile_flags, cpu_identity
 from fxlite.codegen.runtime.toolchain import find_compiler, usable_cpus

@@ -22,8 +22,8 @@ from typing import Any
 from fxlite import compiler
 from fxlite.backend import DEFAULT, Backend, find_backend, measured_backends
 from fxlite.base.checked import checked
+from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError, CodegenError, GraphError
-from fxlite.base.whole import write_whole
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.program.optimize import optimize
 from fxlite.codegen.program.program import memory_plan

@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.bounded import syntax_tree
 from fxlite.base.errors import MemoryLimitError, ParseError
+from fxlite.base.outside_text import syntax_tree
 from fxlite.codegen.runtime.sizes import ValueSize, count_values, memory_limit
-from fxlite.types.dtypes import BY_NAME, dtype
-from fxlite.types.plain_array import require_plain
+from fxlite.types.dtypes import BY_NAME, dtype, require_plain
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -1,11 +1,16 @@
-"""Printing for the command line: tables and coloured code.
+"""What commands print and what is written to files: tables, coloured code, files whole or not at
+all.
 
-In: a rich console and what to print. Out: text without trailing spaces, never cut.
+In: a rich console and what to print; a path and what it is to hold. Out: text without trailing
+spaces, never cut. A full disk or an interrupt while writing leaves the file that was there: the
+text goes into one beside it, which then takes the name.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,3 +43,23 @@ def print_code(console: Console, text: str) -> None:
 
     syntax = Syntax(text, "python", theme="ansi_dark", background_color="default")
     console.print(syntax.highlight(text), soft_wrap=True, end="")
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Make ``content`` (a str as UTF-8) the file at ``path``; pipes and devices are written to.
+    Raises OSError, and leaves an earlier file as it was."""
+    data = content.encode() if isinstance(content, str) else content
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        Path(path).write_bytes(data)
+        return
+    draft = target.with_name(f".{target.name[:100]}.{os.getpid()}")
+    try:
+        draft.write_bytes(data)
+        if target.exists():
+            draft.chmod(target.stat().st_mode & 0o7777)
+        os.replace(draft, target)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,22 +1,27 @@
-"""Text from outside: the one place that decides how it may stand in what fxlite writes.
+"""Text from outside: how it is read in bounded time and depth, and how it may stand in what fxlite
+writes.
 
 In: names, places, expressions, reasons and other texts that come from the user's program or from a
 file that somebody else made. Out: the same as a comment, a literal, markup, ... in which no text
 can be more than text. Whoever prints C, CUDA, Python, HTML, SVG, DOT, JSON or TOML quotes by these
 functions, and readers of files refuse what :func:`forbidden_in` finds. Identifiers are not quoted:
-what is to be one must be a name (:func:`is_name`).
+what is to be one must be a name (:func:`is_name`). Text that is nested too deeply for a parser is
+an error like any other (:func:`bounded`).
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import html
 import json
 import keyword
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Literal, TypeVar
+
+from fxlite.base.errors import FxliteError, ParseError
 
 #: Characters that show nothing and act on what reads the text: control characters but for tab and
 #: newline, half of a surrogate pair, what turns the direction of writing, line and paragraph
@@ -144,3 +149,39 @@ def forbidden_texts(data: Any) -> Iterator[tuple[str, str]]:
                 work.append((f"{where}.{name}".removeprefix("."), inner))
         elif isinstance(value, (list, tuple)):
             work += [(f"{where}[{n}]", v) for n, v in enumerate(value) if not isinstance(v, int)]
+
+
+# -- read in bounded time and depth ----------------------------------------------------------------
+Function = TypeVar("Function", bound=Callable[..., Any])
+#: No size, count or number of a line is larger, in this or any other program.
+LARGEST_INT = (1 << 63) - 1
+
+
+def bounded(error: type[FxliteError], what: str) -> Callable[[Function], Function]:
+    """Decorates a recursive parser: text that is nested deeper than Python's stack, or than its own
+    parser can take, raises ``error``, which says so of ``what``."""
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def parse(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except (RecursionError, MemoryError):
+                raise error(f"{what} is nested too deeply") from None
+
+        return parse  # type: ignore[return-value]
+
+    return decorate
+
+
+def syntax_tree(text: str, mode: Literal["eval", "exec"] = "eval") -> Any:
+    """The tree of an expression, or of a program. Raises SyntaxError, whatever is wrong; and
+    ParseError for text that is nested too deeply."""
+    if "\0" in text:
+        raise SyntaxError("the text holds a NUL character")
+    try:
+        return ast.parse(text, mode=mode)
+    except (RecursionError, MemoryError):
+        raise ParseError("the text is nested too deeply") from None
+    except ValueError as error:  # numbers of more digits than Python converts
+        raise SyntaxError(str(error)) from None

@@ -13,7 +13,7 @@ import sys
 
 from rich.console import Console
 
-from fxlite.base.whole import write_whole
+from fxlite.base.console import write_whole
 from fxlite.cli import option_values as value
 from fxlite.cli.program_file import trace_program
 from fxlite.cli.shared import UsageError, find_passes, program_options

@@ -29,13 +29,13 @@ from typing import Any
 import sympy
 
 from fxlite.base.errors import FileFormatError, FxliteError
-from fxlite.base.immutable_collections import immutable, immutable_dict
 from fxlite.base.location import Location, Scope
 from fxlite.base.outside_text import are_names, is_name, line
 from fxlite.files.json_values import Operand, by_name, decode, encode
 from fxlite.graph import pytree
 from fxlite.graph.graph import OPCODES, Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import immutable, immutable_dict
 from fxlite.ops.op import Op, lookup
 from fxlite.types import guards, shapes
 from fxlite.types.symbols import Facts, FactSymbol, symbol

@@ -33,9 +33,9 @@ import numpy as np
 
 from fxlite.base import outside_text
 from fxlite.base.checked import checked
+from fxlite.base.console import write_whole
 from fxlite.base.errors import FileFormatError, FxliteError, expect
-from fxlite.base.paused_gc import paused_gc
-from fxlite.base.whole import write_whole
+from fxlite.base.state import paused_gc
 from fxlite.files.archive import map_safetensors, pack, unpack
 from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
 from fxlite.graph.graph_module import GraphModule

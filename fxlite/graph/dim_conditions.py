@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fxlite.base.errors import ArgumentError
-from fxlite.base.immutable_collections import immutable_dict
-from fxlite.graph.node import Node, stored_kwargs
+from fxlite.graph.node import Node, immutable_dict, stored_kwargs
 from fxlite.types import shapes
 from fxlite.types.guards import Guard, of_facts
 from fxlite.types.symbols import FactSymbol, ordered_facts

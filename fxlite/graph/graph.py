@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.checked import checked, checked_methods
 from fxlite.base.errors import GraphError, ShapeError, expect
 from fxlite.base.facade import above
-from fxlite.base.immutable_collections import immutable_dict
 from fxlite.base.location import Location, Scope, here
 from fxlite.base.outside_text import is_name
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.graph.dim_conditions import DimConditions
 from fxlite.graph.lint import lint
 from fxlite.graph.node import (
     OPCODES,
     Node,
+    immutable_dict,
     map_nodes,
     new_node,
     nodes_in,

@@ -22,7 +22,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import guards
-from fxlite.types.plain_array import require_plain
+from fxlite.types.dtypes import require_plain
 from fxlite.types.tensor_type import TensorType, bind_dims, type_of
 
 if TYPE_CHECKING:

@@ -16,9 +16,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import GraphError
-from fxlite.base.immutable_collections import NO_KWARGS, immutable_dict
 from fxlite.graph.journal import Journal
-from fxlite.graph.node import Node, new_node, nodes_in, set_erased, set_next, set_prev, set_users
+from fxlite.graph.node import (
+    NO_KWARGS,
+    Node,
+    immutable_dict,
+    new_node,
+    nodes_in,
+    set_erased,
+    set_next,
+    set_prev,
+    set_users,
+)
 
 if TYPE_CHECKING:
     from fxlite.graph.graph import Graph

@@ -15,7 +15,7 @@ import numpy as np
 from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, FxliteError, MemberError, expect
 from fxlite.base.state import active_tracer
-from fxlite.types.plain_array import plain_array
+from fxlite.types.dtypes import plain_array
 
 _DEEPEST = 500  # modules in modules
 
@@ -30,7 +30,7 @@ class Parameter(np.ndarray[Any, Any]):
     Views of and results computed from a parameter are plain arrays to a module."""
 
     is_parameter: bool = False
-    is_plain_array = True  # an array in every respect: see fxlite.types.plain_array
+    is_plain_array = True  # an array in every respect: see fxlite.types.dtypes
     requires_grad: bool = True
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:

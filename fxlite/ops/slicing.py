@@ -26,7 +26,7 @@ from fxlite.ops.view import dims_of, fill_value, known_type
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index
-from fxlite.types import dtypes, proofs, shapes
+from fxlite.types import dtypes, shapes, symbols
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
@@ -35,7 +35,7 @@ from fxlite.types.tensor_type import TensorType
 def never_negative(dim: Dim, nonempty: bool = False) -> bool:
     """True if the dim is provably >= 0 for all sizes; ``nonempty``: for all sizes but 0."""
     dim = shapes.normalize(dim)
-    return dim >= 0 if type(dim) is int else proofs.never_negative(dim, nonempty)
+    return dim >= 0 if type(dim) is int else symbols.never_negative(dim, nonempty)
 
 
 def smaller(a: Dim, b: Dim) -> Dim:

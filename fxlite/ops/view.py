@@ -21,7 +21,7 @@ from fxlite.ops.samples import Bad, S, special
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
 from fxlite.scalar.index import Index, flatten, unflatten
-from fxlite.types import dtypes, proofs, shapes
+from fxlite.types import dtypes, shapes, symbols
 from fxlite.types.shapes import Dim, Shape
 from fxlite.types.tensor_type import TensorType
 
@@ -51,7 +51,7 @@ def exact_quotient(total: Dim, part: Dim) -> Dim | None:
     """``total / part`` if that is a whole number for all sizes, else None."""
     if type(total) is int and type(part) is int:
         return total // part if part and total % part == 0 else None
-    (whole, by), back = proofs.in_multiples(total, part)
+    (whole, by), back = symbols.in_multiples(total, part)
     quotient = sympy.cancel(whole / by)
     if sympy.fraction(quotient)[1] != 1:
         return None

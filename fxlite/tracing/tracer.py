@@ -22,13 +22,12 @@ from fxlite.base.errors import (
     TraceError,
     expect,
 )
-from fxlite.base.immutable_collections import NO_KWARGS
 from fxlite.base.location import Location, Scope, definition_of, here, with_place
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.node import stored_kwargs
+from fxlite.graph.node import NO_KWARGS, stored_kwargs
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import activate_wrapped_names
@@ -41,8 +40,8 @@ from fxlite.tracing.program_modules import TracedModule, adopt, is_unchanged, le
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.types import dtypes
+from fxlite.types.dtypes import plain_array
 from fxlite.types.guards import OPPOSITE, Guard
-from fxlite.types.plain_array import plain_array
 from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType, type_of
 

@@ -1,10 +1,14 @@
-"""Data types: one record for each dtype a value may have, and NumPy's promotion rules.
+"""Data types: one record for each dtype a value may have, NumPy's promotion rules, and which arrays
+may enter a program.
 
 In: names (``"f32"``), NumPy dtypes, Python scalars. Out: :class:`DType` constants such as
 :data:`float32`, and :func:`result_type`, which answers what NumPy answers (NEP 50: a Python scalar
 is weak and takes the dtype of the array beside it). What files, pictures, text and emitted C know
 about a dtype stands in its record; a new dtype is a new record here, and the scalar functions of
-its C type in ``codegen/c/fx_math.h``.
+its C type in ``codegen/c/fx_math.h``. An input, weight or constant becomes a plain ndarray of the
+same values, or a DTypeError says why not: a subclass gives operations another meaning (a masked
+array leaves elements out, ``*`` of a matrix is a product of matrices), which neither a graph nor
+compiled code would keep.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from fxlite.base.facade import above
 
 if TYPE_CHECKING:
     from fxlite.types.tensor_type import TensorType
+
 
 __all__ = [
     "bfloat16", "bool_", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
@@ -248,3 +253,49 @@ def _rounded(value: float, dtype: DType) -> Any:
 def of_value(value: Any) -> DType:
     """dtype of an array or Python scalar (a Python float is f64 here, not weak)."""
     return dtype(value.dtype if hasattr(value, "dtype") else type(value))
+
+
+# -- which arrays may enter a program --------------------------------------------------------------
+Array = np.ndarray[Any, Any]
+
+
+def plain_array(value: Any, what: str = "") -> Array:
+    """``value`` as an ndarray of a known dtype in this machine's byte order; ``what`` is its name
+    in messages. Files in memory (np.memmap) and Parameters are plain, too. Raises DTypeError."""
+    require_plain(value, what)
+    if type(value) is np.ndarray and value.dtype in BY_NUMPY:
+        return value
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DTypeError(f"{_start(what)}{type(value).__name__} is no array: {error}") from None
+    try:
+        dtype(array.dtype)
+    except DTypeError as error:
+        raise DTypeError(f"{_start(what)}{error}") from None
+    if not array.dtype.isnative:
+        raise DTypeError(
+            f"{_start(what)}the array is in foreign byte order ({array.dtype.str}); pass "
+            f"x.astype(x.dtype.newbyteorder('='))"
+        )
+    return array
+
+
+def require_plain(value: Any, what: str = "") -> None:
+    """Raise DTypeError for an array of a class that gives operations another meaning. What is no
+    array passes."""
+    kind = type(value)
+    if kind in (np.ndarray, np.memmap) or not isinstance(value, np.ndarray):
+        return
+    if getattr(kind, "is_plain_array", False):
+        return
+    reason, instead = "a subclass may give operations another meaning", "np.asarray(x)"
+    if isinstance(value, np.ma.MaskedArray):
+        reason, instead = "its mask would be lost", "x.filled(number), or x and its mask apart"
+    elif isinstance(value, np.matrix):
+        reason = "its * is a product of matrices, and its slices keep two axes"
+    raise DTypeError(f"{_start(what)}a {kind.__name__} is refused: {reason}; pass {instead}")
+
+
+def _start(what: str) -> str:
+    return f"{what}: " if what else ""

@@ -15,9 +15,9 @@ from typing import Any
 
 import sympy
 
-from fxlite.base.bounded import bounded, syntax_tree
 from fxlite.base.errors import ParseError, ShapeError
 from fxlite.base.location import Location
+from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.symbols import Facts, FactSymbol, symbol

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import sympy
 
-from fxlite.base.bounded import LARGEST_INT, bounded, syntax_tree
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
+from fxlite.base.outside_text import LARGEST_INT, bounded, syntax_tree
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.types import proofs
+from fxlite.types import symbols
 from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def equal(a: Dim, b: Dim) -> bool:
     if a == b:
         return True
     difference = normalize(a - b)
-    return (type(difference) is not int and proofs.is_zero(difference)) or difference == 0
+    return (type(difference) is not int and symbols.is_zero(difference)) or difference == 0
 
 
 def shapes_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
@@ -115,7 +115,7 @@ def at_least(a: Dim, b: Dim) -> bool:
         return difference >= 0
     if difference.is_nonnegative:
         return True
-    return bool(fact_symbols(difference)) and proofs.never_negative(difference)
+    return bool(fact_symbols(difference)) and symbols.never_negative(difference)
 
 
 #: A relation with its sides exchanged.
@@ -183,7 +183,7 @@ def remainder(a: Dim, b: Dim) -> Dim:
     """``a % b``, with the sign of b; 0 where b is known to divide a."""
     if type(a) is int and type(b) is int:
         return a % b
-    if type(b) is int and proofs.divides(b, a):
+    if type(b) is int and symbols.divides(b, a):
         return 0
     return normalize(sympy.Mod(a, b))
 

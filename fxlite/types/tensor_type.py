@@ -14,12 +14,11 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import sympy
 
-from fxlite.base.bounded import bounded, syntax_tree
 from fxlite.base.checked import checked
 from fxlite.base.errors import DTypeError, ParseError, ShapeError, expect
+from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.types import dtypes, shapes
-from fxlite.types.dtypes import DType
-from fxlite.types.plain_array import plain_array, require_plain
+from fxlite.types.dtypes import DType, plain_array, require_plain
 from fxlite.types.shapes import Dim, Shape
 from fxlite.types.symbols import FactSymbol
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import FxliteError
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Example, Pass

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.backend import Backend, find_backend
+from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
-from fxlite.base.whole import write_whole
 from fxlite.graph.graph import Node
 from fxlite.show.roofs import Limits, Roofs
 from fxlite.show.summary import outer_modules

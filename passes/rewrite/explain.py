@@ -22,9 +22,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.bounded import syntax_tree
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, ParseError
+from fxlite.base.outside_text import syntax_tree
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op

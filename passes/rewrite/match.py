@@ -20,7 +20,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, expect
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.rewrite.matcher import Slots, Steps, Surroundings

@@ -57,7 +57,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, enter

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from fxlite.base.checked import checked_methods
 from fxlite.base.console import plain_text
 from fxlite.base.errors import expect
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError

@@ -50,7 +50,7 @@ def forget_sizes() -> None:
     forget_types()
     clear_cache()
     for name, module in list(sys.modules.items()):
-        if name in ("fxlite.types.shapes", "fxlite.types.proofs", "fxlite.types.symbols"):
+        if name in ("fxlite.types.shapes", "fxlite.types.symbols"):
             for value in vars(module).values():
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()

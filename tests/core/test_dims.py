@@ -11,7 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError, TraceError
-from fxlite.types import proofs, shapes
+from fxlite.types import shapes, symbols
 from fxlite.types.symbols import NO_FACTS, Facts, parse_facts, symbol
 
 B, T = fx.dims("B T", min=1, max=512, multiple_of={"T": 8})
@@ -103,9 +103,9 @@ def test_bounds_hold_for_all_values(seed: int) -> None:
         for a in range(u.facts.lowest, u.facts.highest + 1)
         for b in range(0, 13, v.facts.multiple_of)
     ]
-    low, high = proofs.interval(dim)
+    low, high = symbols.interval(dim)
     assert low <= min(values) and max(values) <= high
-    assert not proofs.never_negative(dim) or min(values) >= 0
+    assert not symbols.never_negative(dim) or min(values) >= 0
 
 
 def test_nearest_values() -> None:

@@ -14,8 +14,8 @@ import shutil
 from pathlib import Path
 from typing import Unpack
 
+from fxlite.base.console import write_whole
 from fxlite.base.outside_text import dot_string
-from fxlite.base.whole import write_whole
 from fxlite.graph.graph import Graph
 from fxlite.show.drawing.colours import DrawError
 from fxlite.show.drawing.outline import Part

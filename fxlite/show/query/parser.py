@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from fxlite.base.bounded import bounded
 from fxlite.base.errors import QueryError
+from fxlite.base.outside_text import bounded
 from fxlite.ops.op import ALIASES, REGISTRY, Op, parameter_name
 from fxlite.show.query.values import VALUE_WORDS, parse_value
 

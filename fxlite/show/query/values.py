@@ -16,8 +16,8 @@ from typing import Any
 
 import sympy
 
-from fxlite.base.bounded import syntax_tree
 from fxlite.base.errors import ParseError, QueryError
+from fxlite.base.outside_text import syntax_tree
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import Dim

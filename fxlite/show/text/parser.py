@@ -18,11 +18,11 @@ import math
 import textwrap
 from typing import Any
 
-from fxlite.base.bounded import bounded, syntax_tree
 from fxlite.base.checked import checked
 from fxlite.base.errors import FxliteError, ParseError, expect
 from fxlite.base.location import Location, Scope
-from fxlite.base.paused_gc import paused_gc
+from fxlite.base.outside_text import bounded, syntax_tree
+from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.show.comparison.compare import types_equal

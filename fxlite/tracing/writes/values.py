@@ -16,7 +16,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
 from fxlite.types import dtypes, shapes
-from fxlite.types.plain_array import plain_array
+from fxlite.types.dtypes import plain_array
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
