@@ -15,7 +15,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
 if TYPE_CHECKING:
-    from fxlite.show.roofs import Roofs
+    from fxlite.show.node_cost import Roofs
 
 
 @checked

@@ -79,7 +79,7 @@ class Step:
 
     @property
     def records(self) -> list[Any]:
-        """What the pass wrote into the graph's journal (see :mod:`fxlite.graph.journal`); nothing
+        """What the pass wrote into the graph's :class:`~fxlite.graph.node_store.Journal`; nothing
         where it made a graph of its own."""
         return self._snapshot.records_since(self._start)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fxlite.show.roofs import Roof, Roofs
+from fxlite.show.node_cost import Roof, Roofs
 
 #: A machine of round numbers: 1 TFLOP/s, 10 GB/s from memory and 100 from its 1 MB of cache.
 ROOFS = Roofs(

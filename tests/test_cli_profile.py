@@ -10,7 +10,7 @@ import pytest
 
 from fxlite import compiler
 from fxlite.codegen.runtime import roofs
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Roofs
 from tests.command_line import enter_folder, run
 from tests.roofs import ROOFS
 

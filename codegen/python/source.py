@@ -42,8 +42,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, Parameter
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.inline_modules import flattened
-from fxlite.show.text.line_breaking import wrap_code
-from fxlite.show.text.pretty import type_text
+from fxlite.show.text.pretty import type_text, wrap_code
 from fxlite.types.guards import OPPOSITE
 from fxlite.types.tensor_type import TensorType, type_of
 

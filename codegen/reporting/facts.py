@@ -16,15 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.location import Location
 from fxlite.graph.graph import Node, nodes_in
-from fxlite.graph.weight_counts import weights_by_node, weights_of
 from fxlite.ops.op import Op
 from fxlite.passes.costing.costs import dim_text
 from fxlite.passes.profiling.profile import Setting
 from fxlite.passes.profiling.record import Profile, Row
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.drawing.outline import Outline, Part
-from fxlite.show.node_cost import Cost, node_cost, sum_of_costs, total
-from fxlite.show.roofs import rate_text
+from fxlite.show.node_cost import (
+    Cost,
+    node_cost,
+    rate_text,
+    sum_of_costs,
+    total,
+    weights_by_node,
+    weights_of,
+)
 from fxlite.show.text.pretty import type_text, value_text
 from fxlite.types.shapes import Dim, names
 

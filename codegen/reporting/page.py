@@ -41,8 +41,7 @@ from fxlite.show.drawing.outline import Outline, Part, close_below, outline
 from fxlite.show.drawing.page import json_element, page_data, viewer_script, viewer_style
 from fxlite.show.drawing.picture import Picture, ratios_by_node
 from fxlite.show.drawing.svg import MARKER, STYLE, svg_text
-from fxlite.show.node_cost import short_text
-from fxlite.show.roofs import Roofs, rate_text
+from fxlite.show.node_cost import Roofs, rate_text, short_text
 from fxlite.show.text.pretty import type_text
 from fxlite.types.tensor_type import TensorType
 

@@ -41,7 +41,7 @@ from fxlite.passes.profiling.profile import profile as measure
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.comparison.graph_diff import GraphDiff, diff
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Roofs
 from fxlite.show.text.pretty import value_text
 
 # -- history ---------------------------------------------------------------------------------------

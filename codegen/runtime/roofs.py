@@ -1,8 +1,8 @@
 """Measures what this machine can do at most: arithmetic and memory, on one thread and on all.
 
-In: nothing but the machine. Out: :class:`fxlite.show.roofs.Roofs`, kept in the cache folder by CPU,
-compiler and number of usable CPUs. The work is done by ``roofs.c``, one process for each rate, so
-that a rate is no business of the Python that asks, and an instruction that the CPU refuses after
+In: nothing but the machine. Out: :class:`fxlite.show.node_cost.Roofs`, kept in the cache folder by
+CPU, compiler and number of usable CPUs. The work is done by ``roofs.c``, one process for each rate,
+so that a rate is no business of the Python that asks, and an instruction that the CPU refuses after
 all stops no more than its own measurement.
 """
 
@@ -26,7 +26,7 @@ from fxlite.codegen.runtime.target import (
     processor_name,
 )
 from fxlite.codegen.runtime.toolchain import find_compiler, usable_cpus
-from fxlite.show.roofs import Roof, Roofs
+from fxlite.show.node_cost import Roof, Roofs
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.
 SECONDS = 0.25

@@ -25,10 +25,10 @@ ABOVE = {
     "to_dot": "fxlite.show.drawing.draw",
     # methods of modules
     "forward_code": "fxlite.show.text.pretty",
-    "compile_forward": "fxlite.show.text.forward",
+    "compile_forward": "fxlite.show.text.pretty",
     "readable": "fxlite.show.text.pretty",
     "summarize": "fxlite.show.summary",
-    "specialize": "fxlite.tracing.specialize",
+    "specialize": "fxlite.tracing.retrace",
     "to_bytes": "fxlite.files.serialize",
     "from_bytes": "fxlite.files.serialize",
     "save_python": "fxlite.codegen.python.source",

@@ -38,8 +38,7 @@ from fxlite.graph.node import (
     stored_kwargs,
 )
 from fxlite.graph.node_store import NodeList, NodeStore, add_user, is_container
-from fxlite.graph.retype import retype
-from fxlite.graph.size_conflict import explained
+from fxlite.graph.retype import explained, retype
 from fxlite.ops.op import Op, as_op
 from fxlite.types import shapes
 from fxlite.types.guards import Guard
@@ -79,7 +78,7 @@ class Graph:
     def __init__(self, owning_module: Module | None = None) -> None:
         self.owning_module = owning_module
         self._store = NodeStore(self)
-        #: Every edit's inverse; see :mod:`fxlite.graph.journal`.
+        #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = self._store.journal
         self._dims = DimConditions(self._store.record)
         #: State of the journal when the graph last passed :meth:`lint`.

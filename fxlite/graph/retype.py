@@ -1,19 +1,28 @@
-"""Types follow edits: what reads a value whose type changed is typed anew, and only that.
+"""Types follow edits: what reads a value whose type changed is typed anew, and only that; and which
+sizes contradict each other in a call that does not fit.
 
 In: nodes to look at. Out: true types, each change in the journal. The walk goes along the list of
 nodes from the first edit, past nodes that no change reaches, and ends as soon as no change is left:
 an edit that is absorbed ten nodes further costs ten nodes, not the graph.
+
+In: the op and the arguments of a call whose type rule raised a ShapeError. Out: lines for the
+message, ``y.shape[0] is 385: axis 2 of the input x``. No op says in which axes its operands must
+agree: two axes contradict each other if the call fits as soon as either has the size of the other.
+It costs something only where an error is raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import Details, FxliteError, ShapeError
 from fxlite.base.facade import above
-from fxlite.graph.node import stored_kwargs
-from fxlite.graph.size_conflict import at_node
+from fxlite.graph.node import Node, map_nodes, nodes_in, stored_kwargs
+from fxlite.graph.size_origin import Path, Place, operands, result_type, size_origin, with_sizes
+from fxlite.ops.op import Op
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType, type_of
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from fxlite.graph.graph import Graph
     from fxlite.graph.node import Node
     from fxlite.nn.module import Module
+
 
 #: Walks through the list for a graph in which values are read before they are computed, which
 #: ``lint`` refuses and edits may pass through.
@@ -96,3 +106,153 @@ def _reserve_names(graph: Graph, names: frozenset[str]) -> None:
             if node.name in names:
                 graph.rename_node(node, f"{node.name}_1")
     graph._store.namer.taken |= names
+
+
+#: Operands of different types that are looked at, and steps of the way back to a size's origin: a
+#: message is for people.
+_MOST_OPERANDS, _MOST_STEPS, _MOST_LINES = 6, 1000, 4
+
+# -- sizes that contradict each other --------------------------------------------------------------
+Axis = tuple[Path, int]
+
+
+def explained(error: ShapeError, op: Op, args: tuple[Any, ...], kwargs: Any) -> ShapeError:
+    """The error of a call with lines on where the sizes come from that contradict each other, in
+    its message and in ``details.origin``."""
+    try:
+        lines = conflict_lines(op, args, kwargs)
+    except Exception:  # the error is what has to be reported, whatever becomes of its explanation
+        lines = []
+    if not lines:
+        return error
+    made = type(error)("\n  ".join([str(error), *lines]))
+    made.details = Details(str(error), origin="\n".join(lines))
+    return made
+
+
+def at_node(error: FxliteError, node: Node) -> FxliteError:
+    """The error of a retyped node, which an edit somewhere else may have caused, with its name and
+    line."""
+    known = error.details or Details(str(error))
+    lines = [known.problem, f"in {node.describe()}"]
+    if node.loc is not None:
+        lines.append(f"made at {node.loc}: {node.loc.expression}")
+    made = type(error)("\n  ".join([*lines, *known.origin.splitlines()]))
+    made.details = known
+    return made
+
+
+def conflict_lines(op: Op, args: tuple[Any, ...], kwargs: Any) -> list[str]:
+    """A line for each of the sizes that contradict each other; where no two do, for those of the
+    operands. Nothing for calls whose operands have no types."""
+    if any(not isinstance(node.type, TensorType) for node in nodes_in(args)):
+        return []
+    typed = map_nodes(tuple(args), lambda node: node.type)
+    axes, hint = conflict(op, typed, tuple(kwargs.items()))
+    lines = []
+    for path, axis in axes:
+        value = args[path[0]]
+        node = value if len(path) == 1 else value[path[1]]
+        if isinstance(node, Node):
+            lines.append(_line(op, path, Place(node, axis)))
+    return [*lines, hint] if hint else lines
+
+
+def _line(op: Op, path: Path, place: Place) -> str:
+    name = list(op.tensor_kinds)[path[0]]
+    part = f"[{path[1]}]" if len(path) > 1 else ""
+    origin = size_origin(place.node, place.axis, most=_MOST_STEPS)
+    return f"{name}{part}.shape[{place.axis}] is {place.size}: {origin.summary}"
+
+
+@functools.lru_cache(maxsize=1024)
+def conflict(
+    op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]
+) -> tuple[tuple[Axis, ...], str]:
+    """The operands' axes that contradict each other, and what else there is to say."""
+    types = dict(_different(args))
+    every = [(path, axis) for path, type in types.items() for axis in range(type.rank)]
+
+    def fits(new: dict[Any, Dim]) -> bool:
+        return result_type(op, *with_sizes(args, attributes, new)) is not None
+
+    def size(slot: Axis) -> Dim:
+        return types[slot[0]].shape[slot[1]]
+
+    factors = [v for _, v in attributes if type(v) is int and v > 1]  # as the groups of conv2d
+
+    def like(slot: Axis) -> Iterator[Dim]:
+        yield size(slot)
+        for factor in factors:
+            yield shapes.normalize(size(slot) * factor)
+            if type(size(slot)) is int and size(slot) % factor == 0:
+                yield size(slot) // factor
+
+    for number, one in enumerate(every):
+        for other in every[number + 1 :]:
+            if one[0] == other[0] or (shapes.equal(size(one), size(other)) and not factors):
+                continue
+            if any(fits({one: v}) for v in like(other)) and any(
+                fits({other: v}) for v in like(one)
+            ):
+                return (one, other), ""
+    for one in every:  # three operands, of which one differs; or a size that is written in the call
+        for other in every:
+            known = [v for v in like(other) if not shapes.equal(v, 1)]
+            if one[0] != other[0] and any(fits({one: v}) for v in known):
+                return tuple(sorted((one, other))), ""
+        for name, wanted in _written(attributes, types[one[0]], one[1]):
+            if fits({one: wanted}):
+                return (one,), f"{wanted} would fit {name}"
+    for first, second in itertools.combinations(types, 2):  # several axes of the same two
+        pairs = list(_unequal(first, types[first], second, types[second]))
+        if pairs and fits({one: size(other) for one, other in pairs}):
+            return tuple(itertools.chain.from_iterable(pairs[: _MOST_LINES // 2])), ""
+    crowded = tuple(slot for slot in every if not shapes.equal(size(slot), 1))
+    return crowded if len(crowded) <= _MOST_LINES else (), ""
+
+
+def _unequal(
+    first: Path, one: TensorType, second: Path, other: TensorType
+) -> Iterator[tuple[Axis, Axis]]:
+    """Axes that broadcasting puts together and that do not fit."""
+    for back in range(1, min(one.rank, other.rank) + 1):
+        sizes = one.shape[-back], other.shape[-back]
+        if not shapes.equal(*sizes) and not any(shapes.equal(size, 1) for size in sizes):
+            yield (first, one.rank - back), (second, other.rank - back)
+
+
+def _different(args: tuple[Any, ...]) -> Iterator[tuple[Path, TensorType]]:
+    """Operands of different types: of a thousand in a concat all but a few are alike."""
+    seen: dict[TensorType, int] = {}
+    for path, type in operands(args):
+        seen[type] = seen.get(type, 0) + 1
+        if seen[type] <= 1 or len(path) == 1:
+            yield path, type
+        if len(seen) >= _MOST_OPERANDS:
+            return
+
+
+def _written(
+    attributes: tuple[tuple[str, Any], ...], type: TensorType, axis: int
+) -> Iterator[tuple[str, Dim]]:
+    """Sizes of an axis that fit what is written in the call: an entry of a shape, the sum of parts,
+    the number of elements of a shape."""
+    others = shapes.product((*type.shape[:axis], *type.shape[axis + 1 :]))
+    for name, value in attributes:
+        if not isinstance(value, tuple) or not all(_is_size(v) for v in value):
+            continue
+        text = f"{name}=({', '.join(map(str, value))}{',' if len(value) == 1 else ''})"
+        for entry in dict.fromkeys(value):
+            yield text, entry
+        yield text, shapes.normalize(sum(value))
+        if not shapes.equal(others, 0):
+            count = shapes.floordiv(shapes.product(value), others)
+            if shapes.equal(count * others, shapes.product(value)):
+                yield text, count
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is not bool and (
+        (type(value) is int and value >= 0) or getattr(value, "is_nonnegative", False) is True
+    )

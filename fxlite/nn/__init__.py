@@ -35,7 +35,20 @@ from fxlite.nn.activation import (
 )
 from fxlite.nn.attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from fxlite.nn.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from fxlite.nn.conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from fxlite.nn.conv import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    MaxPool1d,
+    MaxPool2d,
+)
 from fxlite.nn.linear import Bilinear, Embedding, Identity, Linear
 from fxlite.nn.loss import (
     BCEWithLogitsLoss,
@@ -57,16 +70,6 @@ from fxlite.nn.normalization import (
     InstanceNorm2d,
     LayerNorm,
     RMSNorm,
-)
-from fxlite.nn.pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AvgPool1d,
-    AvgPool2d,
-    MaxPool1d,
-    MaxPool2d,
 )
 from fxlite.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from fxlite.nn.shape import (

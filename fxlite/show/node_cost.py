@@ -1,10 +1,16 @@
-"""What one node costs: arithmetic operations, and bytes moved, as numbers or as expressions in the
-named dims; and how many operations a graph does one after the other.
+"""What one node costs: arithmetic operations, bytes moved and weights read, as numbers or as
+expressions in the named dims; how many operations a graph does one after the other; and what a
+machine can do at most.
 
 In: a typed node. Out: FLOPs and bytes. FLOPs are read off the op's body, a multiply-add counting as
 two; a composite costs what its expansion costs. Bytes are what the op reads and writes when it runs
 by itself: each operand once and the result; views move nothing. An op whose expansion is as long as
-a dim has a formula of its own.
+a dim has a formula of its own. Weights are counted once, whatever the number of their paths.
+
+In: measured rates (:mod:`fxlite.codegen.runtime.roofs` measures them). Out: :class:`Roofs`, which
+prints with how each rate was measured, and :func:`limits`: the least time that arithmetic and
+memory allow for some FLOPs and bytes. The model is that of Williams, Waterman and Patterson,
+"Roofline: An Insightful Visual Performance Model" (2009).
 """
 
 from __future__ import annotations
@@ -20,6 +26,8 @@ from typing import Any
 from fxlite.base.errors import GraphError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Parameter
 from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
@@ -275,3 +283,164 @@ def _digits(value: Any) -> str:
 def _three(value: float) -> str:
     """Three digits without an exponent: 1.23, 12.3, 123, 1235."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+# -- the roofs of a machine ------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Roof:
+    """One rate, in ``unit`` (``FLOP/s``, ``OP/s`` or ``B/s``) with one thread and with all, and how
+    it was measured."""
+
+    name: str
+    unit: str
+    one_thread: float
+    all_threads: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Least seconds that arithmetic and moving bytes take; ``memory`` names what holds the bytes:
+    ``memory``, or ``cache`` where they fit into it."""
+
+    compute_seconds: float
+    memory_seconds: float
+    memory: str
+
+    @property
+    def seconds(self) -> float:
+        """Least seconds for the work: both may go on at the same time."""
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def bound(self) -> str:
+        """What sets the limit: ``compute``, ``memory`` or ``cache``; empty for no work."""
+        if not self.seconds:
+            return ""
+        return "compute" if self.compute_seconds >= self.memory_seconds else self.memory
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The rates of a machine. ``threads`` is what ``all_threads`` of a roof means, ``cache_bytes``
+    the size of the last-level cache, ``left_out`` what was not measured and why, ``measured`` the
+    day."""
+
+    cpu: str
+    threads: int
+    cache_bytes: int
+    roofs: Mapping[str, Roof]
+    left_out: tuple[str, ...]
+    measured: str
+
+    def rate(self, name: str, threads: int) -> float:
+        """The rate with a number of threads: that of one thread times their number, but not more
+        than that of all of them. Raises KeyError for a roof that was not measured."""
+        roof = self.roofs[name]
+        if threads >= self.threads:
+            return roof.all_threads
+        return max(roof.one_thread, min(roof.one_thread * threads, roof.all_threads))
+
+    def compute(self, dtype: str, threads: int) -> float:
+        """Most operations per second on values of a dtype (``f32``). Integers of 8 bits have the
+        best rate of the instructions that multiply them; half floats are computed as f32, and so
+        is whatever has no roof of its own."""
+        if dtype == "f64":
+            return self.rate("fma_f64", threads)
+        names = ["fma_f32"]
+        if dtype in ("i8", "u8"):
+            names += [f"{way}_int8" for way in ("pairs", "dot", "tile")]
+        return max(self.rate(name, threads) for name in names if name in self.roofs)
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        many = self.threads > 1
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        table.add_column("roof", no_wrap=True)
+        for heading in ("1 thread", f"{self.threads} threads") if many else ("1 thread",):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("how it was measured")
+        for roof in self.roofs.values():
+            rates = [rate_text(roof.one_thread, roof.unit)]
+            rates += [rate_text(roof.all_threads, roof.unit)] if many else []
+            table.add_row(roof.name, *rates, roof.how)
+        notes = [f"{self.cpu}, measured on {self.measured}"]
+        notes += [f"left out: {text}" for text in self.left_out]
+        return Group(table, Text("\n".join(notes), style="dim"))
+
+    def __str__(self) -> str:
+        from fxlite.base.console import plain_text
+
+        return plain_text(self)
+
+    __repr__ = __str__
+
+
+def limits(
+    roofs: Roofs, flops: int, bytes_read: int, bytes_written: int, dtype: str, threads: int
+) -> Limits:
+    """The least time for some work.
+
+    Bytes that fit into half of the last-level cache are taken to be there, as the results of the
+    step before mostly are."""
+    in_cache = bytes_read + bytes_written <= roofs.cache_bytes // 2
+    place = "cached_" if in_cache else ""
+    seconds = bytes_read / roofs.rate(f"{place}read", threads)
+    seconds += bytes_written / roofs.rate(f"{place}write", threads)
+    memory = "cache" if in_cache else "memory"
+    return Limits(flops / roofs.compute(dtype, threads), seconds, memory)
+
+
+def rate_text(value: float, unit: str) -> str:
+    """``117 GFLOP/s``: three digits and a decimal prefix."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * factor:
+            return f"{_three(value / factor)} {prefix}{unit}"
+    return f"{_three(value)} {unit}"
+
+
+# -- weights ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Weight:
+    """An array that a program owns: elements, bytes, and whether it is a parameter (else a buffer:
+    running statistics, constants)."""
+
+    path: str
+    size: int
+    nbytes: int
+    is_parameter: bool
+
+
+def weights_by_node(module: GraphModule) -> dict[Node, tuple[Weight, ...]]:
+    """The weights that each call reads, those of a leaf module included; calls that read none are
+    left out."""
+    known: dict[int, Weight] = {}
+    of_path: dict[str, Weight] = {}
+    found: dict[Node, tuple[Weight, ...]] = {}
+
+    def weight(path: str, array: Any) -> Weight:
+        if id(array) not in known:
+            is_parameter = isinstance(array, Parameter) and array.is_parameter
+            known[id(array)] = Weight(path, int(array.size), int(array.nbytes), is_parameter)
+        return known[id(array)]
+
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            of_path[node.target] = weight(node.target, module.get_attribute(node.target))
+            continue
+        read = [of_path[used.target] for used in node.all_input_nodes if used.op == "get_attr"]
+        if node.op == "call_module":
+            leaf = module.get_submodule(node.target)
+            for named in (leaf.named_parameters(), leaf.named_buffers()):
+                read += [weight(f"{node.target}.{name}", array) for name, array in named]
+        if read and node.op != "output":
+            found[node] = tuple(dict.fromkeys(read))
+    return found
+
+
+def weights_of(nodes: Iterable[Node], by_node: dict[Node, tuple[Weight, ...]]) -> list[Weight]:
+    """The weights that any of the nodes read, each once."""
+    return list(dict.fromkeys(w for node in nodes for w in by_node.get(node, ())))

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.weight_counts import Weight, weights_by_node, weights_of
 from fxlite.ops.op import Op
 from fxlite.show.drawing.outline import Part, outline
-from fxlite.show.node_cost import node_cost, short_text, sum_of_costs
+from fxlite.show.node_cost import (
+    Weight,
+    node_cost,
+    short_text,
+    sum_of_costs,
+    weights_by_node,
+    weights_of,
+)
 from fxlite.show.text.pretty import type_text
 from fxlite.types.shapes import Dim
 

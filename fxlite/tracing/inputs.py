@@ -1,10 +1,11 @@
-"""What a traced program is called with: placeholders for its inputs, constants for what is baked
-in, and the interface that remembers how nested inputs were taken apart.
+"""What enters a traced program's graph: placeholders for its inputs, constants for what is baked
+in, the interface that remembers how nested inputs were taken apart, and operands of its calls.
 
 In: the program's signature, declared types and ``concrete_args`` by parameter name. Out:
 :class:`Inputs`. A parameter with a type is an input; one in ``concrete_args``, or not given but
 with a default, is baked in and no parameter of the GraphModule; one with neither is an untyped
-input where no types are given at all, else an error.
+input where no types are given at all, else an error. In: the bound arguments of an op. Out: the
+same with nodes, tensors and arrays in the places of what a graph cannot hold.
 """
 
 from __future__ import annotations
@@ -13,15 +14,70 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, expect
+from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.pytree import PH, Interface, Structure
+from fxlite.ops.elementwise import COMPARISONS
+from fxlite.ops.op import Op
+from fxlite.tracing.proxy import Proxy
+from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
 from fxlite.types.symbols import FactSymbol, ordered_facts
 from fxlite.types.tensor_type import TensorType, type_of
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+
+#: Types of values that nodes hold as they are.
+PLAIN = frozenset((int, float, bool, type(None)))
+
+
+def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any] | None:
+    """The bound arguments with nodes for the tracer's proxies; None where an operand is neither a
+    proxy nor a number."""
+    found = bound.copy()
+    for name in op.tensor_kinds:
+        value: Any = bound.get(name)
+        kind = value.__class__
+        if kind is Proxy and value.tracer is tracer:
+            found[name] = value.node
+        elif kind not in PLAIN:
+            return None
+    return found
+
+
+def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
+    """A named size among the operands is a Python int when the program runs: it takes the dtype
+    of the tensors beside it, as in ``x / x.shape[0]``. Comparisons look at the number itself."""
+    operands = list(op.tensors(bound))
+    if not any(isinstance(v, NamedDim) for v in operands):
+        return bound
+    strong = [
+        v.type.dtype if is_traced(v) else dtypes.of_value(v)
+        for v in operands
+        if is_traced(v) or isinstance(v, (np.ndarray, np.generic))
+    ]
+    compares = op.name in COMPARISONS
+    dtype = dtypes.int64 if compares or not strong else dtypes.result_type(*strong, 1)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, NamedDim):
+            return tracer.proxy(tracer.size_as_tensor(value, dtype))
+        return value
+
+    return op.map_tensors(convert, bound)
+
+
+def number_as_array(value: Any) -> Any:
+    """A number among the program's results as an array of rank 0; anything else as it is."""
+    return np.asarray(value) if isinstance(value, (bool, int, float)) else value
+
 
 #: Makes a placeholder: (wished target, type or None) -> (target, proxy).
 MakePlaceholder = Callable[[str, Any], tuple[str, Any]]

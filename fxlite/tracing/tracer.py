@@ -31,13 +31,26 @@ from fxlite.graph.node import NO_KWARGS, stored_kwargs
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import activate_wrapped_names
-from fxlite.tracing.inputs import Inputs, declared_dims, make_inputs, title
+from fxlite.tracing.inputs import (
+    PLAIN,
+    Inputs,
+    declared_dims,
+    make_inputs,
+    number_as_array,
+    operand_nodes,
+    title,
+    with_sizes_as_tensors,
+)
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
-from fxlite.tracing.operands import PLAIN, number_as_array, operand_nodes, with_sizes_as_tensors
-from fxlite.tracing.program_checks import running_check
-from fxlite.tracing.program_modules import TracedModule, adopt, is_unchanged, leaf_paths
 from fxlite.tracing.proxy import Proxy
+from fxlite.tracing.traced_program import (
+    TracedModule,
+    adopt,
+    is_unchanged,
+    leaf_paths,
+    running_check,
+)
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.types import dtypes
 from fxlite.types.dtypes import plain_array

@@ -43,7 +43,7 @@ from fxlite.passes.profiling.profile import (
     usable_threads,
 )
 from fxlite.passes.profiling.record import Row
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Roofs
 
 #: Without ``repeat``: as many rounds as fit into so many seconds for each program, but some.
 SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 0.4, 7, 300

@@ -23,8 +23,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.edits import Edits, changed_places
 from fxlite.passes.profiling.tables import seconds_text
-from fxlite.show.node_cost import Cost, node_cost, short_text
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Cost, Roofs, node_cost, short_text
 from fxlite.types.shapes import Dim
 
 

@@ -25,8 +25,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.profiling.record import Part, Profile, Row
-from fxlite.show.node_cost import node_cost
-from fxlite.show.roofs import Limits, Roofs, limits
+from fxlite.show.node_cost import Limits, Roofs, limits, node_cost
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 

@@ -18,7 +18,7 @@ from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
 from fxlite.graph.graph import Node
-from fxlite.show.roofs import Limits, Roofs
+from fxlite.show.node_cost import Limits, Roofs
 from fxlite.show.summary import outer_modules
 
 #: What the rows of a profile may be grouped by.

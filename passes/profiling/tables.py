@@ -17,8 +17,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.show.node_cost import short_text
-from fxlite.show.roofs import rate_text
+from fxlite.show.node_cost import rate_text, short_text
 
 if TYPE_CHECKING:
     from fxlite.passes.profiling.record import Entry, Profile, Row

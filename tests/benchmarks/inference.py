@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from fxlite.codegen.runtime.roofs import machine_roofs
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Roofs
 from tests.benchmarks.engines import ENGINES, find_engine, offered
 from tests.benchmarks.machine import choose_cores, foreign_load
 from tests.benchmarks.page import markdown, noise, our_columns, ratio_cell, table

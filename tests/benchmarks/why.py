@@ -1,7 +1,8 @@
 """Why a workload takes the time it takes: what its kernels have to do beside what the machine can.
 
 In: a prepared workload. Out: :class:`Explanation`: FLOPs, bytes and the least time of each kernel
-by the roofs of the machine (:mod:`fxlite.show.roofs`), added up, and the kernel that loses most.
+by the roofs of the machine (:class:`~fxlite.show.node_cost.Roofs`), added up, and the kernel that
+loses most.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import fxlite as fx
 from fxlite import passes
 from fxlite.show import node_cost as cost
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Roofs
 from tests.benchmarks.workloads import Job
 
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from fxlite.show.roofs import Roofs
+from fxlite.show.node_cost import Roofs
 from tests.benchmarks.engines import find_engine
 from tests.benchmarks.timing import Block, block
 from tests.benchmarks.why import Explanation, explain

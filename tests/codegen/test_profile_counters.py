@@ -23,7 +23,7 @@ from fxlite.base.errors import ArgumentError
 from fxlite.codegen.runtime import roofs
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler, usable_cpus
 from fxlite.compiler import machine_roofs
-from fxlite.show.roofs import Roof, Roofs
+from fxlite.show.node_cost import Roof, Roofs
 
 
 class Net(nn.Module):

@@ -22,8 +22,7 @@ from fxlite.passes.costing.cost import flops_by_node
 from fxlite.passes.profiling.profile import Setting, Times, node_row
 from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.passes.profiling.tables import MOST_ROWS, blame_text, seconds_text
-from fxlite.show.node_cost import node_bytes
-from fxlite.show.roofs import Roof, Roofs, limits
+from fxlite.show.node_cost import Roof, Roofs, limits, node_bytes
 from fxlite.types import shapes
 from tests import models
 from tests.roofs import ROOFS

@@ -94,14 +94,14 @@ class GraphDiff:
         return f"{counts}; weights: {told}" if told else counts
 
     def __str__(self) -> str:
-        from fxlite.show.comparison.as_text import diff_text
+        from fxlite.show.comparison.written import diff_text
 
         return diff_text(self)
 
     __repr__ = __str__
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from fxlite.show.comparison.as_text import rich_lines
+        from fxlite.show.comparison.written import rich_lines
 
         yield from rich_lines(self, options.max_width)
 
@@ -111,7 +111,7 @@ class GraphDiff:
 
     def to_html(self, path: str | Path | None = None) -> str:
         """One page that needs nothing else; written to ``path`` if there is one. Returns it."""
-        from fxlite.show.comparison.html import page
+        from fxlite.show.comparison.written import page
 
         text = page(self)
         if path is not None:

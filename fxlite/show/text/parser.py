@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -26,18 +28,10 @@ from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.show.comparison.compare import types_equal
-from fxlite.show.text.comments import (
-    called_inputs,
-    check_of,
-    listed_weights,
-    origin_of,
-    specialized_dims,
-    weights_in,
-)
-from fxlite.show.text.errors import cut, error_at, error_at_column
 from fxlite.show.text.words import with_usual_words
 from fxlite.types import guards, shapes
 from fxlite.types.guards import Guard
+from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType, parse_type
 
 _SYMBOLS: dict[type, str] = {
@@ -468,3 +462,101 @@ def _assigned(statement: ast.stmt) -> str | None:
     else:
         return None
     return target.id if isinstance(target, ast.Name) else None
+
+
+# -- errors, which put a caret under what is wrong -------------------------------------------------
+def error_at(lines: Sequence[str], at: ast.AST | int, message: str) -> ParseError:
+    """``at`` is a part of the tree, which gets carets, or the number of a line."""
+    number = at if isinstance(at, int) else getattr(at, "lineno", 1)
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    if isinstance(at, int) or not isinstance(at, (ast.expr, ast.stmt, ast.arg)):
+        return ParseError(f"line {number}: {message}\n  {line.strip()}")
+    end = at.end_col_offset if at.end_lineno == number else None
+    width = len(cut(line, at.col_offset, end).rstrip())
+    return error_at_column(lines, number, len(cut(line, 0, at.col_offset)), width, message)
+
+
+def error_at_column(
+    lines: Sequence[str], number: int, column: int, width: int, message: str
+) -> ParseError:
+    """The error for ``width`` characters of a line from ``column`` on."""
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    column = max(0, column - (len(line) - len(line.lstrip())))
+    carets = " " * column + "^" * max(1, width)
+    return ParseError(f"line {number}: {message}\n  {line.strip()}\n  {carets}")
+
+
+def cut(line: str, start: int, end: int | None) -> str:
+    """Part of a line by the columns of :mod:`ast`, which count UTF-8 bytes."""
+    return line[start:end] if line.isascii() else line.encode()[start:end].decode()
+
+
+# -- comments: types of weights, and where each value comes from -----------------------------------
+_WEIGHT = re.compile(r"([^\s,]+) (\w+(?:\[[^\]]*\])?)")
+_SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
+_PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
+_CHECK = re.compile(r"([^,]+?):(\d+)(?:: (.*))?")
+_SELF_PATH = re.compile(r"""self(?:\.\w+|\[\d+\]|\["[^"]*"\]|\['[^']*'\])+""")
+_CALLED = re.compile(r"\s*# input: (\w+) is (self)$")
+_STEP = re.compile(r"\w+")
+
+
+def listed_weights(lines: Iterable[str]) -> dict[str, TensorType | None]:
+    """Path -> type of the weights that the comment lists, in its order."""
+    parts: list[str] = []
+    last = 0  # line of the comment so far
+    for number, line in enumerate(lines):
+        text = line.lstrip()
+        if not text.startswith("#"):
+            continue
+        text = text[1:].strip()
+        if text.startswith("weights:"):
+            parts.append(text.removeprefix("weights:"))
+            last = number
+        elif parts and number == last + 1 and _WEIGHT.match(text):
+            parts.append(text)
+            last = number
+    found = _WEIGHT.findall(" ".join(parts))
+    return {path: None if text == "None" else parse_type(text) for path, text in found}
+
+
+def called_inputs(lines: Iterable[str]) -> dict[str, str]:
+    """What inputs are called whose parameters have other names: ``# input: _self is self``."""
+    return {found[1]: found[2] for line in lines if (found := _CALLED.match(line))}
+
+
+def weights_in(text: str) -> set[str]:
+    """Paths after ``self`` anywhere in the text."""
+    found = set(_SELF_PATH.findall(text))
+    return {".".join(_STEP.findall(path.removeprefix("self"))) for path in found}
+
+
+def origin_of(comment: str) -> tuple[Scope | None, Location | None]:
+    """Scope and location from ``fc (Linear), model.py:31``; None for what is not there."""
+    scope, place = None, None
+    found = _PLACE.search(comment)
+    if found:
+        place = Location(resolved=(found[1].strip(), int(found[2]), "", ""))
+        comment = comment[: found.start()]
+    found = _SCOPE.fullmatch(comment.strip())
+    if found:
+        scope = Scope(found[1], found[2])
+    return scope, place
+
+
+def check_of(comment: str) -> Location | None:
+    """The place of a guard, from ``model.py:12: assert x.shape[1] <= 512``."""
+    found = _CHECK.fullmatch(comment)
+    if found is None:
+        return None
+    return Location(resolved=(found[1].strip(), int(found[2]), "", found[3] or ""))
+
+
+def specialized_dims(lines: Iterable[str]) -> dict[str, Dim]:
+    """The named dims that ``# specialized: T = 128`` says were replaced."""
+    for line in lines:
+        _, sign, said = line.partition("# specialized: ")
+        if sign and not line.partition("#")[0].strip():
+            pairs = (pair.partition(" = ") for pair in said.split(", "))
+            return {name: shapes.parse(value) for name, _, value in pairs}
+    return {}

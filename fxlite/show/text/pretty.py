@@ -1,7 +1,9 @@
 """Text of graphs: readable code with a type on every line, the code that runs, and a table.
 
 In: graphs. Out: strings. ``str(graph)`` parses back with :func:`fxlite.parse`; ``forward_code`` is
-the same text as a Python function, and ``executable_code`` is that function stripped for running.
+the same text as a Python function, and ``executable_code`` is that function stripped for running,
+which :func:`compile_forward` compiles. Tracebacks and debuggers show the readable text, which is
+written only when somebody looks.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 import keyword
+import linecache
 import re
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +21,6 @@ import sympy
 
 from fxlite.base import outside_text
 from fxlite.graph.graph import Graph, Node, nodes_in
-from fxlite.show.text.line_breaking import wrap_code
 from fxlite.show.text.words import USUAL, Words, words_of
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
@@ -446,3 +449,91 @@ def _plain(cells: Sequence[str]) -> list[Any]:
     from rich.text import Text
 
     return list(map(Text, cells))
+
+
+# -- the function that runs a GraphModule ----------------------------------------------------------
+_numbers = itertools.count()
+
+
+def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
+    """The graph's code as a function of the module and the inputs; ``name`` is for tracebacks."""
+    from fxlite.show.text import words
+
+    # not "<...>" from end to end: linecache asks nobody for the lines of such files
+    filename = f"<fxlite>/{re.sub(r'[^ -~]', '_', name)}_{next(_numbers)}.py"
+    namespace: dict[str, Any] = {word: getattr(words, word) for word in words.USUAL._fields}
+    exec(compile(executable_code(graph), filename, "exec"), namespace)
+    reference = weakref.ref(graph)
+
+    def source() -> str | None:
+        found = reference()
+        return forward_code(found) if found is not None else None
+
+    linecache.cache[filename] = (source,)
+    weakref.finalize(namespace["forward"], linecache.cache.pop, filename, None)
+    return namespace["forward"]  # type: ignore[no-any-return]
+
+
+# -- long lines, broken as ruff would --------------------------------------------------------------
+def wrap_code(line: str, width: int = 100, always: bool = False) -> list[str]:
+    """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
+    brackets; left as it is where there are none. ``always``: also where it would fit."""
+    is_head = line.lstrip().startswith("def ")
+    found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
+    start = found.start() if found else 0
+    inner = _inside(line, start) if found and (always or len(line) > width) else None
+    if not inner:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    end, tail = line[start + 1 + len(inner) :], []
+    if end.startswith(") for "):  # of a comprehension
+        end, tail = end[:1], [indent + end[2:]]
+    body = f"{indent}    {inner}"
+    if len(body) <= width:
+        return [line[: start + 1], body, indent + end, *tail]
+    parts = _split(inner)
+    is_one = len(parts) == 1 and (" for " in inner or inner[0] in "([{")
+    comma = "" if is_one or (len(parts) == 1 and line[start] != "(") else ","
+    broken = [text for p in parts for text in wrap_code(f"{indent}    {p}{comma}", width)]
+    return [line[: start + 1], *broken, indent + end, *tail]
+
+
+_BRACKET = re.compile(r"[(\[{]")
+
+
+def _inside(line: str, start: int) -> str | None:
+    """What stands between the bracket at ``start`` and its partner, if little follows that."""
+    depth, quote = 0, ""
+    for position in range(start, len(line)):
+        c = line[position]
+        if quote:
+            quote = "" if c == quote and line[position - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+            if depth == 0:
+                rest = line[position + 1 :]
+                ends = len(rest) <= 2 or rest.startswith(" for ")
+                return line[start + 1 : position] if ends else None
+    return None
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside brackets and quotes."""
+    parts, depth, quote, begin = [], 0, "", 0
+    for position, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote and text[position - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c == "," and depth == 0:
+            parts.append(text[begin:position].strip())
+            begin = position + 1
+    return [p for p in (*parts, text[begin:].strip()) if p]

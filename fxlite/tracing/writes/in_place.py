@@ -17,9 +17,8 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes
 from fxlite.tracing.writes.aliasing import write
-from fxlite.tracing.writes.scatter import set_item
+from fxlite.tracing.writes.scatter import chosen, prepared, set_item
 from fxlite.tracing.writes.shared_memory import is_number, view_of
-from fxlite.tracing.writes.values import chosen, prepared
 from fxlite.types import shapes
 
 if TYPE_CHECKING:

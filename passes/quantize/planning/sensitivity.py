@@ -6,10 +6,11 @@ what :func:`fxlite.passes.quantize.plan` chooses from. A *layer* is a module in 
 products or tables of embeddings stand, known by its path.
 
 The estimate that plans go by is the least time that a product takes by the roofline model
-(:mod:`fxlite.show.roofs`): arithmetic at the machine's rate for float32 or for 8-bit integers, and
-the bytes that are read and written; the larger of the two. It is the same for every back end, and
-knows nothing of how good a kernel is. What stands between products is not counted: compiled code
-computes it in their loops. What a whole model takes is measured by :func:`fxlite.passes.profile`.
+(:mod:`fxlite.show.node_cost`): arithmetic at the machine's rate for float32 or for 8-bit integers,
+and the bytes that are read and written; the larger of the two. It is the same for every back end,
+and knows nothing of how good a kernel is. What stands between products is not counted: compiled
+code computes it in their loops. What a whole model takes is measured by
+:func:`fxlite.passes.profile`.
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ from fxlite.passes.quantize.schemes.scheme import (
     unknown,
 )
 from fxlite.passes.rewrite.node_rule import is_call
-from fxlite.show.node_cost import node_cost
-from fxlite.show.roofs import Roofs, limits
+from fxlite.show.node_cost import Roofs, limits, node_cost
 from fxlite.types import shapes
 
 #: The schemes that plans choose from unless told otherwise.
