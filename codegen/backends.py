@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fxlite.backend import Backend, KernelInfo, Option, Stage, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
-from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
-from fxlite.codegen.program.program_key import program_key
+from fxlite.codegen.program.run import flat_arguments, restructure, run_hollow
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
-from fxlite.codegen.runtime.kept import KeptProgram, digest_sources, find_program, keep_program
+from fxlite.codegen.runtime.kept import (
+    KeptProgram,
+    digest_sources,
+    find_program,
+    keep_program,
+    program_key,
+)
 from fxlite.codegen.runtime.load import CompiledFunction, checked_threads, default_threads
 from fxlite.codegen.runtime.sizes import STORED_VALUE, count_values
 from fxlite.codegen.runtime.toolchain import find_compiler
@@ -69,7 +74,7 @@ class CFunction:
                 kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit
             )
             return
-        from fxlite.codegen.program.optimize import said_of_passes
+        from fxlite.codegen.program.program import said_of_passes
 
         with stage("optimize") as said:
             said.append(said_of_passes(module, *self._passed))
@@ -95,7 +100,7 @@ class CFunction:
     @cached_property
     def _passed(self) -> tuple[GraphModule, PassManager]:
         from fxlite.codegen.c import templates
-        from fxlite.codegen.program.optimize import optimize
+        from fxlite.codegen.program.program import optimize
 
         with paused_gc():
             return optimize(

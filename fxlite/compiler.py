@@ -74,9 +74,9 @@ def compile(
 def standard_passes() -> list[Any]:
     """The passes that :func:`compile` runs before it generates C, in order."""
     from fxlite.codegen.c import templates
-    from fxlite.codegen.program import optimize
+    from fxlite.codegen.program import program
 
-    return optimize.standard_passes(templates.claims)
+    return program.standard_passes(templates.claims)
 
 
 def random_inputs(module: GraphModule, sizes: Mapping[str, int]) -> dict[str, Any]:

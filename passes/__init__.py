@@ -7,8 +7,7 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 from __future__ import annotations
 
 from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
-from fxlite.passes.checking.minimize import Minimized, minimize
-from fxlite.passes.checking.repro import write_repro
+from fxlite.passes.checking.minimize import Minimized, minimize, write_repro
 from fxlite.passes.checking.verify import ExampleError, check_examples, verify, verify_edits
 from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport
 from fxlite.passes.costing.cost import cost, pays_when

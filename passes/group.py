@@ -12,7 +12,8 @@ How: nodes are visited from the output to the inputs. A node is taken into the g
 when every reader is in that group and the *index* by which it is read says it costs nothing to
 compute it there: an elementwise producer read once per element, a reduction read by the loops
 outside it. The index is found by asking the op's body, so that no op needs a fusion rule of its
-own.
+own. Everything behind a contraction becomes its epilogue where that index can be solved for the
+loop variables (:func:`solve_index`): the contraction's loops take the place of the result's.
 
 Example: ``relu(linear(x)) + y`` is one group, anchored at the linear; ``softmax`` (expanded to max,
 sub, exp, sum, div) is one group of loops.
@@ -27,12 +28,88 @@ from typing import Any
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op, as_multi_index
-from fxlite.passes.inverse_index import invert
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
 from fxlite.scalar.functions import FUNCTIONS
-from fxlite.scalar.index import Index, Var, flatten
+from fxlite.scalar.index import Atom, Index, Quotient, Remainder, Var, flatten
 from fxlite.types.tensor_type import TensorType
+
+
+def invert(
+    index: MultiIndex, space: tuple[Var, ...], type: TensorType
+) -> tuple[tuple[Var, ...], dict[Var, Index]] | None:
+    """Coordinates of a value read at ``index`` (fresh variables), and the loop variables of
+    ``space`` in terms of them.
+
+    None unless reading is one-to-one: each variable is a coordinate, or split over two of them as
+    quotient and remainder (a reshape that joins axes); and a coordinate may be several variables
+    or such halves (a reshape that splits an axis)."""
+    coordinates = [fresh_var(d, "c") for d in type.shape]
+    solved: dict[Var, Index] = {}
+    halves: dict[tuple[Index, Index], dict[str, _Digit]] = {}
+    for i, coordinate in zip(index, coordinates):
+        if i.constant == 0 and coordinate.extent.constant == 1:
+            continue
+        digits = _digits(i, coordinate)
+        if not digits:
+            return None
+        for digit in digits:
+            atom = digit.atom
+            if isinstance(atom, Var):
+                # as in a concat, whose loop runs over more than this operand has
+                if atom in solved or atom.extent != digit.extent:
+                    return None
+                solved[atom] = digit.value
+            elif isinstance(atom, (Quotient, Remainder)):
+                part = "quotient" if isinstance(atom, Quotient) else "remainder"
+                halves.setdefault((atom.a, atom.b), {})[part] = digit
+            else:
+                return None
+    for (whole, divisor), parts in halves.items():
+        variable = whole.single_atom
+        if len(parts) != 2 or not isinstance(variable, Var) or variable in solved:
+            return None
+        joined = parts["quotient"].extent * parts["remainder"].extent
+        if parts["remainder"].extent != divisor or joined != variable.extent:
+            return None
+        solved[variable] = parts["quotient"].value * divisor + parts["remainder"].value
+    for variable in space:
+        if variable not in solved:
+            if variable.extent.constant != 1:
+                return None
+            solved[variable] = Index.of(0)
+    return tuple(coordinates), solved
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """An atom of an index, and its value in terms of the coordinate that the index is."""
+
+    atom: Atom
+    value: Index
+    extent: Index
+
+
+def _digits(index: Index, coordinate: Var) -> list[_Digit]:
+    """The atoms of ``a``, or of ``a*6 + b*2 + c`` with ``b < 3`` and ``c < 2``, each of which a
+    coordinate has once; empty for other indices."""
+    weights = sorted(((w, m) for m, w in index.terms.items()), key=lambda term: term[0])
+    if any(len(monomial) != 1 for _, monomial in weights) or not weights or weights[0][0] != 1:
+        return []
+    found: list[_Digit] = []
+    for (weight, (atom,)), following in zip(weights, [w for w, _ in weights[1:]] + [None]):
+        value = Index.of(coordinate) // weight
+        if following is None:
+            if weight > 1 and (coordinate.extent.constant or 1) % weight:
+                return []
+            found.append(_Digit(atom, value, coordinate.extent // weight))
+        elif following % weight or following == weight:
+            return []
+        else:
+            extent = Index.of(following // weight)
+            found.append(_Digit(atom, value % extent, extent))
+    return found
+
 
 #: Most different indices by which one producer may be read inside a group before it is stored
 #: instead.

@@ -15,8 +15,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.codegen.c import templates
-from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.program.program import plan
+from fxlite.codegen.program.program import optimize, plan
 from fxlite.codegen.program.run import run_program
 from fxlite.show.node_cost import longest_chain
 from fxlite.types import agreement

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fxlite.codegen.runtime import target
+from fxlite.codegen.runtime import toolchain
 
 ROOT = Path(__file__).parents[1]
 TESTS = (
@@ -72,9 +72,9 @@ def runs_here(march: str) -> bool:
     named = os.environ.get("FXLITE_MARCH")
     try:
         os.environ["FXLITE_MARCH"] = march
-        needed = target.instruction_sets() & _DECIDING
+        needed = toolchain.instruction_sets() & _DECIDING
         os.environ["FXLITE_MARCH"] = ""
-        return needed <= target.instruction_sets()
+        return needed <= toolchain.instruction_sets()
     finally:
         os.environ.pop("FXLITE_MARCH")
         if named is not None:

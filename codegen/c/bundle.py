@@ -20,7 +20,7 @@ from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.text.header import result_paths
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.program.example_inputs import make_cases
-from fxlite.codegen.runtime.target import march_flag
+from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.types import dtypes
 from fxlite.types.agreement import leaves
 

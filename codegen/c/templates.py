@@ -30,7 +30,7 @@ from fxlite.codegen.c.render.recurrence_template import (
 )
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.kernel.contraction import is_matrix_product, require_some
-from fxlite.codegen.runtime.target import has_bf16_tiles
+from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.passes.group import Group
 from fxlite.passes.rules.store_bf16 import reads_bf16

@@ -25,14 +25,13 @@ from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.folder import write_folder
 from fxlite.codegen.kernel.names import dim_name
-from fxlite.codegen.program.nested import flat_arguments, restructure, run_hollow
-from fxlite.codegen.program.optimize import optimize, said_of_passes
+from fxlite.codegen.program.program import optimize, said_of_passes
+from fxlite.codegen.program.run import flat_arguments, restructure, run_hollow
 from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments
-from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
+from fxlite.codegen.runtime.cuda_device import Cubin, CudaDeviceNotFound, CudaModule, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import DeviceBuffer, Launcher
 from fxlite.codegen.runtime.load import raise_error
-from fxlite.codegen.runtime.nvrtc import Cubin, compile_cubin
 from fxlite.codegen.runtime.sizes import checked_limit
 from fxlite.graph.graph_module import GraphModule
 from fxlite.scalar.index import Index

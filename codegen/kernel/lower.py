@@ -13,8 +13,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.names import value_name, weight_name
 from fxlite.graph.graph import Node
-from fxlite.passes.group import Group, element_of
-from fxlite.passes.inverse_index import invert
+from fxlite.passes.group import Group, element_of, invert
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.index import Index, Var, flatten

@@ -25,8 +25,7 @@ from fxlite.base.checked import checked
 from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError, CodegenError, GraphError
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.program.program import memory_plan
+from fxlite.codegen.program.program import memory_plan, optimize
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule, check_inputs

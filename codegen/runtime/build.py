@@ -46,12 +46,13 @@ from fxlite.codegen.runtime.cache import (
     trim_cache,
 )
 from fxlite.codegen.runtime.cache import spare_folder as _spare_folder
-from fxlite.codegen.runtime.target import compile_flags, cpu_identity
 from fxlite.codegen.runtime.toolchain import (
     OPENMP_FLAG,
     SHARED_FLAGS,
     TEAM_LIBRARIES,
     Compiler,
+    compile_flags,
+    cpu_identity,
     find_compiler,
 )
 from fxlite.types.dtypes import dtype

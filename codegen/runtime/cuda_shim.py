@@ -41,7 +41,7 @@ from fxlite.codegen.runtime.launcher import (
     parse_kernels,
     three,
 )
-from fxlite.codegen.runtime.target import cpu_identity, march_flag
+from fxlite.codegen.runtime.toolchain import cpu_identity, march_flag
 
 __all__ = ["Order", "ShimBuffer", "ShimError", "ShimModule"]
 

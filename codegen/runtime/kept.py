@@ -1,10 +1,14 @@
 """Compiled programs that are kept for the next process: nothing is planned, printed or packed then.
 
-In: a key (:mod:`fxlite.codegen.program.program_key`) and what a compilation made: the entry point,
-the shared object, the packed weights. Out: the folder ``programs/<key>`` of the cache with
-``program.json`` and ``weights.bin``, published by one rename; and from it again the entry point,
-the shared object, and the weights mapped from the file, so that only pages that are read take
-memory, and all processes share them.
+In: a traced module, the options of the back end (:func:`program_key`), and what a compilation made:
+the entry point, the shared object, the packed weights. Out: the folder ``programs/<key>`` of the
+cache with ``program.json`` and ``weights.bin``, published by one rename; and from it again the
+entry point, the shared object, and the weights mapped from the file, so that only pages that are
+read take memory, and all processes share them.
+
+The key is a digest of everything that decides what compiling makes of a program: the graph with
+types, scopes and places in the user's program; every byte of the weights; the options; fxlite's own
+source; compiler, flags and processor.
 
 A file that was cut short or written to since is noticed by its size and times; where those differ
 because the folder was copied, by a digest of its content; pages that a crash of the machine left
@@ -22,8 +26,9 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +38,9 @@ from typing import Any
 
 import numpy as np
 
+import fxlite
 from fxlite.base.errors import FxliteError
+from fxlite.base.state import paused_gc
 from fxlite.codegen.runtime.abi import ArgSpec, Array, Condition, Dim, DimText, Entry
 from fxlite.codegen.runtime.build import Library, build_shared, find_library
 from fxlite.codegen.runtime.cache import (
@@ -46,7 +53,11 @@ from fxlite.codegen.runtime.cache import (
 )
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.sizes import ValueSize
-from fxlite.codegen.runtime.toolchain import usable_cpus
+from fxlite.codegen.runtime.toolchain import compile_flags, cpu_identity, find_compiler, usable_cpus
+from fxlite.files.archive import release
+from fxlite.files.serialize import collect_weights, describe_module
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op
 
 # -- digests of large arrays -----------------------------------------------------------------------
 _LITTLE = 1 << 20  # bytes that SHA-256 takes half a millisecond for
@@ -253,3 +264,84 @@ def _dim_data(dim: Dim) -> int | str:
 
 def _dim(data: int | str) -> Dim:
     return data if isinstance(data, int) else DimText(data)
+
+
+_IMPORT_SECONDS = 5  # what importing fxlite takes at most
+_PIECE = 1 << 23  # bytes that one thread digests at a time
+
+
+def program_key(module: GraphModule, options: Mapping[str, Any]) -> str | None:
+    """The key, or None for a program that must be compiled anew: it calls ops of the user, whose
+    code is not looked at, or holds what cannot be written down; or fxlite's source was edited while
+    this process was running; or there is no compiler."""
+    source = _source_identity()
+    if source is None or not _calls_own_ops(module):
+        return None
+    dropped: list[str] = []
+    arrays, weights = collect_weights(module)
+    try:
+        compiler = find_compiler()
+        with paused_gc():
+            graph = json.dumps(describe_module(module, dropped))
+        content = digest_arrays(arrays.values()).hex()
+    except (FxliteError, TypeError, ValueError):  # compiling says what is wrong
+        return None
+    if dropped:
+        return None
+    facts = [
+        *(graph, weights, sorted((n, repr(v)) for n, v in options.items()), source),
+        *(compiler.identity, compiler.version, compile_flags(), cpu_identity()),
+        *(np.__version__, sys.version, sys.byteorder),
+        *(content, [(name, a.dtype.name, a.shape) for name, a in arrays.items()]),
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def digest_arrays(arrays: Iterable[Array]) -> bytes:
+    """A digest of the elements of arrays, one after another, in C order. Pages of files that are
+    mapped leave this process's memory again."""
+
+    def digest(piece: Array) -> bytes:
+        found = fingerprint(piece)
+        release(piece)
+        return found
+
+    with ThreadPoolExecutor(usable_cpus()) as pool:  # ctypes calls without the GIL
+        return hashlib.sha256(b"".join(pool.map(digest, _pieces(arrays)))).digest()
+
+
+def _pieces(arrays: Iterable[Array]) -> Iterator[Array]:
+    for array in arrays:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, max(data.size, 1), _PIECE):
+            yield data[start : start + _PIECE]
+
+
+def _calls_own_ops(module: GraphModule) -> bool:
+    """Whether all ops are fxlite's, here and in the modules it calls."""
+    for each in module.modules():
+        if isinstance(each, GraphModule):
+            ops = {n.target for n in each.graph.nodes if isinstance(n.target, Op)}
+            if not all(map(_is_own, ops)):
+                return False
+    return True
+
+
+def _is_own(op: Op) -> bool:
+    """False for ops that a user registered, and for functions under ``fx.wrap``."""
+    return type(op) is Op and op.reference.__module__.startswith("fxlite.")
+
+
+@cache
+def _source_identity() -> str | None:
+    """A digest of names, sizes and times of fxlite's files; None if one is newer than the import of
+    fxlite, so that what runs may be an older one."""
+    facts: list[tuple[str, int, int]] = []
+    for folder, _, names in os.walk(Path(fxlite.__file__).parent, followlinks=True):
+        for name in names:
+            if name.endswith((".py", ".h", ".c")):
+                found = os.stat(os.path.join(folder, name))
+                if found.st_mtime > fxlite.IMPORTED_AT - _IMPORT_SECONDS:
+                    return None
+                facts.append((os.path.join(folder, name), found.st_size, found.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(facts)).encode()).hexdigest()

@@ -19,13 +19,14 @@ from typing import Any
 
 from fxlite.codegen.runtime.build import build_executable
 from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
-from fxlite.codegen.runtime.target import (
+from fxlite.codegen.runtime.toolchain import (
     cache_sizes,
     cpu_identity,
+    find_compiler,
     instruction_sets,
     processor_name,
+    usable_cpus,
 )
-from fxlite.codegen.runtime.toolchain import find_compiler, usable_cpus
 from fxlite.show.node_cost import Roof, Roofs
 
 #: Seconds for each rate and number of threads; the best few milliseconds of them count.

@@ -31,7 +31,7 @@ from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import signature
 from fxlite.codegen.program.program import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
-from fxlite.codegen.runtime.target import cache_sizes
+from fxlite.codegen.runtime.toolchain import cache_sizes
 from fxlite.codegen.tuning.result import Option
 from fxlite.graph.graph import Node
 from fxlite.show.node_cost import longest_chain

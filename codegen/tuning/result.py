@@ -22,8 +22,7 @@ from fxlite.base.console import plain_text
 from fxlite.codegen.c.calls import Choices
 from fxlite.codegen.c.decisions import Choice, Decision
 from fxlite.codegen.runtime.cache import cache_folder, find_note, keep_note
-from fxlite.codegen.runtime.target import cpu_identity, processor_name
-from fxlite.codegen.runtime.toolchain import find_compiler
+from fxlite.codegen.runtime.toolchain import cpu_identity, find_compiler, processor_name
 from fxlite.graph.graph import Node
 
 # -- kept ------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ ABOVE = {
     "compile_forward": "fxlite.show.text.pretty",
     "readable": "fxlite.show.text.pretty",
     "summarize": "fxlite.show.summary",
-    "specialize": "fxlite.tracing.retrace",
+    "specialize": "fxlite.tracing.symbolic_trace",
     "to_bytes": "fxlite.files.serialize",
     "from_bytes": "fxlite.files.serialize",
     "save_python": "fxlite.codegen.python.source",

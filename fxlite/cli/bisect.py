@@ -26,7 +26,7 @@ from fxlite.compiler import compile as compile_program
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.passes.base import PassError
-from fxlite.passes.checking.repro import write_repro
+from fxlite.passes.checking.minimize import write_repro
 from fxlite.passes.manager import PassManager
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import KINDS, USUAL, Exactness, as_exactness, compare, computed, leaves

@@ -24,7 +24,7 @@ from fxlite.backend import backends
 from fxlite.base.console import show
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.reporting import check_and_time as report
-from fxlite.codegen.runtime import target, toolchain
+from fxlite.codegen.runtime import toolchain
 from fxlite.codegen.runtime.cache import (
     PROGRAMS,
     STAMP,
@@ -62,7 +62,7 @@ def info_table() -> Table:
     for package in ("numpy", "sympy"):
         table.add_row(package, _version(package) or "not installed")
     try:
-        cpu = f"{target.processor_name()}, {toolchain.usable_cpus()} usable"
+        cpu = f"{toolchain.processor_name()}, {toolchain.usable_cpus()} usable"
         table.add_row("CPU", cpu)
     except FxliteError as error:
         table.add_row("CPU", Text(str(error)))

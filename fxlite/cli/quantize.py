@@ -41,7 +41,7 @@ from fxlite.files.serialize import load_safetensors, save
 from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.passes import quantize as q
-from fxlite.passes.quantize.planning.planner_text import decibel_text
+from fxlite.passes.quantize.planning.sensitivity import decibel_text
 
 # -- inputs from files -----------------------------------------------------------------------------
 Array = np.ndarray[Any, Any]

@@ -23,7 +23,6 @@ from fxlite.base.facade import above
 from fxlite.base.location import Location, Scope, here
 from fxlite.base.outside_text import is_name
 from fxlite.base.state import paused_gc
-from fxlite.graph.dim_conditions import DimConditions
 from fxlite.graph.lint import lint
 from fxlite.graph.node import (
     OPCODES,
@@ -41,7 +40,7 @@ from fxlite.graph.node_store import NodeList, NodeStore, add_user, is_container
 from fxlite.graph.retype import explained, retype
 from fxlite.ops.op import Op, as_op
 from fxlite.types import shapes
-from fxlite.types.guards import Guard
+from fxlite.types.guards import DimConditions, Guard
 from fxlite.types.symbols import FactSymbol
 from fxlite.types.tensor_type import TensorType, type_of
 
@@ -186,7 +185,7 @@ class Graph:
             args = stored_args(args)
             _check_target(op, target)
         elif kwargs and self._dims.declared:
-            kwargs = self._dims.with_own_dims(kwargs)
+            kwargs = stored_kwargs(self._dims.with_own_dims(kwargs))
         is_named = op == "placeholder" and isinstance(type, TensorType) and not type.is_concrete
         if is_named:
             type = self._dims.declare(target, type, self.placeholders)

@@ -16,14 +16,12 @@ FAMILIES = (
     "reduction",
     "view",
     "slicing",
-    "joining",
     "creation",
     "indexing",
     "contraction",
     "image.convolution",
     "image.transposed_convolution",
     "image.pooling",
-    "image.adaptive_pooling",
     "image.resize",
     "composite",
     "activation",
@@ -33,7 +31,6 @@ FAMILIES = (
     "loss",
     "integer.quantized",
     "integer.quantized_product",
-    "integer.weight_only",
     "integer.quantized_recurrence",
 )
 for _family in FAMILIES:

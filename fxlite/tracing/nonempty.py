@@ -22,9 +22,8 @@ import numpy as np
 from fxlite.base.errors import ShapeError
 from fxlite.base.location import Location
 from fxlite.graph.graph import Graph
-from fxlite.ops.joining import cuts_of
 from fxlite.ops.op import Op
-from fxlite.ops.slicing import slice_bounds
+from fxlite.ops.slicing import cuts_of, slice_bounds
 from fxlite.ops.view import as_shape
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType

@@ -3,26 +3,22 @@ it has, not by running its code. So a retrace gives the same graph again, and wi
 the same graph with other types.
 
 In: a tracer at work, a GraphModule, values or types for its inputs. Out: nodes in the tracer's
-graph. Specialization is a retrace for fixed sizes of some named dims: a GraphModule over the same
-weights, whose types, attributes and guards have these sizes. Nothing else in fxlite ever puts a
-number in the place of a named dim by itself.
+graph.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, ParseError, ShapeError
+from fxlite.base.errors import ShapeError
 from fxlite.base.location import Scope
-from fxlite.base.state import active_tracer, is_traced
+from fxlite.base.state import is_traced
 from fxlite.graph import pytree
-from fxlite.graph.graph import Graph, Node, map_nodes
+from fxlite.graph.graph import Node, map_nodes
 from fxlite.tracing.inputs import declared_dims
-from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.writes.shared_memory import note_retraced
 from fxlite.types import shapes
 from fxlite.types.guards import remaining
@@ -246,40 +242,3 @@ def _require(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> No
     if conditions:
         env = {**graph.declared_dims, **dims}
         graph.guards = (*graph.guards, *remaining(conditions, env, module.name))
-
-
-def specialize(module: GraphModule, sizes: Mapping[str, Any]) -> GraphModule:
-    """See :meth:`GraphModule.specialize`."""
-    dims = {name: _dim(name, value) for name, value in sizes.items()}
-    inputs = [n.type.shape for n in module.graph.placeholders if isinstance(n.type, TensorType)]
-    known = shapes.names(inputs)
-    for name in dims:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            listed = ", ".join(sorted(known)) or "none"
-            hint = f"did you mean {near[0]}?" if near else f"there are {listed}"
-            raise ArgumentError(f"{module.name} has no named dim {name!r}: {hint}")
-    made, tracer = module.copy(), Tracer()
-    tracer.attach(made, Graph(made))
-    token = active_tracer.set(tracer)
-    try:
-        retrace_with_dims(tracer, made, dims)
-    except ShapeError as error:
-        given = ", ".join(f"{n}={d}" for n, d in dims.items())
-        raise ArgumentError(f"specialize({given}): {error}") from None
-    finally:
-        active_tracer.reset(token)
-    before = {n: shapes.substitute(d, dims) for n, d in module.graph.specialized.items()}
-    tracer.graph.specialized = {**before, **dims}
-    made.graph = tracer.graph
-    return made
-
-
-def _dim(name: str, value: Any) -> Dim:
-    try:
-        dim = shapes.parse(value) if isinstance(value, str) else shapes.normalize(value)
-    except (ParseError, ShapeError) as error:
-        raise ArgumentError(f"specialize({name}={value!r}): {error}") from None
-    if type(dim) is int and dim < 0:
-        raise ArgumentError(f"specialize({name}={dim}): a size cannot be negative")
-    return dim

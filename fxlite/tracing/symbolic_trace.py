@@ -1,19 +1,34 @@
-"""``fx.symbolic_trace``: from a program and input types to a GraphModule."""
+"""``fx.symbolic_trace``: from a program and input types to a GraphModule; and specialization, from
+a GraphModule to one for fixed values of some of its named dims.
+
+Specialization is a retrace over the same weights, whose types, attributes and guards have these
+sizes. Nothing else in fxlite ever puts a number in the place of a named dim by itself.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
 import types as python_types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError, FxliteError, expect
+from fxlite.base.errors import ArgumentError, FxliteError, ParseError, ShapeError, expect
 from fxlite.base.facade import above
+from fxlite.base.state import active_tracer
+from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.inputs import declare
+from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.tracer import Tracer
+from fxlite.types import shapes
+from fxlite.types.shapes import Dim
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.graph.graph_module import GraphModule
 
 
 @checked
@@ -70,3 +85,40 @@ def _name_of(root: Any) -> str:
     if isinstance(root, python_types.FunctionType):
         return root.__name__ if root.__name__ != "<lambda>" else "function"
     return getattr(root, "name", None) or type(root).__name__
+
+
+def specialize(module: GraphModule, sizes: Mapping[str, Any]) -> GraphModule:
+    """See :meth:`GraphModule.specialize`."""
+    dims = {name: _dim(name, value) for name, value in sizes.items()}
+    inputs = [n.type.shape for n in module.graph.placeholders if isinstance(n.type, TensorType)]
+    known = shapes.names(inputs)
+    for name in dims:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            listed = ", ".join(sorted(known)) or "none"
+            hint = f"did you mean {near[0]}?" if near else f"there are {listed}"
+            raise ArgumentError(f"{module.name} has no named dim {name!r}: {hint}")
+    made, tracer = module.copy(), Tracer()
+    tracer.attach(made, Graph(made))
+    token = active_tracer.set(tracer)
+    try:
+        retrace_with_dims(tracer, made, dims)
+    except ShapeError as error:
+        given = ", ".join(f"{n}={d}" for n, d in dims.items())
+        raise ArgumentError(f"specialize({given}): {error}") from None
+    finally:
+        active_tracer.reset(token)
+    before = {n: shapes.substitute(d, dims) for n, d in module.graph.specialized.items()}
+    tracer.graph.specialized = {**before, **dims}
+    made.graph = tracer.graph
+    return made
+
+
+def _dim(name: str, value: Any) -> Dim:
+    try:
+        dim = shapes.parse(value) if isinstance(value, str) else shapes.normalize(value)
+    except (ParseError, ShapeError) as error:
+        raise ArgumentError(f"specialize({name}={value!r}): {error}") from None
+    if type(dim) is int and dim < 0:
+        raise ArgumentError(f"specialize({name}={dim}): a size cannot be negative")
+    return dim

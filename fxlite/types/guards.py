@@ -1,29 +1,36 @@
-"""Guards: conditions on named dims that a call must fulfil.
+"""Guards: conditions on named dims that a call must fulfil; and all that a graph knows and requires
+of its named dims.
 
 In: checks that a traced program makes of its own sizes (``assert x.shape[1] <= self.max_len``), and
 the facts declared with ``fx.dims``. Out: :class:`Guard` records, which are decided while tracing
-where that can be, kept by the graph where not, and checked in every call, whatever the back end.
+where that can be, kept by the graph where not, and checked in every call, whatever the back end;
+:class:`DimConditions`, the part of a graph that holds them and lets it have one symbol for each
+name.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 
-from fxlite.base.errors import ParseError, ShapeError
+from fxlite.base.errors import ArgumentError, ParseError, ShapeError
 from fxlite.base.location import Location
 from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
-from fxlite.types.symbols import Facts, FactSymbol, symbol
+from fxlite.types.symbols import Facts, FactSymbol, ordered_facts, symbol
+from fxlite.types.tensor_type import TensorType
 
 #: A relation and what holds where it does not.
 OPPOSITE = {"<=": ">", ">": "<=", "<": ">=", ">=": "<", "==": "!=", "!=": "=="}
+
+if TYPE_CHECKING:
+    from fxlite.graph.node import Node
 
 
 @dataclass(frozen=True)
@@ -211,3 +218,77 @@ def facts_from(guards: Iterable[Guard], text: str) -> FactSymbol:
         raise ParseError(f"{text!r} is not about one named dim")
     made: FactSymbol = symbol(names.pop(), Facts(**facts))
     return made
+
+
+# -- the conditions of a graph ---------------------------------------------------------------------
+class DimConditions:
+    """The conditions on the named dims of a graph. ``record`` takes what undoes an edit of them."""
+
+    def __init__(self, record: Callable[[Any], None]) -> None:
+        #: Named dims with facts, by name: the graph has one symbol for each name.
+        self.declared: dict[str, FactSymbol] = {}
+        #: Named dims that :meth:`GraphModule.specialize` replaced, for messages.
+        self.specialized: Mapping[str, Any] = {}
+        self._guards: tuple[Guard, ...] = ()
+        self._record = record
+
+    def become(self, other: DimConditions) -> None:
+        """Take the place of another graph's, unrecorded."""
+        self.declared, self.specialized = dict(other.declared), other.specialized
+        self._guards = other._guards
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What a call must fulfil besides the facts of ``declared``."""
+        return self._guards
+
+    @guards.setter
+    def guards(self, guards: Iterable[Guard]) -> None:
+        own = [g.substitute(self.declared) if self.declared else g for g in guards]
+        self._record((DimConditions._restore_guards, self, self._guards))
+        self._guards = tuple(dict.fromkeys(own))
+
+    def _restore_guards(self, guards: tuple[Guard, ...]) -> None:
+        self.guards = guards
+
+    def all(self) -> list[Guard]:
+        """All that the named dims must fulfil: declared facts and guards."""
+        facts = [g for dim in self.declared.values() for g in of_facts(dim)]
+        return [*facts, *self._guards]
+
+    def take(self, other: DimConditions, names: frozenset[str] | None) -> None:
+        """Add those of another graph (``names``: on these dims)."""
+        chosen = {n: d for n, d in other.declared.items() if names is None or n in names}
+        self.declared |= chosen
+        self.specialized = other.specialized
+        if other._guards:
+            kept = (g for g in other._guards if names is None or g.names <= names)
+            self.guards = (*self._guards, *kept)
+
+    def with_own_dims(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Attributes with the graph's symbols for its named dims."""
+        own = self.declared
+        if shapes.names(list(kwargs.values())).isdisjoint(own):
+            return kwargs
+        return {k: shapes.substitute(v, own) for k, v in kwargs.items()}
+
+    def declare(self, target: str, type: TensorType, inputs: Iterable[Node]) -> TensorType:
+        """Enter the named dims of a new input beside ``inputs``; its type with the graph's symbols.
+        Raises ArgumentError for a name that was declared with other facts."""
+        for dim in ordered_facts(type.shape):
+            name = dim.name
+            known = self.declared.get(name)
+            if known == dim:
+                continue
+            for other in inputs:
+                shape = other.type.shape if isinstance(other.type, TensorType) else ()
+                if name in shapes.names(shape):
+                    said = f"it is {known.facts}" if known is not None else "nothing is known of it"
+                    raise ArgumentError(
+                        f"the named dim {name} is declared twice: in the input {other.target} "
+                        f"{said}, in {target} it is {dim.facts}; use one fx.dims for both"
+                    )
+            self.declared[name] = dim
+        if self.declared and not shapes.names(type.shape).isdisjoint(self.declared):
+            return type.substitute(self.declared)
+        return type

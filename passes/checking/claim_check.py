@@ -1,7 +1,7 @@
 """Checking claims: the order in which rewrites are shown to be right, and what decides.
 
-In: claims from a journal (:mod:`fxlite.passes.checking.edits`) and the two sides of the program.
-Out: counts in a report, or a :class:`VerificationError`. The steps are those of
+In: claims from a journal (:mod:`fxlite.passes.checking.changed_region`) and the two sides of the
+program. Out: counts in a report, or a :class:`VerificationError`. The steps are those of
 :mod:`fxlite.passes.checking.verify`.
 """
 
@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.checking.changed_region import Numbering, Opening, Side
-from fxlite.passes.checking.edits import Claim, Pair
+from fxlite.passes.checking.changed_region import Claim, Numbering, Opening, Pair, Side
 from fxlite.passes.checking.region_check import Disagreement, Outcome, check_region
 from fxlite.passes.checking.wrong_rewrite import VerificationReport, wrong_rewrite
 

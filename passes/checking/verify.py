@@ -4,26 +4,25 @@ In: a module that a pass has edited in place, and the position of its journal be
 :class:`VerificationReport`, or a :class:`VerificationError` that names the one rewrite that is
 wrong and a file that reproduces it.
 
-The journal gives pairs of values that must be equal (:mod:`fxlite.passes.checking.edits`); if they
-all are, the program computes what it did. For each pair the check looks at the region between it
-and values that both sides share, in the order of the graph, so that what was shown is shared from
-there on:
+The journal gives pairs of values that must be equal (:mod:`fxlite.passes.checking.changed_region`);
+if they all are, the program computes what it did. For each pair the check looks at the region
+between it and values that both sides share, in the order of the graph, so that what was shown is
+shared from there on:
 
 1. Both sides are computed alike (what merging, removing and rewiring nodes leaves): nothing is run.
 2. A region of the same form was run before: nothing is run. Regions that compute with weights are
-   run for a few of each form and, while the budget lasts, for others drawn at random.
-3. Otherwise both sides run on drawn inputs (:mod:`fxlite.passes.checking.region_check`).
-4. If they differ, the rewrite may rely on what is known further up, ``relu(exp(x)) -> exp(x)``: the
-   region is extended upstream in steps that double, at most to the program's inputs.
-5. If they differ there too, the results of the whole program decide: between the nodes a pass may
-   change what it likes (another layout, say).
+run for a few of each form and, while the budget lasts, for others drawn at random. 3. Otherwise
+both sides run on drawn inputs (:mod:`fxlite.passes.checking.region_check`). 4. If they differ, the
+rewrite may rely on what is known further up, ``relu(exp(x)) -> exp(x)``: the region is extended
+upstream in steps that double, at most to the program's inputs. 5. If they differ there too, the
+results of the whole program decide: between the nodes a pass may change what it likes (another
+layout, say).
 
 Leaf modules and random ops that draw numbers are inputs of regions; removing one is an error.
 
 Examples that passes and rules bring along are checked here, too. For the tests of a pass::
 
-    def test_examples():
-        check_examples(my_pass)
+def test_examples(): check_examples(my_pass)
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Example, Pass
-from fxlite.passes.checking.changed_region import Side
+from fxlite.passes.checking.changed_region import Edits, Pair, Side, changed_places
 from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
-from fxlite.passes.checking.edits import Edits, Pair, changed_places
 from fxlite.passes.checking.wrong_rewrite import (
     VerificationError,
     VerificationReport,

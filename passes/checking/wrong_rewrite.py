@@ -6,7 +6,7 @@ sides disagree, with the inputs that show it. Out: a :class:`VerificationReport`
 table of a pass manager and a text that lists what was left unchecked; or a
 :class:`VerificationError` that names pass, nodes and lines, shows both sides as text, and gives the
 path of a Python file that runs both and prints the difference
-(:mod:`fxlite.passes.checking.repro`).
+(:mod:`fxlite.passes.checking.minimize`).
 
 The file is written to the folder that FXLITE_REPRO_DIR names, else to a new temporary one.
 """
@@ -28,8 +28,8 @@ from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import PassError
 from fxlite.passes.checking.changed_region import Key, Region, Side
+from fxlite.passes.checking.minimize import write_repro
 from fxlite.passes.checking.region_check import Disagreement
-from fxlite.passes.checking.repro import write_repro
 from fxlite.types import shapes
 from fxlite.types.agreement import Exactness
 from fxlite.types.tensor_type import type_of

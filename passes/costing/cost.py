@@ -17,9 +17,8 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import GraphError, expect
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
 from fxlite.passes.costing.cost_report import CostReport, check_dims
-from fxlite.passes.costing.costs import Costs
+from fxlite.passes.costing.costs import Costs, SizeRanges, sizes_that_pay
 from fxlite.passes.costing.peak_memory import Largest, Polynomial, as_dim, moments
 from fxlite.show.node_cost import Cost, Weight, node_cost, node_flops, sum_of_costs, weights_by_node
 from fxlite.show.summary import outer_modules

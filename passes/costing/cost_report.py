@@ -21,8 +21,16 @@ from rich.text import Text
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
-from fxlite.passes.costing.costs import QUANTITIES, TITLES, Costs, costs_text, intensity_text, short
+from fxlite.passes.costing.costs import (
+    QUANTITIES,
+    TITLES,
+    Costs,
+    SizeRanges,
+    costs_text,
+    intensity_text,
+    short,
+    sizes_that_pay,
+)
 from fxlite.show.node_cost import Cost, sum_of_costs, weights_by_node, weights_of
 from fxlite.show.summary import ModuleTree, label, module_tree
 from fxlite.types import shapes

@@ -1,20 +1,26 @@
-"""What something costs: FLOPs, bytes, parameters and memory.
+"""What something costs: FLOPs, bytes, parameters and memory; and from which size on a rewrite pays.
 
-In: ints or expressions in named dims. Out: :class:`Costs`.
+In: ints or expressions in named dims. Out: :class:`Costs`. In: the costs of two programs, a named
+dim, and what is compared. Out: :class:`SizeRanges`: the values of the dim for which the second
+costs less. Where the costs are polynomials the answer is exact for every size: the sign of their
+difference changes at its real roots alone, so one value between two roots decides for all of them.
+Where they are not (``Max``, ``//``), each size up to a limit is tried.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import sympy
 
+from fxlite.base.errors import ArgumentError
 from fxlite.show.node_cost import short_text
-from fxlite.types import shapes
+from fxlite.types import shapes, symbols
 from fxlite.types.shapes import Dim
 
 _LONGEST_FORMULA = 300  # letters; longer ones are shortened
@@ -133,3 +139,131 @@ def intensity_text(costs: Costs) -> str:
     if len(text) <= _LONGEST_FORMULA:
         return text
     return f"({short_text(costs.flops)})/({short_text(costs.bytes)})"
+
+
+#: Sizes from 1 on that are tried where costs are no polynomials.
+LIMIT = 1 << 16
+
+Range = tuple[int, int | None]
+
+
+# -- which sizes pay -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SizeRanges:
+    """Sizes of ``dim``, from 1 on: ``ranges`` of first and last ones, None for no end. They are
+    known up to ``limit``; for all sizes where that is None."""
+
+    dim: str
+    ranges: tuple[Range, ...]
+    limit: int | None = None
+
+    def __contains__(self, size: int) -> bool:
+        return any(first <= size and (last is None or size <= last) for first, last in self.ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __str__(self) -> str:
+        known = "" if self.limit is None else f" (tried up to {self.dim} = {self.limit})"
+        if not self.ranges:
+            return f"never{known}"
+        if self.ranges == ((1, None),) or self.ranges == ((1, self.limit),):
+            return f"always{known}"
+        return " or ".join(self._text(*each) for each in self.ranges) + known
+
+    def _text(self, first: int, last: int | None) -> str:
+        if last is None or last == self.limit:
+            return f"{self.dim} > {first - 1}"
+        if first == last:
+            return f"{self.dim} = {first}"
+        return f"{self.dim} < {last + 1}" if first == 1 else f"{first} <= {self.dim} <= {last}"
+
+    __repr__ = __str__
+
+
+def sizes_that_pay(
+    before: Costs,
+    after: Costs,
+    dim: str,
+    by: str | Callable[[Costs], Any],
+    sizes: Mapping[str, int],
+) -> SizeRanges:
+    """See :func:`fxlite.passes.pays_when`, for the costs of two wholes."""
+    pair = (before, after)
+    costs = [_value(costs.evaluate(sizes), by) for costs in pair]
+    gain = sympy.nsimplify(sympy.expand(sympy.sympify(costs[0]) - costs[1]), rational=True)
+    mentioned = frozenset().union(*(c.dims for c in pair))
+    for name in (dim, *sizes):
+        if name not in mentioned:
+            listed = ", ".join(sorted(mentioned)) or "none"
+            raise ArgumentError(f"the costs do not depend on {name!r}; they depend on: {listed}")
+    return _positive(gain, dim)
+
+
+def _value(costs: Costs, by: str | Callable[[Costs], Any]) -> Any:
+    if isinstance(by, str) and by not in QUANTITIES:
+        raise ArgumentError(f"there is no cost {by!r}; known: {', '.join(QUANTITIES)}")
+    needed = [costs.flops, costs.bytes] if callable(by) else [getattr(costs, by)]
+    if None in needed:
+        raise ArgumentError("the costs are unknown: the graph has leaf modules, or no types")
+    return by(costs) if callable(by) else needed[0]
+
+
+def _positive(gain: Any, dim: str) -> SizeRanges:
+    """The sizes for which an expression is positive."""
+    symbol = symbols.symbol(dim)
+    plain = {name: symbols.symbol(name) for name in shapes.names(gain)}
+    gain = sympy.sympify(shapes.substitute(gain, plain))
+    gain = _without_common(gain, symbol)
+    others = gain.free_symbols - {symbol}
+    if others:
+        known = sorted(s.name for s in others)
+        example = ", ".join(f"{name}=8" for name in known)
+        raise ArgumentError(f"that depends on {', '.join(known)}, too; give a size: {example}")
+    try:
+        polynomial = sympy.Poly(gain, symbol)
+    except sympy.PolynomialError:
+        return SizeRanges(dim, tuple(_scanned(gain, symbol)), LIMIT)
+    return SizeRanges(dim, tuple(_between_roots(polynomial)))
+
+
+def _without_common(gain: Any, symbol: Any) -> Any:
+    """An expression without the factors that can only make it larger, not change its sign."""
+    factors = sympy.Mul.make_args(sympy.factor(gain))
+    kept = [f for f in factors if f.has(symbol) or not f.is_nonnegative]
+    return sympy.expand(sympy.Mul(*kept)) if gain != 0 else gain
+
+
+def _between_roots(polynomial: Any) -> Iterable[Range]:
+    """Ranges of integers from 1 on where a polynomial is positive."""
+    near = {1}
+    for root in polynomial.real_roots() if polynomial.degree() > 0 else ():
+        floor = int(sympy.floor(sympy.N(root, 30)))
+        near |= {n for n in (floor - 1, floor, floor + 1, floor + 2) if n >= 1}
+    points = sorted(near)
+    ranges: list[Range] = []
+    for point, following in pairwise(points):
+        ranges.append((point, point))
+        if following > point + 1:
+            ranges.append((point + 1, following - 1))
+    ranges += [(points[-1], points[-1]), (points[-1] + 1, None)]
+    return _joined([(each, polynomial.eval(each[0]) > 0) for each in ranges])
+
+
+def _scanned(gain: Any, symbol: Any) -> Iterable[Range]:
+    functions = {"FloorDiv": lambda a, b: a // b, "Max": max, "Min": min}
+    value = sympy.lambdify(symbol, gain, [functions, "math"])
+    return _joined([((n, n), value(n) > 0) for n in range(1, LIMIT + 1)])
+
+
+def _joined(signs: list[tuple[Range, Any]]) -> Iterable[Range]:
+    """The ranges that are marked, those that follow each other as one."""
+    found: list[Range] = []
+    was_marked = False
+    for (first, last), is_marked in signs:
+        if is_marked and was_marked:
+            found[-1] = found[-1][0], last
+        elif is_marked:
+            found.append((first, last))
+        was_marked = bool(is_marked)
+    return found

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import ArgumentError
 from fxlite.base.outside_text import markup
-from fxlite.passes.costing.break_even import SizeRanges, sizes_that_pay
-from fxlite.passes.costing.costs import QUANTITIES, TITLES
-from fxlite.passes.costing.timeline_svg import ticks
+from fxlite.passes.costing.costs import QUANTITIES, TITLES, SizeRanges, sizes_that_pay
+from fxlite.passes.costing.timeline_svg import note, ticks
 from fxlite.show.drawing.colours import Colour
 from fxlite.show.drawing.svg import FONT, legend_row
 from fxlite.show.node_cost import short_text
@@ -130,11 +129,11 @@ def _axes(plot: Plot, highest: float, widest: int, across: float, upwards: float
     for value in ticks(max(int(highest), 1)):
         y = _HEIGHT - value * upwards
         yield f'<path class="grid" d="M0,{y:.1f} h{_WIDTH}"/>'
-        yield _note(-6, y + 4, f"{short_text(value)}{plot.unit}" if value else "0", "end")
+        yield note(-6, y + 4, f"{short_text(value)}{plot.unit}" if value else "0", "end")
     yield f'<path class="axis" d="M0,0 v{_HEIGHT} h{_WIDTH}"/>'
     for value in ticks(max(widest, 1)):
-        yield _note(value * across, _HEIGHT + 16, str(value), "middle")
-    yield _note(_WIDTH / 2, _HEIGHT + 34, markup(plot.dim), "middle")
+        yield note(value * across, _HEIGHT + 16, str(value), "middle")
+    yield note(_WIDTH / 2, _HEIGHT + 34, markup(plot.dim), "middle")
 
 
 def _lines(
@@ -143,7 +142,7 @@ def _lines(
     for size, text in plot.marks.items():
         x = size * across
         yield f'<path class="mark" d="M{x:.1f},0 v{_HEIGHT}"/>'
-        yield _note(x, -5, markup(text), "end" if x > _WIDTH / 2 else "start")
+        yield note(x, -5, markup(text), "end" if x > _WIDTH / 2 else "start")
     for name, values in plot.lines.items():
         points = [
             f"{size * across:.1f},{_HEIGHT - value * upwards:.1f}"
@@ -153,7 +152,3 @@ def _lines(
             f'<path d="M{" L".join(points)}" fill="none" stroke="{colours[name][0]}" '
             f'stroke-width="2"><title>{markup(name)}</title></path>'
         )
-
-
-def _note(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'

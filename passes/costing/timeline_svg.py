@@ -215,15 +215,16 @@ def _axes(
         y = bottom - value * scale
         yield f'<path class="grid" d="M{_LEFT},{y:.1f} h{_WIDTH}"/>'
         text = f"{short_text(value)}B" if value else "0"
-        yield _note(_LEFT - 6, y + 4, text, "end")
+        yield note(_LEFT - 6, y + 4, text, "end")
     yield f'<path class="axis" d="M{_LEFT},{bottom} h{_WIDTH}"/>'
     for column in range(0, len(columns), max(1, -(-len(columns) // 15))):
         x = _LEFT + (column + 0.5) * step_width
-        yield _note(x, bottom + 15, str(columns[column] + 1), "middle")
-    yield _note(_LEFT + _WIDTH / 2, bottom + 30, "step", "middle")
+        yield note(x, bottom + 15, str(columns[column] + 1), "middle")
+    yield note(_LEFT + _WIDTH / 2, bottom + 30, "step", "middle")
 
 
-def _note(x: float, y: float, text: str, anchor: str) -> str:
+def note(x: float, y: float, text: str, anchor: str) -> str:
+    """A few words beside a mark or a line; ``anchor``: which end of them stands at ``x``."""
     return f'<text class="note" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
@@ -246,7 +247,7 @@ def _slot_lines(timeline: MemoryTimeline, scale: float) -> Iterator[str]:
             and number < len(timeline.slots)
             and timeline.slots[number] * scale > 12
         ):
-            yield _note(_WIDTH - 4, y - 4, str(number), "end")
+            yield note(_WIDTH - 4, y - 4, str(number), "end")
 
 
 def _peak_mark(timeline: MemoryTimeline, columns: list[int], step_width: float) -> Iterator[str]:

@@ -21,7 +21,7 @@ from rich.text import Text
 from fxlite.backend import Backend, find_backend
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.checking.edits import Edits, changed_places
+from fxlite.passes.checking.changed_region import Edits, changed_places
 from fxlite.passes.profiling.tables import seconds_text
 from fxlite.show.node_cost import Cost, Roofs, node_cost, short_text
 from fxlite.types.shapes import Dim

@@ -10,8 +10,12 @@ import platform
 import time
 from pathlib import Path
 
-from fxlite.codegen.runtime.target import instruction_sets, processor_name
-from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
+from fxlite.codegen.runtime.toolchain import (
+    CompilerNotFound,
+    find_compiler,
+    instruction_sets,
+    processor_name,
+)
 from tests.benchmarks.timing import busy_seconds
 
 

@@ -15,7 +15,7 @@ import pytest
 from fxlite.codegen.c.text.template_text import atom
 from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.kernel.builder import symbol, text_of
-from fxlite.codegen.runtime.target import instruction_sets, march_flag
+from fxlite.codegen.runtime.toolchain import instruction_sets, march_flag
 from fxlite.scalar.index import Index
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))

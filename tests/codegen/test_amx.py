@@ -27,7 +27,7 @@ from fxlite.codegen.c.conv.conv_plan import winograd_tile
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.product import gemm, gemm_long, gemm_walk
 from fxlite.codegen.c.product.packed_operands import bf16_pairs, bf16_parts
-from fxlite.codegen.runtime.target import has_bf16_tiles, march_flag
+from fxlite.codegen.runtime.toolchain import has_bf16_tiles, march_flag
 from tests.codegen import (
     test_conv_bf16,
     test_gemm_bf16,

@@ -20,7 +20,7 @@ from fxlite.codegen.c.attention.attention_plan import AttentionSpec
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.kernel.builder import Pointer, symbol
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
-from fxlite.codegen.runtime.target import march_flag
+from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 from tests.codegen.compiling import (

@@ -23,7 +23,7 @@ from fxlite.codegen.c.tiles.library import (
 from fxlite.codegen.kernel import printer
 from fxlite.codegen.kernel.text import comment, wrap
 from fxlite.codegen.runtime import sizes
-from fxlite.codegen.runtime.target import march_flag
+from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.ops.integer.quantized import least_magnitude
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 from tests.codegen.compiling import HEAD, compile_c

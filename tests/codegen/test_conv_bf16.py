@@ -21,7 +21,7 @@ from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.render import conv_template
 from fxlite.codegen.kernel.builder import text_of
-from fxlite.codegen.runtime.target import march_flag
+from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen.compiling import (
     SANITIZED,
     compile_c,

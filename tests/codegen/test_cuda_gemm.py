@@ -15,8 +15,8 @@ from fxlite.codegen.cuda.gemm import (
     render_gemm,
     render_gemm_naive,
 )
+from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from fxlite.types.agreement import Chain, compare
 
 PARAMETERS = (

@@ -15,11 +15,11 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
-from fxlite.codegen.program.nested import restructure
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
+from fxlite.codegen.program.run import restructure
+from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
-from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from fxlite.passes import quantize as q
 from fxlite.types.agreement import compare as compared
 from fxlite.types.agreement import sqnr

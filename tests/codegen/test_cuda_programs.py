@@ -16,11 +16,15 @@ from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
-from fxlite.codegen.program.nested import restructure
-from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, find_device
+from fxlite.codegen.program.program import optimize
+from fxlite.codegen.program.run import restructure
+from fxlite.codegen.runtime.cuda_device import (
+    CudaDeviceNotFound,
+    CudaToolkitNotFound,
+    compile_cubin,
+    find_device,
+)
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 

@@ -13,10 +13,10 @@ import pytest
 import fxlite as fx
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
-from fxlite.codegen.program.nested import restructure
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
+from fxlite.codegen.program.run import restructure
+from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 from fxlite.ops.op import REGISTRY
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import Chain

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule
+from fxlite.codegen.runtime.cuda_device import (
+    CudaDeviceNotFound,
+    CudaModule,
+    CudaToolkitNotFound,
+    compile_cubin,
+)
 from fxlite.codegen.runtime.cuda_shim import ShimError, ShimModule
 from fxlite.codegen.runtime.launcher import Launcher, parse_kernels
-from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
 
 KERNELS = r"""
 #include "prelude.cuh"

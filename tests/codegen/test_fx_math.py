@@ -26,10 +26,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
-from fxlite.codegen.runtime.nvrtc import CudaToolkitNotFound, compile_cubin
-from fxlite.codegen.runtime.target import compile_flags, instruction_sets
-from fxlite.codegen.runtime.toolchain import CompilerNotFound, find_compiler
+from fxlite.codegen.runtime.toolchain import (
+    CompilerNotFound,
+    compile_flags,
+    find_compiler,
+    instruction_sets,
+)
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.types.dtypes import dtype
 

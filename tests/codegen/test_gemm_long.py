@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.c.product import gemm, gemm_long, gemm_walk
-from fxlite.codegen.runtime.target import march_flag
+from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen import test_gemm_bf16
 from tests.codegen.compiling import (
     FLAGS,

@@ -18,8 +18,8 @@ from fxlite.codegen.c import emit as c
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.product.gemm import render_gemm_naive
 from fxlite.codegen.cuda import emit as cuda
-from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.runtime import target as processor
+from fxlite.codegen.program.program import optimize
+from fxlite.codegen.runtime import toolchain as processor
 from tests.codegen.golden_cases import CASES, Case
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -11,7 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, ops, passes
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.graph.interpreter import Interpreter
 from fxlite.ops.op import REGISTRY
 from tests.oracle import RUNGS, flatten

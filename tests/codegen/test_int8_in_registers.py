@@ -13,7 +13,7 @@ import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from tests.codegen.compiling import flags_of

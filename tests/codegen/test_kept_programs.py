@@ -19,7 +19,6 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import CodegenError
 from fxlite.codegen import backends
-from fxlite.codegen.program import program_key
 from fxlite.codegen.runtime import cache as build_cache
 from fxlite.codegen.runtime import kept
 from tests.oracle import compare
@@ -31,7 +30,7 @@ Array = np.ndarray[Any, Any]
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, for sources that nobody is editing."""
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(program_key, "_source_identity", lambda: "the source")
+    monkeypatch.setattr(kept, "_source_identity", lambda: "the source")
     return tmp_path / "cache"
 
 
@@ -105,10 +104,10 @@ _SCRIPT = """\
 import sys
 import numpy as np
 import fxlite as fx
-from fxlite.codegen.program import program_key
+from fxlite.codegen.runtime import kept
 from tests.codegen.test_kept_programs import INPUTS, Scaled
 
-program_key._source_identity = lambda: "the source"
+kept._source_identity = lambda: "the source"
 for name in [n for n in sys.modules if n.startswith(("fxlite.passes", "fxlite.codegen.c."))]:
     del sys.modules[name]
 result = fx.compile(Scaled(), *INPUTS)(*INPUTS)
@@ -139,14 +138,14 @@ def test_a_changed_weight_is_another_program(place: tuple[int, int]) -> None:
 def test_what_the_key_covers() -> None:
     model = Scaled()
     module = fx.symbolic_trace(model, *INPUTS)
-    key = program_key.program_key(module, {})
-    assert key == program_key.program_key(fx.symbolic_trace(model, *INPUTS), {})
+    key = kept.program_key(module, {})
+    assert key == kept.program_key(fx.symbolic_trace(model, *INPUTS), {})
     options = {"matmul_precision": "medium"}
     cast = fx.symbolic_trace(lambda x, i: model(x * 1, i), *INPUTS)
     others = [
-        program_key.program_key(module, options),
-        program_key.program_key(cast, {}),
-        program_key.program_key(fx.symbolic_trace(model, INPUTS[0][:2], INPUTS[1][:2]), {}),
+        kept.program_key(module, options),
+        kept.program_key(cast, {}),
+        kept.program_key(fx.symbolic_trace(model, INPUTS[0][:2], INPUTS[1][:2]), {}),
     ]
     assert len({key, *others}) == 4 and None not in others
 
@@ -157,19 +156,19 @@ def test_what_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return x * 2
 
     wrapped = fx.symbolic_trace(lambda x: doubled(x) + 1, x="f32[3]")
-    assert program_key.program_key(wrapped, {}) is None
+    assert kept.program_key(wrapped, {}) is None
     plain = fx.symbolic_trace(lambda x: x + 1, x="f32[3]")
-    assert program_key.program_key(plain, {}) is not None
-    monkeypatch.setattr(program_key, "_source_identity", lambda: None)
-    assert program_key.program_key(plain, {}) is None
+    assert kept.program_key(plain, {}) is not None
+    monkeypatch.setattr(kept, "_source_identity", lambda: None)
+    assert kept.program_key(plain, {}) is None
 
 
 def test_sources_that_were_edited_under_a_running_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    program_key._source_identity.cache_clear()
+    kept._source_identity.cache_clear()
     monkeypatch.setattr(fx, "IMPORTED_AT", 0.0)
-    assert program_key._source_identity() is None
-    program_key._source_identity.cache_clear()
+    assert kept._source_identity() is None
+    kept._source_identity.cache_clear()
 
 
 def _cut(path: Path) -> None:

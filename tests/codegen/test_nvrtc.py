@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from fxlite.codegen.runtime import nvrtc
-from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule, find_device
-from fxlite.codegen.runtime.nvrtc import (
+from fxlite.codegen.runtime import cuda_device
+from fxlite.codegen.runtime.cuda_device import (
     CudaCompileError,
+    CudaDeviceNotFound,
+    CudaModule,
     CudaToolkitNotFound,
     compile_cubin,
+    find_device,
     nvrtc_version,
     supported_architectures,
 )
@@ -99,7 +101,7 @@ def test_results_are_cached(own_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: Any) -> Any:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(nvrtc, "_compile", refuse)
+    monkeypatch.setattr(cuda_device, "_compile", refuse)
     assert compile_cubin(SOURCE, "sm_80") == first
     changes: list[tuple[str, str, dict[str, Any]]] = [
         (SOURCE, "sm_80", {"cache": False}),

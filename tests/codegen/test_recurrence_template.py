@@ -25,7 +25,7 @@ from fxlite.codegen.c.recurrence.recurrence_int8 import (
     pack_recurrent_int8,
 )
 from fxlite.codegen.kernel.builder import symbol
-from fxlite.codegen.runtime.target import march_flag
+from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import (

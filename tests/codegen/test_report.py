@@ -15,7 +15,7 @@ from fxlite import compiler, nn
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.base.location import Scope
 from fxlite.codegen import backends
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.reporting.report import History, ModelReport, history
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
 from tests import models

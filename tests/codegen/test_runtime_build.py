@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fxlite.codegen.runtime import build as build_module
-from fxlite.codegen.runtime import target, toolchain
+from fxlite.codegen.runtime import toolchain
 from fxlite.codegen.runtime.abi import ArgSpec, DimText, Entry
 from fxlite.codegen.runtime.build import BuildError, build, build_executable
 from fxlite.codegen.runtime.load import CompiledFunction
@@ -382,5 +382,5 @@ def test_cache_sizes(tmp_path: Path) -> None:
         folder.mkdir()
         for name, text in zip(("level", "type", "size"), facts):
             (folder / name).write_text(text)
-    assert target.cache_sizes(tmp_path) == {1: 48 << 10, 2: 2 << 20}
-    assert target.cache_sizes(tmp_path / "none") == {}
+    assert toolchain.cache_sizes(tmp_path) == {1: 48 << 10, 2: 2 << 20}
+    assert toolchain.cache_sizes(tmp_path / "none") == {}

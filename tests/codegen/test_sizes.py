@@ -12,11 +12,10 @@ import fxlite as fx
 from fxlite.base.errors import ArgumentError, MemoryLimitError, OptionError, ShapeError
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.cuda.emit import emit as cuda_emit
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime import sizes as limits
 from fxlite.codegen.runtime.launcher import three
-from fxlite.codegen.runtime.target import march_flag
-from fxlite.codegen.runtime.toolchain import find_compiler
+from fxlite.codegen.runtime.toolchain import find_compiler, march_flag
 from tests.codegen.size_cases import LIMIT, SIZES, TYPES, judge, pairs, program, rungs
 
 T32 = 2**32

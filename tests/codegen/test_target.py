@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.runtime import roofs, target
+from fxlite.codegen.runtime import roofs, toolchain
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.passes import quantize as q
 from tests.oracle import compare
@@ -39,23 +39,23 @@ def test_a_named_processor_has_its_instructions(
     march: str, sets: set[str], missing: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FXLITE_MARCH", march)
-    found = target.instruction_sets()
+    found = toolchain.instruction_sets()
     assert sets <= found and not missing & found
-    assert f"-march={march}" in target.compile_flags()
-    assert target.has_bf16_tiles() == ("amxbf16" in sets)
-    assert target.processor_name().endswith(f", used as {march}")
-    named = target.cpu_identity(), roofs._key()
+    assert f"-march={march}" in toolchain.compile_flags()
+    assert toolchain.has_bf16_tiles() == ("amxbf16" in sets)
+    assert toolchain.processor_name().endswith(f", used as {march}")
+    named = toolchain.cpu_identity(), roofs._key()
     monkeypatch.delenv("FXLITE_MARCH")
-    assert target.cpu_identity() != named[0] and roofs._key() != named[1]
+    assert toolchain.cpu_identity() != named[0] and roofs._key() != named[1]
 
 
 def test_this_machine_has_what_its_compiler_finds() -> None:
     """The sets that Linux lists are called as the compiler's macros are; the compiler may be older
     than the processor, and fxlite asks for no other sets than these."""
-    macros = target._compiled_for(find_compiler().command, "-march=native")
+    macros = toolchain._compiled_for(find_compiler().command, "-march=native")
     asked = {"avx2", "fma", "avx512bw", "avx512dq", "avx512vnni", "avx512bf16", "amxbf16"}
-    assert macros & asked <= target.instruction_sets()
-    assert {"sse2", "fxsr"} <= macros & target.instruction_sets()
+    assert macros & asked <= toolchain.instruction_sets()
+    assert {"sse2", "fxsr"} <= macros & toolchain.instruction_sets()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_this_machine_has_what_its_compiler_finds() -> None:
 )
 def test_other_names_are_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FXLITE_MARCH", name)
-    with pytest.raises(target.UnknownProcessor, match=message):
+    with pytest.raises(toolchain.UnknownProcessor, match=message):
         fx.compile(lambda x: x + 1, "f32[B]")
 
 
@@ -79,7 +79,7 @@ def test_one_place_asks_for_the_processor() -> None:
     folders = [ROOT / folder for folder in ("fxlite", "passes", "codegen", "tests")]
     files = [path for folder in folders for path in folder.rglob("*.py")]
     found = {path.name for path in files if asks.search(path.read_text())}
-    assert found == {"target.py", Path(__file__).name}
+    assert found == {"toolchain.py", Path(__file__).name}
 
 
 def test_folders_are_built_for_that_processor(
@@ -121,8 +121,8 @@ def test_programs_agree_with_numpy(
     """Emitted, compiled and run as on each processor; `test_amx.py` adds the tiles of AMX."""
     if not runs_here(march):
         pytest.skip(f"this machine lacks instructions of {march}")
-    quick = ["-O1" if flag == "-O3" else flag for flag in target.COMPILE_FLAGS]
-    monkeypatch.setattr(target, "COMPILE_FLAGS", tuple(quick))
+    quick = ["-O1" if flag == "-O3" else flag for flag in toolchain.COMPILE_FLAGS]
+    monkeypatch.setattr(toolchain, "COMPILE_FLAGS", tuple(quick))
     monkeypatch.setenv("FXLITE_MARCH", march)
     for module, inputs in programs:
         function = fx.compile(module, backend="c")

@@ -12,8 +12,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.runtime.build import team_source
-from fxlite.codegen.runtime.target import compile_flags
-from fxlite.codegen.runtime.toolchain import TEAM_LIBRARIES, find_compiler
+from fxlite.codegen.runtime.toolchain import TEAM_LIBRARIES, compile_flags, find_compiler
 
 pytestmark = pytest.mark.skipif(not find_compiler().is_gcc, reason="needs GCC on Linux")
 

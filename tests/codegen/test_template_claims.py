@@ -18,7 +18,7 @@ from fxlite import passes
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c import templates
 from fxlite.codegen.cuda import emit as cuda
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.types import agreement
 from fxlite.types.tensor_type import parse_type
 from tests.fuzz.programs.check import Case, Failed, compare, compiled

@@ -13,8 +13,7 @@ import fxlite.nn.functional as F
 from fxlite.codegen.c import templates
 from fxlite.codegen.kernel.kernel_ir import For, statements
 from fxlite.codegen.kernel.schedule import schedule
-from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.program.program import plan
+from fxlite.codegen.program.program import optimize, plan
 from tests.oracle import agree
 
 POOLS = {

@@ -23,7 +23,7 @@ from fxlite import nn
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.emit import emit
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.build import build, entry_source
 from fxlite.files.serialize import from_bytes, save_safetensors, to_bytes

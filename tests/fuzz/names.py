@@ -21,7 +21,7 @@ from fxlite.codegen.c.templates import claims as claims_in_c
 from fxlite.codegen.cuda.emit import emit as emit_cuda
 from fxlite.codegen.cuda.templates import claims as claims_in_cuda
 from fxlite.codegen.kernel.names import KEYWORDS, MACROS
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.types import shapes
 from tests.oracle import compare
 from tests.zoo import ZOO, Program

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fxlite import passes
-from fxlite.codegen.runtime import target
+from fxlite.codegen.runtime import toolchain
 
 
 @pytest.fixture
@@ -23,5 +23,5 @@ def registry() -> Iterator[None]:
 def compiled_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs in C are compiled with -Og, in a third of the time: passes are tested by values, and
     tests/codegen by the usual flags, too."""
-    flags = tuple("-Og" if flag == "-O3" else flag for flag in target.COMPILE_FLAGS)
-    monkeypatch.setattr(target, "COMPILE_FLAGS", flags)
+    flags = tuple("-Og" if flag == "-O3" else flag for flag in toolchain.COMPILE_FLAGS)
+    monkeypatch.setattr(toolchain, "COMPILE_FLAGS", flags)

@@ -10,9 +10,8 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.base.errors import ArgumentError
-from fxlite.passes.costing.break_even import SizeRanges
 from fxlite.passes.costing.cost import pays_when
-from fxlite.passes.costing.costs import Costs
+from fxlite.passes.costing.costs import Costs, SizeRanges
 from fxlite.types import shapes
 
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import fxlite as fx
 from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError, GraphError
-from fxlite.passes.checking.minimize import ddmin
-from fxlite.passes.checking.repro import write_repro
+from fxlite.passes.checking.minimize import ddmin, write_repro
 from fxlite.types.agreement import allclose, compare, exact
 from tests.passes.helpers import calls, trace
 from tests.zoo import ZOO, Program

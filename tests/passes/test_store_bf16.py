@@ -14,7 +14,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.codegen.c import templates
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.passes.checking.verify import check_examples
 
 

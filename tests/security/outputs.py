@@ -24,10 +24,10 @@ from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.cuda.emit import emit as emit_cuda
 from fxlite.codegen.cuda.function import readme as cuda_readme
 from fxlite.codegen.program.example_inputs import make_cases
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.build import entry_source
-from fxlite.passes.checking.repro import write_repro
+from fxlite.passes.checking.minimize import write_repro
 from fxlite.passes.quantize import Plan, PlannedLayer
 from fxlite.passes.quantize.planning.mixed_plan import plan_text
 from fxlite.show.text.pretty import executable_code, fitted_text

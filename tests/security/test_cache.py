@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from fxlite.codegen.program import program_key
-from fxlite.codegen.runtime import cache, toolchain
+from fxlite.codegen.runtime import cache, kept, toolchain
 from fxlite.codegen.runtime.build import find_library
 from fxlite.codegen.runtime.cache import cache_folder, distrust, make_folder, named_folder
 from fxlite.codegen.tuning.result import Entry, Measured, find_measured, keep_measured
@@ -40,7 +39,7 @@ def compiled(program: Any = _plus_one) -> Any:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder that does not exist yet."""
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(program_key, "_source_identity", lambda: "the source")
+    monkeypatch.setattr(kept, "_source_identity", lambda: "the source")
     cache._instead_of.cache_clear()
     yield tmp_path / "cache"
     cache._instead_of.cache_clear()

@@ -19,8 +19,7 @@ import numpy as np
 import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.templates import claims
-from fxlite.codegen.program.optimize import optimize
-from fxlite.codegen.program.program import plan
+from fxlite.codegen.program.program import optimize, plan
 from fxlite.codegen.program.run import run_program
 from tests.table import differences, values
 from tests.table.bounds import difference

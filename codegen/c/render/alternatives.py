@@ -36,7 +36,7 @@ from fxlite.codegen.c.product.gemm_fused import is_fused
 from fxlite.codegen.c.product.gemm_long import cut_of, long_reason
 from fxlite.codegen.c.product.gemm_spec import GemmSpec
 from fxlite.codegen.c.product.packed_operands import ITEM_BYTES
-from fxlite.codegen.runtime.target import cache_sizes
+from fxlite.codegen.runtime.toolchain import cache_sizes
 from fxlite.passes.group import Group
 from fxlite.show.node_cost import node_cost
 

@@ -59,7 +59,7 @@ from fxlite.codegen.kernel.loops import divides, is_flat
 from fxlite.codegen.kernel.lower import Contraction, buffer_name, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
-from fxlite.codegen.runtime.target import has_bf16_tiles
+from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.graph.graph import Node
 from fxlite.ops.image.spatial import TO_FIRST
 from fxlite.passes.group import Group

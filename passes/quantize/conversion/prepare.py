@@ -27,8 +27,11 @@ from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module, unique_attribute
 from fxlite.passes.ledger import refusals, set_ledger
-from fxlite.passes.quantize.conversion.integer_flow import IntegerFlow, find_integer_flow
-from fxlite.passes.quantize.conversion.run_time import state_scheme
+from fxlite.passes.quantize.conversion.integer_flow import (
+    IntegerFlow,
+    find_integer_flow,
+    state_scheme,
+)
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
 from fxlite.passes.quantize.schemes.parameters import QuantizedWeight

@@ -16,8 +16,8 @@ import numpy as np
 from fxlite.graph.graph import Node
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes.quantize.conversion.forms import Forms, Integers, Sums
+from fxlite.passes.quantize.conversion.integer_flow import row_scales, rows_of, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META
-from fxlite.passes.quantize.conversion.run_time import row_scales, rows_of, state_attributes
 from fxlite.passes.quantize.schemes.observers import Observer
 from fxlite.passes.quantize.schemes.parameters import packed_rows, quantize_weight, require_finite
 from fxlite.passes.quantize.schemes.roles import (

@@ -23,13 +23,16 @@ from fxlite.base.outside_text import comment, lines, toml_string
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.quantize.conversion.prepare import META, Decision, prepare
-from fxlite.passes.quantize.planning.planner_text import (
+from fxlite.passes.quantize.planning.sensitivity import (
+    FLOAT,
+    Choice,
     cost_text,
     decibel_text,
+    is_quantizable,
     measured_text,
+    path_of,
     plan_table,
 )
-from fxlite.passes.quantize.planning.sensitivity import FLOAT, Choice, is_quantizable, path_of
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
 from fxlite.passes.quantize.schemes.scheme import PRESETS, QConfig, QConfigError, Scheme, unknown
 

@@ -39,13 +39,13 @@ from fxlite.passes.profiling.tables import seconds_text
 from fxlite.passes.quantize.conversion.convert import convert
 from fxlite.passes.quantize.conversion.one_step import Arguments, as_batches, calibrated, results
 from fxlite.passes.quantize.planning.mixed_plan import Measured, Plan, PlannedLayer
-from fxlite.passes.quantize.planning.planner_text import decibel_text
 from fxlite.passes.quantize.planning.quantization_report import report
 from fxlite.passes.quantize.planning.sensitivity import (
     FLOAT,
     SCHEMES,
     Choice,
     Sensitivity,
+    decibel_text,
     decibels,
     sensitivity,
 )

@@ -23,13 +23,13 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.ops.integer.quantized import fake_quantize
 from fxlite.passes.quantize.conversion.convert import observer_of
-from fxlite.passes.quantize.conversion.one_step import float_results
-from fxlite.passes.quantize.conversion.prepare import META
-from fxlite.passes.quantize.conversion.run_time import (
+from fxlite.passes.quantize.conversion.integer_flow import (
     integer_recurrence,
     rounded_rows,
     state_attributes,
 )
+from fxlite.passes.quantize.conversion.one_step import float_results
+from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.observers import Observer
 from fxlite.passes.quantize.schemes.parameters import (
     QuantizedWeight,

@@ -11,7 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
-from fxlite.codegen.program.optimize import optimize
+from fxlite.codegen.program.program import optimize
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.schemes.parameters import quantize_weight, restored_weight
 from tests.oracle import agree
