@@ -149,8 +149,7 @@ class _Renamer:
 
     def statement(self, s: Stmt, env: dict[Var, Index]) -> Stmt:
         if isinstance(s, For):
-            extent = s.var.extent.substitute(env)
-            var = Var(self.names[s.var.name], extent)
+            var = Var(self.names[s.var.name], self.index(s.var.extent, env))
             inner = {**env, s.var: Index.of(var)}
             return For(var, tuple(self.statement(b, inner) for b in s.body), s.kind, s.step)
         if isinstance(s, If):

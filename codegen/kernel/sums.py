@@ -199,6 +199,34 @@ def sum_in_lanes(
     return statements, total
 
 
+@dataclass(frozen=True)
+class Columns:
+    """``count`` elements of a row from ``first``, of which at most ``size`` are computed together:
+    all, or in turns of a loop with the variable ``turn``."""
+
+    first: Index
+    count: Index
+    size: int
+    turn: Var | None
+
+    @staticmethod
+    def of(along: Var) -> Columns:
+        """Those of a row with this variable."""
+        width = along.extent.constant
+        if width is not None and width <= COLUMNS:
+            return Columns(Index.of(0), along.extent, width, None)
+        turn = Var(fresh_local(dtypes.int64, "_block").name, along.extent)
+        first = Index.of(turn)
+        count = extremum("min", Index.of(COLUMNS), along.extent - first)
+        return Columns(first, count, COLUMNS, turn)
+
+    def loop(self, statements: list[Stmt]) -> list[Stmt]:
+        """What computes some of them, for all."""
+        if self.turn is None:
+            return statements
+        return [For(self.turn, tuple(statements), "serial", COLUMNS)]
+
+
 def sum_of_rows(
     order: Sequence[Var], along: Var, body: Expr, computed: DType,
     store: Callable[[Index, Expr], Stmt],
@@ -206,11 +234,9 @@ def sum_of_rows(
     """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands lie
     side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
     ``store(column, sum)`` stores one of them."""
-    width = along.extent.constant or COLUMNS
-    wides, parts = Wide.of(computed, min(width, COLUMNS)), fresh_local(computed, "_lanes")
-    chunk = None if width < COLUMNS else Var(fresh_local(dtypes.int64, "_block").name, along.extent)
-    first = Index.of(0 if chunk is None else chunk)
-    count = extremum("min", Index.of(COLUMNS), along.extent - first)
+    columns = Columns.of(along)
+    first, count = columns.first, columns.count
+    wides, parts = Wide.of(computed, columns.size), fresh_local(computed, "_lanes")
 
     def row(make: Callable[[Index], Sequence[Stmt]]) -> For:
         column = expr.fresh_var(count, "lane")
@@ -249,4 +275,4 @@ def sum_of_rows(
         if depth == cut:
             statements = emptied(statements)
     statements = [*wides.start(), *statements, row(finished)]
-    return statements if chunk is None else [For(chunk, tuple(statements), "serial", COLUMNS)]
+    return columns.loop(statements)

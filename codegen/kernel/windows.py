@@ -1,21 +1,34 @@
 """Loops of a reduction whose elements lie side by side for neighbouring results, a row of results
 at a time: pooling over small windows, and sums over any axis but the last.
 
-In: the expression of a lowered group over its space. Out: statements in which each element of the
-window is one loop along the row, ``y[k] = max(y[k], x[2*k + s - 1])``, which a compiler turns into
-SIMD code; the conditions for windows that stick out become the bounds of these loops. None for
-groups of another form, which :mod:`fxlite.codegen.kernel.schedule` schedules one element at a time.
+In: the expression of a lowered group over its space. Out: statements in which the totals of a row
+are a local array, and each element of the window is one loop along it, ``total[k] = max(total[k],
+x[2*k + s - 1])``, which a compiler turns into SIMD code in registers; memory is written once.
+Results whose windows stick out are computed one at a time before and after these. None for groups
+of another form, which :mod:`fxlite.codegen.kernel.schedule` schedules one element at a time.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from fxlite.codegen.kernel.kernel_ir import Buffer, For, If, Stmt, Store
+from fxlite.codegen.kernel.kernel_ir import (
+    Alloc,
+    Assign,
+    Buffer,
+    For,
+    If,
+    Let,
+    Stmt,
+    Store,
+    fresh_local,
+)
 from fxlite.codegen.kernel.nest import combine, neutral
-from fxlite.codegen.kernel.sums import is_long, joined, sum_of_rows
+from fxlite.codegen.kernel.sums import Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
 from fxlite.scalar.expr import (
     Apply,
@@ -24,11 +37,13 @@ from fxlite.scalar.expr import (
     Expr,
     IndexValue,
     Load,
+    Local,
     MultiIndex,
     Reduction,
 )
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Index, Var, extremum, flatten
+from fxlite.scalar.index import Index, Value, Var, extremum, flatten
+from fxlite.types import dtypes
 
 MOST_ELEMENTS = 64
 """Elements of a window whose neighbour in the row does not lie next to it."""
@@ -38,6 +53,12 @@ MOST_OPERATIONS = 1 << 20
 """Operations for a result that is a single row, which one thread computes."""
 MOST_STEP = 4
 """Distance in memory between what neighbours in a row read; further apart, SIMD does not pay."""
+
+
+#: An element of a window, and indices that are not negative where it lies inside of the image.
+_Element: TypeAlias = tuple[Expr, list[Index]]
+#: What is done with a total at its place in the row.
+_Stored: TypeAlias = Callable[[Index, Local], Stmt]
 
 
 @dataclass(frozen=True)
@@ -52,6 +73,7 @@ class _Window:
     rows: tuple[Var, ...]
     column: Var | None
     row_conditions: tuple[Expr, ...]
+    conditions: tuple[Expr, ...]
     bounds: tuple[Index, ...]
 
 
@@ -73,45 +95,106 @@ def window_rows(
     window = _window(joined(reduction, shapes) if is_wide else reduction, space[-1], shapes)
     if window is None or (len(space) == 1 and not _is_short(window, space[0])):
         return None
-    if window.reduction.body.dtype.compute is not output.dtype:
-        return None
     along = space[-1]
+
+    def stored(place: Index, total: Expr) -> Stmt:
+        env = {along: place}
+        final = expr.transform(value, lambda n: total if n is reduction else n)
+        at = tuple(i.substitute(env) for i in store)
+        return Store(output.name, at, expr.substitute_index(final, env))
+
     if is_wide:
         if window.column is not None or window.row_conditions or window.bounds:
             return None
-
-        def finished(column: Index, total: Expr) -> Stmt:
-            final = expr.transform(value, lambda n: total if n is reduction else n)
-            env = {along: column}
-            at = tuple(i.substitute(env) for i in store)
-            return Store(output.name, at, expr.substitute_index(final, env))
-
-        sums = sum_of_rows(window.rows, along, window.body, output.dtype, finished)
-        return _around(space, sums)
-    total = Load(output.dtype, output.name, store)
-    start = For(along, (Store(output.name, store, neutral(reduction.kind, output.dtype)),), "simd")
-    columns: list[Stmt] = []
+        computed = window.body.dtype.compute
+        return _around(space, sum_of_rows(window.rows, along, window.body, computed, stored))
+    elements: list[_Element] = []
     for number in range(1 if window.column is None else window.column.extent.constant or 0):
         env = {} if window.column is None else {window.column: Index.of(number)}
-        first, count = _range(along, [b.substitute(env) for b in window.bounds])
-        if count.constant is not None and count.constant <= 0:
-            continue  # outside of the image for every element of the row
-        here = expr.fresh_var(count, "v")
-        body = expr.substitute_index(window.body, {**env, along: first + here})
-        at = tuple(i.substitute({along: first + here}) for i in store)
-        so_far = Load(output.dtype, output.name, at)
-        step = Store(output.name, at, combine(reduction.kind, so_far, body))
-        columns.append(For(here, (step,), "simd"))
-    body_of_row: list[Stmt] = columns
+        bounds = [b.substitute(env) for b in window.bounds]
+        first, last = _range(along, bounds)
+        if not last <= first:  # else outside of the image for every element of the row
+            elements.append((expr.substitute_index(window.body, env), bounds))
+    begin, end, named = Index.of(0), along.extent, list[Stmt]()
+    all_bounds = [b for _, bounds in elements for b in bounds]
+    if all(b.variables() == {along} for b in all_bounds):  # else they differ from row to row
+        begin, end = _range(along, all_bounds)
+        begin = _named(extremum("min", begin, along.extent), named)
+        end = _named(extremum("max", begin, end), named) if end != along.extent else end
+        elements = [(body, []) for body, _ in elements]
+    statements = [
+        *_at_the_edge(window, along, Index.of(0), begin, stored),
+        *_inside(window, elements, along, begin, end, stored),
+        *_at_the_edge(window, along, end, along.extent, stored),
+    ]
+    return [*named, *_around(space, statements)]
+
+
+def _named(index: Index, statements: list[Stmt]) -> Index:
+    """The index, as a local variable if it is known at the call only."""
+    if index.constant is not None:
+        return index
+    local = fresh_local(dtypes.int64, "_t")
+    statements.append(Let(local.name, expr.index_value(index)))
+    return Index.of(Value(local))
+
+
+def _inside(
+    window: _Window, elements: Sequence[_Element], along: Var, first: Index, last: Index,
+    stored: _Stored,
+) -> list[Stmt]:  # fmt: skip
+    """The results whose windows lie inside of the image: many at once, whose totals take one
+    element of each window after another."""
+    if last <= first:
+        return []
+    kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
+    columns = Columns.of(expr.fresh_var(last - first))
+    totals = fresh_local(dtype, "_a")
+
+    def row(make: _Stored, bounds: Sequence[Index] = ()) -> For:
+        lane = expr.fresh_var(columns.count, "lane")
+        moved = {along: first + columns.first + lane}
+        start, end = _range(lane, [b.substitute(moved) for b in bounds])
+        here = expr.fresh_var(end - start, "lane")
+        total = Local(dtype, totals.name, (start + here,))
+        return For(here, (make(first + columns.first + start + here, total),), "lanes")
+
+    def step(body: Expr) -> _Stored:
+        return lambda place, total: Assign(
+            total, combine(kind, total, expr.substitute_index(body, {along: place}))
+        )
+
+    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size)
+    steps = _rows(window, [row(step(body), bounds) for body, bounds in elements])
+    return columns.loop([start, *steps, row(stored)])
+
+
+def _at_the_edge(
+    window: _Window, along: Var, first: Index, last: Index, stored: _Stored
+) -> list[Stmt]:
+    """The results whose windows stick out of the image: one at a time."""
+    if last <= first:
+        return []
+    kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
+    column = expr.fresh_var(last - first, "v")
+    place = first if column.extent.constant == 1 else first + column
+    total, start = fresh_local(dtype, "_a"), neutral(kind, dtype)
+    inside = expr.both(*window.conditions)
+    element = expr.where(inside, expr.add_guard(window.body, inside), start)
+    step: Stmt = Assign(total, combine(kind, total, expr.substitute_index(element, {along: place})))
+    if window.column is not None:
+        step = For(window.column, (step,))
+    statements = (Alloc(total.name, dtype, start), *_rows(window, [step]), stored(place, total))
+    return list(statements) if place is first else [For(column, statements)]
+
+
+def _rows(window: _Window, steps: list[Stmt]) -> list[Stmt]:
+    """What is done for each row of a window that lies inside of the image."""
     if window.row_conditions:
-        body_of_row = [If(expr.both(*window.row_conditions), tuple(columns))]
+        steps = [If(expr.both(*window.row_conditions), tuple(steps))]
     for variable in reversed(window.rows):
-        body_of_row = [For(variable, tuple(body_of_row))]
-    statements: list[Stmt] = [start, *body_of_row]
-    if value is not reduction:
-        final = expr.transform(value, lambda n: total if n is reduction else n)
-        statements.append(For(along, (Store(output.name, store, final),), "simd"))
-    return _around(space, statements)
+        steps = [For(variable, tuple(steps))]
+    return steps
 
 
 def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
@@ -139,6 +222,7 @@ def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> 
     column = reduction.variables[-1] if beside else None
     rows = reduction.variables[:-1] if beside else reduction.variables
     row_conditions: list[Expr] = []
+    along_conditions: list[Expr] = []
     bounds: list[Index] = []
     for condition in conditions:
         if not expr.free_variables(condition) & {along, column}:
@@ -148,8 +232,11 @@ def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> 
         step = None if bound is None else bound.coefficient(along)
         if bound is None or step is None or step.constant in (None, 0):
             return None
+        along_conditions.append(condition)
         bounds.append(bound)
-    return _Window(reduction, body, rows, column, tuple(row_conditions), tuple(bounds))
+    return _Window(
+        reduction, body, rows, column, tuple(row_conditions), tuple(along_conditions), tuple(bounds)
+    )
 
 
 def _is_alone(body: Expr, conditions: Sequence[Expr], along: Var) -> bool:
@@ -222,8 +309,8 @@ def _not_negative(condition: Expr) -> Index | None:
 
 
 def _range(along: Var, bounds: Sequence[Index]) -> tuple[Index, Index]:
-    """The first element of the row for which all bounds are not negative, and their number."""
-    first, end = Index.of(0), along.extent
+    """The first element of the row for which all bounds are not negative, and where they end."""
+    first, ends = Index.of(0), [along.extent]
     for bound in bounds:
         step = bound.coefficient(along)
         factor = 0 if step is None else step.constant or 0
@@ -231,5 +318,7 @@ def _range(along: Var, bounds: Sequence[Index]) -> tuple[Index, Index]:
         if factor > 0:  # factor * k >= -rest
             first = extremum("max", first, -(rest // factor))
         else:
-            end = extremum("min", end, rest // -factor + 1)
-    return first, end - first
+            limit = rest // -factor + 1
+            if not any(e <= limit for e in ends):
+                ends = [*(e for e in ends if not limit <= e), limit]
+    return first, functools.reduce(lambda a, b: extremum("min", a, b), ends)

@@ -4,23 +4,20 @@ static void k0_avg_pool2d(const float *restrict x, float *restrict avg_pool2d, i
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*480 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B*12; ++i) {
-        #pragma omp simd
-        for (int64_t j = 0; j < 4; ++j) {
-            avg_pool2d[i*4 + j] = 0.0f;
-        }
+        float total[4] = {0};
         for (int64_t r = 0; r < 2; ++r) {
             #pragma omp simd
-            for (int64_t j = 0; j < 4; ++j) {
-                avg_pool2d[i*4 + j] = avg_pool2d[i*4 + j] + x[((r + i*2)*4 + j)*2];
+            for (int64_t lane = 0; lane < 4; ++lane) {
+                total[lane] += x[((r + i*2)*4 + lane)*2];
             }
             #pragma omp simd
-            for (int64_t j = 0; j < 4; ++j) {
-                avg_pool2d[i*4 + j] = avg_pool2d[i*4 + j] + x[((r + i*2)*4 + j)*2 + 1];
+            for (int64_t lane = 0; lane < 4; ++lane) {
+                total[lane] += x[((r + i*2)*4 + lane)*2 + 1];
             }
         }
         #pragma omp simd
-        for (int64_t j = 0; j < 4; ++j) {
-            avg_pool2d[i*4 + j] = avg_pool2d[i*4 + j] / 4.0f;
+        for (int64_t lane = 0; lane < 4; ++lane) {
+            avg_pool2d[i*4 + lane] = total[lane] / 4.0f;
         }
     }
 }
