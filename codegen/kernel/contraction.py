@@ -152,8 +152,9 @@ class Epilogue:
         return self.printer.index(i)
 
     def print(self, total: str, env: Mapping[Var, Index]) -> str:
-        """C statements that finish and store one element."""
-        return "\n".join(self.printer.block(self.statements(total, env), 0))
+        """C statements that finish and store one element, as text of a body, which folds lines."""
+        found = self.statements(total, env)
+        return "\n".join(line for s in found for line in self.printer.statement(s, 0))
 
     def statements(self, total: str, env: Mapping[Var, Index]) -> tuple[Stmt, ...]:
         """Statements that finish and store one element."""

@@ -56,14 +56,14 @@ static void k0_requantize(const int8_t *restrict x, const int32_t *restrict weig
                             #pragma omp simd
                             for (int64_t i = 0; i < pixels; ++i) {
                                 const int64_t ow = ow_0 + i;
-                                requantize[(n + fx_floor_div(W - 1, 2)*n + fx_floor_div(H - 1, 2)*n
+                                requantize[(n + fx_floor_div(W - 1, 2)*n
+                                    + fx_floor_div(H - 1, 2)*n
                                     + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*n)*16 + j
-                                        + fx_floor_div(W - 1, 2)*j
-                                    + fx_floor_div(H - 1, 2)*j
-                                        + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*j + oh
+                                    + fx_floor_div(W - 1, 2)*j + fx_floor_div(H - 1, 2)*j
+                                    + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*j + oh
                                     + fx_floor_div(W - 1, 2)*oh + ow] =
                                     (int8_t)fx_saturate_f32(fx_round_f32((float)sums[i*32 + j]
-                                        * scale[j]), -128.0f, 127.0f);
+                                    * scale[j]), -128.0f, 127.0f);
                             }
                         }
                     }

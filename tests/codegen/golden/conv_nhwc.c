@@ -45,8 +45,8 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                         for (int64_t j = 0; j < 32; ++j) {
                             relu[(n + fx_floor_div(W - 1, 2)*n + fx_floor_div(H - 1, 2)*n
                                 + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*n + oh
-                                    + fx_floor_div(W - 1, 2)*oh + ow)*32
-                                + j] = fx_maximum_f32(tile[i*32 + j] + bias[j], 0.0f);
+                                + fx_floor_div(W - 1, 2)*oh + ow)*32 + j] =
+                                fx_maximum_f32(tile[i*32 + j] + bias[j], 0.0f);
                         }
                     }
                 }

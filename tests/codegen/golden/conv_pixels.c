@@ -57,11 +57,10 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                                 const int64_t ow = ow_0 + i;
                                 relu[(n + fx_floor_div(W - 1, 2)*n + fx_floor_div(H - 1, 2)*n
                                     + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*n)*8 + k
-                                        + fx_floor_div(W - 1, 2)*k
-                                    + fx_floor_div(H - 1, 2)*k
-                                        + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*k + oh
+                                    + fx_floor_div(W - 1, 2)*k + fx_floor_div(H - 1, 2)*k
+                                    + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, 2)*k + oh
                                     + fx_floor_div(W - 1, 2)*oh + ow] =
-                                        fx_maximum_f32(sums[(o*4 + p)*64 + i] + bias[k], 0.0f);
+                                    fx_maximum_f32(sums[(o*4 + p)*64 + i] + bias[k], 0.0f);
                             }
                         }
                     }

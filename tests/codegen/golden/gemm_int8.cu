@@ -65,8 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
             if (row >= B || col >= 32) continue;
             const int32_t sum = (int32_t)(sums[i][j] + 121u * b_sums[thread_col + j]);
             requantize[row*32 + col] = (uint8_t)fx_saturate_f32(fx_round_f32((float)(sum
-                + bias[col])
-                * scale[col]) + 3.0f, 0.0f, 255.0f);
+                + bias[col]) * scale[col]) + 3.0f, 0.0f, 255.0f);
         }
     }
 }
