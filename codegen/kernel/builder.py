@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fxlite.codegen.kernel.kernel_ir import Range, Stmt, Text
@@ -144,11 +144,12 @@ class Body:
     @contextmanager
     def loop(
         self, name: str, end: Size, start: Size = 0, step: int = 1, pragma: str = "",
+        ctype: str = "int64_t",
     ) -> Iterator[Index]:  # fmt: skip
         """``for (name = start; name < end; name += step)``; gives the variable. A loop of one trip
-        is its body, and what it gives is its start."""
+        is its body, and what it gives is its start, unless threads share it out."""
         start, end = Index.of(start), Index.of(end)
-        if takes_one_trip(start, end, step) and (not pragma or "simd" in pragma):
+        if takes_one_trip(start, end, step) and ("omp" not in pragma or "simd" in pragma):
             with self._nested() as body:
                 yield start
             around = self._open[-1]
@@ -161,7 +162,8 @@ class Body:
         whole = (end - start) % step == 0  # then the last trip is a whole step before the end
         with self._nested() as body:
             yield Index.of(Var(name, end - step + 1) if whole else variable)
-        self._open[-1].append(Range(variable, tuple(body), step=step, start=start, pragma=pragma))
+        made = Range(variable, tuple(body), "serial", step, start, pragma, ctype)
+        self._open[-1].append(made)
 
     @contextmanager
     def shared(
@@ -206,7 +208,9 @@ class Body:
         return _PRINTER.block(_needed(self.statements(), set()), depth)
 
     def __str__(self) -> str:
-        return "\n".join(self.lines(0))
+        """The statements in C, as text of another body, which folds its lines."""
+        found = _needed(self.statements(), set())
+        return "\n".join(line for s in found for line in _PRINTER.statement(s, 0))
 
 
 def takes_one_trip(start: Index, end: Index, step: int) -> bool:
@@ -237,7 +241,7 @@ def _needed(body: Sequence[Stmt], words: set[str]) -> tuple[Stmt, ...]:
             nested = _needed(s.body, inner)
             bounds = f"{text_of(s.start)} {text_of(s.var.extent)} {s.pragma}"
             inner.update(_WORD.findall(bounds))
-            s = Range(s.var, nested, s.kind, s.step, s.start, s.pragma)
+            s = replace(s, body=nested)
         else:
             inner.update(_WORD.findall("\n".join(_PRINTER.statement(s, 0))))
         words |= inner

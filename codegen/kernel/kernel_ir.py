@@ -90,10 +90,11 @@ class Comment:
 @dataclass(frozen=True)
 class Range(For):
     """A loop of a template (:mod:`fxlite.codegen.kernel.builder`) from ``start``, behind a pragma
-    of its own."""
+    of its own; ``ctype`` is that of its variable."""
 
     start: Index = field(default_factory=lambda: Index.of(0))
     pragma: str = ""
+    ctype: str = "int64_t"
 
 
 @dataclass(frozen=True)

@@ -299,9 +299,9 @@ class CPrinter:
         """A loop with its pragma."""
         pad = "    " * depth
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
-        start = self.bare(s.start) if isinstance(s, Range) else "0"
+        start, ctype = (self.bare(s.start), s.ctype) if isinstance(s, Range) else ("0", "int64_t")
         end = f"{s.var.name} < {self.bare(s.var.extent)}"
-        head = f"{pad}for (int64_t {s.var.name} = {start}; {end}; {step})"
+        head = f"{pad}for ({ctype} {s.var.name} = {start}; {end}; {step})"
         lines = [pad + p for p in self.pragma(s)]
         if isinstance(s, Range) and len(head) > LONGEST_LINE:
             start, rest = head.split("; ", 1)

@@ -67,9 +67,10 @@ class Right:
 
 @dataclass(frozen=True, kw_only=True)
 class Int8Spec(ProductSpec):
-    """One product; elements of a row of `a` are adjacent.
+    """One product.
 
     type        "u8" or "i8", of the left operand
+    a           the left operand; elements of a row are adjacent
     b           the right operand, or the name of the weight, [k, n] as `pack_int8` packs
                 it
     beside      what is computed beside the result, tile by tile
@@ -78,6 +79,7 @@ class Int8Spec(ProductSpec):
     """
 
     type: str
+    a: Operand
     b: Right | str
     beside: Beside | None = None
     fetched: Callable[[Index, Index], list[tuple[Pointer, Index]]] | None = None

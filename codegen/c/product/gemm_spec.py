@@ -61,7 +61,6 @@ class ProductSpec:
     parameters  C parameter list; `Rendered.extra_parameters` are appended
     batch       (loop variable, extent) of the loops around it, outermost first
     m, n, k     each may be 0
-    a           the left operand
     epilogue    (sum, row, column) -> C statements that consume one element; `sum` is in C. They are
                 the body of a simd loop over columns, so the iterations must not depend on each
                 other
@@ -78,7 +77,6 @@ class ProductSpec:
     m: Index
     n: Index
     k: Index
-    a: Operand
     epilogue: Callable[[str, Index, Index], str]
     vectors: Callable[[str, Index, Index, str], tuple[str, str]] | None = None
     comment: str = ""
@@ -89,7 +87,7 @@ class GemmSpec(ProductSpec):
     """One product of floats.
 
     ctype       "float" or "double"
-    b           the right operand
+    a, b        the operands
     prologue_a  (row, k) -> C expression of A's element, in place of a load of `a`
     bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs when
                 the model was compiled, and the other one, of floats, is rounded here; sums are
@@ -102,6 +100,7 @@ class GemmSpec(ProductSpec):
     """
 
     ctype: str
+    a: Operand
     b: Operand | PackedOperand | WidenedOperand
     prologue_a: Callable[[Index, Index], str] | None = None
     bf16: str = ""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fxlite.codegen.c.product.gemm import render_product
 from fxlite.codegen.c.product.gemm_spec import (
     GemmSpec,
+    Operand,
     ProductSpec,
     WidenedOperand,
     at_most,
@@ -31,9 +32,9 @@ MANY = 12
 
 @dataclass(frozen=True, kw_only=True)
 class WeightOnlySpec(ProductSpec):
-    """One product; m is not known to be 0, n and k are known, and not 0, and elements of a row of
-    `a` are adjacent.
+    """One product; m is not known to be 0, n and k are known, and not 0.
 
+    a           the left operand; elements of a row are adjacent
     bits        8 or 4, of a weight
     group_size  weights along k that have one scale: k, or whole words of 4 bytes; the last group
                 may be shorter
@@ -41,6 +42,7 @@ class WeightOnlySpec(ProductSpec):
     scale       [k / group_size (rounded up), n] as `pack_b` packs it
     """
 
+    a: Operand
     bits: int
     group_size: int
     weight: str
