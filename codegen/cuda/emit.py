@@ -16,9 +16,11 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
+from fxlite.codegen.cuda.gemm_walk import THREADS
 from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
 from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
 from fxlite.codegen.cuda.templates import claims, render
+from fxlite.codegen.kernel.builder import bare, smaller
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import Scope, dim_name, resolved
 from fxlite.codegen.kernel.schedule import schedule
@@ -29,33 +31,36 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.group import Group
 from fxlite.passes.ledger import add_refusals, refusal
-from fxlite.scalar.index import Index
+from fxlite.scalar.index import DimVar, Index
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. ``grid`` holds C expressions of the dims; ``arguments`` are names of
-    buffers, of dims, and ``error``; ``stores`` is the value it computes."""
+    """One kernel launch. ``grid`` are numbers of blocks, of named dims; a block has so many
+    ``threads``; ``arguments`` are names of buffers, of dims, and ``error``; ``stores`` is the value
+    it computes; ``sizes`` are names in the grid and what they stand for."""
 
     kernel: str
-    grid: tuple[str, str, str]
-    block: tuple[int, int, int]
+    grid: tuple[Index, Index, Index]
+    threads: int
     arguments: tuple[str, ...]
     stores: str
+    sizes: tuple[tuple[str, Index], ...] = ()
 
     def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
         """The grid for these dims; a zero among them means that there is nothing to do."""
-        x, y, z = (integer(text, dims) for text in self.grid)
+        known = {**dims, **{name: int(value.evaluate(dims)) for name, value in self.sizes}}
+        x, y, z = (int(size.evaluate(known)) for size in self.grid)
         return x, y, z
 
     def __str__(self) -> str:
-        def listed(sizes: tuple[Any, ...]) -> str:
-            return ", ".join(map(str, sizes[:1] if sizes[1:] in ((1, 1), ("1", "1")) else sizes))
-
-        arguments = ", ".join(self.arguments)
-        return f"{self.kernel}<<<({listed(self.grid)}), ({listed(self.block)})>>>({arguments})"
+        sizes = self.grid if any(size != 1 for size in self.grid[1:]) else self.grid[:1]
+        grid = ", ".join(resolved(bare(size)) for size in sizes)
+        called = f"{self.kernel}<<<({grid}), ({self.threads})>>>({', '.join(self.arguments)})"
+        said = ", ".join(f"{name} = {resolved(bare(value))}" for name, value in self.sizes)
+        return f"{called} where {said}" if said else called
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,6 @@ class CudaProgram:
     def source(self) -> str:
         """The text of the ``.cu`` file."""
         return self.sources[f"{self.name}.cu"]
-
-
-def integer(text: str, dims: Mapping[str, int]) -> int:
-    """The value of a C expression of dims that the emitter printed; nothing in it is negative."""
-    known = {"min": min, "fx_min": min, "fx_max": max, "fx_floor_div": lambda a, b: a // b,
-             "fx_floor_mod": lambda a, b: a % b}  # fmt: skip
-    return int(eval(text.replace("/", "//"), {"__builtins__": {}, **known}, dict(dims)))
 
 
 def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
@@ -116,15 +114,20 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
 
 def _names(module: GraphModule, program: Program, launches: Sequence[Launch]) -> Scope:
     """What launches call values and dims."""
-    words = [w for launch in launches for w in (*launch.grid, *launch.arguments)]
+    words = [w for x in launches for w in (*x.arguments, *(name for name, _ in x.sizes))]
     words += [buffer_name(n) for n in module.graph.nodes if n.op != "output"]
     return Scope("\n".join(["error", *words, *map(dim_name, program.dims)]))
 
 
 def _named(launch: Launch, names: Scope) -> Launch:
-    x, y, z = map(names, launch.grid)
-    arguments = tuple(map(names, launch.arguments))
-    return replace(launch, grid=(x, y, z), arguments=arguments, stores=names(launch.stores))
+    def named(size: Index) -> Index:
+        dims = {a for a in size.atoms() if isinstance(a, DimVar)}
+        return size.substitute({dim: DimVar(names(dim_name(dim.name))) for dim in dims})
+
+    x, y, z = map(named, launch.grid)
+    sizes = tuple((names(name), named(value)) for name, value in launch.sizes)
+    arguments, value = tuple(map(names, launch.arguments)), names(launch.stores)
+    return replace(launch, grid=(x, y, z), arguments=arguments, stores=value, sizes=sizes)
 
 
 def _header(name: str) -> str:
@@ -148,36 +151,27 @@ def _kernels(
     which the module's ledger says."""
     if found.anchor is not None:
         try:
-            made = render(found, name, locations)
+            made, arguments = render(found, name, locations)
         except CodegenError as error:
             add_refusals(module, [refusal("template", found.anchor, str(error))])
         else:
-            block, value = made.rendered.block, buffer_name(found.root)
-            launch = Launch(name, made.rendered.grid, block, made.arguments, value)
-            return [(_resolved(made.rendered.text.rstrip()), launch)]
+            value = buffer_name(found.root)
+            launch = Launch(name, made.grid, THREADS, arguments, value, made.sizes)
+            return [(_resolved(made.text.rstrip()), launch)]
     kernel = schedule(found, name, lanes=False)
     result: list[tuple[str, Launch]] = []
     for device in device_kernels(kernel):
         printer = CudaPrinter(device.kernel.buffers, locations)
         printed = printer.device_function(device)
-        blocks = _capped(device.blocks, printer)
-        launch = Launch(
-            device.kernel.name, (blocks, "1", "1"), (device.threads, 1, 1), printed.arguments,
-            buffer_name(found.root),
-        )  # fmt: skip
+        grid = smaller(device.blocks, MOST_BLOCKS), Index.of(1), Index.of(1)
+        value, threads = buffer_name(found.root), device.threads
+        launch = Launch(device.kernel.name, grid, threads, printed.arguments, value)
         result.append((_resolved(printed.text), launch))
     return result
 
 
 def _resolved(text: str) -> str:
     return resolved(text, _MACROS)
-
-
-def _capped(blocks: Index, printer: CudaPrinter) -> str:
-    constant = blocks.constant
-    if constant is not None:
-        return str(min(constant, MOST_BLOCKS))
-    return f"fx_min({printer.bare(blocks)}, {MOST_BLOCKS})"
 
 
 def _weights(

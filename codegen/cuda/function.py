@@ -73,7 +73,7 @@ class CudaRunner:
             for launch in program.launches:
                 arguments = [sizes[a] if a in sizes else held[a] for a in launch.arguments]
                 self.launcher.launch(
-                    launch.kernel, launch.blocks(sizes), launch.block, 0, arguments
+                    launch.kernel, launch.blocks(sizes), (launch.threads, 1, 1), 0, arguments
                 )
             if self._checks:
                 self._raise(held["error"])

@@ -7,20 +7,14 @@ a window; its image is read in place, so nothing is copied before.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.cuda.gemm import RenderedKernel
-from fxlite.codegen.cuda.gemm_int8 import (
-    QUAD,
-    CudaInt8Spec,
-    Int8Operand,
-    render_int8,
-)
-from fxlite.codegen.cuda.gemv import is_single_row, render_int8_gemv
+from fxlite.codegen.cuda.gemm_int8 import QUAD, Axis, CudaInt8Spec, Int8Operand, render_int8
+from fxlite.codegen.cuda.gemm_walk import RenderedKernel
 from fxlite.codegen.cuda.printer import CudaPrinter
-from fxlite.codegen.kernel.contraction import Epilogue, matrix_product, named
+from fxlite.codegen.kernel.builder import Body
+from fxlite.codegen.kernel.contraction import Epilogue, matrix_product
 from fxlite.codegen.kernel.kernel_ir import Buffer
 from fxlite.codegen.kernel.lower import Contraction, address, buffer_of, lower_contraction
 from fxlite.codegen.kernel.names import own_name
@@ -62,47 +56,45 @@ def render_integer_product(
         [p.a.buffer], [p.b.buffer]
     )
 
-    def text(index: Index) -> str:
-        return printer.index(index.substitute(p.place))
-
-    def operand(load: Load, inner: Var | None, zero_point: int) -> Int8Operand:
-        here = expr.substitute_index(replace(load, guard=None), p.place)
-        guard = load.guard and printer.value(expr.substitute_index(load.guard, p.place))
+    def operand(load: Load, inner: Var | None, zero_point: str) -> Int8Operand:
         buffer = p.c.buffer(load.buffer)
         along_k = inner is not None and _step(address(load, buffer), inner) == 1
-        return Int8Operand(
-            printer.value(here), load.dtype.name, zero_point, f"({guard})" if guard else "",
-            along_k, in_quads=along_k and inner is not None and _in_quads(load, buffer, inner),
-        )  # fmt: skip
+        in_quads = along_k and inner is not None and _in_quads(load, buffer, inner)
+        return Int8Operand(load, c.anchor.arguments.get(zero_point, 0), along_k, in_quads)
 
-    zero_points = c.anchor.arguments
+    def finish(total: str, row: Index, column: Index) -> str:
+        body = Body()
+        located = p.rows.located(body, row) | p.columns.located(body, column)
+        body.put(epilogue.print(total, {**p.place, **located}))
+        return str(body)
+
     spec = CudaInt8Spec(
         name=name,
         parameters=", ".join(parameter for parameter, _ in parameters),
-        batch=tuple((variable, text(extent)) for variable, extent in p.batch),
-        m=text(p.m),
-        n=text(p.n),
-        k=text(p.k),
-        a=operand(p.a, p.a_inner, zero_points.get("x_zero_point", 0)),
-        b=operand(p.b, p.b_inner, zero_points.get("y_zero_point", 0)),
-        row_parts=tuple((part, printer.bare(value)) for part, value in p.row_parts),
-        k_parts=tuple((part, printer.bare(value)) for part, value in p.k_parts),
-        sizes=tuple((size, printer.bare(value)) for size, value in p.sizes),
+        batch=p.batch,
+        m=p.rows.whole.extent,
+        n=p.columns.whole.extent,
+        k=p.depth.whole.extent,
+        a=operand(p.a, p.a_inner, "x_zero_point"),
+        b=operand(p.b, p.b_inner, "y_zero_point"),
+        rows=p.rows,
+        columns=p.columns,
+        depth=p.depth,
+        place=p.place,
+        printer=printer,
+        sizes=p.sizes,
         rows_adjacent=p.rows_adjacent,
-        epilogue=lambda total, row, column: epilogue.print(total, p.place),
+        epilogue=finish,
         comment=document(group),
     )
-    rendered = render_int8_gemv(spec) if is_single_row(spec) else render_int8(spec)
-    sizes = {size: f"({value})" for size, value in spec.sizes}
-    grid = [re.sub(r"\w+", lambda word: sizes.get(word[0], word[0]), g) for g in rendered.grid]
-    return replace(rendered, grid=(grid[0], grid[1], grid[2])), parameters
+    return replace(render_int8(spec), sizes=p.sizes), parameters
 
 
 @dataclass(frozen=True)
 class _IntegerProduct:
-    """A contraction as rows, columns and k. ``place`` says what the kernel calls each variable;
-    ``a_inner`` and ``b_inner`` are the variables of k along which neighbours may be adjacent; parts
-    and sizes are values with names."""
+    """A contraction as rows, columns and k. ``place`` says what the kernel calls the variables of
+    the batch; ``a_inner`` and ``b_inner`` are the variables of k along which neighbours may be
+    adjacent; ``sizes`` are values with names."""
 
     c: Contraction
     output: Buffer
@@ -110,15 +102,13 @@ class _IntegerProduct:
     b: Load
     value: Expr
     store: MultiIndex
-    m: Index
-    n: Index
-    k: Index
+    rows: Axis
+    columns: Axis
+    depth: Axis
     place: Mapping[Var, Index]
     a_inner: Var | None
     b_inner: Var
     batch: tuple[tuple[str, Index], ...] = ()
-    row_parts: tuple[tuple[str, Index], ...] = ()
-    k_parts: tuple[tuple[str, Index], ...] = ()
     sizes: tuple[tuple[str, Index], ...] = ()
     rows_adjacent: bool = False
 
@@ -126,11 +116,10 @@ class _IntegerProduct:
 def _product(c: Contraction, output: Buffer) -> _IntegerProduct:
     """A matrix product, or a batch of them."""
     p = matrix_product(c, output)
-    place = {**p.named_place("row", "col"), p.k: named("k", p.k)}
+    m = p.m or Var("row", Index.of(1))
     return _IntegerProduct(
-        c, output, p.a, p.b, p.value, p.store, Index.of(1) if p.m is None else p.m.extent,
-        p.n.extent, p.k.extent, place, p.k, p.k,
-        batch=tuple((p.batch_names[v], v.extent) for v in p.batch),
+        c, output, p.a, p.b, p.value, p.store, Axis(m), Axis(p.n), Axis(p.k), p.batch_index, p.k,
+        p.k, batch=tuple((p.batch_names[v], v.extent) for v in p.batch),
     )  # fmt: skip
 
 
@@ -138,38 +127,38 @@ def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
     """A convolution as a product, or one for each group: rows are output pixels, columns output
     channels, and k runs over the window."""
     last = c.anchor.bound["layout"] == "NHWC"
-    groups = c.anchor.bound["groups"]
-    c, output, sizes = _with_named_sizes(c, output, (1, 2) if last else (2, 3))
+    groups = Index.of(c.anchor.bound["groups"])
     channel = c.coordinates[3 if last else 1]
-    pixels = [v for v in c.coordinates if v is not channel]
+    column = Var("col", channel.extent // groups)
+    batch = (("batch", groups),) if groups != 1 else ()
+    first = Var("batch", groups) * column.extent if batch else Index.of(0)
+    c, output, sizes = _with_named_sizes(
+        c, output, (1, 2) if last else (2, 3), {channel: first + column}
+    )
+    pixels = [v for v in c.coordinates if v != column]
     window = [*c.reduced[1:], c.reduced[0]] if last else [*c.reduced]
-    n, k = channel.extent // groups, product(v.extent for v in window)
-    rows = product(v.extent for v in pixels)
-    row, position, column = Var("row", rows), Var("k", k), Index.of(Var("col", n))
-    row_parts = unflatten(Index.of(row), [v.extent for v in pixels])
-    k_parts = unflatten(Index.of(position), [v.extent for v in window])
-    names = dict(zip(pixels, ("image", "out_row", "out_col"))) | _window_names(c)
-    place = {v: named(name, v) for v, name in names.items()}
-    batch = Index.of(Var("batch", Index.of(groups)))
-    place[channel] = batch * n + column if groups > 1 else column
+    row = Var("row", product(v.extent for v in pixels))
+    k = Var("k", product(v.extent for v in window))
+    names = _window_names(c)
     # where the weight lies in the order of k, its address says so
-    flat = expr.substitute_index(c.b, dict(zip(window, k_parts)))
+    parts = unflatten(Index.of(k), [v.extent for v in window])
+    flat = expr.substitute_index(c.b, dict(zip(window, parts)))
     assert isinstance(flat, Load)
-    in_order = address(flat, c.buffer(c.b.buffer)).coefficient(position) is not None
+    in_order = address(flat, c.buffer(c.b.buffer)).coefficient(k) is not None
     return _IntegerProduct(
-        c, output, c.a, flat if in_order else c.b, c.value, c.store, rows, n, k, place,
-        window[-1] if last else None, position if in_order else window[-1],
-        batch=(("batch", Index.of(groups)),) if groups > 1 else (),
-        row_parts=tuple((names[v], part) for v, part in zip(pixels, row_parts)),
-        k_parts=tuple((names[v], part) for v, part in zip(window, k_parts)),
-        sizes=sizes, rows_adjacent=_step(flatten(c.store, output.shape), channel) != 1,
+        c, output, c.a, flat if in_order else c.b, c.value, c.store,
+        Axis(row, tuple(zip(("image", "out_row", "out_col"), pixels))), Axis(column),
+        Axis(k, tuple((names[v], v) for v in window)), {}, window[-1] if last else None,
+        k if in_order else window[-1], batch, sizes,
+        rows_adjacent=_step(flatten(c.store, output.shape), column) != 1,
     )  # fmt: skip
 
 
 def _with_named_sizes(
-    c: Contraction, output: Buffer, axes: Sequence[int]
+    c: Contraction, output: Buffer, axes: Sequence[int], env: dict[Var, Index]
 ) -> tuple[Contraction, Buffer, tuple[tuple[str, Index], ...]]:
-    """The convolution with names for output sizes that are expressions of named dims."""
+    """The convolution with names for output sizes that are expressions of named dims, and with
+    other indices in place of some coordinates."""
     sizes = {
         c.coordinates[axis].extent: name
         for axis, name in zip(axes, map(own_name, ("out_h", "out_w")))
@@ -177,7 +166,7 @@ def _with_named_sizes(
         and c.coordinates[axis].extent.constant is None
     }
     known = {value: Index.of(DimVar(name)) for value, name in sizes.items()}
-    env = {v: Index.of(Var(v.name, known.get(v.extent, v.extent))) for v in c.coordinates}
+    env = {v: Index.of(Var(v.name, known.get(v.extent, v.extent))) for v in c.coordinates} | env
 
     def moved(load: Load) -> Load:
         result = expr.substitute_index(load, env)

@@ -2,56 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fxlite.codegen.cuda.gemm import (
-    CudaGemmSpec,
-    Operand,
-    RenderedKernel,
-    render_gemm,
-    render_gemm_naive,
-)
+from fxlite.codegen.c.product.gemm_spec import Operand
+from fxlite.codegen.cuda.gemm import CudaGemmSpec, render_gemm
+from fxlite.codegen.cuda.gemm_walk import THREADS, RenderedKernel
+from fxlite.codegen.kernel.builder import Pointer, bare, symbol
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
+from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
 
 PARAMETERS = (
     "const {t} *__restrict__ a, const {t} *__restrict__ b, const {t} *__restrict__ bias, "
     "{t} *__restrict__ c, int64_t G, int64_t H, int64_t M, int64_t N, int64_t K"
 )
-LAYOUTS = {  # how (rows, columns) of an operand lie in memory
-    "plain": Operand("{p}", "(g * H + h) * {r} * {c}", "{c}", "1"),
-    "transposed": Operand("{p}", "(g * H + h) * {r} * {c}", "1", "{r}"),
-}
+G, H, M, N, K, g, h = map(symbol, "GHMNKgh")
 
 
-def operand(layout: str, pointer: str, rows: str, columns: str) -> Operand:
-    names = {"p": pointer, "r": rows, "c": columns}
-    o = LAYOUTS[layout]
-    fields = (o.pointer, o.offset, o.row_stride, o.col_stride)
-    return Operand(*(field.format(**names) for field in fields))
+def operand(layout: str, pointer: str, rows: Index, columns: Index) -> Operand:
+    """Rows and columns of a matrix that lies in memory as it is, or transposed."""
+    strides = (columns, Index.of(1)) if layout == "plain" else (Index.of(1), rows)
+    return Operand(pointer, (g * H + h) * rows * columns, *strides)
 
 
 def spec(ctype: str = "float", a: str = "plain", b: str = "plain") -> CudaGemmSpec:
     """relu(A @ B + bias) of G x H products."""
+
+    def epilogue(total: str, row: Index, column: Index) -> str:
+        stored = Pointer("c")[((g * H + h) * M + row) * N + column]
+        return (
+            f"const {ctype} sum_and_bias = {total} + bias[{bare(column)}];\n"
+            f"{stored} = fx_max(sum_and_bias, ({ctype})0);"
+        )
+
     return CudaGemmSpec(
         name=f"gemm_{ctype}_{a}_{b}",
         ctype=ctype,
         parameters=PARAMETERS.format(t=ctype),
-        batch=(("g", "G"), ("h", "H")),
-        m="M",
-        n="N",
-        k="K",
-        a=operand(a, "a", "M", "K"),
-        b=operand(b, "b", "K", "N"),
-        epilogue=lambda value, row, col: (
-            f"const {ctype} sum_and_bias = {value} + bias[{col}];\n"
-            f"c[((g * H + h) * M + {row}) * N + {col}] = fx_max(sum_and_bias, ({ctype})0);"
-        ),
+        batch=(("g", G), ("h", H)),
+        m=M,
+        n=N,
+        k=K,
+        a=operand(a, "a", M, K),
+        b=operand(b, "b", K, N),
+        epilogue=epilogue,
         comment="relu(A @ B + bias)\n[G,H,M,K] x [G,H,K,N] -> [G,H,M,N]",
     )
 
@@ -64,25 +63,16 @@ SPECS = [
 ]
 
 
-def naive(kernel: CudaGemmSpec) -> CudaGemmSpec:
-    return replace(kernel, name=f"naive_{kernel.name}")
-
-
-def rendered(kernel: CudaGemmSpec) -> RenderedKernel:
-    return render_gemm_naive(kernel) if kernel.name.startswith("naive") else render_gemm(kernel)
-
-
-ALL = [*SPECS, *map(naive, SPECS)]
-SOURCE = '#include "prelude.cuh"\n\n' + "\n".join(rendered(kernel).text for kernel in ALL)
+SOURCE = '#include "prelude.cuh"\n\n' + "\n".join(render_gemm(kernel).text for kernel in SPECS)
 
 
 def launch(kernel: RenderedKernel, name: str, args: list[Any], order: Any, **sizes: int) -> None:
-    grid = [eval(text, {"min": min}, sizes) for text in kernel.grid]
-    ShimModule(SOURCE).launch(name, grid, kernel.block, kernel.shmem, args, order)
+    grid = [int(size.evaluate(sizes)) for size in kernel.grid]
+    ShimModule(SOURCE).launch(name, grid, (THREADS, 1, 1), 0, args, order)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
-@pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", SPECS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize(
     "g, h, m, n, k",
     [
@@ -101,12 +91,12 @@ def test_gemm(kernel: CudaGemmSpec, g: int, h: int, m: int, n: int, k: int, orde
     a, b = (random.uniform(-1, 1, s).astype(dtype) for s in ((g, h, m, k), (g, h, k, n)))
     bias = random.uniform(-1, 1, n).astype(dtype)
     stored = [
-        np.ascontiguousarray(x.swapaxes(2, 3) if o.col_stride != "1" else x)
-        for x, o in ((a, kernel.a), (b, kernel.b))
+        np.ascontiguousarray(x.swapaxes(2, 3) if o == "transposed" else x)
+        for x, o in zip((a, b), kernel.name.split("_")[2:])
     ]
     c = np.full((g, h, m, n), np.nan, dtype)
     args = [*stored, bias, c, g, h, m, n, k]
-    launch(rendered(kernel), kernel.name, args, order, G=g, H=h, M=m, N=n, K=k)
+    launch(render_gemm(kernel), kernel.name, args, order, G=g, H=h, M=m, N=n, K=k)
     found = compare(np.maximum(a @ b + bias, 0), c, chain=Chain(2, 2 * k, 1))
     assert found.agrees, str(found)
 
@@ -130,31 +120,34 @@ def test_more_products_than_a_grid_has_blocks() -> None:
     np.testing.assert_array_equal(c, 2 * a)
 
 
-def test_prologues_replace_loads_and_literal_sizes_fold() -> None:
+@pytest.mark.parametrize(("m", "n", "k"), [(70, 5, 17), (128, 64, 16), (64, 130, 48)])
+def test_what_is_known_of_sizes_is_not_asked(m: int, n: int, k: int) -> None:
+    """Whole tiles need no conditions, a single slice no loop, a single tile no position."""
+    one, zero = Index.of(1), Index.of(0)
     kernel = CudaGemmSpec(
-        name="quantized",
+        name="literal",
         ctype="float",
-        parameters="const int8_t *x, const uint16_t *w, float *y, float scale",
+        parameters="const int8_t *x, const int8_t *w, float *y",
         batch=(),
-        m="70",
-        n="5",
-        k="17",
-        a=Operand("x", "0", "17", "1"),
-        b=Operand("w", "0", "1", "17"),
-        prologue_a=lambda row, k: f"scale * x[{row} * 17 + {k}]",
-        prologue_b=lambda k, col: f"fx_f32_from_bf16(w[{col} * 17 + {k}])",
-        epilogue=lambda value, row, col: f"y[{row} * 5 + {col}] = {value};",
+        m=Index.of(m),
+        n=Index.of(n),
+        k=Index.of(k),
+        a=Operand("x", zero, Index.of(k), one),
+        b=Operand("w", zero, one, Index.of(k)),
+        epilogue=lambda total, row, column: f"{Pointer('y')[row * n + column]} = {total};",
     )
-    result = render_gemm(kernel)
-    assert result.grid == ("2", "1", "1") and result.shmem == 0
+    text, grid = render_gemm(kernel).text, (-(-m // 64), -(-n // 64), 1)
+    assert render_gemm(kernel).grid == tuple(map(Index.of, grid))
+    for name, size, step in (("row", m, 64), ("col", n, 64), ("k", k, 16)):
+        assert (re.search(rf"\b{name} < {size}\b", text) is None) == (size % step == 0)
+    assert ("k_begin" in text) == (k > 16) and ("blockIdx.y" in text) == (n > 64)
     random = np.random.default_rng(0)
-    x = random.integers(-128, 128, (70, 17)).astype(np.int8)
-    w = random.integers(-8, 8, (5, 17)).astype(np.float32)
-    y = np.full((70, 5), np.nan, np.float32)
-    module = ShimModule('#include "prelude.cuh"\n#include "fx_math.h"\n' + result.text)
-    args: list[Any] = [x, (w.view(np.uint32) >> 16).astype(np.uint16), y, 0.5]
-    module.launch("quantized", (2, 1, 1), result.block, 0, args)
-    np.testing.assert_array_equal(y, 0.5 * x.astype(np.float32) @ w.T)
+    x, w = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (n, k)))
+    y = np.full((m, n), np.nan, np.float32)
+    ShimModule('#include "prelude.cuh"\n' + text).launch(
+        "literal", grid, (THREADS, 1, 1), 0, [x, w, y]
+    )
+    np.testing.assert_array_equal(y, x.astype(np.float32) @ w.astype(np.float32).T)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -165,7 +158,7 @@ def test_compiles_for_devices(arch: str) -> None:
         pytest.skip(str(error))
     used = cubin.kernels[SPECS[0].name]
     assert used.spill_stores == 0 and used.shared == 2 * 16 * 68 * 4
-    assert set(cubin.kernels) == {kernel.name for kernel in ALL}
+    assert set(cubin.kernels) == {kernel.name for kernel in SPECS}
 
 
 def test_text_is_fit_to_read() -> None:
@@ -173,7 +166,7 @@ def test_text_is_fit_to_read() -> None:
     head = "// relu(A @ B + bias)\n// [G,H,M,K] x [G,H,K,N] -> [G,H,M,N]\n"
     assert text.startswith(f"{head}// One block for each tile of 64 x 64 elements.\nextern")
     assert max(map(len, text.splitlines())) <= 100
-    assert "for (int64_t batch = blockIdx.z; batch < G * H; batch += gridDim.z)" in text
+    assert "for (int64_t batch = blockIdx.z; batch < G*H; batch += gridDim.z) {" in text
 
 
 def test_bad_specs_are_refused() -> None:

@@ -16,6 +16,7 @@ from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
+from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.program.run import restructure
 from fxlite.codegen.runtime.cuda_device import (
@@ -49,7 +50,7 @@ def on_few_blocks(program: CudaProgram, most: int = 2) -> CudaProgram:
     """The same launches on fewer blocks: every thread and block takes several iterations."""
     launches = tuple(
         x if "_tile" in body_of(program, x.kernel)
-        else replace(x, grid=(f"fx_min({x.grid[0]}, {most})", *x.grid[1:]))
+        else replace(x, grid=(smaller(x.grid[0], most), *x.grid[1:]))
         for x in program.launches
     )  # fmt: skip
     return replace(program, launches=launches)
@@ -146,7 +147,7 @@ def test_reductions_to_one_value(function: str, dtype: str) -> None:
         "all": lambda x: np.all(x),
     }.get(function, lambda x: getattr(x, function)())
     made = check(program, (f"{dtype}[B,700]",), (values,), (values[:1],), (np.zeros_like(values),))
-    assert launch_kinds(made) == ["one"] and made.launches[0].block == (256, 1, 1)
+    assert launch_kinds(made) == ["one"] and made.launches[0].threads == 256
 
 
 def test_nan_wins_in_a_block_reduction() -> None:
@@ -307,7 +308,7 @@ def test_compile_only_and_save(tmp_path: Any) -> None:
     assert {"small.sm_80.cubin", "small.sm_90.cubin"} <= names
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "weight `fc_weight`: float32[4, 6], at byte 0" in readme
-    assert "small_k0_fc<<<((B + 63) >> 6), (256)>>>(x, fc_weight, fc_bias, linear, B)" in readme
+    assert "small_k0_fc<<<((B + 63) / 64), (256)>>>(x, fc_weight, fc_bias, linear, B)" in readme
     assert (tmp_path / "out" / "small_weights.bin").stat().st_size == 128 + 64
 
 

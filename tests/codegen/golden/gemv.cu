@@ -8,16 +8,16 @@
 // One warp for each column.
 extern "C" __global__ void __launch_bounds__(256) gemv_k0_linear(const float *__restrict__ x,
     const float *__restrict__ weight, const float *__restrict__ bias, float *__restrict__ linear) {
-    const int lane = threadIdx.x % 32;
-    const int64_t row = 0;
-    const int64_t col = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
+    const int64_t lane = threadIdx.x % 32;
+    const int64_t col = (int64_t)blockIdx.x*8 + threadIdx.x / 32;
     if (col >= 50) return;  // the whole warp
     float sums = 0;
-    for (int64_t k = lane; k < 40; k += 32)
-        sums += x[row * 40 + k] * (weight[k + col * 40]);
+    for (int64_t k = lane; k < 40; k += 32) {
+        sums += x[k] * weight[k + col*40];
+    }
     const float sum = fx_warp_sum(sums);
     if (lane == 0) {
-        linear[row*50 + col] = sum + bias[col];
+        linear[col] = sum + bias[col];
     }
 }
 

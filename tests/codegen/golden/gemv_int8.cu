@@ -9,23 +9,21 @@
 extern "C" __global__ void __launch_bounds__(256) gemv_int8_k0_int_linear(
     const uint8_t *__restrict__ x, const int8_t *__restrict__ weight,
     int32_t *__restrict__ int_linear) {
-    const int lane = threadIdx.x % 32;
-    const int64_t row = 0;
-    const int64_t col = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
+    const int64_t lane = threadIdx.x % 32;
+    const int64_t col = (int64_t)blockIdx.x*8 + threadIdx.x / 32;
     if (col >= 50) return;  // the whole warp
     int sums = 0, b_sums = 0;
-    for (int64_t k_begin = 4 * lane; k_begin < 40; k_begin += 128) {
-        const int64_t k = k_begin;
-        const int a_part = fx_quad(&x[row*40 + k]) ^ 0x80808080;
-        const int b_part = fx_quad(&weight[col*40 + k]);
+    for (int64_t k_begin = lane*4; k_begin < 40; k_begin += 128) {
+        const int a_part = fx_quad(&x[k_begin]) ^ 0x80808080;
+        const int b_part = fx_quad(&weight[col*40 + k_begin]);
         sums = __dp4a(a_part, b_part, sums);
         b_sums = __dp4a(b_part, 0x01010101, b_sums);
     }
     sums = (int)fx_warp_sum((uint32_t)sums);
     b_sums = (int)fx_warp_sum((uint32_t)b_sums);
-    const int32_t sum = (int32_t)(sums + 121u * b_sums);
+    const int sum = (int)(sums + 121u * b_sums);
     if (lane == 0) {
-        int_linear[row*50 + col] = sum;
+        int_linear[col] = sum;
     }
 }
 

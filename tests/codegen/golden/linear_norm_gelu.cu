@@ -12,48 +12,54 @@ extern "C" __global__ void __launch_bounds__(256) linear_norm_gelu_k0_linear(
     __shared__ __align__(16) float a_tile[16][68];  // [k][row]
     __shared__ __align__(16) float b_tile[16][68];  // [k][column]
     const int thread = threadIdx.x;
-    const int thread_row = thread / 16 * 4;
-    const int thread_col = thread % 16 * 4;
-    const int64_t block_row = (int64_t)blockIdx.x * 64;
-    const int64_t block_col = (int64_t)blockIdx.y * 64;
+    const int thread_row = (thread / 16)*4;
+    const int thread_col = (thread % 16)*4;
+    const int64_t block_row = (int64_t)blockIdx.x*64;
     float sums[4][4] = {};
-    for (int64_t k_begin = 0; k_begin < 16; k_begin += 16) {
-#pragma unroll
-        for (int e = thread; e < 1024; e += 256) {
-            const int i = e / 16, j = e % 16;  // neighbours along k
-            const int64_t row = block_row + i, k = k_begin + j;
-            a_tile[j][i] = row < B && k < 16 ? x[row * 16 + k] : 0;
-        }
-#pragma unroll
-        for (int e = thread; e < 1024; e += 256) {
-            const int i = e / 16, j = e % 16;  // neighbours along k
-            const int64_t col = block_col + i, k = k_begin + j;
-            b_tile[j][i] = col < 32 && k < 16 ? weight[k + col * 16] : 0;
-        }
-        __syncthreads();
-#pragma unroll
-        for (int tile_k = 0; tile_k < 16; ++tile_k) {
-            float a_part[4], b_part[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                a_part[i] = a_tile[tile_k][thread_row + i];
-                b_part[i] = b_tile[tile_k][thread_col + i];
-            }
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-#pragma unroll
-                for (int j = 0; j < 4; ++j) sums[i][j] += a_part[i] * b_part[j];
-        }
-        __syncthreads();  // the tiles are overwritten next
+    // A: neighbouring threads load neighbours along k
+    #pragma unroll
+    for (int e = thread; e < 1024; e += 256) {
+        const int i = e / 16;
+        const int j = e % 16;
+        const int64_t row = block_row + i;
+        const int64_t k = j;
+        a_tile[j][i] = row < B ? x[row*16 + k] : 0;
     }
-#pragma unroll
+    // B: neighbouring threads load neighbours along k
+    #pragma unroll
+    for (int e = thread; e < 1024; e += 256) {
+        const int i = e / 16;
+        const int j = e % 16;
+        const int64_t col = i;
+        const int64_t k = j;
+        b_tile[j][i] = col < 32 ? weight[k + col*16] : 0;
+    }
+    __syncthreads();
+    #pragma unroll
+    for (int tile_k = 0; tile_k < 16; ++tile_k) {
+        float a_part[4], b_part[4];
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            a_part[i] = a_tile[tile_k][thread_row + i];
+            b_part[i] = b_tile[tile_k][thread_col + i];
+        }
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                sums[i][j] += a_part[i] * b_part[j];
+            }
+        }
+    }
+    #pragma unroll
     for (int i = 0; i < 4; ++i) {
-#pragma unroll
+        #pragma unroll
         for (int j = 0; j < 4; ++j) {
             const int64_t row = block_row + thread_row + i;
-            const int64_t col = block_col + thread_col + j;
-            if (row >= B || col >= 32) continue;
-            linear[row*32 + col] = sums[i][j];
+            const int64_t col = thread_col + j;
+            if (row < B && col < 32) {
+                linear[row*32 + col] = sums[i][j];
+            }
         }
     }
 }
@@ -89,5 +95,5 @@ extern "C" __global__ void __launch_bounds__(32) linear_norm_gelu_k1_gelu(
     }
 }
 
-// launch: linear_norm_gelu_k0_linear<<<((B + 63) >> 6), (256)>>>(x, weight, linear, B)
+// launch: linear_norm_gelu_k0_linear<<<((B + 63) / 64), (256)>>>(x, weight, linear, B)
 // launch: linear_norm_gelu_k1_gelu<<<(fx_min(B, 65535)), (32)>>>(linear, gain, bias, gelu, B)
