@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from fxlite import ops
 from fxlite.codegen.c.attention import attention
 from fxlite.codegen.c.attention.attention_plan import AttentionSpec
 from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import Pointer, symbol
 from fxlite.codegen.runtime.launcher import INCLUDE_FOLDERS
 from fxlite.codegen.runtime.toolchain import march_flag
@@ -131,6 +133,12 @@ def sizes_of(case: Case) -> list[tuple[int, int, int, int]]:
     return [case.size] if case.size else SIZES
 
 
+@cache
+def rendered(case: Case) -> Rendered:
+    """The template's function: every library has the same."""
+    return attention.render_attention(case.spec())
+
+
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as run_NAME with one list of arguments."""
     parts = []
@@ -139,12 +147,11 @@ def translation_unit(cases: list[Case]) -> str:
         "int64_t S, int64_t E, int64_t V, void *workspace, int n_threads"
     )
     for case in cases:
-        spec = case.spec()
-        rendered = attention.render_attention(spec)
-        given = ", ".join(("q, k, v, mask, y, L, S, E, V", *rendered.extra_parameters))
+        function = rendered(case)
+        given = ", ".join(("q, k, v, mask, y, L, S, E, V", *function.extra_parameters))
         parts.append(
-            f"{rendered.text}void run_{spec.name}({parameters})\n{{\n"
-            f"    {spec.name}({given});\n}}\n"
+            f"{function.text}void run_{case.name}({parameters})\n{{\n"
+            f"    {case.name}({given});\n}}\n"
         )
     math = INCLUDE_FOLDERS[1].joinpath("fx_math.h").read_text()
     return with_tiles("\n".join(parts), HEAD + math)
@@ -181,9 +188,8 @@ def draw(case: Case, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
 def run(library: ctypes.CDLL, case: Case, arrays: list[np.ndarray],
         sizes: tuple[int, int, int, int], n_threads: int) -> np.ndarray:  # fmt: skip
     """The result, on memory with fences."""
-    rendered = attention.render_attention(case.spec())
     names = dict(zip("LSEV", sizes))
-    size = evaluate(rendered.workspace, **names, n_threads=n_threads)
+    size = evaluate(rendered(case).workspace, **names, n_threads=n_threads)
     workspace = np.full(size + 64, 0xA5, np.uint8)
     count = case.counts(sizes)[4]
     y = np.full(count + 8, 7777, arrays[0].dtype)
@@ -278,7 +284,7 @@ def test_attention_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES[::2] if march == "native" else CASES[1::4]
     lines = [FILLED, MAIN]
     for case in cases:
-        workspace = attention.render_attention(case.spec()).workspace
+        workspace = rendered(case).workspace
         item = f"sizeof({case.ctype})"
         mask_item = "sizeof(bool)" if "bool" in case.mask else item
         for sizes in sizes_of(case):

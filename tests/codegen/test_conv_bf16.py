@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import ml_dtypes
@@ -20,6 +21,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import reads_pairs, winograd_tile
 from fxlite.codegen.c.render import conv_template
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import text_of
 from fxlite.codegen.runtime.toolchain import march_flag
 from tests.codegen.compiling import (
@@ -94,12 +96,18 @@ def spec_of(of: Case) -> conv.ConvSpec:
     return replace(spec, parameters=spec.parameters.replace(weight, "const uint32_t *weight"))
 
 
+@cache
+def rendered(of: Case) -> Rendered:
+    """The template's function: every library has the same."""
+    return conv.render_conv(spec_of(of))
+
+
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and plain_NAME with one list of arguments."""
     parts = []
     for one in cases:
         spec = spec_of(one)
-        fast, plain = conv.render_conv(spec), conv.render_conv_naive(spec)
+        fast, plain = rendered(one), conv.render_conv_naive(spec)
         parts += [fast.text, plain.text.replace(f"void {spec.name}(", f"void naive_{spec.name}(")]
         extra = "".join(f", {name}" for name in fast.extra_parameters)
         for kind, name in (("fast", spec.name), ("plain", f"naive_{spec.name}")):
@@ -112,7 +120,7 @@ def translation_unit(cases: list[Case]) -> str:
 
 
 def workspace_bytes(of: Case, size: tuple[int, int, int], n_threads: int) -> int:
-    text = text_of(conv.render_conv(spec_of(of)).workspace).replace("/", "//")
+    text = text_of(rendered(of).workspace).replace("/", "//")
     names = {**dict(zip("NHW", size)), "n_threads": n_threads}
     return int(eval(text, C_FUNCTIONS, names))
 

@@ -22,6 +22,7 @@ import pytest
 from fxlite import ops
 from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import symbol, text_of
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
@@ -256,32 +257,38 @@ def runs(case: Case) -> list[tuple[int, int, int]]:
     return [size for size in SIZES if case.fits(size) and math.prod(size) <= most]
 
 
-def translation_unit(cases: list[Case]) -> str:
-    """The cases, each as fast_NAME and twin_NAME with one list of arguments."""
+@cache
+def rendered(case: Case) -> Rendered:
+    """The template's function: every library has the same."""
+    return conv.render_conv(case.spec())
+
+
+def functions(cases: list[Case], kind: str) -> str:
+    """The cases, each as fast_NAME or twin_NAME, with one list of arguments."""
     parts = []
     for case in cases:
         spec = case.spec()
-        fast, naive = conv.render_conv(spec), conv.render_conv_naive(spec)
-        parts.append(fast.text)
-        parts.append(
-            naive.text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void naive_{spec.name}(")
-        )
+        name = spec.name if kind == "fast" else f"naive_{spec.name}"
+        if kind == "fast":
+            parts.append(rendered(case).text)
+        else:
+            text = conv.render_conv_naive(spec).text
+            parts.append(text.replace(f"void {spec.name}(", f"{NOT_CHECKED} void {name}("))
         t = case.ctype
         parameters = (
             f"const {t} *x, const {t} *weight, const {t} *bias, {t} *y, int64_t N, int64_t H,"
             " int64_t W, void *workspace, int n_threads"
         )
-        extra = "".join(f", {item}" for item in fast.extra_parameters)
-        for prefix, name in (("fast", spec.name), ("twin", f"naive_{spec.name}")):
-            parts.append(
-                f"void {prefix}_{spec.name}({parameters})\n{{\n"
-                f"    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
-            )
-    return with_tiles("\n".join(parts))
+        extra = "".join(f", {item}" for item in rendered(case).extra_parameters)
+        parts.append(
+            f"void {kind}_{spec.name}({parameters})\n{{\n"
+            f"    {name}(x, weight, bias, y, N, H, W{extra});\n}}\n"
+        )
+    return "\n".join(parts)
 
 
 def workspace_bytes(case: Case, size: tuple[int, int, int], n_threads: int) -> int:
-    text = text_of(conv.render_conv(case.spec()).workspace).replace("/", "//")
+    text = text_of(rendered(case).workspace).replace("/", "//")
     n, h, w = size
     names = {"N": n, "H": h, "W": w, "n_threads": n_threads}
     return int(eval(text, C_FUNCTIONS, names))
@@ -346,39 +353,48 @@ def expected_of(case: Case, size: tuple[int, int, int]) -> tuple[np.ndarray[Any,
     return x, weight, bias, reference(case, x, weight, bias).astype(dtype)
 
 
-def check(library: ctypes.CDLL, case: Case, size: tuple[int, int, int], n_threads: int) -> None:
+def check(
+    library: ctypes.CDLL, kind: str, case: Case, size: tuple[int, int, int], n_threads: int
+) -> None:
     x, weight, bias, expected = expected_of(case, size)
     x = stored(case, x)
     packed = conv.pack_conv_weight(weight, case.spec())
     needed = workspace_bytes(case, size, n_threads)
     workspace = np.full(needed + 64, 0xA5, np.uint8)
-    for prefix in ("fast", "twin"):
-        y = np.full(expected.size + 8, 7777, expected.dtype)
-        getattr(library, f"{prefix}_{case.name}")(
-            *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
-            *(ctypes.c_int64(value) for value in size),
-            ctypes.c_void_p(workspace.ctypes.data),
-            n_threads,
-        )
-        assert (workspace[needed:] == 0xA5).all(), f"{case} {size}: wrote past its workspace"
-        assert (y[expected.size :] == 7777).all(), f"{case} {size}: wrote past its result"
-        got = y[: expected.size].reshape(expected.shape)
-        depth = weight[0].size
-        found = compare(expected, got, chain=Chain(2, 2 * depth, 1))
-        assert found.agrees, (prefix, case, size, str(found))
+    y = np.full(expected.size + 8, 7777, expected.dtype)
+    library[f"{kind}_{case.name}"](
+        *(ctypes.c_void_p(array.ctypes.data) for array in (x, packed, bias, y)),
+        *(ctypes.c_int64(value) for value in size),
+        ctypes.c_void_p(workspace.ctypes.data),
+        n_threads,
+    )
+    assert (workspace[needed:] == 0xA5).all(), f"{case} {size}: wrote past its workspace"
+    assert (y[expected.size :] == 7777).all(), f"{case} {size}: wrote past its result"
+    got = y[: expected.size].reshape(expected.shape)
+    depth = weight[0].size
+    found = compare(expected, got, chain=Chain(2, 2 * depth, 1))
+    assert found.agrees, (kind, case, size, str(found))
 
 
 @pytest.fixture(scope="module", params=FLAGS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("conv") / "conv.so"
-    return shared_library(translation_unit(CASES), target, *flags_of(request.param))
+    return shared_library(with_tiles(functions(CASES, "fast")), target, *flags_of(request.param))
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_convolutions_agree_with_numpy(library: ctypes.CDLL, n_threads: int) -> None:
     for case in CASES:
         for size in runs(case):
-            check(library, case, size, n_threads)
+            check(library, "fast", case, size, n_threads)
+
+
+def test_twins_agree_with_numpy(tmp_path: Path) -> None:
+    """They are slow, know neither threads nor instructions, and are no part of any model: once."""
+    library = shared_library(with_tiles(functions(CASES, "twin")), tmp_path / "twins.so", "-O1")
+    for case in CASES:
+        for size in runs(case):
+            check(library, "twin", case, size, 1)
 
 
 def test_every_plan_is_drawn() -> None:
@@ -474,8 +490,8 @@ def sanitizer_program(cases: list[Case]) -> str:
 @pytest.mark.parametrize("march", ["native", "x86-64"])
 def test_convolutions_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES if march == "native" else CASES[::3]
-    text = translation_unit(cases) + sanitizer_program(cases)
-    run_sanitized(compile_c(text, tmp_path / "conv", flag_of(march), *SANITIZED))
+    text = functions(cases, "fast") + functions(cases, "twin") + sanitizer_program(cases)
+    run_sanitized(compile_c(with_tiles(text), tmp_path / "conv", flag_of(march), *SANITIZED))
 
 
 def test_images_one_pixel_wide() -> None:

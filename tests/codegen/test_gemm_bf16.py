@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import ml_dtypes
@@ -24,6 +25,7 @@ from fxlite.codegen.c.conv import conv
 from fxlite.codegen.c.product import gemm
 from fxlite.codegen.c.product.packed_operands import bf16_pairs
 from fxlite.codegen.c.render import conv_template
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     SANITIZED,
@@ -99,12 +101,18 @@ CASES = [
 ]
 
 
+@cache
+def rendered(case: Case) -> Rendered:
+    """The template's function: every library has the same."""
+    return gemm.render_gemm(case.spec())
+
+
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as run_fast_NAME and run_naive_NAME with one list of arguments."""
     parts = []
     for case in cases:
         spec = case.spec()
-        fast, naive = gemm.render_gemm(spec), gemm.render_gemm_naive(spec)
+        fast, naive = rendered(case), gemm.render_gemm_naive(spec)
         parts += [fast.text, naive.text.replace(spec.name, f"naive_{case.name}")]
         extra = "".join(f", {name}" for name in fast.extra_parameters)
         for kind in ("fast", "naive"):
@@ -130,7 +138,7 @@ def run(library: ctypes.CDLL, kind: str, case: Case, arrays, n_threads: int = 1)
     """The function's result; fails where it writes beyond its result or its workspace."""
     a, b, bias = arrays
     m, n, _ = case.size
-    size = evaluate(gemm.render_gemm(case.spec()).workspace, n_threads=n_threads)
+    size = evaluate(rendered(case).workspace, n_threads=n_threads)
     workspace, y = np.full(size + 64, 0xA5, np.uint8), np.full(m * n + 8, 7777, np.float32)
     arrays = (*case.stored(a, b), bias, y, workspace)
     given = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
@@ -223,7 +231,7 @@ def sanitizer_program(cases: list[Case]) -> str:
     for case in cases:
         m, n, k = case.size
         a, b = case.stored(np.zeros((m, k), np.float32), np.zeros((k, n), np.float32))
-        workspace = evaluate(gemm.render_gemm(case.spec()).workspace, n_threads=2)
+        workspace = evaluate(rendered(case).workspace, n_threads=2)
         sizes = (a.nbytes, b.nbytes, 4 * n, 4 * m * n, workspace)
         parts = ", ".join(f"calloc(1, {size})" for size in sizes)
         lines.append(f"    {{\n        void *p[5] = {{{parts}}};")

@@ -11,12 +11,14 @@ import ctypes
 import itertools
 import random
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fxlite.codegen.c.product import gemm
+from fxlite.codegen.c.text.template_text import Rendered
 from fxlite.codegen.kernel.builder import symbol
 from fxlite.scalar.index import Index
 from fxlite.types.agreement import Chain, compare
@@ -161,12 +163,18 @@ def all_cases() -> list[Case]:
 CASES = all_cases()
 
 
+@cache
+def rendered(case: Case) -> Rendered:
+    """The template's function: every library has the same."""
+    return gemm.render_gemm(case.spec())
+
+
 def translation_unit(cases: list[Case]) -> str:
     """The cases, each as fast_NAME and naive_NAME with one list of arguments."""
     parts = []
     for case in cases:
         spec = case.spec()
-        fast = gemm.render_gemm(spec)
+        fast = rendered(case)
         naive = gemm.render_gemm_naive(spec)
         parts.append(fast.text)
         parts.append(
@@ -229,8 +237,7 @@ def check(library: ctypes.CDLL, case: Case, sizes: tuple[int, int, int], n_threa
     expected, packed = reference(case, arrays, sizes, heads)
     if case.b_layout == "packed":
         arrays[1] = packed
-    rendered = gemm.render_gemm(case.spec())
-    size = evaluate(rendered.workspace, H=3, M=m, N=n, K=k, n_threads=n_threads)
+    size = evaluate(rendered(case).workspace, H=3, M=m, N=n, K=k, n_threads=n_threads)
     fence = 64
     workspace = np.full(size + fence, 0xA5, np.uint8)
     for prefix in ("fast", "twin"):
@@ -296,9 +303,7 @@ def test_results_do_not_depend_on_the_number_of_threads(library: ctypes.CDLL) ->
         ]
         results = []
         for n_threads in (1, 2, 3, 7):
-            size = evaluate(
-                gemm.render_gemm(case.spec()).workspace, H=3, M=m, N=n, K=k, n_threads=n_threads
-            )
+            size = evaluate(rendered(case).workspace, H=3, M=m, N=n, K=k, n_threads=n_threads)
             workspace, y = np.empty(size, np.uint8), np.zeros(6 * m * n, np.float32)
             library[f"fast_{case.name}"](
                 *(ctypes.c_void_p(array.ctypes.data) for array in (*arrays, y)),
@@ -348,7 +353,7 @@ def sanitizer_program(cases: list[Case]) -> str:
     """A main() that runs each case on exactly sized buffers and compares it with its twin."""
     lines = [FILLED, DIFFERING, MAIN]
     for case in cases:
-        workspace = gemm.render_gemm(case.spec()).workspace
+        workspace = rendered(case).workspace
         panel = 16 if case.ctype == "double" else 32
         for m, n, k in [case.size] if case.size else SIZES:
             heads = 6 if case.batched else 1
