@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import functools
 import inspect
 import re
@@ -21,7 +20,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError, FxliteError, expect
+from fxlite.base.errors import ArgumentError, FxliteError, did_you_mean, expect
 from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import Container, GraphModule
@@ -198,8 +197,7 @@ def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
     if isinstance(item, str):
         found = PASSES.get(item)
         if found is None:
-            near = difflib.get_close_matches(item, PASSES, 3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(item, PASSES)
             raise PassError(f"there is no pass {item!r}{hint}; known: {', '.join(sorted(PASSES))}")
         return found
     if not callable(item):

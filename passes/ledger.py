@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import plain_text
+from fxlite.base.console import Printed
 from fxlite.base.location import Location, Scope
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -56,7 +56,7 @@ class Refusal:
         return f"{self.pass_name}: {self.node}{where}: {self.reason}"
 
 
-class Ledger(list[Refusal]):
+class Ledger(Printed, list[Refusal]):
     """Refusals, those that cost most first; prints as a table."""
 
     def __rich__(self) -> Any:
@@ -75,11 +75,6 @@ class Ledger(list[Refusal]):
                 entry.pass_name, node, entry.reason, _shown(entry.bytes), _shown(entry.flops)
             )
         return table
-
-    def __str__(self) -> str:
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 @checked

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fxlite.base.checked import checked_methods
+from fxlite.base.console import Printed
 from fxlite.base.errors import FxliteError, GraphError, expect
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -84,7 +85,7 @@ class Step:
         return self._snapshot.records_since(self._start)
 
 
-class Report:
+class Report(Printed):
     """What each pass of a run did; prints as a table. Item ``i`` is the i-th :class:`Step`."""
 
     def __init__(self, steps: list[Step]) -> None:
@@ -115,16 +116,6 @@ class Report:
             took = f"{step.milliseconds:.1f}"
             table.add_row(step.name, count, step.changes, refused, checked, took)
         return table
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=100, no_color=True)
-        with console.capture() as captured:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
-
-    __repr__ = __str__
 
 
 @checked_methods

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.backend import Case
-from fxlite.base.errors import ArgumentError, ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError, did_you_mean
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.types import shapes
@@ -99,14 +99,11 @@ def load_data(pairs: Mapping[str, str]) -> dict[str, Array]:
 
 def check_names(known: Sequence[str], given: Mapping[str, Any], what: str) -> None:
     """Raise ArgumentError for a name that is not one of these, with the nearest."""
-    import difflib
-
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
             listed = f"they are {', '.join(known)}" if known else f"the model has no {what}"
-            hint = f"did you mean {near[0]}?" if near else listed
-            raise ArgumentError(f"there is no {what} {name!r}; {hint}")
+            hint = did_you_mean(name, known, 1) or f"; {listed}"
+            raise ArgumentError(f"there is no {what} {name!r}{hint}")
 
 
 def _dims_of_data(module: GraphModule, data: Mapping[str, Array]) -> dict[str, int]:

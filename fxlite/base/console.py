@@ -34,6 +34,15 @@ def plain_text(thing: Any, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
 
+class Printed:
+    """What prints as a rich table: ``str()`` gives the same as text without colours."""
+
+    def __str__(self) -> str:
+        return plain_text(self)
+
+    __repr__ = __str__
+
+
 def print_code(console: Console, text: str) -> None:
     """Print Python text, in colour on a terminal; never wrapped or cut."""
     if not console.is_terminal:

@@ -7,6 +7,7 @@ NumPy user would expect, so ``except ValueError`` keeps working.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -111,3 +112,11 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
     shown = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
     hint = f"; {instead}" if instead else ""
     raise ArgumentError(f"{what} must be a {wanted}, not {shown[:60]}{hint}")
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
+    """``; did you mean conv1 or conv2?``, the names that are most like it; empty where none is."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), most)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, did_you_mean
 from fxlite.base.location import is_own_file
 from fxlite.files.serialize import load, load_safetensors
 from fxlite.graph.graph_module import GraphModule
@@ -151,9 +151,8 @@ def _near_files(path: Path) -> str:
 def _near_names(module: Any, name: str, own: str) -> str:
     """The names that are alike, else the programs the file defines."""
     public = {n: v for n, v in vars(module).items() if not n.startswith("_")}
-    near = difflib.get_close_matches(name, public, 3)
-    if near:
-        return f"; did you mean {' or '.join(near)}?"
+    if near := did_you_mean(name, public):
+        return near
     programs = [
         n for n, v in public.items() if callable(v) and getattr(v, "__module__", None) == own
     ]

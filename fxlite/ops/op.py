@@ -37,6 +37,7 @@ from fxlite.base.errors import (
     OptionError,
     PositionError,
     ShapeError,
+    did_you_mean,
 )
 from fxlite.base.state import active_tracer
 from fxlite.ops.facts import Facts
@@ -640,10 +641,7 @@ def lookup(name: str) -> Op:
             "that this process does not know; import its module first"
         )
     if found is None:
-        import difflib
-
-        near = difflib.get_close_matches(name, [*REGISTRY, *ALIASES], 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(name, [*REGISTRY, *ALIASES])
         raise ArgumentError(f"there is no op {name!r}{hint}")
     return found
 

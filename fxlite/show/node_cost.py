@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.base.console import Printed
 from fxlite.base.errors import GraphError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph, Node
@@ -320,8 +321,8 @@ class Limits:
         return "compute" if self.compute_seconds >= self.memory_seconds else self.memory
 
 
-@dataclass(frozen=True)
-class Roofs:
+@dataclass(frozen=True, repr=False)
+class Roofs(Printed):
     """The rates of a machine. ``threads`` is what ``all_threads`` of a roof means, ``cache_bytes``
     the size of the last-level cache, ``left_out`` what was not measured and why, ``measured`` the
     day."""
@@ -370,13 +371,6 @@ class Roofs:
         notes = [f"{self.cpu}, measured on {self.measured}"]
         notes += [f"left out: {text}" for text in self.left_out]
         return Group(table, Text("\n".join(notes), style="dim"))
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 def limits(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fxlite.base.console import Printed
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
@@ -184,8 +185,8 @@ class SummaryRow:
         return type_text(self.types[-1]) + (f", {more} more" if more else "")
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Printed):
     """The rows, the first for the whole; all weights that are read, and how many nodes there
     are."""
 
@@ -234,13 +235,6 @@ class Summary:
         yield self.facts
         if any(row.row.times > 1 for row in self.rows):
             yield "×N: N equal parts in a row; numbers are those of one"
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 def summarize(module: GraphModule, depth: int | None = None) -> Summary:

@@ -18,6 +18,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from fxlite.base.console import Printed
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -40,8 +41,8 @@ from fxlite.types.shapes import Dim
 GROUPINGS = ("module", "op", "node")
 
 
-@dataclass(frozen=True, eq=False)
-class CostReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class CostReport(Printed):
     """What a program costs. ``by_node`` has the costs of each call, ``by_module`` those of each
     module with all that is inside it, by path; the root's path is empty. ``sizes`` are those of the
     named dims that were given.
@@ -130,16 +131,9 @@ class CostReport:
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield from report_parts(self, "module", options.max_width)
 
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
 
-        return plain_text(self)
-
-    __repr__ = __str__
-
-
-@dataclass(frozen=True)
-class CostTable:
+@dataclass(frozen=True, repr=False)
+class CostTable(Printed):
     """Costs of a program at several ``values`` of the size ``dim``; prints as a table."""
 
     name: str
@@ -158,13 +152,6 @@ class CostTable:
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield range_table(self)
 
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
-
 
 def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
     """Raise ArgumentError for sizes of dims that the inputs of a graph do not have."""
@@ -178,8 +165,8 @@ def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
 
 
 # -- before and after a rewrite --------------------------------------------------------------------
-@dataclass(frozen=True)
-class CostComparison:
+@dataclass(frozen=True, repr=False)
+class CostComparison(Printed):
     """``before`` and ``after``; prints as a table."""
 
     before: CostReport
@@ -217,13 +204,6 @@ class CostComparison:
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield from comparison_parts(self)
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 # -- text ------------------------------------------------------------------------------------------

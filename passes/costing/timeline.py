@@ -17,6 +17,7 @@ from typing import Any
 from rich.text import Text
 
 from fxlite.base.checked import checked
+from fxlite.base.console import Printed
 from fxlite.base.errors import GraphError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -41,8 +42,8 @@ class Buffer:
     start: int = 0
 
 
-@dataclass(frozen=True)
-class MemoryTimeline:
+@dataclass(frozen=True, repr=False)
+class MemoryTimeline(Printed):
     """``steps`` names what runs, in order; ``buffers`` are in order of their first step. ``slots``
     are the bytes of the arena's slots, none where memory is not planned; in a packed program it is
     one, in which values lie side by side. ``formula``: bytes at the peak (of the arena) in the
@@ -112,13 +113,6 @@ class MemoryTimeline:
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield from timeline_parts(self, options.max_width)
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 @checked

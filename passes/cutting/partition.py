@@ -38,13 +38,12 @@ others (``Sequential``) or has no weights; a module that loops over its own weig
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, did_you_mean
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.cutting.split_module import dependencies, split_module
@@ -329,9 +328,8 @@ def _resolve(
     matching_classes = [(path, own) for path, own in classes if own == name]
     if not matching_classes:
         known = dict.fromkeys((*(c for _, c in classes), *sorted(p for p in paths if p)))
-        near = difflib.get_close_matches(name.replace("*", ""), known, 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        if not near and known:
+        hint = did_you_mean(name.replace("*", ""), known)
+        if not hint and known:
             hint = f"; it has {', '.join(list(known)[:12])}{', …' if len(known) > 12 else ''}"
         raise ArgumentError(f"the graph has no value made in a module {name!r}{hint}")
     return matching_classes

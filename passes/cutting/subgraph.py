@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError, GraphError, expect
+from fxlite.base.errors import ArgumentError, GraphError, did_you_mean, expect
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.types import shapes
@@ -132,11 +132,7 @@ def _resolve(graph: Graph, nodes: Iterable[Node | str]) -> list[Node]:
     for node in given:
         if isinstance(node, str):
             if node not in names:
-                import difflib
-
-                near = difflib.get_close_matches(node, names, 3)
-                hint = f"; did you mean {' or '.join(near)}?" if near else ""
-                raise ArgumentError(f"the graph has no node {node!r}{hint}")
+                raise ArgumentError(f"the graph has no node {node!r}{did_you_mean(node, names)}")
             node = names[node]
         expect(node, Node, "what is extracted", "give nodes or their names")
         if node.graph is not graph:

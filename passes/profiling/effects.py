@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fxlite.backend import Backend, find_backend
+from fxlite.base.console import Printed
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.checking.changed_region import Edits, changed_places
@@ -231,8 +232,8 @@ class PassEffect:
         return measured_change(self.before, self.after)
 
 
-@dataclass(frozen=True)
-class BeforeAfter:
+@dataclass(frozen=True, repr=False)
+class BeforeAfter(Printed):
     """A pipeline measured: ``before`` all passes, then a step for each; ``dims`` are the sizes of
     the named dims."""
 
@@ -279,13 +280,6 @@ class BeforeAfter:
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield from effects_parts(self, options.max_width)
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 def predicted_change(before: State, after: State) -> float | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.backend import Backend, find_backend
-from fxlite.base.console import write_whole
+from fxlite.base.console import Printed, write_whole
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import Location
 from fxlite.graph.graph import Node
@@ -121,8 +121,8 @@ class Entry:
         return self.flops / self.seconds if self.flops and self.seconds else None
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Printed):
     """The times of a program's nodes or kernels, in order of execution.
 
     ``whole_seconds`` are the times of the calls in which the parts were measured, ``plain_seconds``
@@ -252,13 +252,6 @@ class Profile:
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         yield self.table(width=options.max_width)
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write one call, of about the median time, as JSON for ``chrome://tracing`` and

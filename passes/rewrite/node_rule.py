@@ -20,14 +20,13 @@ that others read too.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, did_you_mean
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -116,8 +115,7 @@ class NodeRule(Pass):
         for candidate in gm.graph.nodes:
             if candidate.name == name:
                 return NodeExplanation(self, (candidate,))
-        near = difflib.get_close_matches(name, [n.name for n in gm.graph.nodes], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, [n.name for n in gm.graph.nodes], 1)
         raise ArgumentError(f"the graph has no node {name!r}{hint}")
 
     def why_not(self, node: Node) -> str | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import plain_text
+from fxlite.base.console import Printed
 from fxlite.base.errors import FxliteError, expect
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -38,8 +38,8 @@ class Finding:
     program: str = ""
 
 
-@dataclass
-class RuleAnalysis:
+@dataclass(repr=False)
+class RuleAnalysis(Printed):
     """Findings about a set of rules; true if there are none. Prints as a list."""
 
     loops: list[Finding] = field(default_factory=list)
@@ -72,11 +72,6 @@ class RuleAnalysis:
         text.append(_count(pairs, "pair whose order matters", "pairs whose order matters"))
         text.append(f"tried on {self.programs} programs")
         return text
-
-    def __str__(self) -> str:
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 def _count(number: int, one: str, several: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fxlite.base.checked import checked_methods
-from fxlite.base.console import plain_text
+from fxlite.base.console import Printed
 from fxlite.base.errors import expect
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node
@@ -65,7 +65,7 @@ class RuleCount:
     seconds: float = 0.0
 
 
-class Statistics(dict[str, RuleCount]):
+class Statistics(Printed, dict[str, RuleCount]):
     """Counts by rule; prints as a table."""
 
     def __rich__(self) -> Any:
@@ -79,11 +79,6 @@ class Statistics(dict[str, RuleCount]):
             numbers = (count.tries, count.hits, count.refused)
             table.add_row(count.name, *map(str, numbers), f"{count.seconds * 1e3:.1f}")
         return table
-
-    def __str__(self) -> str:
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 class RuleLoopError(PassError):

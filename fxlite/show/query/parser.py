@@ -10,14 +10,12 @@ have to hold for a node. Globs for the paths of modules are made into patterns h
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from fxlite.base.errors import QueryError
+from fxlite.base.errors import QueryError, did_you_mean
 from fxlite.base.outside_text import bounded
 from fxlite.ops.op import ALIASES, REGISTRY, Op, parameter_name
 from fxlite.show.query.values import VALUE_WORDS, parse_value
@@ -310,7 +308,7 @@ class _Parser:
             return Opcode(name)
         op = REGISTRY.get(name) or ALIASES.get(name)
         if op is None:
-            near = _nearest(name, [*REGISTRY, *ALIASES, *OPCODES])
+            near = did_you_mean(name, [*REGISTRY, *ALIASES, *OPCODES])
             self.fail(f"there is no op {name!r}{near}", start, self.position)
         return Calls(op)
 
@@ -339,7 +337,8 @@ class _Parser:
         if attribute is None:
             known = _attributes(ops)
             of = f"{next(iter(ops)).name} has" if ops and len(ops) == 1 else "there is"
-            near = _nearest(name, known) or f"; known are {', '.join(known)}" * (len(known) < 20)
+            listed = f"; known are {', '.join(known)}" if len(known) < 20 else ""
+            near = did_you_mean(name, known) or listed
             self.fail(f"{of} no attribute {name!r}{near}", start, self.position)
         self.skip_spaces()
         sign = self.take(*_SIGNS)
@@ -362,7 +361,7 @@ class _Parser:
         start = self.position
         word = self.name("a word such as :users(>1) or :constant")
         if word not in PSEUDO_CLASSES:
-            near = _nearest(word, PSEUDO_CLASSES) or f"; known are {', '.join(PSEUDO_CLASSES)}"
+            near = did_you_mean(word, PSEUDO_CLASSES) or f"; known are {', '.join(PSEUDO_CLASSES)}"
             self.fail(f"there is no :{word}{near}", start, self.position)
         if word in FLAGS:
             return Flag(word)
@@ -402,11 +401,6 @@ class _Parser:
         self.expect(")", f"the parenthesis is not closed: {example}")
         file, first, last = found.groups()
         return At(file, int(first or 0), int(last or first or 1 << 60))
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _ops(filter: Filter) -> set[Op] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fxlite.base.errors import did_you_mean
 from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import Op
 from fxlite.show.query.parser import (
@@ -328,16 +329,12 @@ def _all_filters(steps: Iterable[Step]) -> Iterable[Filter]:
 
 
 def _describe_unknown(filter: Inside | Named | At, facts: _Facts) -> str:
-    import difflib
-
     if isinstance(filter, At):
         lines = f":{filter.first}" if filter.first else ""
         return f"no node was made at {filter.file}{lines}"
     if isinstance(filter, Named):
-        near = difflib.get_close_matches(filter.name, [n.name for n in facts.nodes], 3)
-        said = f"no node is named {filter.name}"
-    else:
-        paths = dict.fromkeys(path for n in facts.nodes if (path := module_path(n)))
-        near = difflib.get_close_matches(re.sub(r"\*+", "", filter.glob), paths, 3)
-        said = f"no node was made in a module {filter.glob!r}"
-    return said + (f"; did you mean {' or '.join(near)}?" if near else "")
+        hint = did_you_mean(filter.name, [n.name for n in facts.nodes])
+        return f"no node is named {filter.name}{hint}"
+    paths = dict.fromkeys(path for n in facts.nodes if (path := module_path(n)))
+    hint = did_you_mean(re.sub(r"\*+", "", filter.glob), paths)
+    return f"no node was made in a module {filter.glob!r}{hint}"

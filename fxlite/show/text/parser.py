@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import FxliteError, ParseError, expect
+from fxlite.base.errors import FxliteError, ParseError, did_you_mean, expect
 from fxlite.base.location import Location, Scope
 from fxlite.base.outside_text import bounded, syntax_tree
 from fxlite.base.state import paused_gc
@@ -302,10 +302,7 @@ class _Parser:
             return node
         if value.id in _NUMBERS:
             return _NUMBERS[value.id]
-        import difflib
-
-        near = difflib.get_close_matches(value.id, self.values, 2)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(value.id, self.values, 2)
         raise self.error(value, f"{value.id} is not defined before this line{hint}")
 
     def _weight(self, value: ast.expr) -> Node:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.base.checked import checked
+from fxlite.base.console import Printed
 from fxlite.base.outside_text import comment, lines, toml_string
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -70,8 +71,8 @@ class Measured:
         return self.metric_float - self.metric
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Printed):
     """``layers`` in the order they run; ``elsewhere`` (path "") is for what stands in none of them:
     the model's own forward, and modules that have no products."""
 
@@ -108,13 +109,6 @@ class Plan:
 
     def __rich__(self) -> Any:
         return plan_table(self)
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 # -- TOML ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.console import plain_text
+from fxlite.base.console import Printed
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.quantize.schemes.roles import multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Record, record_of
@@ -32,8 +32,8 @@ class FloatProduct:
     reason: str
 
 
-@dataclass(frozen=True)
-class QuantizationReport:
+@dataclass(frozen=True, repr=False)
+class QuantizationReport(Printed):
     """``rows`` in the order of the graph; ``kept`` are the products in float. ``others`` counts the
     ops that compute with floats and are no products; ``unmatched`` are rules of the mapping that
     matched nothing. ``sizes`` are values of named dims; others count as 1."""
@@ -104,11 +104,6 @@ class QuantizationReport:
         known = [("scheme: activation × weight", True), (f"weights {', '.join(weights)}", weights)]
         known.append((f"MACs for {', '.join(sizes)}", names))
         return "; ".join(text for text, is_known in known if is_known)
-
-    def __str__(self) -> str:
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 @checked

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
+from fxlite.base.console import Printed
 from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -93,8 +94,8 @@ class Layer:
     refused: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Printed):
     """The layers in the order they run. ``of`` says whose signal-to-noise ratios they are:
     "layer" or "output". ``other_bytes`` are those of weights that are in no layer (biases, norms).
     """
@@ -132,13 +133,6 @@ class Sensitivity:
     def __rich_console__(self, console: Any, options: Any) -> Any:
 
         yield sensitivity_table(self, options.max_width)
-
-    def __str__(self) -> str:
-        from fxlite.base.console import plain_text
-
-        return plain_text(self)
-
-    __repr__ = __str__
 
 
 def _chosen(layer: Layer, scheme: str) -> Choice:

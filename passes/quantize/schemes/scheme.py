@@ -9,13 +9,12 @@ and ``bf16()``. What is no scheme is refused here, with the nearest names. Recor
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from fxlite.base.checked import checked, checked_methods
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, did_you_mean
 from fxlite.graph.graph import Node
 from fxlite.types.shapes import Dim
 
@@ -42,10 +41,8 @@ class QConfigError(FxliteError, ValueError):
 def unknown(what: str, given: object, known: Iterable[str]) -> QConfigError:
     """The error for a name that does not exist, with the nearest ones."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(str(given), names, 3)
-    if near:
-        return QConfigError(f"there is no {what} {given!r}; did you mean {' or '.join(near)}?")
-    return QConfigError(f"there is no {what} {given!r}; there are {', '.join(names[:12])}")
+    hint = did_you_mean(str(given), names) or f"; there are {', '.join(names[:12])}"
+    return QConfigError(f"there is no {what} {given!r}{hint}")
 
 
 @checked_methods
