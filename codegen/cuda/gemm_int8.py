@@ -15,7 +15,7 @@ beyond k are 0 on both sides and count for nothing. Corrections are modulo 2**32
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
 from fxlite.codegen.cuda.gemm_walk import (
@@ -57,6 +57,24 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Axes:
+    """What a product, or each of a ``batch`` of them, counts.
+
+    place           the variables of the batch by their names
+    sizes           names of long expressions of the parameters, for all of the others
+    rows_adjacent   results of neighbouring rows are next to each other in memory
+    """
+
+    rows: Axis
+    columns: Axis
+    depth: Axis
+    batch: tuple[tuple[str, Index], ...] = ()
+    place: Place = field(default_factory=dict)
+    sizes: tuple[tuple[str, Index], ...] = ()
+    rows_adjacent: bool = False
+
+
+@dataclass(frozen=True)
 class Int8Operand:
     """One side of a product.
 
@@ -82,24 +100,15 @@ class Int8Operand:
 class CudaInt8Spec(ProductSpec):
     """One product of integers.
 
-    a, b            the operands
-    rows, columns   what their lines count
-    depth           what k counts
-    place           what other variables are
-    printer         prints the operands
-    sizes           names of long expressions of the parameters, for all of the others
-    rows_adjacent   results of neighbouring rows are next to each other in memory
+    a, b        the operands
+    axes        what is counted, of which the batch, m, n and k are the numbers
+    printer     prints the operands
     """
 
     a: Int8Operand
     b: Int8Operand
-    rows: Axis
-    columns: Axis
-    depth: Axis
-    place: Place
+    axes: Axes
     printer: CPrinter
-    sizes: tuple[tuple[str, Index], ...] = ()
-    rows_adjacent: bool = False
 
 
 class _Integers(Product):
@@ -110,17 +119,18 @@ class _Integers(Product):
 
     def __init__(self, spec: CudaInt8Spec) -> None:
         super().__init__(spec)
-        self.spec, self.rows_adjacent = spec, spec.rows_adjacent
+        self.spec, self.axes, self.rows_adjacent = spec, spec.axes, spec.axes.rows_adjacent
         self.along_k = spec.a.along_k, spec.b.along_k
-        self.in_warps = spec.m == 1 and spec.b.along_k and not spec.rows.parts + spec.depth.parts
-        self.lines = {"a": (spec.a, spec.rows), "b": (spec.b, spec.columns)}
+        is_plain = not self.axes.rows.parts and not self.axes.depth.parts
+        self.in_warps = spec.m == 1 and spec.b.along_k and is_plain
+        self.lines = {"a": (spec.a, self.axes.rows), "b": (spec.b, self.axes.columns)}
         # the sums of lines that the other operand's zero point is multiplied with
         self.summed = [n for n, other in (("b", spec.a), ("a", spec.b)) if other.offset]
 
     def declare(self) -> None:
         for name in self.summed:
             self.body.put(f"__shared__ int {element(f'{name}_sums', TILE)};")
-        for name, value in self.spec.sizes:
+        for name, value in self.axes.sizes:
             self.body.let(name, value)
 
     def begin(self) -> None:
@@ -187,7 +197,7 @@ class _Integers(Product):
     # -- operands --------------------------------------------------------------------------------
     def _at(self, operand: Int8Operand, place: Place, k: Index) -> tuple[str, str]:
         """C expressions of a number, and of the guard if there is one."""
-        env = {**self.spec.place, **place, **self.spec.depth.located(self.body, k)}
+        env = {**self.axes.place, **place, **self.axes.depth.located(self.body, k)}
         load, printer = operand.load, self.spec.printer
         guard = load.guard and printer.value(expr.substitute_index(load.guard, env))
         return printer.value(expr.substitute_index(replace(load, guard=None), env)), guard or ""

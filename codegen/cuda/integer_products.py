@@ -7,10 +7,10 @@ a window; its image is read in place, so nothing is copied before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.cuda.gemm_int8 import QUAD, Axis, CudaInt8Spec, Int8Operand, render_int8
+from fxlite.codegen.cuda.gemm_int8 import QUAD, Axes, Axis, CudaInt8Spec, Int8Operand, render_int8
 from fxlite.codegen.cuda.gemm_walk import RenderedKernel
 from fxlite.codegen.cuda.printer import CudaPrinter
 from fxlite.codegen.kernel.builder import Body
@@ -51,6 +51,7 @@ def render_integer_product(
     p = _convolution(c, output) if c.anchor.target.name == "int_conv2d" else _product(c, output)
     printer = CudaPrinter((*p.c.buffers, p.output), locations)
     epilogue = Epilogue(p.c, p.output, p.value, p.store, printer)
+    axes = p.axes
     # sizes that have names are expressions of the dims that the original knows
     parameters = Epilogue(c, output, c.value, c.store, printer).parameters(
         [p.a.buffer], [p.b.buffer]
@@ -64,37 +65,31 @@ def render_integer_product(
 
     def finish(total: str, row: Index, column: Index) -> str:
         body = Body()
-        located = p.rows.located(body, row) | p.columns.located(body, column)
-        body.put(epilogue.print(total, {**p.place, **located}))
+        place = {**axes.rows.located(body, row), **axes.columns.located(body, column), **axes.place}
+        body.put(epilogue.print(total, place))
         return str(body)
 
     spec = CudaInt8Spec(
         name=name,
         parameters=", ".join(parameter for parameter, _ in parameters),
-        batch=p.batch,
-        m=p.rows.whole.extent,
-        n=p.columns.whole.extent,
-        k=p.depth.whole.extent,
+        batch=axes.batch,
+        m=axes.rows.whole.extent,
+        n=axes.columns.whole.extent,
+        k=axes.depth.whole.extent,
         a=operand(p.a, p.a_inner, "x_zero_point"),
         b=operand(p.b, p.b_inner, "y_zero_point"),
-        rows=p.rows,
-        columns=p.columns,
-        depth=p.depth,
-        place=p.place,
+        axes=axes,
         printer=printer,
-        sizes=p.sizes,
-        rows_adjacent=p.rows_adjacent,
         epilogue=finish,
         comment=document(group),
     )
-    return replace(render_int8(spec), sizes=p.sizes), parameters
+    return replace(render_int8(spec), sizes=axes.sizes), parameters
 
 
 @dataclass(frozen=True)
 class _IntegerProduct:
-    """A contraction as rows, columns and k. ``place`` says what the kernel calls the variables of
-    the batch; ``a_inner`` and ``b_inner`` are the variables of k along which neighbours may be
-    adjacent; ``sizes`` are values with names."""
+    """A contraction as rows, columns and k; ``a_inner`` and ``b_inner`` are the variables of k
+    along which neighbours may be adjacent."""
 
     c: Contraction
     output: Buffer
@@ -102,25 +97,18 @@ class _IntegerProduct:
     b: Load
     value: Expr
     store: MultiIndex
-    rows: Axis
-    columns: Axis
-    depth: Axis
-    place: Mapping[Var, Index]
     a_inner: Var | None
     b_inner: Var
-    batch: tuple[tuple[str, Index], ...] = ()
-    sizes: tuple[tuple[str, Index], ...] = ()
-    rows_adjacent: bool = False
+    axes: Axes
 
 
 def _product(c: Contraction, output: Buffer) -> _IntegerProduct:
     """A matrix product, or a batch of them."""
     p = matrix_product(c, output)
-    m = p.m or Var("row", Index.of(1))
-    return _IntegerProduct(
-        c, output, p.a, p.b, p.value, p.store, Axis(m), Axis(p.n), Axis(p.k), p.batch_index, p.k,
-        p.k, batch=tuple((p.batch_names[v], v.extent) for v in p.batch),
-    )  # fmt: skip
+    row = p.m or Var("row", Index.of(1))
+    batch = tuple((p.batch_names[v], v.extent) for v in p.batch)
+    axes = Axes(Axis(row), Axis(p.n), Axis(p.k), batch, p.batch_index)
+    return _IntegerProduct(c, output, p.a, p.b, p.value, p.store, p.k, p.k, axes)
 
 
 def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
@@ -145,13 +133,14 @@ def _convolution(c: Contraction, output: Buffer) -> _IntegerProduct:
     flat = expr.substitute_index(c.b, dict(zip(window, parts)))
     assert isinstance(flat, Load)
     in_order = address(flat, c.buffer(c.b.buffer)).coefficient(k) is not None
-    return _IntegerProduct(
-        c, output, c.a, flat if in_order else c.b, c.value, c.store,
+    axes = Axes(
         Axis(row, tuple(zip(("image", "out_row", "out_col"), pixels))), Axis(column),
-        Axis(k, tuple((names[v], v) for v in window)), {}, window[-1] if last else None,
-        k if in_order else window[-1], batch, sizes,
+        Axis(k, tuple((names[v], v) for v in window)), batch, sizes=sizes,
         rows_adjacent=_step(flatten(c.store, output.shape), column) != 1,
     )  # fmt: skip
+    a_inner, b_inner = window[-1] if last else None, k if in_order else window[-1]
+    b = flat if in_order else c.b
+    return _IntegerProduct(c, output, c.a, b, c.value, c.store, a_inner, b_inner, axes)
 
 
 def _with_named_sizes(

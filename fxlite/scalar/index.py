@@ -514,7 +514,8 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
             return f"{name}({a}, {b})"
         is_unclear = a_sum or ("*" in a and isinstance(atom, Remainder))
         a_part = f"({a})" if is_unclear else a
-        b_part = f"({b})" if b_sum or "*" in b or "/" in b else b
+        is_unclear = b_sum or (("*" in b or "/" in b) and atom.b.single_atom is None)
+        b_part = f"({b})" if is_unclear else b
         symbol = spelling.divide if isinstance(atom, Quotient) else "%"
         return f"({a_part} {symbol} {b_part})"
 

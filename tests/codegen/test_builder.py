@@ -90,12 +90,14 @@ def test_integers_read_well():
         body.let("end", (part + 1) * n // parts)
         body.call("f", (part + 1) * n // parts - first, Pointer("a") + part * m - m)
         body.call("f", symbol("end"), Pointer("a") - m, body.let("rest", "g(n)", "int") % (m * 4))
+        body.call("f", part % divide_up(n, 4))
     assert str(body).splitlines()[1:-1] == [
         "    const int64_t first = n*part / parts;",
         "    const int64_t end = (part + 1)*n / parts;",
         "    f((part + 1)*n / parts - first, a + (part - 1)*m);",
         "    const int rest = g(n);",
         "    f(end, a - m, rest % (m*4));",
+        "    f(part % ((n + 3) / 4));",
     ]
 
 
@@ -124,6 +126,16 @@ def test_a_loop_may_begin_anywhere():
     with body.loop("k", n + 1, start=n) as k:
         body.put(f"f({text_of(k)});")
     assert "for" not in str(body)
+
+
+def test_short_loops_count_in_int_and_are_unrolled():
+    body = Body()
+    for end in (1, 4):
+        with body.loop("i", end, pragma="#pragma unroll", ctype="int") as i:
+            body.call("f", i)
+    assert str(body).splitlines() == [
+        "f(0);", "#pragma unroll", "for (int i = 0; i < 4; ++i) {", "    f(i);", "}",
+    ]  # fmt: skip
 
 
 def test_a_block_stands_behind_its_head():

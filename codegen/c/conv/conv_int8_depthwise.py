@@ -177,7 +177,7 @@ class _Depthwise(Walk):
         """The last sums, and the epilogue while they are in registers."""
         spec, body, width, outputs = self.spec, self.body, CHANNEL_BLOCK, self.outputs
         assert spec.split_epilogue is not None
-        unrolled = "#pragma GCC unroll 2" if outputs > 1 else ""
+        unrolled = "#pragma GCC unroll 2"
         j = symbol("j", channel.count)
         i = Index.of(0) if pixel.is_one else symbol("i", pixel.count)
         o = symbol("o", outputs - 1) if outputs > 1 else Index.of(0)
