@@ -7,7 +7,7 @@ NVRTC, nvcc and the CPU shim; it includes ``prelude.cuh`` and ``fx_math.h`` and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -16,11 +16,10 @@ import numpy as np
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import title_of
 from fxlite.codegen.c.emit import c_name, entry_of
-from fxlite.codegen.cuda.gemm_walk import THREADS
-from fxlite.codegen.cuda.printer import CudaPrinter, line_comment
-from fxlite.codegen.cuda.schedule import MOST_BLOCKS, device_kernels
+from fxlite.codegen.cuda.printer import CudaPrinter, KernelText, line_comment
+from fxlite.codegen.cuda.schedule import device_kernels
 from fxlite.codegen.cuda.templates import claims, render
-from fxlite.codegen.kernel.builder import bare, smaller
+from fxlite.codegen.kernel.builder import bare
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import Scope, dim_name, resolved
 from fxlite.codegen.kernel.schedule import schedule
@@ -93,41 +92,42 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
     program = plan(module, claims)
     values = value_sizes(program)
     locations: list[str] = []
-    texts: list[str] = []
-    launches: list[Launch] = []
+    kernels: list[tuple[KernelText, str]] = []
     width = len(str(len(program.groups)))
     for number, found in enumerate(program.groups):
         kernel = f"{prefix}_k{number:0{width}d}_{title_of(found)}"
-        for text, launch in _kernels(module, found, kernel, locations):
-            texts.append(text)
-            launches.append(launch)
+        made = _kernels(module, found, kernel, locations)
+        kernels += [(text, buffer_name(found.root)) for text in made]
     entry = entry_of(prefix, program, locations, values)
     head = [line_comment(_about(prefix, program)), '#include "prelude.cuh"', '#include "fx_math.h"']
     places = [line_comment(f"where {i}: {t}") for i, t in enumerate(locations)]
-    source = "\n".join([*head, "", *places, *([""] if places else []), "\n\n".join(texts), ""])
+    text = "\n\n".join(resolved(kernel.text, _MACROS) for kernel, _ in kernels)
+    source = "\n".join([*head, "", *places, *([""] if places else []), text, ""])
     sources = {f"{prefix}.cu": source, **{n: _header(n) for n in ("prelude.cuh", "fx_math.h")}}
-    names = _names(module, program, launches)
-    launches = [_named(launch, names) for launch in launches]
+    names = _names(module, program, [kernel for kernel, _ in kernels])
+    launches = tuple(_launch(kernel, value, names) for kernel, value in kernels)
     weights = _weights(module, program, launches, names)
-    return CudaProgram(prefix, sources, weights, entry, program, tuple(launches), names)
+    return CudaProgram(prefix, sources, weights, entry, program, launches, names)
 
 
-def _names(module: GraphModule, program: Program, launches: Sequence[Launch]) -> Scope:
+def _names(module: GraphModule, program: Program, kernels: Sequence[KernelText]) -> Scope:
     """What launches call values and dims."""
-    words = [w for x in launches for w in (*x.arguments, *(name for name, _ in x.sizes))]
+    words = [w for x in kernels for w in (*x.arguments, *(name for name, _ in x.sizes))]
     words += [buffer_name(n) for n in module.graph.nodes if n.op != "output"]
     return Scope("\n".join(["error", *words, *map(dim_name, program.dims)]))
 
 
-def _named(launch: Launch, names: Scope) -> Launch:
+def _launch(kernel: KernelText, value: str, names: Scope) -> Launch:
+    """The launch of a kernel that computes a value."""
+
     def named(size: Index) -> Index:
         dims = {a for a in size.atoms() if isinstance(a, DimVar)}
         return size.substitute({dim: DimVar(names(dim_name(dim.name))) for dim in dims})
 
-    x, y, z = map(named, launch.grid)
-    sizes = tuple((names(name), named(value)) for name, value in launch.sizes)
-    arguments, value = tuple(map(names, launch.arguments)), names(launch.stores)
-    return replace(launch, grid=(x, y, z), arguments=arguments, stores=value, sizes=sizes)
+    x, y, z = map(named, kernel.grid)
+    sizes = tuple((names(name), named(size)) for name, size in kernel.sizes)
+    arguments = tuple(map(names, kernel.arguments))
+    return Launch(kernel.name, (x, y, z), kernel.threads, arguments, names(value), sizes)
 
 
 def _header(name: str) -> str:
@@ -146,32 +146,18 @@ def _about(name: str, program: Program) -> str:
 
 def _kernels(
     module: GraphModule, found: Group, name: str, locations: list[str]
-) -> list[tuple[str, Launch]]:
-    """Texts and launches of a group: its template, or loops where it has none or does not fit,
-    which the module's ledger says."""
+) -> list[KernelText]:
+    """The kernels of a group: its template, or loops where it has none or does not fit, which the
+    module's ledger says."""
     if found.anchor is not None:
         try:
-            made, arguments = render(found, name, locations)
+            return [render(found, name, locations)]
         except CodegenError as error:
             add_refusals(module, [refusal("template", found.anchor, str(error))])
-        else:
-            value = buffer_name(found.root)
-            launch = Launch(name, made.grid, THREADS, arguments, value, made.sizes)
-            return [(_resolved(made.text.rstrip()), launch)]
-    kernel = schedule(found, name, lanes=False)
-    result: list[tuple[str, Launch]] = []
-    for device in device_kernels(kernel):
-        printer = CudaPrinter(device.kernel.buffers, locations)
-        printed = printer.device_function(device)
-        grid = smaller(device.blocks, MOST_BLOCKS), Index.of(1), Index.of(1)
-        value, threads = buffer_name(found.root), device.threads
-        launch = Launch(device.kernel.name, grid, threads, printed.arguments, value)
-        result.append((_resolved(printed.text), launch))
-    return result
-
-
-def _resolved(text: str) -> str:
-    return resolved(text, _MACROS)
+    return [
+        CudaPrinter(device.kernel.buffers, locations).device_function(device)
+        for device in device_kernels(schedule(found, name, lanes=False))
+    ]
 
 
 def _weights(

@@ -1,6 +1,6 @@
 """CUDA C text of one matrix product of floats, and its epilogue.
 
-In: a :class:`CudaGemmSpec`. Out: a :class:`RenderedKernel`; the loops are those of
+In: a :class:`CudaGemmSpec`. Out: its kernel; the loops are those of
 :mod:`fxlite.codegen.cuda.gemm_walk`. The right operand may be an :class:`IntegerWeight`, whose
 numbers are unpacked and scaled in registers on the way to the tile: 32 bits at a time (four i8 or
 eight int4) where rows and groups are made of whole words, else one by one.
@@ -17,11 +17,11 @@ from fxlite.codegen.cuda.gemm_walk import (
     MICRO,
     SLICE,
     Product,
-    RenderedKernel,
     Side,
     element,
     where,
 )
+from fxlite.codegen.cuda.printer import KernelText
 from fxlite.codegen.kernel.builder import Body, bare, divide_up
 from fxlite.scalar.index import Index
 
@@ -162,7 +162,7 @@ class _Floats(Product):
         return "fx_warp_sum(sums)"
 
 
-def render_gemm(spec: CudaGemmSpec) -> RenderedKernel:
+def render_gemm(spec: CudaGemmSpec) -> KernelText:
     """The kernel of one product.
 
     Raises:

@@ -1,6 +1,6 @@
 """CUDA C text of one product of 8-bit integers with exact sums in int32, and its epilogue.
 
-In: a :class:`CudaInt8Spec`. Out: a :class:`RenderedKernel`. The loops are those of
+In: a :class:`CudaInt8Spec`. Out: its kernel. The loops are those of
 :mod:`fxlite.codegen.cuda.gemm_walk`, but an item is a *quad*, four neighbours along k in one 32-bit
 word, and ``__dp4a`` adds the four products of two quads to a sum. Its bytes are signed on both
 sides: of a u8 the top bit is flipped as it is loaded, which subtracts 128. What remains of the zero
@@ -23,11 +23,11 @@ from fxlite.codegen.cuda.gemm_walk import (
     SLICE,
     TILE,
     Product,
-    RenderedKernel,
     Side,
     element,
     where,
 )
+from fxlite.codegen.cuda.printer import KernelText
 from fxlite.codegen.kernel.builder import Body, bare
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.scalar import expr
@@ -119,7 +119,8 @@ class _Integers(Product):
 
     def __init__(self, spec: CudaInt8Spec) -> None:
         super().__init__(spec)
-        self.spec, self.axes, self.rows_adjacent = spec, spec.axes, spec.axes.rows_adjacent
+        self.spec, self.axes = spec, spec.axes
+        self.rows_adjacent, self.sizes = self.axes.rows_adjacent, self.axes.sizes
         self.along_k = spec.a.along_k, spec.b.along_k
         is_plain = not self.axes.rows.parts and not self.axes.depth.parts
         self.in_warps = spec.m == 1 and spec.b.along_k and is_plain
@@ -130,8 +131,6 @@ class _Integers(Product):
     def declare(self) -> None:
         for name in self.summed:
             self.body.put(f"__shared__ int {element(f'{name}_sums', TILE)};")
-        for name, value in self.axes.sizes:
-            self.body.let(name, value)
 
     def begin(self) -> None:
         if self.summed:
@@ -234,6 +233,6 @@ class _Integers(Product):
         return f"(int)({total}{text})" if text else total
 
 
-def render_int8(spec: CudaInt8Spec) -> RenderedKernel:
+def render_int8(spec: CudaInt8Spec) -> KernelText:
     """The kernel of one product."""
     return _Integers(spec).render()

@@ -1,8 +1,8 @@
 """The walks over any matrix product on CUDA, C[m, n] = sum over k of A[m, k] * B[k, n], and its
 epilogue: what products of floats and of integers share.
 
-In: a :class:`Product` that knows its numbers: how they are loaded, multiplied and finished. Out: a
-:class:`RenderedKernel`: one kernel that needs only ``prelude.cuh``, and the launch it wants.
+In: a :class:`Product` that knows its numbers: how they are loaded, multiplied and finished. Out:
+one kernel that needs only ``prelude.cuh``, and the launch it wants.
 
 In *tiles*, a block of 256 threads computes 64 x 64 elements, each thread 4 x 4 of them in
 registers. A and B pass through shared memory in slices of 16 items along k, read in the order in
@@ -23,7 +23,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from fxlite.codegen.c.product.gemm_spec import ProductSpec
-from fxlite.codegen.cuda.printer import kernel_head, line_comment
+from fxlite.codegen.c.text.template_text import parameter_names
+from fxlite.codegen.cuda.printer import KernelText, kernel_text
 from fxlite.codegen.kernel.builder import (
     Body,
     Size,
@@ -59,17 +60,6 @@ UNROLL = "#pragma unroll"
 
 
 @dataclass(frozen=True)
-class RenderedKernel:
-    """A kernel's text and its launch: blocks along x, y and z, of :data:`THREADS` threads. A zero
-    among them means that there is nothing to compute. ``sizes`` are names in it and what they stand
-    for."""
-
-    text: str
-    grid: tuple[Index, Index, Index]
-    sizes: tuple[tuple[str, Index], ...] = ()
-
-
-@dataclass(frozen=True)
 class Side:
     """An operand, ``a`` or ``b``: its *lines*, rows of A or columns of B, of which there are
     ``extent``; those of this block begin at ``start``. ``along_k``: neighbours along k are adjacent
@@ -101,6 +91,7 @@ class Product:
     along_k         of A and of B, whether neighbours along k are adjacent in memory
     in_warps        whether a warp computes a column
     rows_adjacent   results of neighbouring rows are adjacent in memory
+    sizes           names of long expressions of the parameters
     """
 
     item = "float"
@@ -108,13 +99,14 @@ class Product:
     along_k = (True, True)
     in_warps = False
     rows_adjacent = False
+    sizes: tuple[tuple[str, Index], ...] = ()
 
     def __init__(self, spec: ProductSpec) -> None:
         self.base, self.body = spec, Body()
 
     # -- what its numbers add ------------------------------------------------------------------
     def declare(self) -> None:
-        """Declare what the whole kernel reads."""
+        """Declare what all threads of the block share, beside the tiles."""
 
     def begin(self) -> None:
         """Declare what a thread gathers beside the sums of a product."""
@@ -142,15 +134,17 @@ class Product:
         raise NotImplementedError
 
     # -- the walks -------------------------------------------------------------------------------
-    def render(self) -> RenderedKernel:
+    def render(self) -> KernelText:
         """The kernel."""
         blocks = self._warps() if self.in_warps else self._tiles()
         spec, batch = self.base, product(extent for _, extent in self.base.batch)
         how = f"One block for each tile of {TILE} x {TILE} elements."
         how = "One warp for each column." if self.in_warps else how
-        head = kernel_head(spec.name, spec.parameters.split(", "), THREADS)
-        text = [line_comment(f"{spec.comment}\n{how}"), *head, *self.body.lines(), "}", ""]
-        return RenderedKernel("\n".join(text), (*blocks, smaller(batch, MAX_GRID_Z)))
+        doc, parameters = f"{spec.comment}\n{how}", spec.parameters.split(", ")
+        text = kernel_text(spec.name, doc, parameters, THREADS, self.body.lines())
+        arguments = tuple(parameter_names(spec.parameters))
+        grid = (*blocks, smaller(batch, MAX_GRID_Z))
+        return KernelText(spec.name, text, arguments, grid, THREADS, self.sizes)
 
     def _tiles(self) -> tuple[Index, Index]:
         body, spec, per_side, step = self.body, self.base, TILE // MICRO, SLICE * self.steps
@@ -159,6 +153,8 @@ class Product:
             tile = element(f"{name}_tile", SLICE, PITCH)
             body.put(f"__shared__ __align__(16) {self.item} {tile};  // [{unit}][{line}]")
         self.declare()
+        for name, value in self.sizes:
+            body.let(name, value)
         self.thread = body.let("thread", "threadIdx.x", "int", Index.of(THREADS - 1))
         row, column = self.thread // per_side * MICRO, self.thread % per_side * MICRO
         row, column = (column, row) if self.rows_adjacent else (row, column)

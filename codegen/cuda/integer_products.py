@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fxlite.codegen.cuda.gemm_int8 import QUAD, Axes, Axis, CudaInt8Spec, Int8Operand, render_int8
-from fxlite.codegen.cuda.gemm_walk import RenderedKernel
-from fxlite.codegen.cuda.printer import CudaPrinter
+from fxlite.codegen.cuda.printer import CudaPrinter, KernelText
 from fxlite.codegen.kernel.builder import Body
 from fxlite.codegen.kernel.contraction import Epilogue, matrix_product
 from fxlite.codegen.kernel.kernel_ir import Buffer
@@ -41,11 +40,8 @@ def is_integer_product(node: Node) -> bool:
     return bool(name == "int_linear")
 
 
-def render_integer_product(
-    group: Group, name: str, locations: list[str]
-) -> tuple[RenderedKernel, list[tuple[str, str]]]:
-    """The kernel and its (parameter, argument) pairs. Raises CodegenError where the group is no
-    such product."""
+def render_integer_product(group: Group, name: str, locations: list[str]) -> KernelText:
+    """The kernel. Raises CodegenError where the group is no such product."""
     c = lower_contraction(group)
     output = buffer_of(c.root, is_output=True)
     p = _convolution(c, output) if c.anchor.target.name == "int_conv2d" else _product(c, output)
@@ -83,7 +79,7 @@ def render_integer_product(
         epilogue=finish,
         comment=document(group),
     )
-    return replace(render_int8(spec), sizes=axes.sizes), parameters
+    return render_int8(spec)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fxlite.base.outside_text import comment
-from fxlite.codegen.cuda.schedule import Combine, DeviceKernel, OneThread, Spread
+from fxlite.codegen.cuda.schedule import MOST_BLOCKS, Combine, DeviceKernel, OneThread, Spread
+from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.kernel.kernel_ir import For, Stmt
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.printer import CPrinter
@@ -30,10 +31,16 @@ _SHARES = {
 
 @dataclass(frozen=True)
 class KernelText:
-    """A printed kernel and the arguments it takes, by the names of buffers and dims."""
+    """A printed kernel and its launch: the names of the buffers and dims that it takes, blocks
+    along x, y and z, and threads of a block. Without blocks there is nothing to compute. ``sizes``
+    are names in the grid and what they stand for."""
 
+    name: str
     text: str
     arguments: tuple[str, ...]
+    grid: tuple[Index, Index, Index]
+    threads: int
+    sizes: tuple[tuple[str, Index], ...] = ()
 
 
 class CudaPrinter(CPrinter):
@@ -85,11 +92,11 @@ class CudaPrinter(CPrinter):
         parameters += [(f"int64_t {dim_name(d)}", dim_name(d)) for d in kernel.dims]
         parameters.append(("fx_error *error", "error"))
         used = [(text, name) for text, name in parameters if name in words]
-        lines = kernel_head(kernel.name, [text for text, _ in used], device.threads)
-        doc = f"{kernel.doc}\n{self.launch_text(device)}"
-        return KernelText(
-            "\n".join([line_comment(doc), *lines, *body, "}"]), tuple(name for _, name in used)
-        )
+        doc, texts = f"{kernel.doc}\n{self.launch_text(device)}", [text for text, _ in used]
+        text = kernel_text(kernel.name, doc, texts, device.threads, body)
+        grid = smaller(device.blocks, MOST_BLOCKS), Index.of(1), Index.of(1)
+        arguments = tuple(name for _, name in used)
+        return KernelText(kernel.name, text, arguments, grid, device.threads)
 
     def launch_text(self, device: DeviceKernel) -> str:
         """How the kernel is launched, for the reader."""
@@ -102,12 +109,14 @@ class CudaPrinter(CPrinter):
         return f"{'One thread' if threads == 1 else f'One block of {threads} threads'}."
 
 
-def kernel_head(name: str, parameters: Sequence[str], threads: int) -> list[str]:
-    """The lines before a kernel's body."""
-    lines = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({threads})')
-    if len(lines[0]) > 100:
-        lines[:1] = lines[0].rsplit(" ", 1)
-    return lines
+def kernel_text(
+    name: str, doc: str, parameters: Sequence[str], threads: int, body: Sequence[str]
+) -> str:
+    """A kernel behind a comment."""
+    head = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({threads})')
+    if len(head[0]) > 100:
+        head[:1] = head[0].rsplit(" ", 1)
+    return "\n".join([line_comment(doc), *head, *body, "}"])
 
 
 def line_comment(text: str) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from fxlite.codegen.c.render.template_parts import product_fields, strided_operand
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, IntegerWeight, render_gemm
-from fxlite.codegen.cuda.gemm_walk import RenderedKernel
 from fxlite.codegen.cuda.integer_products import is_integer_product, render_integer_product
-from fxlite.codegen.cuda.printer import CudaPrinter
+from fxlite.codegen.cuda.printer import CudaPrinter, KernelText
 from fxlite.codegen.kernel.contraction import (
     Epilogue,
     is_matrix_product,
@@ -31,19 +30,16 @@ def claims(node: Node) -> bool:
     return is_product or is_integer_product(node)
 
 
-def render(group: Group, name: str, locations: list[str]) -> tuple[RenderedKernel, tuple[str, ...]]:
-    """The group's kernel, and the names of the buffers and dims it takes. Raises CodegenError where
-    the group fits no template after all."""
+def render(group: Group, name: str, locations: list[str]) -> KernelText:
+    """The group's kernel. Raises CodegenError where the group fits no template after all."""
     assert group.anchor is not None
     require_some(group)
-    made = render_integer_product if is_integer_product(group.anchor) else _render_gemm
-    rendered, parameters = made(group, name, locations)
-    return rendered, tuple(argument for _, argument in parameters)
+    if is_integer_product(group.anchor):
+        return render_integer_product(group, name, locations)
+    return _render_gemm(group, name, locations)
 
 
-def _render_gemm(
-    group: Group, name: str, locations: list[str]
-) -> tuple[RenderedKernel, list[tuple[str, str]]]:
+def _render_gemm(group: Group, name: str, locations: list[str]) -> KernelText:
     c = lower_contraction(group)
     output = buffer_of(c.root, is_output=True)
     p = matrix_product(c, output)
@@ -60,7 +56,7 @@ def _render_gemm(
         comment=document(group),
         **product_fields(c, p, epilogue),
     )
-    return render_gemm(spec), parameters
+    return render_gemm(spec)
 
 
 def _integer_weight(c: Contraction, k: Index) -> IntegerWeight | None:

@@ -10,7 +10,7 @@ import pytest
 
 from fxlite.codegen.c.product.gemm_spec import Operand
 from fxlite.codegen.cuda.gemm import CudaGemmSpec, render_gemm
-from fxlite.codegen.cuda.gemm_walk import THREADS, RenderedKernel
+from fxlite.codegen.cuda.printer import KernelText
 from fxlite.codegen.kernel.builder import Pointer, bare, symbol
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
@@ -66,9 +66,9 @@ SPECS = [
 SOURCE = '#include "prelude.cuh"\n\n' + "\n".join(render_gemm(kernel).text for kernel in SPECS)
 
 
-def launch(kernel: RenderedKernel, name: str, args: list[Any], order: Any, **sizes: int) -> None:
+def launch(kernel: KernelText, args: list[Any], order: Any, **sizes: int) -> None:
     grid = [int(size.evaluate(sizes)) for size in kernel.grid]
-    ShimModule(SOURCE).launch(name, grid, (THREADS, 1, 1), 0, args, order)
+    ShimModule(SOURCE).launch(kernel.name, grid, (kernel.threads, 1, 1), 0, args, order)
 
 
 @pytest.mark.parametrize("order", ["forward", "backward"])
@@ -96,7 +96,7 @@ def test_gemm(kernel: CudaGemmSpec, g: int, h: int, m: int, n: int, k: int, orde
     ]
     c = np.full((g, h, m, n), np.nan, dtype)
     args = [*stored, bias, c, g, h, m, n, k]
-    launch(render_gemm(kernel), kernel.name, args, order, G=g, H=h, M=m, N=n, K=k)
+    launch(render_gemm(kernel), args, order, G=g, H=h, M=m, N=n, K=k)
     found = compare(np.maximum(a @ b + bias, 0), c, chain=Chain(2, 2 * k, 1))
     assert found.agrees, str(found)
 
@@ -106,7 +106,7 @@ def test_nan_and_infinity_pass_through_and_do_not_spread() -> None:
     a[0, 0, 65, 3], b[0, 0, 7, 1] = np.nan, np.inf
     c, bias = np.full((1, 1, 66, 66), -1, np.float32), np.zeros(66, np.float32)
     args = [a, b, bias, c, 1, 1, 66, 66, 20]
-    launch(render_gemm(SPECS[0]), SPECS[0].name, args, "forward", G=1, H=1, M=66, N=66, K=20)
+    launch(render_gemm(SPECS[0]), args, "forward", G=1, H=1, M=66, N=66, K=20)
     np.testing.assert_array_equal(c, a @ b)
 
 
@@ -116,7 +116,7 @@ def test_more_products_than_a_grid_has_blocks() -> None:
     a, b = np.arange(count, dtype=np.float32), np.full(count, 2, np.float32)
     c = np.full(count, np.nan, np.float32)
     args = [a, b, np.zeros(1, np.float32), c, count, 1, 1, 1, 1]
-    launch(render_gemm(kernel), kernel.name, args, "forward", G=count, H=1, M=1, N=1, K=1)
+    launch(render_gemm(kernel), args, "forward", G=count, H=1, M=1, N=1, K=1)
     np.testing.assert_array_equal(c, 2 * a)
 
 
@@ -136,17 +136,17 @@ def test_what_is_known_of_sizes_is_not_asked(m: int, n: int, k: int) -> None:
         b=Operand("w", zero, one, Index.of(k)),
         epilogue=lambda total, row, column: f"{Pointer('y')[row * n + column]} = {total};",
     )
-    text, grid = render_gemm(kernel).text, (-(-m // 64), -(-n // 64), 1)
-    assert render_gemm(kernel).grid == tuple(map(Index.of, grid))
+    made, grid = render_gemm(kernel), (-(-m // 64), -(-n // 64), 1)
+    assert made.grid == tuple(map(Index.of, grid))
+    text = made.text
     for name, size, step in (("row", m, 64), ("col", n, 64), ("k", k, 16)):
         assert (re.search(rf"\b{name} < {size}\b", text) is None) == (size % step == 0)
     assert ("k_begin" in text) == (k > 16) and ("blockIdx.y" in text) == (n > 64)
     random = np.random.default_rng(0)
     x, w = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (n, k)))
     y = np.full((m, n), np.nan, np.float32)
-    ShimModule('#include "prelude.cuh"\n' + text).launch(
-        "literal", grid, (THREADS, 1, 1), 0, [x, w, y]
-    )
+    module = ShimModule('#include "prelude.cuh"\n' + text)
+    module.launch("literal", grid, (made.threads, 1, 1), 0, [x, w, y])
     np.testing.assert_array_equal(y, x.astype(np.float32) @ w.astype(np.float32).T)
 
 
