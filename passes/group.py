@@ -133,6 +133,12 @@ class Group:
     beside: Node | None = None
 
     @property
+    def index(self) -> MultiIndex:
+        """The element of the root that an iteration of its loops stores; an axis of size 1 has
+        one, and no loop."""
+        return tuple(Index.of(0 if v.extent.constant == 1 else v) for v in self.space)
+
+    @property
     def kind(self) -> str:
         """``template``, ``scan``, ``scatter`` or ``loops``."""
         if self.anchor is not None:
@@ -221,7 +227,7 @@ class _Grouping:
         space = tuple(fresh_var(d, "v") for d in node.type.shape)
         made = Group(node, space)
         self.groups.append(made)
-        self._admit(made, node, [tuple(Index.of(v) for v in space)])
+        self._admit(made, node, [made.index])
         if self.claims(node):
             made.anchor = node
 

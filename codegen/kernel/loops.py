@@ -91,11 +91,12 @@ def rename(
     body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str
 ) -> tuple[Stmt, ...]:
     """Rename all variables and locals, avoiding what ``taken`` (buffers and dims) are usually
-    called. ``mark``: what becomes of a new name (:mod:`fxlite.codegen.kernel.names`)."""
+    called; a loop of one trip is its body. ``mark``: what becomes of a new name
+    (:mod:`fxlite.codegen.kernel.names`)."""
+    body = _Renamer({}).body(body, {})
     names: dict[str, str] = {}
     _assign(body, {spelled(name) for name in taken}, names, mark)
-    renamer = _Renamer(names)
-    return tuple(renamer.statement(s, {}) for s in body)
+    return _Renamer(names).body(body, {})
 
 
 def _assign(
@@ -144,21 +145,30 @@ def _first(candidates: Iterator[str], used: set[str]) -> str:
 
 
 class _Renamer:
+    """Statements with new names, where it has one, and without loops of one trip."""
+
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
 
+    def body(self, statements: Sequence[Stmt], env: dict[Var, Index]) -> tuple[Stmt, ...]:
+        made: list[Stmt] = []
+        for s in statements:
+            if isinstance(s, For) and (s.var.extent.constant or s.step + 1) <= s.step:
+                made += self.body(s.body, {**env, s.var: Index.of(0)})
+            else:
+                made.append(self.statement(s, env))
+        return tuple(made)
+
     def statement(self, s: Stmt, env: dict[Var, Index]) -> Stmt:
         if isinstance(s, For):
-            var = Var(self.names[s.var.name], self.index(s.var.extent, env))
-            inner = {**env, s.var: Index.of(var)}
-            return For(var, tuple(self.statement(b, inner) for b in s.body), s.kind, s.step)
+            var = Var(self.name(s.var.name), self.index(s.var.extent, env))
+            return For(var, self.body(s.body, {**env, s.var: Index.of(var)}), s.kind, s.step)
         if isinstance(s, If):
-            body = tuple(self.statement(b, env) for b in s.body)
-            return If(self.value(s.condition, env), body)
+            return If(self.value(s.condition, env), self.body(s.body, env))
         if isinstance(s, Let):
-            return Let(self.names[s.name], self.value(s.value, env))
+            return Let(self.name(s.name), self.value(s.value, env))
         if isinstance(s, Alloc):
-            return Alloc(self.names[s.name], s.dtype, self.value(s.init, env), s.size)
+            return Alloc(self.name(s.name), s.dtype, self.value(s.init, env), s.size)
         if isinstance(s, Assign):
             target = self.value(s.target, env)
             assert isinstance(target, Local)
@@ -168,6 +178,9 @@ class _Renamer:
             return Store(s.buffer, index, self.value(s.value, env), s.accumulate)
         assert isinstance(s, Comment)
         return s
+
+    def name(self, old: str) -> str:
+        return self.names.get(old, old)
 
     def index(self, i: Index, env: dict[Var, Index]) -> Index:
         probe = expr.Load(expr.TRUE.dtype, "", (i,))
@@ -181,5 +194,5 @@ class _Renamer:
 
     def _local(self, node: Expr) -> Expr:
         if isinstance(node, Local):
-            return Local(node.dtype, self.names.get(node.name, node.name), node.index)
+            return Local(node.dtype, self.name(node.name), node.index)
         return node

@@ -81,12 +81,11 @@ def _is_number(node: Node) -> bool:
 def lower(group: Group) -> Lowered:
     """The group's root as an expression over its space."""
     state = _Lowering(group)
-    index = tuple(Index.of(v) for v in group.space)
-    value = state.read(group.root, index)
+    value = state.read(group.root, group.index)
     beside = None
     if group.beside is not None:
         sizes = group.beside.type.shape
-        row = tuple(Index.of(0) if d == 1 else i for i, d in zip(index, sizes, strict=True))
+        row = tuple(Index.of(0) if d == 1 else i for i, d in zip(group.index, sizes, strict=True))
         beside = state.read(group.beside, row)
     return Lowered(group.root, group.space, value, tuple(state.buffers.values()), beside)
 

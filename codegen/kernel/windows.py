@@ -177,15 +177,15 @@ def _at_the_edge(
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
     column = expr.fresh_var(last - first, "v")
-    place = first if column.extent.constant == 1 else first + column
+    place = first + column
     total, start = fresh_local(dtype, "_a"), neutral(kind, dtype)
     inside = expr.both(*window.conditions)
     element = expr.where(inside, expr.add_guard(window.body, inside), start)
     step: Stmt = Assign(total, combine(kind, total, expr.substitute_index(element, {along: place})))
     if window.column is not None:
         step = For(window.column, (step,))
-    statements = (Alloc(total.name, dtype, start), *_rows(window, [step]), stored(place, total))
-    return list(statements) if place is first else [For(column, statements)]
+    begin = Alloc(total.name, dtype, start)
+    return [For(column, (begin, *_rows(window, [step]), stored(place, total)))]
 
 
 def _rows(window: _Window, steps: list[Stmt]) -> list[Stmt]:

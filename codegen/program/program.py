@@ -33,7 +33,7 @@ from fxlite.passes.ledger import refusals
 from fxlite.passes.manager import PassManager
 from fxlite.passes.rules.decompose import Keep
 from fxlite.scalar.expr import Load
-from fxlite.scalar.index import Index, flatten
+from fxlite.scalar.index import flatten
 from fxlite.tracing.nonempty import missing_guards
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
@@ -324,7 +324,7 @@ def _same_memory(found: Group) -> Node | None:
         or source.type.dtype != found.root.type.dtype
     ):
         return None
-    here = flatten((Index.of(v) for v in lowered.space), found.root.type.shape)
+    here = flatten(found.index, found.root.type.shape)
     there = flatten(value.index, source.type.shape)
     same_size = shapes.equal(source.type.size, found.root.type.size)
     return source if here == there and same_size else None

@@ -1,16 +1,7 @@
-/* x_nhwc: f32[B,8,8,1] = reshape
- * program.py:1 */
-static void k0_x_nhwc(const float *restrict x, float *restrict x_nhwc, int64_t B, int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (B*64 >= PARALLEL_OPERATIONS)
-    for (int64_t i = 0; i < B*64; ++i) {
-        x_nhwc[i] = x[i];
-    }
-}
-
 /* relu: f32[B,8,8,16] = conv2d -> relu
  * program.py:1
  * 3x3, 1 -> 16 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels. */
-static void k1_relu(const float *restrict x_nhwc, const float *restrict weight_packed,
+static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_packed,
                     float *restrict relu, int64_t B, void *restrict workspace, int n_threads)
 {
     /* Where each weight's pixel is, from that of the kernel's first. */
@@ -56,7 +47,7 @@ static void k1_relu(const float *restrict x_nhwc, const float *restrict weight_p
 
 /* max_pool2d_nchw: f32[B,16,4,4] = max_pool2d -> permute
  * program.py:1 */
-static void k2_max_pool2d(const float *restrict relu, float *restrict max_pool2d_nchw, int64_t B,
+static void k1_max_pool2d(const float *restrict relu, float *restrict max_pool2d_nchw, int64_t B,
     int n_threads) {
     #pragma omp parallel for collapse(4) num_threads(n_threads) if (B*256 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
@@ -84,20 +75,19 @@ int64_t first_layer_largest_bytes(int64_t B) {
 }
 
 /* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
-static void layout(int64_t B, int64_t offset[4]) {
+static void layout(int64_t B, int64_t offset[3]) {
     offset[0] = 0;
-    offset[1] = offset[0] + B*256;  // x_nhwc
-    offset[2] = offset[1] + B*4096;  // relu
+    offset[1] = offset[0] + B*4096;  // relu
     int64_t scratch = B*400;
-    offset[3] = offset[2] + (scratch + 63) / 64 * 64;  // scratch of the kernels
+    offset[2] = offset[1] + (scratch + 63) / 64 * 64;  // scratch of the kernels
 }
 
 int64_t first_layer_workspace_bytes(int64_t B, int n_threads) {
     (void)n_threads;  // not needed by this model
     if (first_layer_largest_bytes(B) < 0) return -1;
-    int64_t offset[4];
+    int64_t offset[3];
     layout(B, offset);
-    return offset[3];
+    return offset[2];
 }
 
 int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const void *weights,
@@ -105,15 +95,14 @@ int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const voi
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (first_layer_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    int64_t offset[4];
+    int64_t offset[3];
     layout(B, offset);
     unsigned char *const arena = workspace;
-    void *const scratch = arena + offset[2];
+    void *const scratch = arena + offset[1];
     const float *const weight_packed = (const float *)((const char *)weights + 0);
-    float *const x_nhwc = (float *)(arena + offset[0]);
-    float *const relu = (float *)(arena + offset[1]);
-    k0_x_nhwc(x, x_nhwc, B, n_threads);  // x_nhwc: f32[B,8,8,1]
-    k1_relu(x_nhwc, weight_packed, relu, B, scratch, n_threads);  // relu: f32[B,8,8,16]
-    k2_max_pool2d(relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
+    float *const relu = (float *)(arena + offset[0]);
+    const float *const x_nhwc = x;
+    k0_relu(x_nhwc, weight_packed, relu, B, scratch, n_threads);  // relu: f32[B,8,8,16]
+    k1_max_pool2d(relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
     return 0;
 }
