@@ -16,6 +16,7 @@ from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
+from fxlite.passes.cutting.outline_modules import outline_modules
 from fxlite.passes.cutting.partition import (
     Partition,
     SourcePartition,
@@ -108,6 +109,7 @@ __all__ = [
     "merge_steps",
     "minimize",
     "node_rule",
+    "outline_modules",
     "partition",
     "pays_when",
     "peak_memory",

@@ -297,7 +297,7 @@ def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourceParti
     found: list[tuple[int, SourcePartition]] = []
     for (path, name), members in _members(nodes, origins, wanted).items():
         own = name or next((c for p, c in classes if p == path), "")
-        for call in _calls(members, nodes, path, origins):
+        for call in calls_in(members, nodes, path, origins):
             found.append((call[0], _partition(path, own, [nodes[i] for i in call])))
     return [partition for _, partition in sorted(found, key=lambda pair: pair[0])]
 
@@ -360,7 +360,7 @@ def _members(
     return members
 
 
-def _calls(
+def calls_in(
     members: list[int],
     nodes: list[Node],
     path: str,

@@ -14,7 +14,7 @@ GraphModule for each partition, in dependency order::
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -47,20 +47,38 @@ def split_module(program: Any, split_callback: Callable[[Node], Hashable | None]
     regions = cut(gm.graph, assignment)
     for region in regions.values():
         bind_named_dims(gm.graph, region)
-    return _Outer(gm, assignment, regions).make()
+    outside = (n for n in gm.graph.nodes if n not in assignment)
+    read = (n for node in outside for n in (node, *node.all_input_nodes))
+    taken = {n.target.partition(".")[0] for n in read if n.op in ("get_attr", "call_module")}
+    children = {}
+    for key, region in regions.items():
+        name = _free_name(f"submod_{key}", taken)
+        children[key] = name, build(gm, region, name)
+    return CallingModule(gm, assignment, regions, children).make()
 
 
-class _Outer:
-    """Writes the graph that calls the submodules."""
+def _free_name(wish: str, taken: set[str]) -> str:
+    name, count = wish, 0
+    while name in taken:
+        count += 1
+        name = f"{wish}_{count}"
+    taken.add(name)
+    return name
+
+
+class CallingModule:
+    """Writes the graph that calls a submodule for each region; ``children`` says by the region's
+    key at which path, and what it is."""
 
     def __init__(
-        self, gm: GraphModule, assignment: dict[Node, Hashable], regions: dict[Any, Region]
-    ) -> None:
+        self, gm: GraphModule, assignment: dict[Node, Hashable], regions: dict[Any, Region],
+        children: Mapping[Any, tuple[str, GraphModule]],
+    ) -> None:  # fmt: skip
         self.gm, self.assignment, self.regions = gm, assignment, regions
+        self.children = children
         self.graph = Graph()
         self.values: dict[Node, Node] = {}
         self.holder: dict[str, Any] = {}
-        self.taken: set[str] = set()  # names at the top of the new module
 
     def make(self) -> GraphModule:
         """The outer GraphModule."""
@@ -76,7 +94,6 @@ class _Outer:
         for node in outside:
             if node.op == "call_module":
                 self.holder[node.target] = self.gm.get_submodule(node.target)
-        self.taken = {path.partition(".")[0] for path in self.holder}
         for item in order(self.gm, self.assignment):
             if isinstance(item, Node):
                 self.values[item] = self.graph.node_copy(item, self.values.__getitem__)
@@ -90,9 +107,9 @@ class _Outer:
         return made
 
     def _call(self, key: Any) -> None:
-        """A call of the submodule for one partition, and the values it gives."""
-        region, name = self.regions[key], self._free_name(f"submod_{key}")
-        self.holder[name] = build(self.gm, region, name)
+        """A call of the submodule for one region, and the values it gives."""
+        region, (name, child) = self.regions[key], self.children[key]
+        self.holder[name] = child
         arguments = tuple(self.values[n] for n in region.inputs)
         outputs = list(region.outputs)
         types = tuple(n.type for n in outputs)
@@ -107,14 +124,6 @@ class _Outer:
                     self.values[node] = self.graph.call_function(
                         "getitem", (call,), {"index": index}, node.name
                     )
-
-    def _free_name(self, wish: str) -> str:
-        name, count = wish, 0
-        while name in self.taken:
-            count += 1
-            name = f"{wish}_{count}"
-        self.taken.add(name)
-        return name
 
 
 # -- dependencies between partitions ---------------------------------------------------------------
@@ -162,6 +171,28 @@ def is_pure_module(module: Any) -> bool:
 def order(gm: GraphModule, assignment: dict[Node, Hashable]) -> list[Node | list[Node]]:
     """Unassigned calls and partitions (lists of nodes) so that each comes after what it needs; as
     near to graph order as possible. Raises GraphError naming a circle."""
+    items, done, needs = _sorted_items(gm, assignment)
+    if len(done) < len(items):
+        raise GraphError(_circle(needs, set(range(len(items))) - set(done), assignment))
+    return [items[i] for i in done]
+
+
+def entangled(gm: GraphModule, assignment: dict[Node, Any]) -> set[Any]:
+    """The partitions that depend on themselves through others, and those between such ones."""
+    items, done, needs = _sorted_items(gm, assignment)
+    left = set(range(len(items))) - set(done)
+    while True:
+        needed = left & {need for item in left for need in needs[item]}
+        if needed == left:
+            return {assignment[x[0]] for i in left if isinstance(x := items[i], list)}
+        left = needed
+
+
+def _sorted_items(
+    gm: GraphModule, assignment: dict[Node, Hashable]
+) -> tuple[list[Node | list[Node]], list[int], list[dict[int, tuple[Node, Node]]]]:
+    """Calls and partitions, the order in which they can run as far as there is one, and which
+    others each of them needs."""
     items: list[Node | list[Node]] = []
     item_of: dict[Node, int] = {}
     first: dict[Any, int] = {}
@@ -196,9 +227,7 @@ def order(gm: GraphModule, assignment: dict[Node, Hashable]) -> list[Node | list
             waiting[reader] -= 1
             if waiting[reader] == 0:
                 heapq.heappush(ready, reader)
-    if len(done) < len(items):
-        raise GraphError(_circle(needs, set(range(len(items))) - set(done), assignment))
-    return [items[i] for i in done]
+    return items, done, needs
 
 
 def _circle(

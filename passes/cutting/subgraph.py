@@ -214,9 +214,9 @@ def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
 
 
 # -- the new module --------------------------------------------------------------------------------
-def build(gm: GraphModule, region: Region, name: str) -> GraphModule:
+def build(gm: GraphModule, region: Region, name: str, prefix: str = "") -> GraphModule:
     """A GraphModule of copies of the region's nodes over gm's weights. One output is returned as it
-    is, several as a tuple."""
+    is, several as a tuple. ``prefix`` is taken off the paths of what it reads and calls."""
     graph = Graph()
     graph.take_conditions(gm.graph, _sizes(region.inputs))
     values: dict[Node, Node] = {}
@@ -231,8 +231,11 @@ def build(gm: GraphModule, region: Region, name: str) -> GraphModule:
 
     def value(node: Node) -> Node:
         if node not in values:  # a weight, which is read where it is first needed
-            holder[node.target] = gm.get_attribute(node.target)
+            path = node.target.removeprefix(prefix)
+            holder[path] = gm.get_attribute(node.target)
             values[node] = graph.node_copy(node)
+            if path != node.target:
+                values[node].target = path
         return values[node]
 
     for node in region.nodes:
@@ -241,16 +244,16 @@ def build(gm: GraphModule, region: Region, name: str) -> GraphModule:
         elif node not in values:
             for used in node.all_input_nodes:
                 value(used)
-            values[node] = graph.node_copy(node, value)
+            made = values[node] = graph.node_copy(node, value)
+            if node.op == "call_module":
+                made.target = node.target.removeprefix(prefix)
+                holder[made.target] = gm.get_submodule(node.target)
     result = map_nodes(result, value)
     with graph.with_origin(gm.graph.output_node()):
         graph.output(result)
-    for node in region.nodes:
-        if node.op == "call_module":
-            holder[node.target] = gm.get_submodule(node.target)
-    made = GraphModule(holder, graph, name)
-    made.training = gm.training
-    return made
+    module = GraphModule(holder, graph, name)
+    module.training = gm.training
+    return module
 
 
 def _sizes(inputs: Iterable[Node]) -> frozenset[str]:

@@ -1,0 +1,161 @@
+"""The program's modules as GraphModules that are called: the way back from ``inline_modules``.
+
+Before::
+
+    linear: f32[B,8] = ops.linear(x, self.fc.weight, self.fc.bias)
+    relu: f32[B,8] = ops.relu(linear)
+
+After::
+
+    fc: f32[B,8] = self.fc(x)
+    relu: f32[B,8] = ops.relu(fc)
+
+In: a GraphModule whose nodes know in which module they were made. Out: one that calls a GraphModule
+for each module of the program, nested as these were. A module is outlined where its nodes can run
+together, each of its calls does the same, and all weights that it reads are its own; where a pass
+has mixed its nodes with others they stay where they are, and what is inside it is outlined by
+itself. Numbered containers (``ModuleList``, ``Sequential``) are not called: what they hold is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fxlite.base.checked import checked
+from fxlite.base.outside_text import is_name
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import as_module
+from fxlite.passes.cutting.partition import calls_in
+from fxlite.passes.cutting.split_module import CallingModule, entangled
+from fxlite.passes.cutting.subgraph import bind_named_dims, build, cut, element_source
+from fxlite.show.comparison.compare import find_difference
+
+Path = tuple[str, ...]
+Origin = tuple[str, str]
+
+
+@checked
+def outline_modules(program: Any) -> GraphModule:
+    """Call a GraphModule for each module of the program, under its path and with its weights.
+
+    ``passes.inline_modules`` flattens it again. Named sizes that a module needs and that none of
+    its arguments has come with an additional one."""
+    return _outlined(as_module(program), ())
+
+
+def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
+    """The same for a part of the program: the module at ``prefix``, whose paths are its own."""
+    finder = _Finder(gm, prefix)
+    assignment, children = finder.calls()
+    if not assignment:
+        return gm
+    regions = cut(gm.graph, assignment)
+    for region in regions.values():
+        bind_named_dims(gm.graph, region)
+    made: dict[Path, GraphModule] = {}
+    called: dict[Any, tuple[str, GraphModule]] = {}
+    for key, region in regions.items():
+        path, _ = key
+        inner = path[len(prefix) :]
+        if path not in made:
+            flat = build(gm, region, path[-1], f"{'.'.join(inner)}.")
+            made[path] = _outlined(flat, path)
+            made[path].name = children[path]
+        called[key] = ".".join(inner), made[path]
+    return CallingModule(gm, assignment, regions, called).make()
+
+
+class _Finder:
+    """Which nodes are calls of which modules."""
+
+    def __init__(self, gm: GraphModule, prefix: Path) -> None:
+        self.gm, self.prefix = gm, prefix
+        self.nodes = [n for n in gm.graph.nodes if n.op not in ("get_attr", "output")]
+        self.origins: dict[Node, Origin | None] = dict.fromkeys(self.nodes)
+        self.paths: dict[Node, Path] = {}
+        for node in self.nodes:
+            scope = (element_source(node) or node).scope
+            if node.op.startswith("call_") and scope is not None:
+                self.origins[node] = scope.path, scope.class_name
+            parts = tuple(scope.path.split(".")) if node in self.origins and scope else ()
+            is_path = all(is_name(part) or part.isdigit() for part in parts)
+            self.paths[node] = parts if is_path else ()
+        own = {path for path in self.paths.values() if path[: len(prefix)] == prefix}
+        self.inside: dict[Path, set[str]] = {}  # path -> names of what is in it
+        for path in own:
+            for end in range(len(path)):
+                self.inside.setdefault(path[:end], set()).add(path[end])
+        self.own = own
+
+    def calls(self) -> tuple[dict[Node, Any], dict[Path, str]]:
+        """Each node's call, which is a path and a number, and the name of each module's class."""
+        assignment: dict[Node, Any] = {}
+        names: dict[Path, str] = {}
+        waiting = self.below(self.prefix)
+        while waiting:
+            tried: dict[Node, Any] = {}
+            again: list[Path] = []
+            for path in waiting:
+                calls = self.calls_of(path)
+                if calls is None:
+                    again += self.below(path)
+                    continue
+                names[path] = self.class_name(path)
+                for number, call in enumerate(calls):
+                    tried |= dict.fromkeys(call, (path, number))
+            while mixed := entangled(self.gm, assignment | tried):
+                # What was taken before is not mixed up with others; that some of it is now is due
+                # to what is tried.
+                bad = {key[0] for key in mixed} & {key[0] for key in tried.values()}
+                tried = {n: key for n, key in tried.items() if key[0] not in bad}
+                again += [inner for path in sorted(bad) for inner in self.below(path)]
+            assignment |= tried
+            waiting = again
+        return assignment, names
+
+    def below(self, path: Path) -> list[Path]:
+        """The modules inside one; those in a numbered container in place of it."""
+        found: list[Path] = []
+        for name in self.inside.get(path, ()):
+            child = (*path, name)
+            within = self.inside.get(child, set())
+            if child not in self.own and within and all(n.isdigit() for n in within):
+                found += self.below(child)
+            else:
+                found.append(child)
+        return found
+
+    def class_name(self, path: Path) -> str:
+        """That of the module, or what its path suggests."""
+        for origin in self.origins.values():
+            if origin is not None and origin[0] == ".".join(path) and origin[1]:
+                return origin[1]
+        words = [part for part in path if not part.isdigit()]
+        return words[-1] if words else "Part"
+
+    def calls_of(self, path: Path) -> list[list[Node]] | None:
+        """The nodes of each call of a module; None where it cannot be outlined."""
+        members = [i for i, n in enumerate(self.nodes) if self.paths[n][: len(path)] == path]
+        calls = calls_in(members, self.nodes, ".".join(path), self.origins)
+        found = [[self.nodes[i] for i in call] for call in calls]
+        inner = ".".join(path[len(self.prefix) :]) + "."
+        read = (n for call in found for node in call for n in (node, *node.all_input_nodes))
+        outer = (n for n in read if n.op in ("get_attr", "call_module"))
+        if not all(n.target.startswith(inner) for n in outer):
+            return None
+        return found if len(found) == 1 or self.are_alike(found, inner) else None
+
+    def are_alike(self, calls: Iterable[list[Node]], inner: str) -> bool:
+        """Whether calls do the same with their arguments."""
+        assignment = {node: i for i, call in enumerate(calls) for node in call}
+        regions = cut(self.gm.graph, assignment)
+        graphs: list[Graph] = []
+        for region in regions.values():
+            bind_named_dims(self.gm.graph, region)
+            made = build(self.gm, region, "call", inner).graph
+            for number, node in enumerate(made.placeholders):
+                node.target = f"input_{number}"
+            graphs.append(made)
+        return all(find_difference(graphs[0], other) is None for other in graphs[1:])
