@@ -103,6 +103,20 @@ def test_trace_prints_what_parses(folder: Path, capsys: pytest.CaptureFixture[st
     assert "conv (Conv2d), net.py:18" in out and "relu: f32[B,4,8,8]" in out
 
 
+def test_regenerate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = ["net.py:Net", "--input", "x=f32[B,1,8,8]"]
+    assert main(["regenerate", *net]) == 0
+    source = capsys.readouterr().out
+    assert "self.bn = nn.BatchNorm2d(4)" in source and "y = ops.mean(" in source
+    compile(source, "net", "exec")
+    assert main(["regenerate", *net, "--passes", "fuse_conv_bn", "--name", "Fused", "-o", "o"]) == 0
+    assert sorted(p.name for p in Path("o").iterdir()) == ["fused.py", "fused.safetensors"]
+    assert "BatchNorm" not in Path("o/fused.py").read_text()
+    Path("o/other.py").write_text("mine")
+    assert main(["regenerate", *net, "--name", "other", "-o", "o"]) == 1
+    assert "not written by fxlite" in capsys.readouterr().err
+
+
 def test_trace_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "trace", "net.py:Net", "-i", X, "--table")
     lines = out.splitlines()

@@ -24,7 +24,6 @@ import linecache
 import os
 import re
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,17 @@ import numpy as np
 import fxlite
 from fxlite.base.errors import CodegenError
 from fxlite.base.location import REGENERATED
-from fxlite.base.outside_text import comment, docstring, format_text, python_string
+from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import FolderError
-from fxlite.codegen.python.text import Names, Text, class_name, dim_lines, is_attribute, module_name
+from fxlite.codegen.python.classes import classes_of
+from fxlite.codegen.python.text import class_name, module_name
 from fxlite.files.serialize import save_safetensors
-from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.nn.module import Module, Parameter
+from fxlite.nn.module import Module
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.inline_modules import flattened
-from fxlite.show.text.pretty import type_text, wrap_code
-from fxlite.types.guards import OPPOSITE
-from fxlite.types.tensor_type import TensorType, type_of
+from fxlite.passes.cutting.outline_modules import outline_modules
+from fxlite.show.text.pretty import type_text
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
@@ -62,7 +60,7 @@ def save_python(
     of that name is not from fxlite (unless ``force``)."""
     file = module_name(name or gm.name)
     gm = flattened(gm)
-    source = python_source(gm, name)
+    source, arrays = _regenerated(gm, name)
     target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}.safetensors")
     if (
         target.exists()
@@ -75,7 +73,7 @@ def save_python(
     drafts = [p.with_name(f".{p.name}.{os.getpid()}") for p in (weights, target)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        save_safetensors(weight_arrays(gm), drafts[0])
+        save_safetensors(arrays, drafts[0])
         drafts[1].write_text(source, encoding="utf-8")
         for draft, final in zip(drafts, (weights, target)):
             os.replace(draft, final)
@@ -91,7 +89,7 @@ def save_python(
 def python_program(gm: GraphModule) -> Module:
     """The regenerated Python as a module that runs, with gm's weights; nothing is written."""
     gm = flattened(gm)
-    source = python_source(gm)
+    source, arrays = _regenerated(gm, None)
     filename = f"{REGENERATED}/{module_name(gm.name)}_{next(_numbers)}.py"
     namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
     exec(compile(source, filename, "exec"), namespace)
@@ -99,17 +97,8 @@ def python_program(gm: GraphModule) -> Module:
     linecache.cache[filename] = (len(source), None, lines, filename)  # a trace reads its checks
     weakref.finalize(namespace[class_name(gm.name)], linecache.cache.pop, filename, None)
     made: Module = namespace[class_name(gm.name)]()
-    made.load_state_dict(weight_arrays(gm))
+    made.load_state_dict(arrays)
     return made.eval()
-
-
-def weight_arrays(gm: GraphModule) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays the graph reads, by path."""
-    return {t: np.asarray(gm.get_attribute(t)) for t in _weight_paths(gm.graph)}
-
-
-def _weight_paths(graph: Graph) -> list[str]:
-    return list(dict.fromkeys(n.target for n in graph.nodes if n.op == "get_attr"))
 
 
 def python_source(gm: GraphModule, name: str | None = None) -> str:
@@ -118,7 +107,11 @@ def python_source(gm: GraphModule, name: str | None = None) -> str:
 
     Raises CodegenError for a graph that calls other leaf modules, whose source fxlite does not
     have, and for wrapped functions that are local to another one."""
-    gm = flattened(gm)
+    return _regenerated(flattened(gm), name)[0]
+
+
+def _regenerated(gm: GraphModule, name: str | None) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    """The text, and by path the arrays that the graph reads or that layers of its hold besides."""
     for node in gm.graph.nodes:
         if node.op == "call_module":
             raise CodegenError(
@@ -130,32 +123,33 @@ def python_source(gm: GraphModule, name: str | None = None) -> str:
                 f"{node.describe()}: {node.target.title} cannot be imported by other files; define "
                 f"it at the level of a module"
             )
-    return _Source(gm, name or gm.name).text()
+    program = _Source(gm, name or gm.name)
+    reads = dict.fromkeys(n.target for n in gm.graph.nodes if n.op == "get_attr")
+    arrays = {path: np.asarray(gm.get_attribute(path)) for path in reads}
+    for path, layer in program.layers.items():
+        arrays |= {f"{path}.{key}": value for key, value in layer.state.items()}
+    return program.text(), arrays
 
 
 class _Source:
-    """Prints one module."""
+    """Prints one program; ``layers`` are those of ``fxlite.nn`` in it, by path."""
 
     def __init__(self, gm: GraphModule, name: str) -> None:
         self.gm, self.graph = gm, gm.graph
-        self.file, self.class_name = module_name(name), class_name(name)
-        self.names = Names(gm.graph, self.class_name)
-        self.tree = _tree(gm)
-        self.print = Text(self.names)
-        self.indexed = any(not is_attribute(part) for part in self.tree)
+        self.module_name = module_name(name)
+        self.file, self.classes, self.layers = classes_of(outline_modules(gm), name)
+        self.class_name = self.classes[-1].name
+        self.has_weights = bool(self.classes[-1].drafts[0].tree)
 
     def text(self) -> str:
-        methods = [self._init(), self._load(), self._forward()]
-        base = "Weights" if self.indexed else "nn.Module"
-        body = [f"class {self.class_name}({base}):"]
-        if not self.tree:
-            methods = methods[2:]
-        for number, method in enumerate(methods):
-            body += ["", *method] if number else method
+        body: list[str] = []
+        for made in self.classes[:-1]:
+            body += [*made.lines(), "", ""]
+        body += self.classes[-1].lines(self._load() if self.has_weights else ())
         results = self._result_classes()
         head = [*self._documentation(), "", *self._imports("\n".join((*results, *body))), ""]
-        if self.tree:
-            head += [f'WEIGHTS = Path(__file__).with_name("{self.file}.safetensors")', ""]
+        if self.has_weights:
+            head += [f'WEIGHTS = Path(__file__).with_name("{self.module_name}.safetensors")', ""]
         head.append("")
         return "\n".join([*head, *results, *body, ""])
 
@@ -168,13 +162,13 @@ class _Source:
         output = self.graph.output_node().type
         result = f" -> {docstring(type_text(output))}" if output is not None else ""
         first = docstring(f"{self.class_name}: ({inputs}){result}")
-        make = f"{self.class_name}.load()" if self.tree else f"{self.class_name}()"
+        make = f"{self.class_name}.load()" if self.has_weights else f"{self.class_name}()"
         given = ", ".join(str(n.target) for n in self.graph.placeholders)
+        weights = f" The weights are in {self.module_name}.safetensors." if self.has_weights else ""
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
         lines += [
-            "", f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}."
-            + (f" The weights are in {self.file}.safetensors." if self.tree else ""), "",
-            f"    from {self.file} import {self.class_name}", "",
+            "", f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}", "",
+            f"    from {self.module_name} import {self.class_name}", "",
             f"    model = {make}", f"    result = model({given})  # NumPy arrays in and out",
             '"""',
         ]  # fmt: skip
@@ -184,18 +178,18 @@ class _Source:
         def used(name: str) -> bool:
             return re.search(rf"(?<![\w.\"']){re.escape(name)}(?!\w)", body) is not None
 
-        alias = self.names.imports
+        alias = self.file.imports
         standard = []
         if used(alias["math"]):
             standard.append(_import("import math", "math", alias["math"]))
         if used("NamedTuple"):
             standard.append("from typing import Any, NamedTuple")
-        if self.tree:
+        if self.has_weights:
             standard.insert(0, "from pathlib import Path")
         own = []
         if used(alias["F"]):
             own.append(f"import fxlite.nn.functional as {alias['F']}")
-        if self.tree:
+        if self.has_weights:
             own.insert(0, "import fxlite as fx")
         names = {"nn": "nn", "ops": alias["ops"], "shapes": alias["shapes"]}
         plain = [n for n, a in names.items() if used(a)]
@@ -206,7 +200,7 @@ class _Source:
         if helpers:
             own.append(f"from fxlite.nn.container import {', '.join(helpers)}")
         by_module: dict[str, list[str]] = {}
-        for op, name in self.names.functions.items():
+        for op, name in self.file.functions.items():
             own_name = op.function.__name__
             listed = own_name if own_name == name else f"{own_name} as {name}"
             by_module.setdefault(op.function.__module__, []).append(listed)
@@ -217,52 +211,11 @@ class _Source:
     def _result_classes(self) -> list[str]:
         """A NamedTuple class for each sort of named tuple in the result."""
         lines: list[str] = []
-        for original, name in self.names.tuples.items():
+        for original, name in self.file.tuples.items():
             lines += [f"class {name}(NamedTuple):"]
             lines += [f"    {field}: Any" for field in original._fields]
             lines += ["", ""]
         return lines
-
-    # -- methods -------------------------------------------------------------------------------
-    def _init(self) -> list[str]:
-        lines = ["    def __init__(self):", "        super().__init__()"]
-        for part, value in self.tree.items():
-            if isinstance(value, dict):
-                made = self._weights(value)
-            elif self.indexed:
-                made = _type_argument(value)
-            elif isinstance(value, Parameter):
-                made = f"nn.Parameter({self.names.imports['ops']}.zeros({_zeros(value)}))"
-            else:
-                lines += wrap_code(
-                    f"        self.register_buffer({python_string(part)}, "
-                    f"{self.names.imports['ops']}.zeros({_zeros(value)}))"
-                )
-                continue
-            if self.indexed:
-                lines += wrap_code(f"        self.add({python_string(part)}, {made})")
-            else:
-                lines += wrap_code(f"        self.{part} = {made}")
-        return lines
-
-    def _weights(self, tree: dict[str, Any]) -> str:
-        named, others = [], []
-        texts = {
-            part: self._weights(value) if isinstance(value, dict) else _type_argument(value)
-            for part, value in tree.items()
-        }
-        if len(texts) > 1 and list(texts) == [str(i) for i in range(len(texts))]:
-            first_text = texts["0"]
-            if all(t == first_text for t in texts.values()):  # layers that are all alike
-                return f"Weights({{i: {first_text} for i in range({len(texts)})}})"
-        for part, text in texts.items():
-            if is_attribute(part):
-                named.append(f"{part}={text}")
-            else:
-                key = part if _is_number(part) else python_string(part)
-                others.append(f"{key}: {text}")
-        first = ["{" + ", ".join(others) + "}"] if others else []
-        return f"Weights({', '.join([*first, *named])})"
 
     def _load(self) -> list[str]:
         return [
@@ -273,97 +226,6 @@ class _Source:
             "        model.load_state_dict(fx.load_safetensors(path))",
             "        return model.eval()",
         ]
-
-    def _forward(self) -> list[str]:
-        lines = wrap_code(f"    def forward({', '.join(self._parameters())}):")
-        shown = ""
-        for line in self._rebound():
-            lines.append(f"        {line}")
-        lines += self._checks()
-        for node in self.graph.nodes:
-            if node.op in ("placeholder", "get_attr") or node in self.names.unpacked:
-                continue
-            if node.op == "output":
-                lines += wrap_code(f"        return {self.print.value(node.args[0])}")
-                continue
-            origin = comment(node.origin)
-            if origin != shown and origin:
-                lines.append(f"        # {origin}")
-            shown = origin
-            lines += self._line(node)
-        return lines
-
-    def _parameters(self) -> Iterator[str]:
-        yield "self"
-        for node in self.graph.placeholders:
-            name = self.names.parameters[node]
-            yield f"{name}={self.print.value(node.args[0])}" if node.args else name
-
-    def _rebound(self) -> Iterator[str]:
-        for node in self.graph.placeholders:
-            if self.names[node] != self.names.parameters[node]:
-                yield f"{self.names[node]} = {self.names.parameters[node]}"
-        yield from dim_lines(self.graph, self.names)
-
-    def _checks(self) -> Iterator[str]:
-        """What the named dims must fulfil, and where the program or fx.dims says so."""
-        shown = ""
-        for guard in self.graph.conditions():
-            place, said = guard.loc, "declared by fx.dims"
-            if place is not None:
-                said = comment(f"{place.short}: {place.expression}").removesuffix(":")
-            if said != shown:
-                yield f"        # {said}"
-            shown = said
-            left, right = (self.print.dim(side) for side in (guard.left, guard.right))
-            given = ", ".join(f"{name}={{{name}}}" for name in sorted(guard.names))
-            by = "" if place is None else f" by {format_text(place.short)}"
-            yield f"        if {left} {OPPOSITE[guard.relation]} {right}:"
-            yield f'            raise ValueError(f"{guard} is required{by}; got {given}")'
-
-    def _line(self, node: Node) -> list[str]:
-        """``relu = F.relu(linear)  # f32[B,10]``, broken at 100 columns."""
-        parts = self.names.parts.get(node)
-        if parts is not None:
-            left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
-        else:
-            left = self.names[node]
-        code = f"        {left} = {self.print.call(node)}"
-        note = comment(type_text(node.type)) if node.type is not None else ""
-        if note and len(code) + len(note) + 4 <= 100:
-            return [f"{code}  # {note}"]
-        lines = wrap_code(code, always=bool(note))
-        if not note:
-            return lines
-        if len(lines) == 1 or len(lines[-1]) + len(note) + 4 > 100:
-            return [f"        # {note}"[:100], *wrap_code(code)]
-        return [*lines[:-1], f"{lines[-1]}  # {note}"]
-
-
-def _tree(gm: GraphModule) -> dict[str, Any]:
-    """The weights as nested dicts by the parts of their paths."""
-    tree: dict[str, Any] = {}
-    for path in _weight_paths(gm.graph):
-        *parents, name = path.split(".")
-        inner = tree
-        for part in parents:
-            inner = inner.setdefault(part, {})
-        inner[name] = gm.get_attribute(path)
-    return tree
-
-
-def _is_number(part: str) -> bool:
-    return part.isdigit() and str(int(part)) == part
-
-
-def _type_argument(value: Any) -> str:
-    text = f'"{type_of(value)}"'
-    return text if isinstance(value, Parameter) and value.is_parameter else f"Buffer({text})"
-
-
-def _zeros(value: Any) -> str:
-    found: TensorType = type_of(value)
-    return f'{found.shape!r}, dtype="{found.dtype.name}"'
 
 
 def _import(plain: str, name: str, alias: str) -> str:

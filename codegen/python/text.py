@@ -11,10 +11,11 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import itertools
 import keyword
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -81,40 +82,77 @@ def attribute_text(path: str) -> str:
     return text
 
 
-class Names:
-    """Names of values by node. ``parameters`` are those of forward's parameters, ``imports`` those
-    of modules, ``functions`` those of wrapped functions, ``tuples`` those of named-tuple classes;
-    ``parts`` maps a node with several results to the names of the parts, whose own nodes are
-    ``unpacked``."""
+class _Taken:
+    """Names that are in use."""
 
-    def __init__(self, graph: Graph, class_name: str) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
+        self.taken = set(names)
+
+    def unique(self, wish: str, builtin: bool = False) -> str:
+        """The name, or one like it where it is taken or would hide what Python means by it
+        (unless ``builtin``)."""
+        hidden = not builtin and (
+            hasattr(builtins, wish) or wish in _SOFT or keyword.iskeyword(wish)
+        )
+        name = f"{wish}_" if hidden else wish
+        while name in self.taken:
+            name = f"{name}_"
+        self.taken.add(name)
+        return name
+
+
+class FileNames(_Taken):
+    """Names that all classes of a file share, chosen so that no parameter of theirs hides them:
+    ``imports`` are those of modules, ``functions`` those of wrapped functions, which are imported
+    from the program, ``tuples`` those of named-tuple classes in the result of the first graph."""
+
+    def __init__(self, graphs: Sequence[Graph], class_name: str) -> None:
+        super().__init__({"self", "fx", "nn", class_name, *_USED_BY_TEXT})
+        for graph in graphs:
+            for node in graph.placeholders:
+                shape = node.type.shape if isinstance(node.type, TensorType) else ()
+                self.taken |= {str(node.target), *shapes.names(shape)}
+        self.imports = {name: self.unique(name) for name in _IMPORTS}
+        self.functions: dict[WrappedOp, str] = {}
+        for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
+            if isinstance(node.target, WrappedOp) and node.target not in self.functions:
+                self.functions[node.target] = self.unique(node.target.function.__name__)
+        #: By the identity of a module: the order of its parameters, as positions in its graph.
+        self.orders: dict[int, Sequence[int]] = {}
+        self.tuples: dict[Any, str] = {}
+        for found in _named_tuples(graphs[0].output_node().args[0]):
+            if found not in self.tuples:
+                self.tuples[found] = self.unique(found.__name__)
+
+
+class Names(_Taken):
+    """Names of values by node. ``parameters`` are those of forward's parameters; ``parts`` maps a
+    node with several results to the names of the parts, whose own nodes are ``unpacked``.
+    ``inputs``: what these are called in a module of the program; the numbers at the ends of the
+    graph's names, which are those of the whole program, are then left out."""
+
+    def __init__(
+        self, graph: Graph, file: FileNames, inputs: Mapping[Node, str] | None = None
+    ) -> None:
+        own = (*file.imports.values(), *file.functions.values(), *file.tuples.values())
+        super().__init__({"self"})
+        self.file, self.short = file, inputs is not None
         self._names: dict[Node, str] = {}
-        self._taken = {"self"}
         self.parameters: dict[Node, str] = {}
         for node in graph.placeholders:
-            wish = str(node.target)
+            wish = str(node.target) if inputs is None else inputs[node]
             usable = not keyword.iskeyword(wish) and wish != "self"
-            self.parameters[node] = self._unique(wish if usable else f"{wish}_", builtin=True)
-        self._taken |= {"fx", "nn", class_name, *_USED_BY_TEXT}
+            self.parameters[node] = self.unique(wish if usable else f"{wish}_", builtin=True)
+        self.taken |= {"fx", "nn", *_USED_BY_TEXT, *own}
         for node in graph.placeholders:
             for name in shapes.names(node.type.shape if isinstance(node.type, TensorType) else ()):
-                self._taken.add(name)
-        self.imports = {name: self._unique(name) for name in _IMPORTS}
-        #: Wrapped functions, which are imported from the program.
-        self.functions: dict[WrappedOp, str] = {}
-        for node in graph.nodes:
-            if isinstance(node.target, WrappedOp) and node.target not in self.functions:
-                self.functions[node.target] = self._unique(node.target.function.__name__)
-        self.tuples: dict[Any, str] = {}
-        for found in _named_tuples(graph.output_node().args[0]):
-            if found not in self.tuples:
-                self.tuples[found] = self._unique(found.__name__)
+                self.taken.add(name)
         for node in graph.nodes:
             if node.op == "placeholder":
-                same = node.name == node.target
-                self._names[node] = self.parameters[node] if same else self._unique(node.name)
-            elif node.op == "call_function":
-                self._names[node] = self._unique(node.name)
+                same = self.short or node.name == node.target
+                self._names[node] = self.parameters[node] if same else self.unique(node.name)
+            elif node.op.startswith("call_"):
+                self._names[node] = self.unique(self._wish(node))
         self.parts: dict[Node, list[str]] = {}
         self.unpacked: set[Node] = set()
         for node in graph.nodes:
@@ -123,19 +161,36 @@ class Names:
     def __getitem__(self, node: Node) -> str:
         return self._names[node]
 
-    def _unique(self, wish: str, builtin: bool = False) -> str:
-        hidden = not builtin and (
-            hasattr(builtins, wish) or wish in _SOFT or keyword.iskeyword(wish)
-        )
-        name = f"{wish}_" if hidden else wish
-        while name in self._taken:
-            name = f"{name}_"
-        self._taken.add(name)
-        return name
+    def __setitem__(self, node: Node, name: str) -> None:
+        self._names[node] = name
+
+    def rename(self, node: Node, names: Sequence[str]) -> None:
+        """Another name for a value, or other names for its parts."""
+        if node not in self.parts:
+            (self._names[node],) = names
+            return
+        for user in node.users:
+            self._names[user] = names[user.arguments["index"]]
+        self.parts[node] = list(names)
+
+    def _wish(self, node: Node) -> str:
+        """What a value would be called."""
+        if node.op == "call_module" and node.target.isdigit():
+            return f"layer_{node.target}"
+        if not self.short:
+            return node.name
+        return re.sub(r"(?<=\D)_\d+$", "", node.name)
+
+    def unique(self, wish: str, builtin: bool = False) -> str:
+        name, count = wish, 1
+        while self.short and name in self.taken | ({wish} if hasattr(builtins, wish) else set()):
+            count += 1
+            name = f"{wish}_{count}"
+        return super().unique(name, builtin or self.short)
 
     def _unpack(self, node: Node) -> None:
         """``first, second = ops.split(...)`` in place of a ``getitem`` for each."""
-        if node.op != "call_function" or not isinstance(node.type, tuple):
+        if not node.op.startswith("call_") or not isinstance(node.type, tuple):
             return
         if any(u.op != "call_function" or u.target.name != "getitem" for u in node.users):
             return
@@ -145,7 +200,7 @@ class Names:
             if names[index] != "_":
                 return  # one part read twice
             if re.fullmatch(r"getitem(_\d+)?", user.name):  # nobody chose that name
-                self._names[user] = self._unique(f"{self._names[node]}_{index}")
+                self._names[user] = self.unique(f"{self._names[node]}_{index}")
             names[index] = self._names[user]
         self.parts[node] = names
         self.unpacked.update(node.users)
@@ -169,36 +224,76 @@ def reads(node: Node) -> list[Node]:
 
 
 # -- expressions -----------------------------------------------------------------------------------
+_NUMBER = re.compile("\0([^\0]*)\0([^\0]*)\0")
+
+
+def number_text(value: Any, role: str = "") -> str:
+    """A literal that may become a parameter of a class, where several modules are alike but for
+    such numbers; ``role``: what it would be called. :func:`with_numbers` replaces it."""
+    return f"\0{role}\0{value!r}\0"
+
+
+def numbers_in(text: str) -> list[tuple[str, str]]:
+    """(role, literal) of the numbers in a text."""
+    return _NUMBER.findall(text)
+
+
+def with_numbers(
+    text: str, replace: Callable[[str, str], str] = lambda role, literal: literal
+) -> str:
+    """The text with ``replace(role, literal)`` for each of its numbers."""
+    return _NUMBER.sub(lambda found: replace(found[1], found[2]), text)
+
+
 #: Functions of nn.functional that mean something else than the op of that name.
 _OTHER_MEANING = frozenset(("flatten", "pad", "interpolate", "dropout", "dropout1d", "dropout2d"))
 _RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x"}
 _SIMPLE = re.compile(r"-?[\w.]+")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+#: How strongly operators bind.
+_LEVELS = {
+    **dict.fromkeys(_COMPARISONS, 1), "|": 2, "^": 3, "&": 4, "<<": 5, ">>": 5, "+": 6, "-": 6,
+    "*": 7, "/": 7, "//": 7, "%": 7, "@": 7, "**": 9,
+}  # fmt: skip
+_UNARY, _CALL = 8, 11
 
 
 class Text:
-    """Prints values with the names of :class:`Names`."""
+    """Prints values with the names of :class:`Names`; numbers by :func:`number_text`."""
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
+    def __init__(self, names: Names, orders: Mapping[str, Sequence[int]]) -> None:
+        self.names, self.file = names, names.file
+        self.orders = orders  #: of the modules that are called, by path
+        #: Values that have no name, but are written where they are read: the text, and how strongly
+        #: its operator binds.
+        self.inlined: dict[Node, tuple[str, int]] = {}
+
+    def inline(self, node: Node, text: str) -> None:
+        """Write a value where it is read."""
+        level = _CALL
+        if node.op == "call_function" and self._operator(node) is not None:
+            level = _LEVELS[node.target.symbol] if len(node.args) > 1 else _UNARY
+        self.inlined[node] = text, level
 
     def value(self, value: Any) -> str:
         """An argument as Python text."""
         if isinstance(value, Node):
+            if value in self.inlined:
+                return self.inlined[value][0]
             return attribute_text(value.target) if value.op == "get_attr" else self.names[value]
         if isinstance(value, DType):
             return f'"{value.name}"'
         if isinstance(value, str):
             return python_string(value)
         if isinstance(value, float) and not math.isfinite(value):
-            infinity = f"{self.names.imports['math']}.{'nan' if math.isnan(value) else 'inf'}"
+            infinity = f"{self.file.imports['math']}.{'nan' if math.isnan(value) else 'inf'}"
             return f"-{infinity}" if value < 0 else infinity
         if isinstance(value, sympy.Expr):
             return self.dim(value)
         if isinstance(value, tuple):
             inner = ", ".join(map(self.value, value))
             if hasattr(value, "_fields"):
-                return f"{self.names.tuples[type(value)]}({inner})"
+                return f"{self.file.tuples[type(value)]}({inner})"
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         if isinstance(value, list):
             return f"[{', '.join(map(self.value, value))}]"
@@ -208,18 +303,27 @@ class Text:
         if isinstance(value, slice):
             parts = (value.start, value.stop, value.step)
             return f"slice({', '.join(map(self.value, parts))})"
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return number_text(value)
         return repr(value)
 
     def dim(self, value: Any) -> str:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
-        module = self.names.imports["shapes"]
+        module = self.file.imports["shapes"]
         text = to_text(Index.of(value), repr, "//", (f"{module}.minimum", f"{module}.maximum"))
         text = text.replace("*", " * ")
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text
 
+    def arguments(self, node: Node) -> list[str]:
+        """What a module is given, in the order of its parameters."""
+        order = self.orders.get(node.target, range(len(node.args)))
+        return [self.value(node.args[i]) for i in order]
+
     def call(self, node: Node) -> str:
         """The right-hand side of a node's line."""
+        if node.op == "call_module":
+            return f"{attribute_text(node.target)}({', '.join(self.arguments(node))})"
         target: Op = node.target
         operator = self._operator(node)
         if operator is not None:
@@ -233,24 +337,36 @@ class Text:
             parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
         parts += [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
         if isinstance(target, WrappedOp):
-            return f"{self.names.functions[target]}({', '.join(parts)})"
-        return f"{self.names.imports['ops']}.{target.name}({', '.join(parts)})"
+            return f"{self.file.functions[target]}({', '.join(parts)})"
+        return f"{self.file.imports['ops']}.{target.name}({', '.join(parts)})"
 
     def _operator(self, node: Node) -> str | None:
         target: Op = node.target
         if not has_operator(node) or not any(isinstance(a, Node) for a in node.args):
             return None
         if len(node.args) == 1:
-            return f"{target.symbol}{self.value(node.args[0])}"
+            return f"{target.symbol}{self._operand(node.args[0], _CALL)}"
         left, right = node.args
+        symbol = target.symbol or ""
+        level = _LEVELS[symbol]
         if target.symbol in _COMPARISONS and not isinstance(left, Node):
             return None  # Python would ask the array on the right, with the operator turned around
-        first, second = self.value(left), self.value(right)
-        if target.symbol == "**":
-            if first.startswith("-"):
+        is_power = target.symbol == "**"
+        first = self._operand(left, level + is_power)
+        second = self._operand(right, level + 1)
+        if is_power:
+            if with_numbers(first).startswith("-"):
                 first = f"({first})"  # -2 ** x is -(2 ** x)
-            return f"{first}**{second}" if _SIMPLE.fullmatch(second) else f"{first} ** {second}"
+            is_short = all(_SIMPLE.fullmatch(with_numbers(side)) for side in (first, second))
+            return f"{first}**{second}" if is_short else f"{first} ** {second}"
         return f"{first} {target.symbol} {second}"
+
+    def _operand(self, value: Any, level: int) -> str:
+        """A value beside an operator, in parentheses if its own binds less than that."""
+        text, own = self.value(value), _CALL
+        if isinstance(value, Node) and value in self.inlined:
+            own = self.inlined[value][1]
+        return text if own >= level else f"({text})"
 
     def _functional(self, node: Node) -> str | None:
         """The call in nn.functional's spelling; None where that cannot say it."""
@@ -288,7 +404,7 @@ class Text:
             by_position = by_position and is_tensor
         if given:
             return None
-        return f"{self.names.imports['F']}.{target.name}({', '.join(parts)})"
+        return f"{self.file.imports['F']}.{target.name}({', '.join(parts)})"
 
 
 @functools.cache
@@ -305,7 +421,13 @@ def _is_one_bracket(text: str) -> bool:
     return True
 
 
-def dim_lines(graph: Graph, names: Names) -> Iterator[str]:
+def dim_names(graph: Graph) -> set[str]:
+    """The named dims of the inputs."""
+    types = [n.type for n in graph.placeholders if isinstance(n.type, TensorType)]
+    return {name for type in types for name in shapes.names(type.shape)}
+
+
+def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node]) -> Iterator[str]:
     """``B = x.shape[0]`` for every named dim that an attribute or a condition uses."""
     needed = frozenset[str]().union(
         *(shapes.names(list(n.kwargs.values())) for n in graph.nodes),
@@ -313,7 +435,7 @@ def dim_lines(graph: Graph, names: Names) -> Iterator[str]:
     )
     bound: set[str] = set()
     pending: list[tuple[Any, str]] = []
-    for node in graph.placeholders:
+    for node in inputs:
         for axis, dim in enumerate(node.type.shape if isinstance(node.type, TensorType) else ()):
             place = f"{names[node]}.shape[{axis}]"
             if isinstance(dim, sympy.Symbol) and dim.name not in bound:

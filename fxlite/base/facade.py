@@ -31,6 +31,7 @@ ABOVE = {
     "specialize": "fxlite.tracing.symbolic_trace",
     "to_bytes": "fxlite.files.serialize",
     "from_bytes": "fxlite.files.serialize",
+    "python_source": "fxlite.codegen.python.source",
     "save_python": "fxlite.codegen.python.source",
     # the type of a node that calls a leaf module, which has to be traced
     "leaf_result_type": "fxlite.tracing.tracer",

@@ -30,6 +30,7 @@ examples:
   fxlite blame model.py:Net --input "x=f32[8,3,224,224]"
   fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html
   fxlite quantize model.py:Net --input "x=f32[B,64]" --data calib.npz --min-sqnr 30 -o net.fxl
+  fxlite regenerate model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn -o out/
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -51,6 +52,7 @@ _COMMANDS = {
     "blame": "print a program's file with the time that each line takes",
     "report": "write one HTML page: the graph to explore with costs, times, memory, source",
     "quantize": "make a program of integers, by a scheme, a plan or a budget",
+    "regenerate": "write a program, or what passes made of it, as Python source",
     "info": "version, compiler, CPU, cache and devices",
 }
 

@@ -489,9 +489,10 @@ def wrap_code(line: str, width: int = 100, always: bool = False) -> list[str]:
     if end.startswith(") for "):  # of a comprehension
         end, tail = end[:1], [indent + end[2:]]
     body = f"{indent}    {inner}"
-    if len(body) <= width:
-        return [line[: start + 1], body, indent + end, *tail]
     parts = _split(inner)
+    is_call = start > 0 and (line[start - 1].isalnum() or line[start - 1] in "_)]")
+    if len(body) <= width and (is_call or " for " in inner):
+        return [line[: start + 1], body, indent + end, *tail]
     is_one = len(parts) == 1 and (" for " in inner or inner[0] in "([{")
     comma = "" if is_one or (len(parts) == 1 and line[start] != "(") else ","
     broken = [text for p in parts for text in wrap_code(f"{indent}    {p}{comma}", width)]

@@ -1,0 +1,671 @@
+"""Classes of a regenerated program: one for all modules that are alike but for some numbers.
+
+In: the GraphModules that :func:`~fxlite.passes.cutting.outline_modules.outline_modules` makes of a
+program's modules. Out: the lines of a class for each sort of them, and the call that makes one.
+Layers of ``fxlite.nn`` are made by name, containers become ``nn.Sequential`` where what they hold
+is called in a row, else ``nn.ModuleList``, and equal modules that are called in a row a loop::
+
+    for block in self.blocks:
+        x = block(x)
+
+Numbers in which modules of a class differ (sizes, strides, ...) are parameters of its constructor.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxlite.base.outside_text import comment, docstring, format_text, python_string
+from fxlite.codegen.python.layers import Layer, layer_of
+from fxlite.codegen.python.text import (
+    FileNames,
+    Names,
+    Text,
+    attribute_text,
+    class_name,
+    dim_lines,
+    dim_names,
+    is_attribute,
+    number_text,
+    numbers_in,
+    with_numbers,
+)
+from fxlite.codegen.python.written import parameter_names, written
+from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Parameter
+from fxlite.show.text.pretty import type_text, wrap_code
+from fxlite.types.guards import OPPOSITE
+from fxlite.types.tensor_type import TensorType, type_of
+
+WIDTH = 100
+_ALIKE = 3  # modules in a row that become a loop
+
+
+@dataclass
+class Line:
+    """A line of a method, whose numbers may still become parameters; ``note`` stands behind it."""
+
+    code: str
+    depth: int = 2
+    note: str = ""
+
+    @property
+    def is_comment(self) -> bool:
+        return self.code.startswith("#")
+
+
+@dataclass
+class Chain:
+    """Calls in a row of what a container holds: each is given the result of the one before, at one
+    position, and otherwise the same."""
+
+    container: str
+    calls: list[Node]
+    position: int
+    is_loop: bool = False
+    item: str = ""
+
+
+class Draft:
+    """The methods of the class for one module. ``made`` says how a module inside is made."""
+
+    def __init__(
+        self, module: GraphModule, file: FileNames, made: Callable[[GraphModule], str],
+        is_root: bool,
+    ) -> None:  # fmt: skip
+        self.module, self.graph, self.file = module, module.graph, file
+        self.made, self.is_root = made, is_root
+        self.source = written(self.graph.nodes, module.name)
+        inputs = None if is_root else parameter_names(self.graph.placeholders, self.source)
+        self.names = Names(self.graph, file, inputs)
+        self.tree = _tree(module)
+        called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
+        orders = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
+        self.print = Text(self.names, {path: o for path, o in orders.items() if o is not None})
+        self.inputs = self.graph.placeholders
+        if inputs is not None:
+            known = {name: i for i, name in enumerate(self.source.parameters)}
+            self.inputs = sorted(self.inputs, key=lambda n: known.get(inputs[n], len(known)))
+        file.orders[id(module)] = [*map(self.graph.placeholders.index, self.inputs)]
+        self.indexed = any(not is_attribute(part) for part in self.tree)
+        self.chains = {chain.container: chain for chain in self._chains()}
+        self.by_last = {chain.calls[-1]: chain for chain in self.chains.values()}
+        self.commented: set[ast.stmt] = set()
+        inside = {n for c in self.chains.values() for n in c.calls[:-1]}
+        hidden = inside | self.names.unpacked | {*self.graph.find_nodes(op="get_attr")}
+        #: What has lines of its own, in order.
+        self.shown = [n for n in self.graph.nodes if n.op != "placeholder" and n not in hidden]
+        self.statements = {n: self._statement(n) for n in self.shown}
+        self.statements[self.shown[-1]] = self.source.returned()
+        self.init = list(self._init())
+        self.head = f"def forward({', '.join(self._parameters())}):"
+        self.forward = list(self._forward())
+
+    @property
+    def signature(self) -> Any:
+        """Equal for modules that may share a class."""
+        lines = (*self.init, Line(self.head, 1), *self.forward)
+        blank = [(with_numbers(x.code, _blank), x.depth) for x in lines if not x.is_comment]
+        return class_name(self.module.name), tuple(blank)
+
+    # -- what the module holds -------------------------------------------------------------------
+    def _init(self) -> Iterator[Line]:
+        for part, value in self.tree.items():
+            if isinstance(value, (dict, GraphModule)):
+                made = self._held(part, value)
+            elif self.indexed:
+                made = _type_argument(value)
+            elif isinstance(value, Parameter):
+                made = f"nn.Parameter({self.file.imports['ops']}.zeros({_zeros(value)}))"
+            else:
+                zeros = f"{self.file.imports['ops']}.zeros({_zeros(value)})"
+                yield Line(f"self.register_buffer({python_string(part)}, {zeros})")
+                continue
+            if self.indexed:
+                yield Line(f"self.add({python_string(part)}, {made})")
+            else:
+                yield Line(f"self.{part} = {made}")
+
+    def _held(self, path: str, value: Any) -> str:
+        """What makes a module, a container or, in one, an array."""
+        if isinstance(value, GraphModule):
+            return self.made(value)
+        if not isinstance(value, dict):
+            return _type_argument(value)
+        texts = {part: self._held(f"{path}.{part}", v) for part, v in value.items()}
+        numbers = sorted(int(part) for part in texts if _is_number(part))
+        is_list = len(numbers) == len(texts) and numbers[-1] < 2 * len(numbers) + 2
+        if is_list and all(isinstance(v, GraphModule) for v in value.values()):
+            return self._numbered(path, texts, numbers[-1] + 1)
+        return _weights(texts)
+
+    def _numbered(self, path: str, texts: Mapping[str, str], size: int) -> str:
+        """A list of modules, with something in place of those that compute nothing."""
+        listed = [texts.get(str(i), "nn.Identity()") for i in range(size)]
+        chain = self.chains.get(path)
+        is_sequential = chain is not None and not chain.is_loop
+        if len({*map(with_numbers, listed)}) == 1 and size > 1:
+            inner = f"{listed[0]} for _ in range({number_text(size, 'layers')})"
+            return f"nn.Sequential(*[{inner}])" if is_sequential else f"nn.ModuleList([{inner}])"
+        inner = ", ".join(listed)
+        return f"nn.Sequential({inner})" if is_sequential else f"nn.ModuleList([{inner}])"
+
+    # -- calls in a row --------------------------------------------------------------------------
+    def _chains(self) -> Iterator[Chain]:
+        containers: dict[str, list[Node]] = {}
+        for node in self.graph.find_nodes(op="call_module"):
+            container, _, last = node.target.rpartition(".")
+            if container and _is_number(last):
+                containers.setdefault(container, []).append(node)
+        for container, calls in containers.items():
+            chain = self._chain(container, calls)
+            if chain is not None:
+                yield chain
+
+    def _chain(self, container: str, calls: list[Node]) -> Chain | None:
+        indices = [int(node.target.rpartition(".")[2]) for node in calls]
+        held: Any = self.tree
+        for part in container.split("."):
+            held = held[part]
+        if len(calls) < 2 or indices != sorted({*indices}) or len(held) != len(calls):
+            return None
+        if not all(isinstance(value, GraphModule) for value in held.values()):
+            return None
+        positions = set()
+        for before, node in itertools.pairwise(calls):
+            places = [i for i, a in enumerate(node.args) if a is before]
+            if len(places) != 1 or [*before.users] != [node] or isinstance(node.type, tuple):
+                return None
+            positions.add(places[0])
+        if len(positions) != 1 or len({len(node.args) for node in calls}) != 1:
+            return None
+        (position,) = positions
+        others = {tuple(a for i, a in enumerate(n.args) if i != position) for n in calls}
+        if len(others) != 1 or isinstance(calls[0].type, tuple):
+            return None
+        texts = {with_numbers(self.made(held[str(i)])) for i in indices}
+        is_loop = len(calls) >= _ALIKE and len(texts) == 1
+        if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
+            return None
+        return Chain(container, calls, position, is_loop)
+
+    def _loop(self, chain: Chain) -> Iterator[Line]:
+        first, last = chain.calls[0], chain.calls[-1]
+        name, given = self.names[last], self.print.arguments(first)
+        position = [*self.print.orders.get(first.target, range(len(given)))].index(chain.position)
+        if given[position] != name:
+            yield Line(f"{name} = {given[position]}")
+        given[position] = name
+        yield Line(f"for {chain.item} in {attribute_text(chain.container)}:")
+        yield Line(f"{name} = {chain.item}({', '.join(given)})", 3, _note(last))
+
+    # -- forward ---------------------------------------------------------------------------------
+    def _forward(self) -> Iterator[Line]:
+        self._name_values()
+        for node in self.graph.placeholders:
+            if self.names[node] != self.names.parameters[node]:
+                yield Line(f"{self.names[node]} = {self.names.parameters[node]}")
+        for text in dim_lines(self.graph, self.names, self.inputs):
+            yield Line(text)
+        if self.is_root:
+            yield from self._checks()
+        shown = ""
+        waiting: set[Node] = set()  # values that may be written where they are read
+        for node in self.shown:
+            if self._may_be_inlined(node):
+                waiting.add(node)
+                self.print.inline(node, self._call(node))
+                continue
+            origin = self._origin(node)
+            yield from (Line(f"# {text}") for text in self._said(node))
+            if origin != shown and origin:
+                yield Line(f"# {origin}")
+            shown = origin
+            yield from self._lines(node)
+
+    def _lines(self, node: Node) -> Iterator[Line]:
+        """The lines of a value, and before it of those that would make its own too long."""
+        lines = list(self._line(node))
+        inlined = [n for n in self._read(node) if n in self.print.inlined]
+        if inlined and any(len(with_numbers(x.code)) + 4 * x.depth > WIDTH for x in lines):
+            longest = max(inlined, key=lambda n: len(self.print.inlined[n][0]))
+            del self.print.inlined[longest]
+            yield from self._lines(longest)
+            for other in inlined:
+                if other in self.print.inlined:
+                    self.print.inline(other, self._call(other))
+            yield from self._lines(node)
+        else:
+            yield from lines
+
+    def _read(self, node: Node) -> list[Node]:
+        """What the text of a value reads."""
+        chain = self.by_last.get(node)
+        return (node if chain is None else chain.calls[0]).all_input_nodes
+
+    def _call(self, node: Node) -> str:
+        """The right-hand side of a value's line."""
+        chain = self.by_last.get(node)
+        if chain is None:
+            return self.print.call(node)
+        return f"{attribute_text(chain.container)}({self.print.value(chain.calls[0].args[0])})"
+
+    def _statement(self, node: Node) -> ast.stmt | None:
+        """The statement of the program that made a value."""
+        chain = self.by_last.get(node)
+        if chain is not None:
+            return self.source.container_call(chain.container)
+        return self.source.statement(node)
+
+    def _name_values(self) -> None:
+        """Give values the names that the program gave them, where these are free by then, as its
+        variables that are assigned to more than once are."""
+        for chain in self.chains.values():
+            for node in chain.calls:
+                self.names.taken.discard(self.names[node])
+        self.wishes = {node: self._wishes(node) for node in self.shown[:-1]}
+        place = {n: i for i, n in enumerate(self.shown)}
+        for node in reversed(self.shown):
+            for reader in [self._reader(node)] if self._may_be_inlined(node) else []:
+                place[node] = place[reader]
+        for chain in self.chains.values():
+            place |= dict.fromkeys(chain.calls, place[chain.calls[-1]])
+        last_read = dict.fromkeys(dim_names(self.graph), len(place))
+
+        def occupy(value: Node, name: str) -> None:
+            reads = (place.get(user, 0) for user in value.users)
+            last_read[name] = max(last_read.get(name, 0), *reads, 0)
+
+        for node in self.graph.placeholders:
+            occupy(node, self.names[node])
+        for node in self.shown[:-1]:
+            wishes, position = self.wishes[node], place[node]
+            own = self.names.parts.get(node, [self.names[node]])
+            names = list(own)
+            if len(wishes) == len(own) == len({*wishes}):
+                for number, wish in enumerate(wishes):
+                    is_new = wish not in last_read and wish not in self.names.taken
+                    is_past = wish in last_read and last_read[wish] <= position
+                    if (is_new or is_past) and wish not in self._read_in_loop(node):
+                        names[number] = wish
+            self.names.rename(node, names)
+            self.names.taken |= {*names}
+            if node in self.names.parts:
+                for user in node.users:
+                    occupy(user, names[user.arguments["index"]])
+            else:
+                occupy(node, names[0])
+
+    def _read_in_loop(self, last: Node) -> set[str]:
+        """Names of what each module of a loop is given besides the result of the one before."""
+        chain = self.by_last.get(last)
+        if chain is None or not chain.is_loop:
+            return set()
+        given = (a for i, a in enumerate(last.args) if i != chain.position)
+        return {self.names[n] for n in nodes_in(list(given)) if n.op != "get_attr"}
+
+    def _wishes(self, node: Node) -> list[str]:
+        """What the program called a value, or its parts."""
+        chain = self.by_last.get(node)
+        return self.source.variables(node) if chain is None else self._name_chain(chain)
+
+    def _name_chain(self, chain: Chain) -> list[str]:
+        """The variables of a loop, and what the program called its result."""
+        container = chain.container.rpartition(".")[2]
+        if not chain.is_loop:
+            names = self.source.variables(chain.calls[-1], chain.container)
+            self.names[chain.calls[-1]] = self.names.unique(container)
+            return names
+        plural = container[:-1] if container.endswith("s") and len(container) > 2 else ""
+        item, value = self.source.loop(chain.container) or (plural or f"{container}_item", "x")
+        chain.item = self.names.unique(item)
+        self.names[chain.calls[-1]] = self.names.unique(container)
+        return [value]
+
+    def _may_be_inlined(self, node: Node) -> bool:
+        """Whether a value is part of a larger expression: the program did not name it either."""
+        statement = self.statements[node]
+        if statement is None or node.op == "output" or self.wishes[node]:
+            return False
+        reads = sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs)))
+        is_random = node.op == "call_function" and node.is_impure()
+        if reads != 1 or is_random or node in self.names.parts:
+            return False
+        reader = self._reader(node)
+        if any(n in self.by_last and self.by_last[n].is_loop for n in (node, reader)):
+            return False
+        if reader.op == "output":
+            return isinstance(statement, ast.Return)
+        return self.statements.get(reader) is statement
+
+    def _reader(self, node: Node) -> Node:
+        """The only value that reads one; where it is given to modules in a row, the last one's."""
+        (reader,) = node.users
+        chains = (c for c in self.chains.values() if reader in c.calls)
+        return next((c.calls[-1] for c in chains), reader)
+
+    def _said(self, node: Node) -> Iterator[str]:
+        """Comments of the program above the statement of a value, each once."""
+        statement = self.statements[node]
+        if statement is not None and statement not in self.commented:
+            self.commented.add(statement)
+            yield from (comment(text) for text in self.source.comments(statement) if text)
+
+    def _origin(self, node: Node) -> str:
+        """Where a value comes from, unless its class says that."""
+        if node.op == "call_module" or self.statements[node] is not None:
+            return ""
+        scope = node.scope
+        is_own = scope is not None and scope.class_name == self.module.name
+        return comment(node.loc.short if is_own and node.loc is not None else node.origin)
+
+    def _parameters(self) -> Iterator[str]:
+        yield "self"
+        for node in self.inputs:
+            name = self.names.parameters[node]
+            yield f"{name}={self.print.value(node.args[0])}" if node.args else name
+
+    def _checks(self) -> Iterator[Line]:
+        """What the named dims must fulfil, and where the program or fx.dims says so."""
+        shown = ""
+        for guard in self.graph.conditions():
+            place, said = guard.loc, "declared by fx.dims"
+            if place is not None:
+                said = comment(f"{place.short}: {place.expression}").removesuffix(":")
+            if said != shown:
+                yield Line(f"# {said}")
+            shown = said
+            left, right = (self.print.dim(side) for side in (guard.left, guard.right))
+            given = ", ".join(f"{name}={{{name}}}" for name in sorted(guard.names))
+            by = "" if place is None else f" by {format_text(place.short)}"
+            yield Line(f"if {left} {OPPOSITE[guard.relation]} {right}:")
+            yield Line(f'raise ValueError(f"{guard} is required{by}; got {given}")', 3)
+
+    def _line(self, node: Node) -> Iterator[Line]:
+        """``relu = F.relu(linear)  # f32[B,10]``, or the loop over modules in a row."""
+        chain, parts = self.by_last.get(node), self.names.parts.get(node)
+        if chain is not None and chain.is_loop:
+            yield from self._loop(chain)
+            return
+        if node.op == "output":
+            note = _note(node) if self.print.inlined.keys() & {*node.all_input_nodes} else ""
+            yield Line(f"return {self.print.value(node.args[0])}", note=note)
+            return
+        left = self.names[node]
+        if parts is not None:
+            left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
+        yield Line(f"{left} = {self._call(node)}", note=_note(node))
+
+
+@dataclass
+class Class:
+    """Modules that share a class; ``parameters`` are its constructor's, with a value for each
+    module."""
+
+    name: str
+    drafts: list[Draft]
+    parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.columns: list[tuple[str, ...]] = []
+        rows = [
+            [n for x in (*d.init, Line(d.head), *d.forward) if not x.is_comment
+             for n in numbers_in(x.code)]
+            for d in self.drafts
+        ]  # fmt: skip
+        taken = {"self", *self.drafts[0].tree}
+        for column in zip(*rows):
+            values = tuple(literal for _, literal in column)
+            self.columns.append(values)
+            if len({*values}) > 1 and values not in self.parameters.values():
+                name = wish = column[0][0] or "size"
+                count = 1
+                while name in taken or name in self.parameters:
+                    count += 1
+                    name = f"{wish}_{count}"
+                self.parameters[name] = values
+
+    def made(self, number: int) -> str:
+        """The call that makes the module of that number."""
+        values = [(name, column[number]) for name, column in self.parameters.items()]
+        marked = [(name, f"\0{name}\0{value}\0") for name, value in values]
+        if len(marked) == 1:
+            return f"{self.name}({marked[0][1]})"
+        return f"{self.name}({', '.join(f'{name}={value}' for name, value in marked)})"
+
+    def lines(self, load: Sequence[str] = ()) -> list[str]:
+        """The text of the class. ``load``: of a method between constructor and ``forward``."""
+        draft = self.drafts[0]
+        of_class, of_forward = draft.source.documentation()
+        names = {values: name for name, values in self.parameters.items()}
+        columns = iter(self.columns)
+        used: set[str] = set()
+
+        def own(role: str, literal: str) -> str:
+            return names.get(next(columns), literal)
+
+        def kept(role: str, literal: str) -> str:
+            name = names.get(next(columns))
+            if name is None:
+                return literal
+            used.add(name)
+            return f"self.{name}"
+
+        init = [Line(with_numbers(x.code, own), x.depth) for x in draft.init]
+        head = with_numbers(draft.head, own)
+        forward = [
+            x if x.is_comment else Line(with_numbers(x.code, kept), x.depth) for x in draft.forward
+        ]
+        self._note(forward)
+        base = "Weights" if draft.indexed else "nn.Module"
+        text = [f"class {self.name}({base}):", *_docstring(of_class, 1)]
+        text += [""] if of_class else []
+        if init or self.parameters:
+            stored = [Line(f"self.{name} = {name}") for name in self.parameters if name in used]
+            text += wrap_code(f"    def __init__({', '.join(['self', *self.parameters])}):")
+            text.append("        super().__init__()")
+            text += [t for x in (*stored, *init) for t in _wrapped(_formatted(x))]
+            text.append("")
+        text += [*load, ""] if load else []
+        text += [*wrap_code(f"    {head}"), *_docstring(of_forward, 2)]
+        return text + [t for x in forward for t in _wrapped(x)]
+
+    def _note(self, forward: list[Line]) -> None:
+        """The types behind lines, where they are those of all modules or can be told by its
+        parameters."""
+        lines = [d.forward for d in self.drafts]
+        own = [[x for x in found if not x.is_comment] for found in lines]
+        names = {values: name for name, values in self.parameters.items()}
+        for line, alike in zip([x for x in forward if not x.is_comment], zip(*own)):
+            pieces = [re.split(r"(?<![\w.])(\d+)(?!\w)", x.note) for x in alike]
+            if len({tuple(p[::2]) for p in pieces}) != 1:
+                continue
+            texts = []
+            for values in zip(*pieces):
+                texts.append(values[0] if len({*values}) == 1 else names.get(values, ""))
+            if all(texts[1::2]):
+                line.note = "".join(texts)
+        if len(self.drafts) > 1:
+            places = [{x.code for x in found if x.is_comment} for found in lines]
+            same = set.intersection(*places)
+            forward[:] = [x for x in forward if not x.is_comment or x.code in same]
+
+
+def classes_of(root: GraphModule, name: str) -> tuple[FileNames, list[Class], dict[str, Layer]]:
+    """The names of a file, its classes in the order in which they are needed, the root's last, and
+    the layers by path."""
+    layers: dict[int, Layer] = {}
+    found: dict[int, tuple[GraphModule, int]] = {}
+    paths: dict[str, Layer] = {}
+
+    def visit(module: GraphModule, path: str) -> int:
+        if id(module) not in found and module is not root:
+            layer = layer_of(module)
+            if layer is not None:
+                layers[id(module)] = layer
+        if id(module) in layers:
+            paths[path] = layers[id(module)]
+            return 0
+        targets = dict.fromkeys(n.target for n in module.graph.find_nodes(op="call_module"))
+        inner = {target: module.get_submodule(target) for target in targets}
+        heights = [
+            visit(child, f"{path}.{target}".strip("."))
+            for target, child in inner.items()
+            if isinstance(child, GraphModule)  # as all are here
+        ]
+        found[id(module)] = module, 1 + max(heights, default=0)
+        return found[id(module)][1]
+
+    visit(root, "")
+    ordered = [m for m, _ in sorted(found.values(), key=lambda pair: pair[1])]
+    file = FileNames([root.graph, *(m.graph for m in ordered if m is not root)], class_name(name))
+    made: dict[int, str] = {
+        key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
+    }
+    classes: list[Class] = []
+    taken = {class_name(name), *file.tuples.values(), *file.functions.values()}
+    for height in sorted({h for _, h in found.values()}):
+        groups: dict[Any, list[Draft]] = {}
+        for module, own in found.values():
+            if own == height:
+                draft = Draft(module, file, lambda m: made[id(m)], module is root)
+                key = id(root) if module is root else draft.signature
+                groups.setdefault(key, []).append(draft)
+        for key, drafts in groups.items():
+            title = wish = class_name(name if key == id(root) else drafts[0].module.name)
+            count = 1
+            while key != id(root) and title in taken:
+                count += 1
+                title = f"{wish}{count}"
+            taken.add(title)
+            one = Class(title, drafts)
+            classes.append(one)
+            for number, draft in enumerate(drafts):
+                made[id(draft.module)] = one.made(number)
+    return file, classes, paths
+
+
+def _arguments(layer: Layer) -> str:
+    """Arguments of a layer's constructor: the first ones without their names."""
+    texts: list[str] = []
+    for name, value in layer.arguments.items():
+        is_size = name in _POSITIONAL and len(texts) == sum("=" not in t for t in texts)
+        text = _literal(value, name)
+        texts.append(text if is_size else f"{name}={text}")
+    return ", ".join(texts)
+
+
+_POSITIONAL = frozenset((
+    "in_features", "out_features", "in_channels", "out_channels", "kernel_size", "num_features",
+    "num_groups", "num_channels", "normalized_shape", "num_embeddings", "embedding_dim",
+    "output_size",
+))  # fmt: skip
+
+
+def _literal(value: Any, role: str) -> str:
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(_literal(v, role) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return number_text(value, role)
+    return python_string(value) if isinstance(value, str) else repr(value)
+
+
+def _docstring(text: str, depth: int) -> list[str]:
+    """Documentation that the program had."""
+    if not text:
+        return []
+    indent = "    " * depth
+    width = WIDTH - len(indent) - 6
+    first, *rest = [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(docstring(line), width, drop_whitespace=True) or [""]
+    ]
+    if not rest:
+        return [f'{indent}"""{first}"""']
+    return [f'{indent}"""{first}', *(f"{indent}{x}".rstrip() for x in rest), f'{indent}"""']
+
+
+def _blank(role: str, literal: str) -> str:
+    return "\0"
+
+
+def _note(node: Node) -> str:
+    return comment(type_text(node.type)) if node.type is not None else ""
+
+
+def _formatted(line: Line) -> Line:
+    """Types with parameters in them, ``"f32[{size}]"``, as formatted strings."""
+    return Line(re.sub(r'(?<!f)("[a-z0-9]+\[[^"\]]*\{)', r"f\1", line.code), line.depth)
+
+
+def _wrapped(line: Line) -> list[str]:
+    """A line in lines of at most 100 columns, its note behind it or before it."""
+    code, note = f"{'    ' * line.depth}{line.code}", line.note
+    if line.is_comment or not line.code:
+        return [code]
+    if note and len(code) + len(note) + 4 <= WIDTH:
+        return [f"{code}  # {note}"]
+    lines = wrap_code(code, always=bool(note))
+    if not note:
+        return lines
+    if len(lines) == 1 or len(lines[-1]) + len(note) + 4 > WIDTH:
+        return [f"{'    ' * line.depth}# {note}"[:WIDTH], *wrap_code(code)]
+    return [*lines[:-1], f"{lines[-1]}  # {note}"]
+
+
+def _tree(module: GraphModule) -> dict[str, Any]:
+    """What the graph reads and calls as nested dicts by the parts of the paths."""
+    tree: dict[str, Any] = {}
+    for node in module.graph.nodes:
+        if node.op not in ("get_attr", "call_module"):
+            continue
+        *parents, name = node.target.split(".")
+        inner = tree
+        for part in parents:
+            inner = inner.setdefault(part, {})
+        is_module = node.op == "call_module"
+        inner[name] = (module.get_submodule if is_module else module.get_attribute)(node.target)
+    return tree
+
+
+def _weights(texts: Mapping[str, str]) -> str:
+    """A holder of arrays, or of other holders."""
+    if len(texts) > 1 and list(texts) == [str(i) for i in range(len(texts))]:
+        first = texts["0"]
+        if all(with_numbers(t) == with_numbers(first) for t in texts.values()):  # layers all alike
+            return f"Weights({{i: {first} for i in range({len(texts)})}})"
+    named, others = [], []
+    for part, text in texts.items():
+        if is_attribute(part):
+            named.append(f"{part}={text}")
+        else:
+            others.append(f"{part if _is_number(part) else python_string(part)}: {text}")
+    first_argument = ["{" + ", ".join(others) + "}"] if others else []
+    return f"Weights({', '.join([*first_argument, *named])})"
+
+
+def _is_number(part: str) -> bool:
+    return part.isdigit() and str(int(part)) == part
+
+
+def _type_argument(value: Any) -> str:
+    type = type_of(value)
+    shape = ",".join(number_text(size, "size") for size in type.shape)
+    text = f'"{type.dtype.name}[{shape}]"' if shape else f'"{type}"'
+    return text if isinstance(value, Parameter) and value.is_parameter else f"Buffer({text})"
+
+
+def _zeros(value: Any) -> str:
+    found: TensorType = type_of(value)
+    sizes = [number_text(size, "size") for size in found.shape]
+    shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+    return f'{shape}, dtype="{found.dtype.name}"'

@@ -1,0 +1,217 @@
+"""What people wrote: the text of a program's functions, as far as it is at hand.
+
+In: the nodes of a module, which know the line and the expression that made them. Out: names of
+parameters and variables, the statement to which a value belongs, documentation and comments. A
+file that has changed since, or is not there, only means that less is known: nothing here decides
+what a program computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite import nn
+from fxlite.base.location import Location
+from fxlite.graph.graph import Node
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The method of a module, or a function, if it was found: the names of its parameters, its
+    syntax, the lines of its file."""
+
+    parameters: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    class_node: ast.ClassDef | None = None
+    function: ast.FunctionDef | None = None
+    statements: tuple[ast.stmt, ...] = ()
+
+    def statement(self, node: Node) -> ast.stmt | None:
+        """The statement that made a value."""
+        if node.op == "call_module":
+            found = self._calls.get(_path_text(node.target))
+            if found is not None:
+                return found
+        return self._at(node.loc)
+
+    def _at(self, loc: Location | None) -> ast.stmt | None:
+        """The innermost statement that holds a place."""
+        if self.function is None or loc is None or loc.function != self.function.name:
+            return None
+        found = [s for s in self.statements if s.lineno <= loc.line <= _last_line(s)]
+        return min(found, key=lambda s: _last_line(s) - s.lineno, default=None)
+
+    def variables(self, node: Node, container: str = "") -> list[str]:
+        """The variables to which a statement gave the value, as a whole or in parts; of what the
+        call of a ``container`` gives."""
+        statement = self._calls.get(_path_text(container)) if container else self.statement(node)
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target, value = statement.targets[0], ast.dump(statement.value)
+        elif isinstance(statement, ast.AugAssign | ast.AnnAssign) and statement.value is not None:
+            target, value = statement.target, ast.dump(statement.value)
+        else:
+            return []
+        if isinstance(statement, ast.AugAssign):
+            is_whole = node.loc is not None and _syntax(node.loc.expression) is None
+        elif node.op == "call_module" and isinstance(statement.value, ast.Call):
+            called = ast.unparse(statement.value.func)
+            is_whole = called == _path_text(container or node.target) or self._is_at(node, value)
+        else:
+            is_whole = self._is_at(node, value)
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        names = [part.id for part in parts if isinstance(part, ast.Name)]
+        return names if is_whole and len(names) == len(parts) else []
+
+    @staticmethod
+    def _is_at(node: Node, value: str) -> bool:
+        found = None if node.loc is None else _syntax(node.loc.expression)
+        return found is not None and ast.dump(found) == value
+
+    def returned(self) -> ast.stmt | None:
+        """The only statement that returns something."""
+        found = [s for s in self.statements if isinstance(s, ast.Return)]
+        return found[0] if len(found) == 1 else None
+
+    def container_call(self, path: str) -> ast.stmt | None:
+        """The statement that calls ``self.PATH``."""
+        return self._calls.get(_path_text(path))
+
+    def loop(self, path: str) -> tuple[str, str] | None:
+        """The variables of ``for ITEM in self.PATH: VALUE = ITEM(...)``."""
+        found = self._loops.get(_path_text(path))
+        if found is None or not isinstance(found.target, ast.Name):
+            return None
+        for statement in found.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                return found.target.id, statement.targets[0].id
+        return None
+
+    @functools.cached_property
+    def _calls(self) -> dict[str, ast.stmt]:
+        """Statement by the text of what it calls, as far as that is called once."""
+        found: dict[str, list[ast.stmt]] = {}
+        for statement in self.statements:
+            for inner in ast.walk(statement):
+                if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+                    found.setdefault(ast.unparse(inner.func), []).append(statement)
+        return {text: where[0] for text, where in found.items() if len(where) == 1}
+
+    @functools.cached_property
+    def _loops(self) -> dict[str, ast.For]:
+        inside = ast.walk(self.function) if self.function is not None else ()
+        return {ast.unparse(n.iter): n for n in inside if isinstance(n, ast.For)}
+
+    def names_at(self, node: Node) -> set[str]:
+        """The parameters that the expression of a node mentions."""
+        if node.loc is None or self._at(node.loc) is None:
+            return set()
+        found = _syntax(node.loc.expression)
+        words = {n.id for n in ast.walk(found) if isinstance(n, ast.Name)} if found else set()
+        return words & {*self.parameters}
+
+    def comments(self, statement: ast.stmt) -> list[str]:
+        """The lines of comments right above a statement."""
+        found: list[str] = []
+        for line in reversed(self.lines[: statement.lineno - 1]):
+            if not line.strip().startswith("#"):
+                break
+            found.insert(0, line.strip().lstrip("#").strip())
+        return found
+
+    def documentation(self) -> tuple[str, str]:
+        """The docstrings of the class and of the function; empty where there are none."""
+        of_class = ast.get_docstring(self.class_node) if self.class_node is not None else None
+        of_function = ast.get_docstring(self.function) if self.function is not None else None
+        return of_class or "", of_function or ""
+
+
+def written(nodes: Iterable[Node], name: str) -> Written:
+    """The method of the class, or the function, of that name that made nodes. Of a layer of fxlite
+    only its parameters are told; of a graph that was read from a file nothing is known."""
+    seen: set[tuple[str, int]] = set()
+    for node in nodes:
+        loc = node.loc
+        if loc is None or loc.columns is None or (loc.file, loc.line) in seen:
+            continue
+        seen.add((loc.file, loc.line))
+        found = _in_file(tuple(loc.file_lines()), name, loc.line)
+        if found is not None:
+            return found
+    layer = getattr(nn, name, None)
+    if isinstance(layer, type) and issubclass(layer, nn.Module):
+        return Written(tuple(inspect.signature(layer.forward).parameters)[1:])
+    return Written()
+
+
+@functools.lru_cache(maxsize=64)
+def _definitions(lines: tuple[str, ...]) -> list[tuple[str, ast.ClassDef | None, ast.FunctionDef]]:
+    """The methods of classes and other functions of a file: the name of the class, or its own."""
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found: list[tuple[str, ast.ClassDef | None, ast.FunctionDef]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            methods = (n for n in node.body if isinstance(n, ast.FunctionDef))
+            found += ((node.name, node, method) for method in methods)
+        elif isinstance(node, ast.FunctionDef):
+            found.append((node.name, None, node))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _in_file(lines: tuple[str, ...], name: str, line: int) -> Written | None:
+    for own, class_node, function in _definitions(lines):
+        if own == name and function.lineno <= line <= _last_line(function):
+            given = function.args
+            names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
+            own_names = tuple(names[class_node is not None :])
+            return Written(own_names, lines, class_node, function, inside)
+    return None
+
+
+_PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
+
+
+def _last_line(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _path_text(path: str) -> str:
+    """``layers.0.fc`` -> ``self.layers[0].fc``"""
+    return "self" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split("."))
+
+
+@functools.lru_cache(maxsize=4096)
+def _syntax(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def parameter_names(inputs: Iterable[Node], source: Written) -> dict[Node, str]:
+    """What the inputs of a module are called: as its method called them, as far as can be told
+    from the expressions that read them, else by their order."""
+    found: dict[Node, str] = {}
+    inputs = list(inputs)
+    for node in inputs:
+        mentioned: Any = None
+        for user in node.users:
+            names = source.names_at(user)
+            mentioned = names if mentioned is None else mentioned & names or mentioned
+        left = [p for p in source.parameters if p in (mentioned or ()) and p not in found.values()]
+        if len(left) == 1:
+            found[node] = left[0]
+    for node in inputs:
+        if node not in found:
+            left = [p for p in source.parameters if p not in found.values()]
+            found[node] = left[0] if left else "x"
+    return found

@@ -1,0 +1,49 @@
+"""``fxlite regenerate``: a program as the Python source that a person could have written.
+
+In: parsed options and a console. Out: printed text, or a module file with its weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from fxlite.cli.shared import program_options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite regenerate``."""
+    program_options(parser)
+    parser.add_argument(
+        "--passes", metavar="NAME,NAME", default="",
+        help="run these passes first; one of your own is FILE.py:NAME",
+    )  # fmt: skip
+    parser.add_argument("--name", help="what the class is called; default: as the program")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER",
+        help="write NAME.py and NAME.safetensors there instead of printing the source",
+    )  # fmt: skip
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite a file that fxlite has not written"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite regenerate``."""
+    from fxlite.base.console import print_code
+    from fxlite.cli.program_file import trace_program
+    from fxlite.codegen.python.source import python_source, save_python
+
+    _, module = trace_program(options.program, options.weights, options.input)
+    if options.passes:
+        from fxlite.cli.shared import find_passes
+        from fxlite.passes.manager import PassManager
+
+        module = PassManager(find_passes(options.passes))(module)
+    if options.output is None:
+        print_code(console, python_source(module, options.name))
+        return 0
+    path = save_python(module, options.output, options.name, force=options.force)
+    console.print(f"{path} written", soft_wrap=True, markup=False)
+    return 0
