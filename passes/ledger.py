@@ -104,12 +104,11 @@ def refuse(
 
 def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> Refusal:
     """An entry of the ledger, with its cost."""
-    between = [n.type.nbytes for n in nodes if n is not node and isinstance(n.type, TensorType)]
-    counts = [(node_cost(n).flops or 0, 1) for n in nodes]
-    return Refusal(
-        pass_name, node.name, reason, node.scope, node.loc, tuple(n.name for n in nodes),
-        total((b, 1) for b in between) or 0, total(counts) or 0,
-    )  # fmt: skip
+    between = [n.type for n in nodes if n is not node and isinstance(n.type, TensorType)]
+    stored = total([(type.nbytes, 1) for type in between]) or 0
+    flops = total([(node_cost(n).flops or 0, 1) for n in nodes]) or 0
+    names = tuple(n.name for n in nodes)
+    return Refusal(pass_name, node.name, reason, node.scope, node.loc, names, stored, flops)
 
 
 def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:

@@ -113,6 +113,13 @@ def nodes_in(value: Any) -> Iterator[Node]:
             yield from nodes_in(v)
 
 
+def axes_rank(node: Node) -> int | None:
+    """The rank that the axes of a call count in; None if unknown."""
+    inputs = node.all_input_nodes
+    rank = getattr(inputs[0].type, "rank", None) if inputs else None
+    return None if rank is None else rank + max(node.target.added_axes, 0)
+
+
 class Users(Set["Node"]):
     """The nodes that read a value, each once: a live, read-only view (``in``, ``len``, loops).
 

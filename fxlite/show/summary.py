@@ -152,7 +152,7 @@ def ops_title(nodes: list[Node]) -> str:
 
 
 def outer_modules(path: str) -> list[str]:
-    """A module's path and those around it, the root (an empty path) first."""
+    """A module's path and those around it, the root (an empty path) first: "", "a", "a.b"."""
     steps = path.split(".") if path else []
     return [".".join(steps[:count]) for count in range(len(steps) + 1)]
 

@@ -49,6 +49,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.cutting.split_module import dependencies, split_module
 from fxlite.passes.cutting.subgraph import element_source
 from fxlite.show.query.parser import path_key, path_pattern
+from fxlite.show.summary import outer_modules
 
 #: Steps of searching, for each node and edge of the graph.
 EFFORT = 16
@@ -285,7 +286,7 @@ def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourceParti
     nodes = [n for n in gm.graph.nodes if n.op not in ("get_attr", "output")]
     origins = {node: _origin(gm, node) for node in nodes}
     classes: dict[tuple[str, str], None] = {o: None for o in origins.values() if o is not None}
-    paths = {prefix for path, _ in classes for prefix in _prefixes(path)}
+    paths = {prefix for path, _ in classes for prefix in outer_modules(path)}
     wanted: dict[str, set[str]] = {}  # path of a module -> classes that were asked for, "": any
     for source in sources:
         if not isinstance(source, str | type):
@@ -307,12 +308,6 @@ def _origin(gm: GraphModule, node: Node) -> tuple[str, str] | None:
     if node.op == "call_module":
         return node.target, type(gm.get_submodule(node.target)).__name__
     return None if node.scope is None else (node.scope.path, node.scope.class_name)
-
-
-def _prefixes(path: str) -> list[str]:
-    """The path and those of the modules around it: ``a.b`` -> ["", "a", "a.b"]."""
-    parts = path.split(".") if path else []
-    return [".".join(parts[:count]) for count in range(len(parts) + 1)]
 
 
 def _resolve(
@@ -351,7 +346,7 @@ def _members(
             path, own = origin
             modules[origin] = [
                 (prefix, name)
-                for prefix in _prefixes(path)
+                for prefix in outer_modules(path)
                 for name in wanted.get(prefix, ())
                 if not name or prefix != path or name == own
             ]

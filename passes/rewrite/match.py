@@ -16,6 +16,7 @@ graph's size.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -90,14 +91,14 @@ def find_match(
     """The match whose anchor is ``node``, or None. Ways to match that ``accept`` turns down
     are passed over."""
     for steps in pattern.variants_for(node):
-        found = steps.match(node, around, accept and _on_slots(accept, steps))
+        found = steps.match(node, around, accept and partial(_is_accepted, accept, steps))
         if found is not None:
             return Match(steps, found)
     return None
 
 
-def _on_slots(accept: Callable[[Match], bool], steps: Steps) -> Callable[[Slots], bool]:
-    return lambda slots: accept(Match(steps, slots))
+def _is_accepted(accept: Callable[[Match], bool], steps: Steps, slots: Slots) -> bool:
+    return accept(Match(steps, slots))
 
 
 @checked

@@ -112,7 +112,7 @@ class Rule(Pass):
             )
         return Replacement(self._replacement, self.pattern, self.name)
 
-    @property
+    @functools.cached_property
     def height(self) -> int:
         """How many calls above a node the pattern may reach."""
         return max((len(v.steps) for v in self.pattern.variants), default=0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol
 
 from fxlite.base.checked import checked_methods
@@ -48,7 +49,7 @@ class AnyRule(Protocol):
         """How many calls above a node decide whether the rule fires there."""
 
     def may_fire(self, node: Node) -> bool:
-        """False where the call alone rules it out; for an op the same at every node."""
+        """False where the call alone rules it out; the same at all calls of an op, inputs, ..."""
 
     def try_at(self, rewriter: Rewriter, node: Node, refused: list[Refusal]) -> Fired | None:
         """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
@@ -117,12 +118,12 @@ class RuleSet(Pass):
         self.__doc__ = f"Apply {', '.join(r.name for r in self.rules)} until none fires."
         self.limit = limit
         self.statistics = Statistics()
-        self._by_op: dict[Any, list[AnyRule]] = {}
+        self._by_call: dict[Any, list[AnyRule]] = {}
 
     def _run(self, gm: GraphModule) -> None:
         self.statistics = Statistics((r.name, RuleCount(r.name)) for r in self.rules)
-        self._by_op.clear()
-        height = max((r.height for r in self.rules), default=0)
+        self._by_call.clear()
+        height = max(map(attrgetter("height"), self.rules), default=0)
         descent: dict[Node, _Descent] = {}
         near: set[Node] | None = None  # None: look everywhere
         refused: dict[str, Refusal] = {}
@@ -179,11 +180,12 @@ class RuleSet(Pass):
         return None
 
     def _rules_for(self, node: Node) -> list[AnyRule]:
-        if node.op != "call_function":
-            return [rule for rule in self.rules if rule.may_fire(node)]
-        found = self._by_op.get(node.target)
+        call = node.target if node.op == "call_function" else node.op
+        found = self._by_call.get(call)
         if found is None:
-            found = self._by_op[node.target] = [rule for rule in self.rules if rule.may_fire(node)]
+            found = [rule for rule in self.rules if rule.may_fire(node)]
+            if node.op != "call_module":  # which module is called decides
+                self._by_call[call] = found
         return found
 
     def _loop(self, last: _Descent, node: Node) -> RuleLoopError:

@@ -15,6 +15,7 @@ import sympy
 
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
+from fxlite.graph.node import axes_rank
 from fxlite.ops.op import Op, lookup
 from fxlite.tracing.proxy import Proxy
 from fxlite.types import shapes
@@ -64,19 +65,10 @@ def same_attribute(a: Node, b: Node, name: str) -> bool:
     x, y = (n.kwargs.get(name, op.defaults.get(name)) for n in (a, b))
     if same_value(x, y):
         return True
-    rank = (_rank(b) if _rank(b) is not None else _rank(a)) if name in _AXES else None
+    rank = (axes_rank(b) if axes_rank(b) is not None else axes_rank(a)) if name in _AXES else None
     if rank is None:
         return False
     return same_value(_normal_axis(op, x, rank), _normal_axis(op, y, rank))
-
-
-def _rank(node: Node) -> int | None:
-    """The rank the node's axes count in; None if unknown."""
-    inputs = node.all_input_nodes
-    if not inputs or not isinstance(inputs[0].type, TensorType):
-        return None
-    added: int = node.target.added_axes
-    return inputs[0].type.rank + max(added, 0)
 
 
 def _normal_axis(op: Any, axis: Any, rank: int) -> Any:

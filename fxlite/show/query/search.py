@@ -15,6 +15,7 @@ from typing import Any
 
 from fxlite.base.errors import did_you_mean
 from fxlite.graph.graph import Graph, Node
+from fxlite.graph.node import axes_rank
 from fxlite.ops.op import Op
 from fxlite.show.query.parser import (
     At,
@@ -295,7 +296,7 @@ def _holds(test: Test, node: Node, value: Any, facts: _Facts) -> bool:
             same = wanted.matches(value, facts.sizes)  # type: ignore[attr-defined]
         elif test.attribute in _AXES:
             is_reduction = node.target.kind == "reduction"
-            same = is_same_axis(value, wanted, _axes_rank(node), is_reduction)
+            same = is_same_axis(value, wanted, axes_rank(node), is_reduction)
         else:
             same = is_equal(value, wanted, facts.sizes)
         return same is (sign == "=")
@@ -308,15 +309,6 @@ def _holds(test: Test, node: Node, value: Any, facts: _Facts) -> bool:
             f"whether this holds for {node.describe()} depends on {undecided}; give "
             f"sizes={{{given}}} (on the command line --size), or trace with numbers",
         ) from None  # fmt: skip
-
-
-def _axes_rank(node: Node) -> int | None:
-    """The rank that the axes of a call count in; None if unknown."""
-    inputs = node.all_input_nodes
-    if not inputs or not isinstance(inputs[0].type, TensorType):
-        return None
-    added: int = node.target.added_axes
-    return inputs[0].type.rank + max(added, 0)
 
 
 # -- what a query names and the graph does not have ------------------------------------------------
