@@ -10,20 +10,11 @@ from typing import Any
 import numpy as np
 
 from fxlite.nn import functional as F
-from fxlite.nn.module import Module, Parameter
+from fxlite.nn.module import FunctionLayer, Parameter
 from fxlite.types import dtypes
 
 
-class Activation(Module):
-    """Base: shows the attributes named by ``shown`` in ``repr``."""
-
-    shown: tuple[str, ...] = ()
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
-
-
-class _InPlace(Activation):
+class _InPlace(FunctionLayer):
     """An activation whose only argument is ``inplace``."""
 
     def __init__(self, inplace: bool = False) -> None:
@@ -34,109 +25,94 @@ class _InPlace(Activation):
 class ReLU(_InPlace):
     """``maximum(x, 0)``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.relu(x)
+    function = staticmethod(F.relu)
 
 
 class ReLU6(_InPlace):
     """``minimum(maximum(x, 0), 6)``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.relu6(x)
+    function = staticmethod(F.relu6)
 
 
 class SELU(_InPlace):
     """Scaled elu."""
 
-    def forward(self, x: Any) -> Any:
-        return F.selu(x)
+    function = staticmethod(F.selu)
 
 
 class SiLU(_InPlace):
     """``x * sigmoid(x)``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.silu(x)
+    function = staticmethod(F.silu)
 
 
 class Mish(_InPlace):
     """``x * tanh(softplus(x))``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.mish(x)
+    function = staticmethod(F.mish)
 
 
 class Hardswish(_InPlace):
     """``x * relu6(x + 3) / 6``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.hardswish(x)
+    function = staticmethod(F.hardswish)
 
 
 class Hardsigmoid(_InPlace):
     """``relu6(x + 3) / 6``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.hardsigmoid(x)
+    function = staticmethod(F.hardsigmoid)
 
 
-class GELU(Activation):
+class GELU(FunctionLayer):
     """``x * P(Z <= x)`` of a standard normal Z; ``approximate="tanh"``: the usual approximation."""
 
-    shown = ("approximate",)
+    function = staticmethod(F.gelu)
+    _shown = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, x: Any) -> Any:
-        return F.gelu(x, approximate=self.approximate)
 
-
-class ELU(Activation):
+class ELU(FunctionLayer):
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
 
-    shown = ("alpha",)
+    function = staticmethod(F.elu)
+    _shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, x: Any) -> Any:
-        return F.elu(x, self.alpha)
 
-
-class CELU(Activation):
+class CELU(FunctionLayer):
     """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
 
-    shown = ("alpha",)
+    function = staticmethod(F.celu)
+    _shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, x: Any) -> Any:
-        return F.celu(x, self.alpha)
 
-
-class LeakyReLU(Activation):
+class LeakyReLU(FunctionLayer):
     """``x`` where positive, else ``negative_slope * x``."""
 
-    shown = ("negative_slope",)
+    function = staticmethod(F.leaky_relu)
+    _shown = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
 
-    def forward(self, x: Any) -> Any:
-        return F.leaky_relu(x, self.negative_slope)
 
-
-class PReLU(Activation):
+class PReLU(FunctionLayer):
     """``x`` where positive, else ``weight * x``; weight [num_parameters], one for each channel or
     one."""
 
-    shown = ("num_parameters",)
+    _shown = ("num_parameters",)
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> None:
         super().__init__()
@@ -148,123 +124,106 @@ class PReLU(Activation):
         return F.prelu(x, self.weight)
 
 
-class Sigmoid(Activation):
+class Sigmoid(FunctionLayer):
     """Logistic function."""
 
-    def forward(self, x: Any) -> Any:
-        return F.sigmoid(x)
+    function = staticmethod(F.sigmoid)
 
 
-class Tanh(Activation):
+class Tanh(FunctionLayer):
     """Hyperbolic tangent."""
 
-    def forward(self, x: Any) -> Any:
-        return F.tanh(x)
+    function = staticmethod(F.tanh)
 
 
-class LogSigmoid(Activation):
+class LogSigmoid(FunctionLayer):
     """``log(sigmoid(x))``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.logsigmoid(x)
+    function = staticmethod(F.logsigmoid)
 
 
-class Softsign(Activation):
+class Softsign(FunctionLayer):
     """``x / (1 + |x|)``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.softsign(x)
+    function = staticmethod(F.softsign)
 
 
-class Tanhshrink(Activation):
+class Tanhshrink(FunctionLayer):
     """``x - tanh(x)``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.tanhshrink(x)
+    function = staticmethod(F.tanhshrink)
 
 
-class Softplus(Activation):
+class Softplus(FunctionLayer):
     """``log(1 + exp(beta * x)) / beta``; ``x`` where ``beta * x > threshold``."""
 
-    shown = ("beta", "threshold")
+    function = staticmethod(F.softplus)
+    _shown = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, x: Any) -> Any:
-        return F.softplus(x, self.beta, self.threshold)
 
-
-class Hardtanh(Activation):
+class Hardtanh(FunctionLayer):
     """``x`` limited to ``[min_val, max_val]``."""
 
-    shown = ("min_val", "max_val")
+    function = staticmethod(F.hardtanh)
+    _shown = ("min_val", "max_val")
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
-    def forward(self, x: Any) -> Any:
-        return F.hardtanh(x, self.min_val, self.max_val)
 
-
-class Threshold(Activation):
+class Threshold(FunctionLayer):
     """``x`` where above ``threshold``, else ``value``."""
 
-    shown = ("threshold", "value")
+    function = staticmethod(F.threshold)
+    _shown = ("threshold", "value")
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
-    def forward(self, x: Any) -> Any:
-        return F.threshold(x, self.threshold, self.value)
 
-
-class Hardshrink(Activation):
+class Hardshrink(FunctionLayer):
     """0 where ``|x| <= lambd``, else ``x``."""
 
-    shown = ("lambd",)
+    function = staticmethod(F.hardshrink)
+    _shown = ("lambd",)
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, x: Any) -> Any:
-        return F.hardshrink(x, self.lambd)
 
-
-class Softshrink(Activation):
+class Softshrink(FunctionLayer):
     """``x`` moved toward 0 by ``lambd``."""
 
-    shown = ("lambd",)
+    function = staticmethod(F.softshrink)
+    _shown = ("lambd",)
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
-    def forward(self, x: Any) -> Any:
-        return F.softshrink(x, self.lambd)
 
-
-class GLU(Activation):
+class GLU(FunctionLayer):
     """``a * sigmoid(b)`` of the halves of ``x`` along ``dim``."""
 
-    shown = ("dim",)
+    function = staticmethod(F.glu)
+    _shown = ("dim",)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Any) -> Any:
-        return F.glu(x, self.dim)
 
-
-class _AlongAxis(Activation):
+class _AlongAxis(FunctionLayer):
     """An activation along ``dim``, which forward() needs (torch guesses one with a warning)."""
 
-    shown = ("dim",)
+    _shown = ("dim",)
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -274,19 +233,16 @@ class _AlongAxis(Activation):
 class Softmax(_AlongAxis):
     """``exp(x) / sum(exp(x))`` along ``dim``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.softmax(x, self.dim)
+    function = staticmethod(F.softmax)
 
 
 class Softmin(_AlongAxis):
     """``softmax(-x)`` along ``dim``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.softmin(x, self.dim)
+    function = staticmethod(F.softmin)
 
 
 class LogSoftmax(_AlongAxis):
     """``log(softmax(x))`` along ``dim``."""
 
-    def forward(self, x: Any) -> Any:
-        return F.log_softmax(x, self.dim)
+    function = staticmethod(F.log_softmax)

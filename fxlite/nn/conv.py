@@ -9,7 +9,7 @@ from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
 from fxlite.nn import init
 from fxlite.nn.linear import empty_parameter
-from fxlite.nn.module import Module
+from fxlite.nn.module import FunctionLayer, Module
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
@@ -154,30 +154,22 @@ class ConvTranspose2d(_Transposed):
         )  # fmt: skip
 
 
-class _Pool(Module):
-    """Shows the attributes named by ``shown`` in ``repr``."""
-
-    shown: tuple[str, ...] = ()
-
-    def _no_indices(self, return_indices: bool) -> None:
-        if return_indices:
-            raise ArgumentError(f"{type(self).__name__} does not return indices")
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
+def _no_indices(layer: Module, return_indices: bool) -> None:
+    if return_indices:
+        raise ArgumentError(f"{type(layer).__name__} does not return indices")
 
 
-class _MaxPool(_Pool):
+class _MaxPool(FunctionLayer):
     """Largest value of each window; ``stride`` is ``kernel_size`` unless given."""
 
-    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         return_indices: bool = False, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._no_indices(return_indices)
+        _no_indices(self, return_indices)
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
 
@@ -185,26 +177,20 @@ class _MaxPool(_Pool):
 class MaxPool1d(_MaxPool):
     """Largest value of each window of x [N, C, L]; ``stride`` is ``kernel_size`` unless given."""
 
-    def forward(self, x: Any) -> Any:
-        return F.max_pool1d(
-            x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        )
+    function = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
     """Largest value of each window of x [N, C, H, W]; ``stride`` is ``kernel_size`` unless
     given."""
 
-    def forward(self, x: Any) -> Any:
-        return F.max_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        )
+    function = staticmethod(F.max_pool2d)
 
 
-class AvgPool1d(_Pool):
+class AvgPool1d(Module):
     """Mean of each window of x [N, C, L]; ``stride`` is ``kernel_size`` unless given."""
 
-    shown = ("kernel_size", "stride", "padding")
+    _shown = ("kernel_size", "stride", "padding")
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
@@ -221,10 +207,10 @@ class AvgPool1d(_Pool):
         )
 
 
-class AvgPool2d(_Pool):
+class AvgPool2d(Module):
     """Mean of each window of x [N, C, H, W]; ``stride`` is ``kernel_size`` unless given."""
 
-    shown = ("kernel_size", "stride", "padding")
+    _shown = ("kernel_size", "stride", "padding")
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
@@ -242,10 +228,10 @@ class AvgPool2d(_Pool):
         )  # fmt: skip
 
 
-class _Adaptive(_Pool):
+class _Adaptive(FunctionLayer):
     """Pooling to a given output size."""
 
-    shown = ("output_size",)
+    _shown = ("output_size",)
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
@@ -255,15 +241,13 @@ class _Adaptive(_Pool):
 class AdaptiveAvgPool1d(_Adaptive):
     """Mean over windows: [N, C, L] -> [N, C, output_size]."""
 
-    def forward(self, x: Any) -> Any:
-        return F.adaptive_avg_pool1d(x, self.output_size)
+    function = staticmethod(F.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
     """Mean over windows: [N, C, H, W] -> [N, C, *output_size]; None keeps an axis."""
 
-    def forward(self, x: Any) -> Any:
-        return F.adaptive_avg_pool2d(x, self.output_size)
+    function = staticmethod(F.adaptive_avg_pool2d)
 
 
 class _AdaptiveMax(_Adaptive):
@@ -271,18 +255,16 @@ class _AdaptiveMax(_Adaptive):
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
-        self._no_indices(return_indices)
+        _no_indices(self, return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
     """Largest value over windows: [N, C, L] -> [N, C, output_size]."""
 
-    def forward(self, x: Any) -> Any:
-        return F.adaptive_max_pool1d(x, self.output_size)
+    function = staticmethod(F.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
     """Largest value over windows: [N, C, H, W] -> [N, C, *output_size]; None keeps an axis."""
 
-    def forward(self, x: Any) -> Any:
-        return F.adaptive_max_pool2d(x, self.output_size)
+    function = staticmethod(F.adaptive_max_pool2d)

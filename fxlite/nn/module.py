@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -92,6 +92,8 @@ class Module:
     :meth:`register_buffer`; modules become children; anything else is a plain attribute."""
 
     training: bool
+    #: Attributes that ``repr`` shows.
+    _shown: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -400,7 +402,7 @@ class Module:
     # -- text ---------------------------------------------------------------------------------
     def extra_repr(self) -> str:
         """Arguments shown by ``repr``."""
-        return ""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
 
     def __repr__(self) -> str:
         lines = [f"({n}): {m!r}".replace("\n", "\n  ") for n, m in self._modules.items()]
@@ -409,3 +411,12 @@ class Module:
             return f"{type(self).__name__}({extra})"
         body = "\n  ".join(([extra] if extra else []) + lines)
         return f"{type(self).__name__}(\n  {body}\n)"
+
+
+class FunctionLayer(Module):
+    """A layer that is a ``function`` of x and of the attributes that ``repr`` shows."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def forward(self, x: Any) -> Any:
+        return type(self).function(x, *(getattr(self, name) for name in self._shown))

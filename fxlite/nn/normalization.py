@@ -205,29 +205,15 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-def _shape(normalized_shape: Any) -> tuple[int, ...]:
-    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+class _OverLastAxes(Module):
+    """Normalization over the last axes with affine parameters."""
 
-
-class LayerNorm(Module):
-    """Normalization of x [..., *normalized_shape] over its last axes; weight and bias have
-    ``normalized_shape``."""
-
-    def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
-        bias: bool = True, dtype: Any = None,
-    ) -> None:  # fmt: skip
+    def _setup(self, normalized_shape: Any, eps: Any, affine: bool, dtype: Any) -> None:
         super().__init__()
-        self.normalized_shape, self.eps = _shape(normalized_shape), eps
-        self.elementwise_affine = elementwise_affine
-        shape, affine = self.normalized_shape, elementwise_affine
+        is_int = isinstance(normalized_shape, int)
+        shape = (normalized_shape,) if is_int else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, affine
         self.register_parameter("weight", _ones(*shape, dtype=dtype) if affine else None)
-        self.register_parameter(
-            "bias", empty_parameter(*shape, dtype=dtype) if affine and bias else None
-        )
-
-    def forward(self, x: Any) -> Any:
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -235,7 +221,24 @@ class LayerNorm(Module):
         )
 
 
-class RMSNorm(Module):
+class LayerNorm(_OverLastAxes):
+    """Normalization of x [..., *normalized_shape] over its last axes; weight and bias have
+    ``normalized_shape``."""
+
+    def __init__(
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        self._setup(normalized_shape, eps, elementwise_affine, dtype)
+        has_bias = elementwise_affine and bias
+        made = empty_parameter(*self.normalized_shape, dtype=dtype) if has_bias else None
+        self.register_parameter("bias", made)
+
+    def forward(self, x: Any) -> Any:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(_OverLastAxes):
     """x [..., *normalized_shape] divided by the root mean square of its last axes, times weight.
 
     ``eps`` None is the machine epsilon of the dtype computed in."""
@@ -244,34 +247,23 @@ class RMSNorm(Module):
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
         dtype: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.normalized_shape, self.eps = _shape(normalized_shape), eps
-        self.elementwise_affine = elementwise_affine
-        self.register_parameter(
-            "weight", _ones(*self.normalized_shape, dtype=dtype) if elementwise_affine else None
-        )
+        self._setup(normalized_shape, eps, elementwise_affine, dtype)
 
     def forward(self, x: Any) -> Any:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
-        )
 
 
 # -- dropout ---------------------------------------------------------------------------------------
 class _Dropout(Module):
     """Holds the probability of a zero."""
 
+    _shown = ("p", "inplace")
+
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
             raise ArgumentError(f"the dropout probability must be between 0 and 1, not {p!r}")
         self.p, self.inplace = p, inplace
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout(_Dropout):

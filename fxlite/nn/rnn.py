@@ -75,6 +75,10 @@ class _Recurrent(Module):
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        outputs, final = self._run(x, None if hx is None else [hx])
+        return outputs, final[0]
+
     def _run(self, x: Any, states: Any) -> tuple[Any, list[Any]]:
         """(outputs, final states); ``states``: None, or one [D*layers, (B,) size] for each
         state."""
@@ -190,10 +194,6 @@ class GRU(_Recurrent):
         self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
                     0, dtype)  # fmt: skip
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        outputs, final = self._run(x, None if hx is None else [hx])
-        return outputs, final[0]
-
 
 class RNN(_Recurrent):
     """Elman network with tanh or relu: x [T, B, I] and optionally ``hx`` [D*layers, B, H], to
@@ -208,10 +208,6 @@ class RNN(_Recurrent):
         self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
                     0, dtype)  # fmt: skip
         self.nonlinearity = nonlinearity
-
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        outputs, final = self._run(x, None if hx is None else [hx])
-        return outputs, final[0]
 
 
 def _nonlinearity(name: str) -> str:
@@ -236,6 +232,9 @@ class _Cell(Module):
         bound = 1 / math.sqrt(hidden_size) if hidden_size else 0.0
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        return self._run(x, None if hx is None else (hx,))[0]
 
     def _run(self, x: Any, states: Any) -> tuple[Any, Any]:
         if states is None:
@@ -276,9 +275,6 @@ class GRUCell(_Cell):
     ) -> None:
         self._setup(input_size, hidden_size, bias, dtype)
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        return self._run(x, None if hx is None else (hx,))[0]
-
 
 class RNNCell(_Cell):
     """One step: x [B, I] (or [I]) and ``hx`` [B, H] to h [B, H]. A missing state is 0."""
@@ -290,6 +286,3 @@ class RNNCell(_Cell):
         self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
         self._setup(input_size, hidden_size, bias, dtype)
         self.nonlinearity = nonlinearity
-
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        return self._run(x, None if hx is None else (hx,))[0]

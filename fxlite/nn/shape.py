@@ -6,25 +6,25 @@ from typing import Any
 
 from fxlite.base.errors import ArgumentError
 from fxlite.nn import functional as F
-from fxlite.nn.module import Module
+from fxlite.nn.module import FunctionLayer, Module
 
 
-class Flatten(Module):
+class Flatten(FunctionLayer):
     """Axes ``start_dim`` to ``end_dim`` of x as one."""
+
+    function = staticmethod(F.flatten)
+    _shown = ("start_dim", "end_dim")
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x: Any) -> Any:
-        return F.flatten(x, self.start_dim, self.end_dim)
 
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Unflatten(Module):
+class Unflatten(FunctionLayer):
     """Axis ``dim`` of x as several axes of sizes ``unflattened_size``, one of which may be -1."""
+
+    function = staticmethod(F.unflatten)
+    _shown = ("dim", "unflattened_size")
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()
@@ -32,16 +32,12 @@ class Unflatten(Module):
             raise ArgumentError(f"Unflatten takes an int for dim, not {dim!r}")
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, x: Any) -> Any:
-        return F.unflatten(x, self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
 
 class _Pad(Module):
     """Pads the last ``rank`` axes with a constant; ``padding`` is (before, after) for the last
     axis, then for the one before it, or one int for all."""
+
+    _shown = ("padding", "value")
 
     rank = 0
 
@@ -55,9 +51,6 @@ class _Pad(Module):
 
     def forward(self, x: Any) -> Any:
         return F.pad(x, self.padding, value=self.value)
-
-    def extra_repr(self) -> str:
-        return f"padding={self.padding}, value={self.value}"
 
 
 class ConstantPad1d(_Pad):
@@ -111,15 +104,12 @@ class Upsample(Module):
         return f"{what}={getattr(self, what)!r}, mode={self.mode!r}"
 
 
-class PixelShuffle(Module):
+class PixelShuffle(FunctionLayer):
     """[N, C*r*r, H, W] -> [N, C, H*r, W*r] with r the ``upscale_factor``."""
+
+    function = staticmethod(F.pixel_shuffle)
+    _shown = ("upscale_factor",)
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
         self.upscale_factor = upscale_factor
-
-    def forward(self, x: Any) -> Any:
-        return F.pixel_shuffle(x, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
