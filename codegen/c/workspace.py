@@ -61,16 +61,17 @@ def _packed(
         -(-end // ALIGNMENT) * ALIGNMENT
         for end in ends(extents, list(program.offset_of.values()), len(calls))
     ]
-    highest: dict[str, int] = {}  # of each kind of scratch: where the last one begins
+    highest: dict[str, tuple[int, str]] = {}  # of each kind of scratch: where the last one begins
     for number in using:
-        scratch = calls[number].scratch
-        highest[scratch] = max(highest.get(scratch, 0), behind[number])
+        scratch, kernel = calls[number].scratch, calls[number].function
+        highest[scratch] = max(highest.get(scratch, (-1, "")), (behind[number], kernel))
     lines = [f"    return {program.arena_bytes};  // of values, which take turns"]
     if highest:
         lines = [f"    int64_t bytes = {program.arena_bytes};  // of values, which take turns"]
-        for scratch, start in highest.items():
+        for scratch, (start, kernel) in highest.items():
             more = f"({scratch})" if " ? " in scratch else scratch
-            lines += wrap(f"    bytes = fx_max(bytes, {start} + {more});")
+            line = f"    bytes = fx_max(bytes, {start} + {more});"
+            lines += with_note(line, f"scratch of {kernel}, behind values")
         lines.append("    return (bytes + 63) / 64 * 64;")
     return Workspace(
         (*_size_function(name, program, lines, values), ""),
@@ -84,7 +85,10 @@ def _in_slots(
     name: str, program: Program, calls: Sequence[Call], using: list[int],
     values: Sequence[ValueSize],
 ) -> Workspace:  # fmt: skip
-    lines = _slot_offsets(program, list(dict.fromkeys(calls[number].scratch for number in using)))
+    scratch: dict[str, str] = {}
+    for number in using:
+        scratch.setdefault(calls[number].scratch, calls[number].function)
+    lines = _slot_offsets(program, scratch)
     count = len(program.slots) + bool(using) + 1
     if count == 1:
         nothing = _size_function(name, program, ["    return 0;"], values)
@@ -114,8 +118,8 @@ def _in_slots(
     )
 
 
-def _slot_offsets(program: Program, scratch: Sequence[str]) -> list[str]:
-    """The body of the function `layout`."""
+def _slot_offsets(program: Program, scratch: Mapping[str, str]) -> list[str]:
+    """The body of the function `layout`; ``scratch``: bytes that a function needs, in C."""
     users: dict[int, list[str]] = {}
     for node, slot in program.slot_of.items():
         users.setdefault(slot, []).append(node.name)
@@ -126,9 +130,10 @@ def _slot_offsets(program: Program, scratch: Sequence[str]) -> list[str]:
         lines += with_note(f"    offset[{number + 1}] = {start};", names)
     if scratch:
         count = len(program.slots)
-        lines += wrap(f"    int64_t scratch = {scratch[0]};")
-        for other in scratch[1:]:
-            lines += wrap(f"    scratch = fx_max(scratch, {other});")
+        (first, kernel), *others = scratch.items()
+        lines += with_note(f"    int64_t scratch = {first};", f"of {kernel}")
+        for other, kernel in others:
+            lines += with_note(f"    scratch = fx_max(scratch, {other});", f"of {kernel}")
         end = f"offset[{count}] + (scratch + 63) / 64 * 64"
         lines += with_note(f"    offset[{count + 1}] = {end};", "scratch of the kernels")
     return lines

@@ -89,25 +89,31 @@ class _Floats(Product):
         if self.copies_a:
             pitch = self.a_low * kind.parts
             body.comment("The rows of A, and how far they are apart.")
-            self.allot("a_rows", item[0], self.repeats * spec.m * pitch, item[1])
             low = f"{text_of(self.depth)} + 16"
             self.a_low = body.let("a_low", low) if spec.split else self.a_low
             self.a_pitch = body.let("a_pitch", f"2*({low})" if spec.split else low)
+            rows = self.repeats * spec.m
+            self.allot("a_rows", item[0], rows * pitch, item[1], rows * self.a_pitch)
         if self.packs_b:
             steps = divide_up(self.depth, self.cut.total if self.cut else 1)
             steps = steps + (spec.b.margin if isinstance(spec.b, WidenedOperand) else 0)
-            own = Index.of(0)
-            said = f"{text_of(steps)}*{self.width} + 32"
+            panel, own = steps * self.width, Index.of(0)
+            said = f"{text_of(steps)}*{self.width}"
+            body.comment("A panel of B for each thread, and its size with a gap.")
             if self.cut is not None and self.cut.own:
                 own = Index.of(MOST_TILES * 11 * self.width)
-                said = f"{text_of(steps)}*{self.width} + {MOST_TILES}*11*{self.width} + 32"
-            share = steps * self.width + own + 32
-            body.comment("A panel of B for each thread, and its size with a gap.")
-            self.allot("b_panels", item[0], self.n_threads * share, item[1])
-            share = body.let("share", said) if self.threads else share
+                panel_size = body.let("panel_size", said, like=panel)
+                said = f"{bare(panel_size)} + {MOST_TILES}*11*{self.width}"
+            share = panel + own + 32
+            count = self.n_threads * share
+            share = body.let("share", f"{said} + 32") if self.threads else share
+            self.allot("b_panels", item[0], count, item[1], self.n_threads * share)
             number = symbol("this_thread()") if self.threads else Index.of(0)
             self.own_panel = Pointer("b_panels") + number * share
-            self.own_sums = self.own_panel + steps * self.width
+            self.own_sums = self.own_panel + (panel_size if own != 0 else panel)
+            if isinstance(spec.b, WidenedOperand):
+                for name, size in spec.b.sizes.items():
+                    body.let(name, size)
         elif isinstance(spec.b, PackedOperand):
             size = f"{text_of(self.depth)}*{self.width}" + f"*{kind.parts}" * (kind.parts > 1)
             self.panel_size = body.let("panel_size", size)

@@ -136,8 +136,9 @@ class _Integers(Product):
             rows = self.panel_count * (spec.m + 31)  # of AMX, which has most
             self.allot("sums", "int32_t", rows * self.width, 4)
         if isinstance(spec.b, Right):
-            count = self.repeats * self.panel_count * self.rows_of_panel * self.width
-            self.allot("packed", "int32_t", count, 4)
+            panels = self.repeats * self.panel_count
+            count = panels * self.rows_of_panel * self.width
+            self.allot("packed", "int32_t", count, 4, panels * self.panel_size)
             if self.has_sums:
                 self.allot("row_sums", "int32_t", self.repeats * spec.m, 4)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fxlite.codegen.c.decisions import Choice
@@ -47,10 +47,11 @@ class WidenedOperand:
     """B of numbers that are smaller in memory than floats: each thread widens a panel when it gets
     to it. ``widen(panel, k_0, depth, target)`` is a C expression: it puts ``depth`` rows of the
     panel from ``k_0`` on into the array `target`, and is a pointer to the first. The array has room
-    for ``margin`` rows more."""
+    for ``margin`` rows more. ``sizes`` are names that the expression reads, and what they are."""
 
     widen: Callable[[Index, Index, Index, Pointer], str]
     margin: int
+    sizes: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,7 @@ class Product:
         self.n_threads = symbol("n_threads") if self.threads else Index.of(1)
         self.cut: Cut | None = None
         self.workspace = _ZERO  # bytes
+        self.allotted: tuple[str, Pointer] | None = None  # the type of the last part, and its end
 
     # -- what a tile adds ----------------------------------------------------------------------
     def declare(self) -> None:
@@ -237,13 +238,18 @@ class Product:
         """Whether all rows are one tile on every target."""
         return self.base.m.constant is not None and self.base.m.constant <= FEW_ROWS
 
-    def allot(self, name: str, ctype: str, count: Index, item_bytes: int) -> Pointer:
-        """The next part of the workspace, and its name."""
-        start = "workspace"
-        if self.workspace != 0:
-            start = f"(void *)((char *)workspace + {text_of(self.workspace)})"
+    def allot(
+        self, name: str, ctype: str, count: Index, item_bytes: int, said: Index | None = None
+    ) -> Pointer:
+        """The next part of the workspace, and its name; ``said``: the count in names of the
+        function, in which what comes behind it is found."""
+        before, start = self.allotted, "workspace"
+        if before is not None:
+            start = str(before[1]) if ctype == before[0] else f"(void *)({before[1]})"
+        made = self.body.pointer(ctype, name, start)
+        self.allotted = ctype, made + (count if said is None else said)
         self.workspace = self.workspace + count * item_bytes
-        return self.body.pointer(ctype, name, start)
+        return made
 
     def name_batch(self, found: list[Index]) -> None:
         """Variables of the batch that no loop declares, as it has one trip."""

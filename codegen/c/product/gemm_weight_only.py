@@ -23,7 +23,7 @@ from fxlite.codegen.c.product.gemm_spec import (
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, Place, Product, Tile
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS, WORD, words_of
 from fxlite.codegen.c.text.template_text import Rendered, parameter_names
-from fxlite.codegen.kernel.builder import Argument, Pointer, bare, spelled_argument, text_of
+from fxlite.codegen.kernel.builder import Argument, Pointer, bare, spelled_argument, symbol, text_of
 from fxlite.scalar.index import Index
 
 MANY = 12
@@ -60,9 +60,16 @@ class WeightOnlySpec(ProductSpec):
         return -(-self.depth // self.group_size)
 
     def panel(self, of: str, number: Index) -> Pointer:
-        """The weights, or scales, of a panel."""
-        rows = words_of(self.depth, self.bits) if of == self.weight else self.groups
-        return Pointer(of) + number * (PANEL_COLUMNS * rows)
+        """The weights, or scales, of a panel, which have ``panel_sizes``."""
+        return Pointer(of) + number * symbol("panel_words" if of == self.weight else "panel_scales")
+
+    @property
+    def panel_sizes(self) -> dict[str, str]:
+        """Names of the numbers of a panel, in C."""
+        return {
+            "panel_words": f"{words_of(self.depth, self.bits)}*{PANEL_COLUMNS}",
+            "panel_scales": f"{self.groups}*{PANEL_COLUMNS}".removeprefix("1*"),
+        }
 
     def repair(self, scaled: int, at: Place, tile: Pointer) -> str:
         """The call that mends what overflowed before it was scaled."""
@@ -112,8 +119,8 @@ def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
     return render_product(
         GemmSpec(
             name=name, ctype="float", parameters=spec.parameters, batch=spec.batch, m=spec.m,
-            n=spec.n, k=spec.k, a=spec.a, b=WidenedOperand(widen, margin), epilogue=spec.epilogue,
-            comment=f"{spec.comment}\n{spec.about()}",
+            n=spec.n, k=spec.k, a=spec.a, b=WidenedOperand(widen, margin, spec.panel_sizes),
+            epilogue=spec.epilogue, comment=f"{spec.comment}\n{spec.about()}",
         ),
         finish,
     )  # fmt: skip
@@ -134,6 +141,8 @@ class _FewRows(Product):
 
     def declare(self) -> None:
         spec = self.spec
+        for name, size in spec.panel_sizes.items():
+            self.body.let(name, size)
         if self.many is not None:
             extra = self.many.extra_parameters
             given = ", ".join([*parameter_names(spec.parameters), *extra])

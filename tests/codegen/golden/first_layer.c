@@ -78,7 +78,7 @@ int64_t first_layer_largest_bytes(int64_t B) {
 static void layout(int64_t B, int64_t offset[3]) {
     offset[0] = 0;
     offset[1] = offset[0] + B*4096;  // relu
-    int64_t scratch = B*400;
+    int64_t scratch = B*400;  // of k0_relu
     offset[2] = offset[1] + (scratch + 63) / 64 * 64;  // scratch of the kernels
 }
 

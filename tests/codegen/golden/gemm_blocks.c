@@ -11,9 +11,9 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
     const int64_t tile_size = TILE_ROWS*32;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*2052, panel_blocks, n_threads);
     /* A panel of B for each thread, and its size with a gap. */
-    float *const b_panels = workspace;
     const int64_t share = 513*32 + 32;
-    float *const sums = (void *)((char *)workspace + n_threads*65792);
+    float *const b_panels = workspace;
+    float *const sums = b_panels + n_threads*share;
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) if (n_threads > 1)
     for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
         for (int64_t panel_block = 0; panel_block < panel_blocks; ++panel_block) {

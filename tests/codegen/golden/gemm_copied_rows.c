@@ -9,11 +9,11 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
     const int64_t row_tiles = (M + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*K*4, B, n_threads);
     /* The rows of A, and how far they are apart. */
-    float *const a_rows = workspace;
     const int64_t a_pitch = K + 16;
+    float *const a_rows = workspace;
     /* A panel of B for each thread, and its size with a gap. */
-    float *const b_panels = (void *)((char *)workspace + (K + 16)*B*M*4);
     const int64_t share = K*32 + 32;
+    float *const b_panels = a_rows + a_pitch*B*M;
     #pragma omp parallel num_threads(n_threads) \
             if (n_threads > 1 && (M + 2)*B*K*20 > PARALLEL_PRODUCTS)
     {

@@ -9,9 +9,9 @@ static void k0_linear(const float *restrict x, const uint32_t *restrict weight_p
     const int64_t row_tiles = (40 + PAIR_ROWS - 1) / PAIR_ROWS;
     const int64_t row_blocks = count_row_blocks(row_tiles, PAIR_ROWS*256, 1, 1);
     /* The rows of A, and how far they are apart. */
-    uint32_t *const a_rows = workspace;
     const int64_t a_low = 32 + 16;
     const int64_t a_pitch = 2*(32 + 16);
+    uint32_t *const a_rows = workspace;
     /* The rows of A, in bf16. */
     for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
         const int64_t row_0 = first_tile_row(tile_index, row_tiles, 40, PAIR_ROWS);

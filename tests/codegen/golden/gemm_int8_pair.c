@@ -11,7 +11,7 @@ static void k0_dequantize(const uint8_t *restrict x, const uint8_t *restrict y,
     const int64_t row_blocks = count_row_blocks(row_tiles, QUAD_ROWS*80, panels*B, n_threads);
     const int64_t panel_size = (5 + 1)*32;
     int32_t *const packed = workspace;
-    int32_t *const row_sums = (void *)((char *)workspace + ((U + 31) / 32)*B*768);
+    int32_t *const row_sums = packed + ((U + 31) / 32)*panel_size*B;
     #pragma omp parallel num_threads(n_threads) \
             if (n_threads > 1 && (T + 2)*B*U*5 > PARALLEL_PRODUCTS)
     {

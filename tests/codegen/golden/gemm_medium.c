@@ -10,8 +10,8 @@ static void k0_linear(const float *restrict x, const uint32_t *restrict weight_p
     const int64_t row_tiles = (B*T + PAIR_ROWS - 1) / PAIR_ROWS;
     const int64_t row_blocks = count_row_blocks(row_tiles, PAIR_ROWS*80, 1, n_threads);
     /* The rows of A, and how far they are apart. */
-    uint32_t *const a_rows = workspace;
     const int64_t a_pitch = 20 + 16;
+    uint32_t *const a_rows = workspace;
     #pragma omp parallel num_threads(n_threads) \
             if (n_threads > 1 && B*T*1280 + 2560 > PARALLEL_PRODUCTS)
     {

@@ -9,8 +9,8 @@ static void k0_mul(const double *restrict x, const double *restrict y, double *r
     const int64_t panels = (T + 15) / 16;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, panels*H*2, n_threads);
     /* A panel of B for each thread, and its size with a gap. */
-    double *const b_panels = workspace;
     const int64_t share = 8*16 + 32;
+    double *const b_panels = workspace;
     #pragma omp parallel for collapse(4) schedule(static) num_threads(n_threads) \
             if (n_threads > 1 && (T + 2)*H*T*16 > PARALLEL_PRODUCTS)
     for (int64_t batch_0 = 0; batch_0 < 2; ++batch_0) {

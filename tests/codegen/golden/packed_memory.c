@@ -65,7 +65,7 @@ static void k4_div(const float *restrict cumsum_1, const float *restrict sum, fl
 int64_t packed_memory_workspace_bytes(int n_threads) {
     (void)n_threads;  // not needed by this model
     int64_t bytes = 448;  // of values, which take turns
-    bytes = fx_max(bytes, 384 + 5248);
+    bytes = fx_max(bytes, 384 + 5248);  // scratch of k0_matmul, behind values
     return (bytes + 63) / 64 * 64;
 }
 

@@ -12,8 +12,11 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
     const int64_t tile_size = TILE_ROWS*32;
     const int64_t row_blocks = count_row_blocks(row_tiles, L2_BYTES / 2 / 16, 2, n_threads);
     /* A panel of B for each thread, and its size with a gap. */
+    const int64_t panel_size = 534*32;
+    const int64_t share = panel_size + 16*11*32 + 32;
     float *const b_panels = workspace;
-    const int64_t share = 534*32 + 16*11*32 + 32;
+    const int64_t panel_words = 264*32;
+    const int64_t panel_scales = 32;
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) if (n_threads > 1)
     for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
         for (int64_t panel = 0; panel < 2; ++panel) {
@@ -21,8 +24,8 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
                 const int64_t k_0 = block*528;
                 const int64_t column_0 = panel*32;
                 const float *const b_panel = widen_panel_int8(k_0, 528, 1056,
-                    weight_packed + panel*8448, 0, b_panels + share*this_thread());
-                float *const sums = b_panels + share*this_thread() + 17088;
+                    weight_packed + panel*panel_words, 0, b_panels + share*this_thread());
+                float *const sums = b_panels + share*this_thread() + panel_size;
                 for (int64_t tile_index = row_block*row_tiles / row_blocks;
                      tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                     const int64_t row_0 = tile_index*64 / row_tiles;
@@ -39,8 +42,8 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
                     }
                     if (block == 1) {
                         const float *const factor = repair_int8(0, rows, 32, 1056, 1056,
-                            x + row_0*1056, 1056, weight_packed + panel*8448,
-                            scale_packed + panel*32, total);
+                            x + row_0*1056, 1056, weight_packed + panel*panel_words,
+                            scale_packed + panel*panel_scales, total);
                         for (int64_t i = 0; i < rows; ++i) {
                             const int64_t row = row_0 + i;
                             #pragma omp simd
