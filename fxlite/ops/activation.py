@@ -8,6 +8,7 @@ are finite.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.composite import composite, same_type
 from fxlite.ops.elementwise import erf_reference, sigmoid_reference
-from fxlite.ops.op import Tensor, normalize_axis, ops, require_float
+from fxlite.ops.op import Op, Tensor, normalize_axis, ops, require_float
 from fxlite.ops.samples import Bad, S, Sample, special, uniform
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
@@ -31,18 +32,21 @@ def _samples(**attributes: Any) -> list[Sample]:
     return found
 
 
+def _activation(
+    expansion: Callable[..., Any], attributes: Mapping[str, Any] | None = None, **facts: Any
+) -> Callable[[Callable[..., Any]], Op]:
+    """The record of an activation of any float tensor; ``attributes`` are those of one sample."""
+    return composite(
+        role="activation", infer=same_type, expansion=expansion, bad=_BAD,
+        samples=_samples(**(attributes or {})), **facts,
+    )  # fmt: skip
+
+
 def _silu(x: Any) -> Any:
     return x * ops.sigmoid(x)
 
 
-@composite(
-    role="activation",
-    infer=same_type,
-    expansion=_silu,
-    samples=_samples(),
-    bad=_BAD,
-    aliases=("swish",),
-)
+@_activation(_silu, aliases=("swish",))
 def silu(x: Tensor) -> Tensor:
     """``x * sigmoid(x)``."""
     return x * sigmoid_reference(x)
@@ -76,7 +80,7 @@ def _relu6(x: Any) -> Any:
     return ops.clip(x, 0.0, 6.0)
 
 
-@composite(role="activation", infer=same_type, expansion=_relu6, samples=_samples(), bad=_BAD)
+@_activation(_relu6)
 def relu6(x: Tensor) -> Tensor:
     """``minimum(maximum(x, 0), 6)``."""
     return np.minimum(np.maximum(x, 0), 6)
@@ -86,9 +90,7 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return ops.clip(x, min_val, max_val)
 
 
-@composite(role="activation",
-           infer=same_type, expansion=_hardtanh, samples=_samples(min_val=-2.0, max_val=0.5),
-           bad=_BAD)  # fmt: skip
+@_activation(_hardtanh, {"min_val": -2.0, "max_val": 0.5})
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``."""
     return np.minimum(np.maximum(x, min_val), max_val)
@@ -98,14 +100,7 @@ def _hardsigmoid(x: Any) -> Any:
     return ops.clip(x + 3.0, 0.0, 6.0) * (1 / 6)
 
 
-@composite(
-    role="activation",
-    nonnegative=True,
-    infer=same_type,
-    expansion=_hardsigmoid,
-    samples=_samples(),
-    bad=_BAD,
-)
+@_activation(_hardsigmoid, nonnegative=True)
 def hardsigmoid(x: Tensor) -> Tensor:
     """``relu6(x + 3) / 6``."""
     return np.minimum(np.maximum(x + 3, 0), 6) / 6
@@ -115,7 +110,7 @@ def _hardswish(x: Any) -> Any:
     return x * _hardsigmoid(x)
 
 
-@composite(role="activation", infer=same_type, expansion=_hardswish, samples=_samples(), bad=_BAD)
+@_activation(_hardswish)
 def hardswish(x: Tensor) -> Tensor:
     """``x * relu6(x + 3) / 6``."""
     return x * (np.minimum(np.maximum(x + 3, 0), 6) / 6)
@@ -125,9 +120,7 @@ def _elu(x: Any, alpha: float = 1.0) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0)) * alpha)
 
 
-@composite(
-    role="activation", infer=same_type, expansion=_elu, samples=_samples(alpha=0.5), bad=_BAD
-)
+@_activation(_elu, {"alpha": 0.5})
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     return np.where(x > 0, x, alpha * np.expm1(x))
@@ -140,7 +133,7 @@ def _selu(x: Any) -> Any:
     return _elu(x, _SELU_ALPHA) * _SELU_SCALE
 
 
-@composite(role="activation", infer=same_type, expansion=_selu, samples=_samples(), bad=_BAD)
+@_activation(_selu)
 def selu(x: Tensor) -> Tensor:
     """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515)."""
     return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
@@ -150,9 +143,7 @@ def _celu(x: Any, alpha: float = 1.0) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha)
 
 
-@composite(
-    role="activation", infer=same_type, expansion=_celu, samples=_samples(alpha=2.0), bad=_BAD
-)
+@_activation(_celu, {"alpha": 2.0})
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
     return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
@@ -162,14 +153,7 @@ def _leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return ops.where(x > 0, x, x * negative_slope)
 
 
-@composite(
-    role="activation",
-    scales=True,
-    infer=same_type,
-    expansion=_leaky_relu,
-    samples=_samples(negative_slope=0.2),
-    bad=_BAD,
-)
+@_activation(_leaky_relu, {"negative_slope": 0.2}, scales=True)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``x`` where positive, else ``negative_slope * x``."""
     return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
@@ -211,9 +195,7 @@ def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
 
 
-@composite(role="activation", nonnegative=True,
-           infer=same_type, expansion=_softplus, samples=_samples(beta=2.0, threshold=5.0),
-           bad=_BAD)  # fmt: skip
+@_activation(_softplus, {"beta": 2.0, "threshold": 5.0}, nonnegative=True)
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
     return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
@@ -223,7 +205,7 @@ def _softsign(x: Any) -> Any:
     return x / (ops.abs(x) + 1.0)
 
 
-@composite(role="activation", infer=same_type, expansion=_softsign, samples=_samples(), bad=_BAD)
+@_activation(_softsign)
 def softsign(x: Tensor) -> Tensor:
     """``x / (1 + |x|)``."""
     return x / (1 + np.abs(x))
@@ -233,7 +215,7 @@ def _mish(x: Any) -> Any:
     return x * ops.tanh(_softplus(x))
 
 
-@composite(role="activation", infer=same_type, expansion=_mish, samples=_samples(), bad=_BAD)
+@_activation(_mish)
 def mish(x: Tensor) -> Tensor:
     """``x * tanh(log(1 + exp(x)))`` (Misra 2019, arXiv:1908.08681)."""
     return x * np.tanh(np.logaddexp(0, x))
@@ -243,7 +225,7 @@ def _tanhshrink(x: Any) -> Any:
     return x - ops.tanh(x)
 
 
-@composite(role="activation", infer=same_type, expansion=_tanhshrink, samples=_samples(), bad=_BAD)
+@_activation(_tanhshrink)
 def tanhshrink(x: Tensor) -> Tensor:
     """``x - tanh(x)``."""
     return x - np.tanh(x)
@@ -291,14 +273,7 @@ def _logsigmoid(x: Any) -> Any:
     return ops.minimum(x, 0.0) - ops.log1p(ops.exp(-ops.abs(x)))
 
 
-@composite(
-    role="activation",
-    infer=same_type,
-    expansion=_logsigmoid,
-    samples=_samples(),
-    bad=_BAD,
-    aliases=("log_sigmoid",),
-)
+@_activation(_logsigmoid, aliases=("log_sigmoid",))
 def logsigmoid(x: Tensor) -> Tensor:
     """``log(sigmoid(x))``, exact where sigmoid underflows."""
     return -np.logaddexp(0, -x)
