@@ -251,15 +251,11 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return np.sign(x) * np.maximum(np.abs(x) - lambd, 0)
 
 
-def _infer_threshold(x: TensorType, threshold: float, value: float) -> TensorType:
-    return same_type(x)
-
-
 def _threshold(x: Any, threshold: float, value: float) -> Any:
     return ops.where(x <= threshold, float(value), x)
 
 
-@composite(infer=_infer_threshold, expansion=_threshold,
+@composite(infer=same_type, expansion=_threshold,
            bad=[Bad("i32[3]", 0.0, 1.0, match="must be a float")],
            samples=[S("f32[B,5]", 0.1, 20.0, dims={"B": 3}), S("f64[4]", 0.0, 1.0),
                     S("bf16[4]", 0.0, 1.0), S("f16[5]", 0.5, 0.0),

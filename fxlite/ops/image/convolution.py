@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -165,8 +166,8 @@ def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
 
 
 def _infer(
-    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints,
-    groups: Any,
+    rank: int, x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Any = 0,
+    dilation: Ints = 1, groups: Any = 1,
 ) -> TensorType:  # fmt: skip
     x, weight = checked_operands(rank, x, weight, groups, 0, "C_out, C_in/groups")
     expected = shapes.normalize(weight.shape[1] * groups)
@@ -221,8 +222,8 @@ def finish(total: Any, bias: Any, result: DType) -> Any:
 
 # -- bodies ----------------------------------------------------------------------------------------
 def _body(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None, stride: Ints, padding: Any,
-    dilation: Ints, groups: int,
+    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
+    padding: Any = 0, dilation: Ints = 1, groups: int = 1,
 ) -> Expr:  # fmt: skip
     rank = len(i) - 2
     kernel = [k.constant for k in weight.shape[2:]]
@@ -358,20 +359,8 @@ def _run(
 
 
 def _attach_rules(record: Op, rank: int) -> None:
-    def infer(
-        x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Any = 0,
-        dilation: Ints = 1, groups: int = 1,
-    ) -> TensorType:  # fmt: skip
-        return _infer(rank, x, weight, bias, stride, padding, dilation, groups)
-
-    def body(
-        i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
-        padding: Any = 0, dilation: Ints = 1, groups: int = 1,
-    ) -> Expr:  # fmt: skip
-        return _body(i, x, weight, bias, stride, padding, dilation, groups)
-
-    if rank == 2:
-        infer, body = in_layouts(infer, body)
+    rules = partial(_infer, rank), _body
+    infer, body = in_layouts(*rules) if rank == 2 else rules
     record.infer(infer)
     record.body(body)
     requires_windows(record)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,12 @@ def _first(record: Op, x: Any, attributes: dict[str, Any]) -> tuple[tuple[Any, .
     return sizes, channels_first(x, layout), layout
 
 
-def _max_body(i: MultiIndex, x: Reader, windows: Any, ceil_mode: bool) -> Expr:
+def _max_body(
+    i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False,
+) -> Expr:  # fmt: skip
+    windows = _windows(len(i) - 2, kernel_size, stride, padding, dilation)
+
     def element(*r: Index) -> Expr:
         return _read(i, x, r, windows, ceil_mode, lowest(x.dtype))
 
@@ -168,8 +174,10 @@ def _max_body(i: MultiIndex, x: Reader, windows: Any, ceil_mode: bool) -> Expr:
 
 
 def _avg_body(
-    i: MultiIndex, x: Reader, windows: Any, ceil_mode: bool, count_include_pad: bool
-) -> Expr:
+    i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
+) -> Expr:  # fmt: skip
+    windows = _windows(len(i) - 2, kernel_size, stride, padding)
     computed = x.dtype.compute
 
     def element(*r: Index) -> Expr:
@@ -322,13 +330,6 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
             raise DTypeError("not defined for bool; use fx.ops.any, or cast to an integer first")
         return found
 
-    def max_element(
-        i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
-        dilation: Any = 1, ceil_mode: bool = False,
-    ) -> Expr:  # fmt: skip
-        windows = _windows(rank, kernel_size, stride, padding, dilation)
-        return _max_body(i, x, windows, ceil_mode)
-
     def avg_type(
         x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
         count_include_pad: bool = True,
@@ -337,14 +338,9 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
         require_float(found, "x")
         return found
 
-    def avg_element(
-        i: MultiIndex, x: Reader, kernel_size: Any, stride: Any = None, padding: Any = 0,
-        ceil_mode: bool = False, count_include_pad: bool = True,
-    ) -> Expr:  # fmt: skip
-        windows = _windows(rank, kernel_size, stride, padding)
-        return _avg_body(i, x, windows, ceil_mode, count_include_pad)
-
-    rules = (max_pool, max_type, max_element), (avg_pool, avg_type, avg_element)
+    rules: list[tuple[Op, Any, Any]] = [
+        (max_pool, max_type, _max_body), (avg_pool, avg_type, _avg_body)
+    ]  # fmt: skip
     for record, infer, body in rules:
         if rank == 2:
             infer, body = in_layouts(infer, body)
@@ -513,11 +509,8 @@ def _attach(record: Op, rank: int, kind: str) -> None:
         kept = (n if out is None else out for n, out in zip(x.shape[2:], sizes))
         return TensorType((*x.shape[:2], *kept), x.dtype)
 
-    def body(i: MultiIndex, x: Reader, output_size: Any) -> Expr:
-        return _body(kind, i, x, output_size)
-
     record.infer(infer)
-    record.body(body)
+    record.body(partial(_body, kind))
     requires_elements(record)
     canonical_forms(record, {"output_size": lambda value: shortest(output_sizes(value, rank))})
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ from fxlite.types.tensor_type import TensorType
 
 
 def _infer(
-    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Ints, output_padding: Ints,
-    groups: Any, dilation: Ints,
+    rank: int, x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Ints = 0,
+    output_padding: Ints = 0, groups: Any = 1, dilation: Ints = 1,
 ) -> TensorType:  # fmt: skip
     x, weight = checked_operands(rank, x, weight, groups, 0, "C_in, C_out/groups")
     require_channels(x, weight.shape[0], f"weight.shape[0] = {weight.shape[0]}")
@@ -100,8 +101,8 @@ def _scatter(
 
 
 def _body(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None, stride: Ints, padding: Ints,
-    output_padding: Ints, groups: int, dilation: Ints,
+    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
+    padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
 ) -> Expr:  # fmt: skip
     """Gathered: the sum over the kernel positions ``r`` for which ``(o + padding - r*dilation) /
     stride`` is a place in x. Without dilation these are ``r = (o + padding) % stride + stride*t``,
@@ -214,20 +215,8 @@ def _run(
 
 
 def _attach_rules(record: Op, rank: int) -> None:
-    def infer(
-        x: Any, weight: Any, bias: Any = None, stride: Ints = 1, padding: Ints = 0,
-        output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-    ) -> TensorType:  # fmt: skip
-        return _infer(rank, x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-    def body(
-        i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, stride: Ints = 1,
-        padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1,
-    ) -> Expr:  # fmt: skip
-        return _body(i, x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-    record.infer(infer)
-    record.body(body)
+    record.infer(partial(_infer, rank))
+    record.body(_body)
     requires_windows(record)
     forms = {name: ints(rank, name) for name in ("stride", "dilation")}
     pads = {name: ints(rank, name, least=0) for name in ("padding", "output_padding")}
