@@ -44,7 +44,8 @@ def outputs(text: str) -> Iterator[tuple[re.Match[str], str]]:
     for block in blocks:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * line + block["code"], "tour.py", "exec"), namespace)
+            code = "\n" * line + block["code"]
+            exec(compile(code, "tour.py", "exec", dont_inherit=True), namespace)
         line += block["code"].count("\n") + 1
         yield block, printed.getvalue()
 

@@ -24,7 +24,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import sympy
@@ -50,9 +50,11 @@ from fxlite.types.dtypes import DType
 from fxlite.types.symbols import symbol
 from fxlite.types.tensor_type import TensorType, type_of
 
-Tensor: TypeAlias = Any  # an array while running, a Proxy while tracing
-OptionalTensor: TypeAlias = Any
-Tensors: TypeAlias = Any  # a sequence of tensors
+# Told apart as text and, where a file does not put annotations off, as objects.
+Tensor: TypeAlias = Annotated[Any, "Tensor"]  # an array while running, a Proxy while tracing
+OptionalTensor: TypeAlias = Annotated[Any, "OptionalTensor"]
+Tensors: TypeAlias = Annotated[Any, "Tensors"]  # a sequence of tensors
+_KINDS = {"Tensor": Tensor, "OptionalTensor": OptionalTensor, "Tensors": Tensors}
 Axis: TypeAlias = int | tuple[int, ...] | None
 
 #: What a record may be. ``pointwise`` and ``view`` can be fused into any consumer; ``composite``
@@ -119,9 +121,10 @@ class Op(Facts):
         self._cost: Callable[..., Any] | None = None
         self._elements: Callable[..., Iterable[shapes.Dim]] | None = None
         self.tensor_kinds: dict[str, str] = {
-            p.name: str(p.annotation)
+            p.name: kind
             for p in self.signature.parameters.values()
-            if str(p.annotation) in ("Tensor", "OptionalTensor", "Tensors")
+            for kind, alias in _KINDS.items()
+            if p.annotation in (kind, alias)
         }
         self._names = list(self.signature.parameters)
         #: What the parameters are that a call leaves out.
