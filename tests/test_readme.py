@@ -22,6 +22,7 @@ import pytest
 
 from fxlite import backend, passes
 from fxlite.cli import main
+from fxlite.codegen.c import templates
 from fxlite.ops.op import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,13 +58,15 @@ def test_programs_print_what_is_shown(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FXLITE_REPRO_DIR", str(tmp_path))
     checked = 0
-    tables: tuple[dict[str, Any], ...] = (passes.PASSES, REGISTRY, backend._REGISTERED)
+    tables: tuple[dict[str, Any], ...] = (
+        passes.PASSES, REGISTRY, backend._REGISTERED, templates.TEMPLATES
+    )  # fmt: skip
     registered = [dict(table) for table in tables]
     try:
         for block, printed in outputs(page.read_text()):
             assert printed == (block["shown"] or ""), block["code"]
             checked += bool(printed)
-    finally:  # they register passes, ops and back ends
+    finally:  # they register passes, ops, back ends and templates
         for table, before in zip(tables, registered):
             table.clear()
             table.update(before)
