@@ -97,8 +97,9 @@ class Draft:
         self.indexed = any(not is_attribute(part) for part in self.tree)
         self.chains = {chain.container: chain for chain in self._chains()}
         self.by_last = {chain.calls[-1]: chain for chain in self.chains.values()}
+        self.chain_of = {call: chain for chain in self.chains.values() for call in chain.calls}
         self.commented: set[ast.stmt] = set()
-        inside = {n for c in self.chains.values() for n in c.calls[:-1]}
+        inside = self.chain_of.keys() - self.by_last.keys()
         hidden = inside | self.names.unpacked | {*self.graph.find_nodes(op="get_attr")}
         #: What has lines of its own, in order.
         self.shown = [n for n in self.graph.nodes if n.op != "placeholder" and n not in hidden]
@@ -348,8 +349,8 @@ class Draft:
     def _reader(self, node: Node) -> Node:
         """The only value that reads one; where it is given to modules in a row, the last one's."""
         (reader,) = node.users
-        chains = (c for c in self.chains.values() if reader in c.calls)
-        return next((c.calls[-1] for c in chains), reader)
+        chain = self.chain_of.get(reader)
+        return reader if chain is None else chain.calls[-1]
 
     def _said(self, node: Node) -> Iterator[str]:
         """Comments of the program above the statement of a value, each once."""

@@ -43,8 +43,12 @@ class Written:
         """The innermost statement that holds a place."""
         if self.function is None or loc is None or loc.function != self.function.name:
             return None
-        found = [s for s in self.statements if s.lineno <= loc.line <= _last_line(s)]
-        return min(found, key=lambda s: _last_line(s) - s.lineno, default=None)
+        return self._by_line.get(loc.line)
+
+    @functools.cached_property
+    def _by_line(self) -> dict[int, ast.stmt]:
+        outermost = sorted(self.statements, key=lambda s: s.lineno - _last_line(s))
+        return {n: s for s in outermost for n in range(s.lineno, _last_line(s) + 1)}
 
     def variables(self, node: Node, container: str = "") -> list[str]:
         """The variables to which a statement gave the value, as a whole or in parts; of what the

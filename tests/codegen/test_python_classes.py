@@ -17,6 +17,7 @@ from fxlite.base.location import Scope
 from fxlite.codegen.python.source import python_program
 from fxlite.files.serialize import from_bytes, to_bytes
 from tests.oracle import compare
+from tests.work import assert_linear
 
 
 class Attention(nn.Module):
@@ -303,3 +304,22 @@ def test_a_list_with_gaps() -> None:
     listed = "nn.Linear(3, 4), nn.Identity(), nn.ReLU(), nn.Linear(4, 2)"
     assert f"self.body = nn.Sequential({listed})" in gm.source()
     python_program(gm).load_state_dict(model.state_dict())
+
+
+def test_work_is_linear_in_the_program(tmp_path: Path) -> None:
+    def make(lines: int) -> fx.GraphModule:
+        path = tmp_path / f"program_{lines}.py"
+        body = "".join(f"    y{i} = x * {i}.0\n    x = np.tanh(y{i})\n" for i in range(lines))
+        path.write_text(f"import numpy as np\ndef program(x):\n{body}    return x\n")
+        space: dict[str, Any] = {}
+        exec(compile(path.read_text(), str(path), "exec"), space)
+        return fx.symbolic_trace(space["program"], x="f32[4]")
+
+    assert_linear(make, lambda gm: gm.source(), 100)
+
+
+def test_work_is_linear_in_the_modules() -> None:
+    def make(layers: int) -> fx.GraphModule:
+        return fx.symbolic_trace(Transformer(layers=layers).eval(), **TYPES)
+
+    assert_linear(make, lambda gm: gm.source(), 6)
