@@ -328,6 +328,11 @@ class Text:
         operator = self._operator(node)
         if operator is not None:
             return operator
+        if target.method is not None and isinstance(node.args[0], Node):
+            _, given = node.bound.values()
+            if isinstance(given, tuple):
+                owner = self._operand(node.args[0], _CALL)
+                return f"{owner}.{target.method}({', '.join(map(self.value, given))})"
         if target.name in F.__all__ and target.name not in _OTHER_MEANING:
             text = self._functional(node)
             if text is not None:

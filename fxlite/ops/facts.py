@@ -18,6 +18,9 @@ class Facts:
     # -- spelling
     #: Python's operator, for printing.
     symbol: str | None = None
+    #: NumPy's method of arrays that takes the elements of the op's only attribute one by one:
+    #: ``x.reshape(2, 3)``, for printing.
+    method: str | None = None
     #: NumPy's ufunc that is this op.
     ufunc: np.ufunc | None = None
 

@@ -114,6 +114,7 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
 
 
 @op("view", shares_memory="contiguous", moves_values=True, keeps_order=True, participle="reshaped",
+    method="reshape",
     samples=[S("f32[B,4,6]", (-1, 24), dims={"B": 3}),
              S("f32[B,T,6]", (-1, 2, 3), dims={"B": 2, "T": 5}),
              S("f32[2,B,4*D]", (-1, 8), dims={"B": 3, "D": 2}), S("f32[3,4]", (4, 3)),
@@ -151,7 +152,7 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
 
 
 # -- axes ------------------------------------------------------------------------------------------
-@op("view", shares_memory="always", moves_values=True, participle="permuted",
+@op("view", shares_memory="always", moves_values=True, participle="permuted", method="transpose",
     samples=[S("f32[B,T,4]", (1, 0, 2), dims={"B": 2, "T": 3}), S("f32[2,3,4,5]", (0, 2, -1, 1)),
              S("f64[3,4]", (1, 0)), S("i8[5]", (0,)), S("f32[]", ()), S("bool[2,0,3]", (2, 0, 1)),
              S("bf16[2,3]", (1, 0)), S("f16[1,3,1]", (2, 1, 0))],

@@ -158,9 +158,7 @@ def test_reads_well() -> None:
         "\n"
         "def forward(self, x):\n"
         "B = x.shape[0]\n"
-        "return ops.reshape(\n"
-        "self.head(F.relu(x * self.scale + self.shift)), shape=(B, 2, 1)\n"
-        ")  # f32[B,2,1]"
+        "return self.head(F.relu(x * self.scale + self.shift)).reshape(B, 2, 1)  # f32[B,2,1]"
     )
 
 
