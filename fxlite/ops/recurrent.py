@@ -111,11 +111,9 @@ def infer_recurrence(
 
 
 def _infer_layer(
-    kind: str, x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
-    c0: Any = None, bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh",
-    reverse: bool = False,
+    mode: str, x: TensorType, h0: TensorType, c0: Any, weight_ih: TensorType, weight_hh: TensorType,
+    bias_ih: Any, bias_hh: Any,
 ) -> tuple[TensorType, ...]:  # fmt: skip
-    mode = _elman(nonlinearity) if kind == "rnn" else kind
     require_float(x, "x")
     if x.rank != 3:
         raise ShapeError(f"x must be [T, B, I], not {x}")
@@ -204,10 +202,9 @@ def recurrence_operations(
 
 # -- layers ----------------------------------------------------------------------------------------
 def _layer(
-    kind: str, x: Any, h0: Any, weight_ih: Any, weight_hh: Any, c0: Any = None,
-    bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh", reverse: bool = False,
+    mode: str, x: Any, h0: Any, c0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any,
+    bias_hh: Any, reverse: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    mode = _elman(nonlinearity) if kind == "rnn" else kind
     gates = ops.linear(x, weight_ih, bias_ih)
     states = ops.recurrence(gates, weight_hh, h0, c0, bias_hh, mode=mode, reverse=reverse)
     count = 2 if mode == "lstm" else 1
@@ -224,6 +221,34 @@ def _layer_in_numpy(
     return (rows[: len(x)], *rows[len(x) :])
 
 
+def _infer_lstm(
+    x: TensorType, h0: TensorType, c0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
+    bias_ih: Any = None, bias_hh: Any = None, reverse: bool = False,
+) -> tuple[TensorType, ...]:  # fmt: skip
+    return _infer_layer("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh)
+
+
+def _lstm(
+    x: Any, h0: Any, c0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any = None,
+    bias_hh: Any = None, reverse: bool = False,
+) -> Any:  # fmt: skip
+    return _layer("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
+
+
+@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_lstm, expansion=_lstm,
+           samples=[S("f32[4,B,5]", "f32[B,3]", "f32[B,3]", "f32[12,5]", "f32[12,3]", "f32[12]",
+                      "f32[12]", dims={"B": 2}),
+                    S("f32[3,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]", reverse=True),
+                    S("f64[2,3,2]", "f64[3,4]", "f64[3,4]", "f64[16,2]", "f64[16,4]"),
+                    S("f16[2,3,2]", "f16[3,4]", "f16[3,4]", "f16[16,2]", "f16[16,4]"),
+                    S("bf16[2,3,2]", "bf16[3,4]", "bf16[3,4]", "bf16[16,2]", "bf16[16,4]"),
+                    S("f32[0,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]")],
+           bad=[Bad("f32[3,2]", "f32[2,4]", "f32[2,4]", "f32[16,2]", "f32[16,4]",
+                    match="x must be [T, B, I]"),
+                Bad("f32[3,2,2]", "f32[2,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]",
+                    match="c0 must be [B, H], here [2, 4]"),
+                Bad("f32[3,2,2]", "f32[2,4]", "f32[2,4]", "f32[16,3]", "f32[16,4]",
+                    match="features")])  # fmt: skip
 def lstm(
     x: Tensor, h0: Tensor, c0: Tensor, weight_ih: Tensor, weight_hh: Tensor,
     bias_ih: OptionalTensor = None, bias_hh: OptionalTensor = None, reverse: bool = False,
@@ -236,6 +261,28 @@ def lstm(
     return _layer_in_numpy("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
+def _infer_gru(
+    x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
+    bias_ih: Any = None, bias_hh: Any = None, reverse: bool = False,
+) -> tuple[TensorType, ...]:  # fmt: skip
+    return _infer_layer("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh)
+
+
+def _gru(
+    x: Any, h0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any = None, bias_hh: Any = None,
+    reverse: bool = False,
+) -> Any:  # fmt: skip
+    return _layer("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
+
+
+@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_gru, expansion=_gru,
+           samples=[S("f32[4,B,5]", "f32[B,3]", "f32[9,5]", "f32[9,3]", "f32[9]", "f32[9]",
+                      dims={"B": 2}),
+                    S("f32[3,1,2]", "f32[1,4]", "f32[12,2]", "f32[12,4]", reverse=True),
+                    S("f64[2,3,2]", "f64[3,4]", "f64[12,2]", "f64[12,4]"),
+                    S("f16[2,3,2]", "f16[3,4]", "f16[12,2]", "f16[12,4]")],
+           bad=[Bad("f32[3,2,2]", "f32[2,4]", "f32[12,2]", "f32[16,4]",
+                    match="weight_hh must be [3*H, H]")])  # fmt: skip
 def gru(
     x: Tensor, h0: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: OptionalTensor = None,
     bias_hh: OptionalTensor = None, reverse: bool = False,
@@ -247,12 +294,36 @@ def gru(
     return _layer_in_numpy("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
+def _infer_rnn(
+    x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
+    bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh", reverse: bool = False,
+) -> tuple[TensorType, ...]:  # fmt: skip
+    mode = _elman(nonlinearity)
+    return _infer_layer(mode, x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh)
+
+
 def _elman(nonlinearity: str) -> str:
     if nonlinearity not in ("tanh", "relu"):
         raise ArgumentError(f'nonlinearity must be "tanh" or "relu", not {nonlinearity!r}')
     return f"rnn_{nonlinearity}"
 
 
+def _rnn(
+    x: Any, h0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any = None, bias_hh: Any = None,
+    nonlinearity: str = "tanh", reverse: bool = False,
+) -> Any:  # fmt: skip
+    mode = _elman(nonlinearity)
+    return _layer(mode, x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
+
+
+@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_rnn, expansion=_rnn,
+           samples=[S("f32[4,B,5]", "f32[B,3]", "f32[3,5]", "f32[3,3]", "f32[3]", "f32[3]",
+                      dims={"B": 2}),
+                    S("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="relu",
+                      reverse=True),
+                    S("f64[2,3,2]", "f64[3,4]", "f64[4,2]", "f64[4,4]")],
+           bad=[Bad("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="gelu",
+                    match="nonlinearity must")])  # fmt: skip
 def rnn(
     x: Tensor, h0: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: OptionalTensor = None,
     bias_hh: OptionalTensor = None, nonlinearity: str = "tanh", reverse: bool = False,

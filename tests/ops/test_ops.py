@@ -3,6 +3,9 @@ oracle, refusal of bad calls, completeness of the record."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from typing import Any
 
 import pytest
@@ -80,3 +83,14 @@ def test_bad_call_is_refused(name: str, number: int) -> None:
     with pytest.raises((FxliteError, ValueError, TypeError)) as caught:
         fx.symbolic_trace(space["f"], *bad.sample.types())
     assert bad.match in str(caught.value)
+
+
+def test_what_takes_tensors_is_an_op() -> None:
+    """A record that is lost takes its samples along, and so every test of them."""
+    for found in pkgutil.walk_packages(fx.ops.__path__, "fxlite.ops."):
+        module = importlib.import_module(found.name)
+        for name, value in vars(module).items():
+            if not inspect.isfunction(value) or value.__module__ != module.__name__:
+                continue
+            annotations = {p.annotation for p in inspect.signature(value).parameters.values()}
+            assert not annotations & {"Tensor", "OptionalTensor", "Tensors"}, f"{found.name}.{name}"
