@@ -156,7 +156,7 @@ _SOFTMAX_BAD = [
 ]
 
 
-def _along_axis(x: TensorType, axis: int = -1) -> TensorType:
+def _along_axis(x: TensorType, axis: int = -1, **attributes: Any) -> TensorType:
     require_float(x, "x")
     normalize_axis(axis, x.rank)
     return x
@@ -257,12 +257,6 @@ def var(x: Tensor, axis: Axis = None, correction: int = 0, keepdims: bool = Fals
     return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
 
 
-def _infer_normalize(
-    x: TensorType, p: float = 2.0, axis: int = 1, eps: float = 1e-12
-) -> TensorType:
-    return _along_axis(x, axis)
-
-
 def _norm(x: Any, p: float, axis: int) -> Any:
     if p == 2:
         return ops.sqrt(ops.sum(ops.square(x), axis=axis, keepdims=True))
@@ -277,7 +271,7 @@ def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any
     return x / ops.maximum(_norm(x, p, axis), eps)
 
 
-@composite(infer=_infer_normalize, expansion=_normalize,
+@composite(infer=functools.partial(_along_axis, axis=1), expansion=_normalize,
            samples=[S("f32[B,5]", dims={"B": 3}), S("f32[3,4,5]", axis=-1),
                     S("f32[3,4]", p=1.0, axis=0), S("f64[3,4]", p=3.0),
                     S("f32[3,4]", p=float("inf")), S("f16[3,4]"), S("bf16[3,4]"),

@@ -56,13 +56,16 @@ def _check_channels(x: TensorType, low: int, **vectors: Any) -> None:
 
 
 # -- layer norm and RMS norm -----------------------------------------------------------------------
-def _trailing(x: TensorType, normalized_shape: Any, **weights: Any) -> TensorType:
+def _infer_last_axes(
+    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None,
+    eps: float | None = None,
+) -> TensorType:  # fmt: skip
     require_float(x, "x")
     shape = _as_tuple(normalized_shape)
     if not shape or not shapes.shapes_equal(x.shape[-len(shape) :], shape):
         text = ", ".join(map(str, shape))
         raise ShapeError(f"the last axes of x must be normalized_shape ({text}), x is {x}")
-    for name, value in weights.items():
+    for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and not shapes.shapes_equal(value.shape, shape):
             raise ShapeError(f"{name} must have normalized_shape {shape}, not {value}")
     return x
@@ -86,16 +89,6 @@ def _one_spelling(record: Op) -> None:
     record.canonical(canonical)
 
 
-def _infer_layer_norm(
-    x: TensorType,
-    weight: Any = None,
-    bias: Any = None,
-    normalized_shape: Any = None,
-    eps: float = 1e-5,
-) -> TensorType:
-    return _trailing(x, normalized_shape, weight=weight, bias=bias)
-
-
 def _layer_norm(
     x: Any, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -103,7 +96,7 @@ def _layer_norm(
     return _affine(_standardize(x, axes, eps), weight, bias)
 
 
-@composite(infer=_infer_layer_norm, expansion=_layer_norm,
+@composite(infer=_infer_last_axes, expansion=_layer_norm,
            samples=[S("f32[B,8]", "f32[8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
                     S("f32[2,3,4]", "f32[3,4]", "f32[3,4]", normalized_shape=(3, 4)),
                     S("f32[B,T,6]", normalized_shape=6, dims={"B": 2, "T": 3}),
@@ -127,12 +120,6 @@ def layer_norm(
     return _affine(_standardize_reference(x, axes, eps), weight, bias)
 
 
-def _infer_rms_norm(
-    x: TensorType, weight: Any = None, normalized_shape: Any = None, eps: float | None = None
-) -> TensorType:
-    return _trailing(x, normalized_shape, weight=weight)
-
-
 def _epsilon(x: Any, eps: float | None) -> float:
     """``eps``; None: the machine epsilon of the dtype computed in, as in torch."""
     return float(np.finfo(dtypes.dtype(x.dtype).numpy).eps) if eps is None else eps
@@ -146,7 +133,7 @@ def _rms_norm(
     return _affine(x * ops.rsqrt(power + _epsilon(x, eps)), weight, None)
 
 
-@composite(infer=_infer_rms_norm, expansion=_rms_norm,
+@composite(infer=_infer_last_axes, expansion=_rms_norm,
            samples=[S("f32[B,8]", "f32[8]", normalized_shape=(8,), dims={"B": 3}),
                     S("f32[2,3,4]", "f32[3,4]", normalized_shape=(3, 4), eps=1e-5),
                     S("f32[3,6]", normalized_shape=6),
