@@ -118,18 +118,17 @@ def _colours(found: Outline, facts: Facts, changes: Mapping[Node, str]) -> dict[
         "dtype": _with_legend(SCHEMES["dtype"](found, None), dtypes, DTYPES),
         "change": _with_legend(
             SCHEMES["change"](found, changes),
-            (changes.get(n, "unchanged") for n in found.nodes), CHANGES,
+            (changes.get(n, "unchanged") for n in found.nodes),
+            CHANGES,
         ),
         "FLOPs": by_share(found, facts.flops(), _flops_text, "of the FLOPs"),
-    }  # fmt: skip
+    }
     if facts.stage.profile is not None:
         colours["time"] = SCHEMES["time"](found, facts.seconds)
     return colours
 
 
-def _with_legend(
-    colours: Colours, names: Iterable[str], table: Mapping[str, Colour]
-) -> Colours:  # fmt: skip
+def _with_legend(colours: Colours, names: Iterable[str], table: Mapping[str, Colour]) -> Colours:
     legend = tuple((name, table.get(name, OTHER)) for name in dict.fromkeys(names))
     return Colours(colours.of, tuple(row for row in legend if row[0] != "input"), colours.note)
 

@@ -123,9 +123,7 @@ def _fill_in_reads(edits: list[_Edits]) -> None:
             later[node] = before
 
 
-def _told(
-    name: str, edits: _Edits, became: dict[Node, list[Node]]
-) -> Iterable[tuple[Node, str]]:  # fmt: skip
+def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[tuple[Node, str]]:
     """Lines about a pass; fills in ``became``."""
     in_place: dict[Node, Node] = {}
     for reader, now in edits.reads.items():

@@ -47,7 +47,7 @@ _COMPUTE = (
     ("dot_int8", "OP/s", ("avx512vnni", "avxvnni"), "12 chains of VNNI, four u8 x s8 into i32"),
     ("tile_int8", "OP/s", ("amxint8",), "AMX: four tiles of 16 x 16 sums, s8 x s8 into i32"),
     ("tile_bf16", "FLOP/s", ("amxbf16",), "AMX: four tiles of 16 x 16 sums, bf16 into f32"),
-)  # fmt: skip
+)
 
 
 def machine_roofs(refresh: bool = False) -> Roofs:

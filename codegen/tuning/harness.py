@@ -172,8 +172,9 @@ def source(
         lines += signature(f"candidate_{number}", _PARAMETERS)
         lines += sizes
         for position, node in enumerate(nodes):
-            lines.append(f"    {node.type.dtype.c_stored} *const {buffer_name(node)} = "
-                         f"array[{position}];")  # fmt: skip
+            lines.append(
+                f"    {node.type.dtype.c_stored} *const {buffer_name(node)} = array[{position}];"
+            )
         packed = {name: c_type(weight.dtype) for name, weight in candidate.packed.items()}
         types = {**stored, **packed}
         read = [name for name in candidate.arguments if name in types]

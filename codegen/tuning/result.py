@@ -229,7 +229,8 @@ def _rows(kernel: TunedKernel) -> list[tuple[str, ...]]:
         taken = kernel.winner.choice.get(subject, "")
         seconds = kernel.entry.candidates[0].seconds
         time = f"{seconds * 1e6:,.0f} us"
-        rows.append((name, subject, decision.chosen if decision else "", time, ", ".join(listed),
-                     taken))  # fmt: skip
+        rows.append(
+            (name, subject, decision.chosen if decision else "", time, ", ".join(listed), taken)
+        )
         name = ""
     return rows

@@ -36,10 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", metavar="OTHER", help="a program to compare with, after the first"
     )
     parser.add_argument(
-        "--passes", metavar="NAME,NAME",
+        "--passes",
+        metavar="NAME,NAME",
         help="in place of OTHER: the program after these passes; your own: FILE.py:NAME; "
         "standard: those that fxlite compile runs",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--range", metavar="DIM=N,N,...", type=value.sizes,
         help="a row for each of these sizes of a named dim",
@@ -50,9 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default), bytes, read, written, peak",
     )  # fmt: skip
     parser.add_argument(
-        "--timeline", action="store_true",
+        "--timeline",
+        action="store_true",
         help="show which values are in memory while each node runs instead",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--draw", metavar="FILE.svg", help="draw what --range or --timeline shows, too"
     )

@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "other", metavar="OTHER", nargs="?", help="the program to compare with, after the first"
     )
     parser.add_argument(
-        "--passes", metavar="NAME,NAME",
+        "--passes",
+        metavar="NAME,NAME",
         help="in place of OTHER: compare before and after these passes; your own: FILE.py:NAME",
-    )  # fmt: skip
+    )
     parser.add_argument("--html", metavar="FILE", help="write a page that needs nothing else, too")
     parser.add_argument("--json", metavar="FILE", help="write the diff as data, too; - prints it")
     parser.add_argument(

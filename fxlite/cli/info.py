@@ -39,9 +39,10 @@ from fxlite.codegen.runtime.roofs import machine_roofs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite info``."""
     parser.add_argument(
-        "--roofs", action="store_true",
+        "--roofs",
+        action="store_true",
         help="measure what arithmetic and memory can do at most (some seconds)",
-    )  # fmt: skip
+    )
     parser.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
 
 

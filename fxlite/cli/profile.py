@@ -41,14 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     measuring_options(parser)
     parser.add_argument(
-        "--by", choices=("kernel", "module", "op", "line"),
+        "--by",
+        choices=("kernel", "module", "op", "line"),
         help="one row for each kernel (default; in Python: node), module, op or source line",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--passes", metavar="NAME,NAME",
+        "--passes",
+        metavar="NAME,NAME",
         help="measure what each of these passes brings, beside what its costs predict; your own: "
         "FILE.py:NAME; standard: those that fxlite compile runs",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--trace", metavar="FILE", help="write one call as JSON for chrome://tracing and Perfetto"
     )

@@ -239,9 +239,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of a batch along a named dim; default 32",
     )  # fmt: skip
     how = parser.add_argument_group("how", "one of --scheme, --plan, or a budget")
-    how.add_argument(
-        "--scheme", choices=SCHEMES, help="one for all; only static_int8 needs --data"
-    )  # fmt: skip
+    how.add_argument("--scheme", choices=SCHEMES, help="one for all; only static_int8 needs --data")
     how.add_argument("--plan", metavar="FILE.toml", help="a scheme for each layer, maybe edited")
     for option, metavar, parse, text in (
         ("--min-sqnr", "DB", float, "signal-to-noise ratio of the results on --data, in dB"),
@@ -265,9 +263,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite quantize``. Raises UsageError and ArgumentError before anything is computed; and
     what tracing, planning and converting raise."""
     budget = {
-        "min_sqnr": options.min_sqnr, "max_bytes": options.max_bytes,
+        "min_sqnr": options.min_sqnr,
+        "max_bytes": options.max_bytes,
         "max_latency": options.max_latency,
-    }  # fmt: skip
+    }
     budget = {name: limit for name, limit in budget.items() if limit is not None}
     _check(options, budget)
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)

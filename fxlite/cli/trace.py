@@ -19,30 +19,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     parser.add_argument("--table", action="store_true", help="print a table instead of code")
     parser.add_argument(
-        "--tree", action="store_true",
+        "--tree",
+        action="store_true",
         help="print the modules with result, parameters and FLOPs instead of code",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--draw", metavar="FILE",
+        "--draw",
+        metavar="FILE",
         help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--depth", type=value.depth, metavar="N",
         help="for --draw and --tree: levels of modules that are open; default: as many as stay "
         "readable in a picture, all in a tree",
     )  # fmt: skip
     parser.add_argument(
-        "--color", choices=("op", "dtype", "change", "scope"),
+        "--color",
+        choices=("op", "dtype", "change", "scope"),
         help="for --draw: what colours say; default op, its kind; change: what --passes did",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--query", metavar="QUERY", type=value.query,
         help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
     )  # fmt: skip
     parser.add_argument(
-        "--doctor", action="store_true",
+        "--doctor",
+        action="store_true",
         help="find all that keeps the program from being traced, with fixes; status 1 if anything",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--passes", metavar="NAME,NAME", default="",
         help="run these passes first; one of your own is FILE.py:NAME",

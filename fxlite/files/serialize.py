@@ -141,8 +141,9 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
 
 
 _DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL} | {
-    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn), "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
-}  # fmt: skip
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+}
 
 
 @checked

@@ -81,9 +81,9 @@ def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
     if kind is Node:
         return function(value)
     if kind is tuple:
-        return tuple([
-            function(v) if v.__class__ is Node else map_nodes(v, function) for v in value
-        ])  # fmt: skip
+        return tuple(
+            [function(v) if v.__class__ is Node else map_nodes(v, function) for v in value]
+        )
     if isinstance(value, tuple):
         return kind(*(map_nodes(v, function) for v in value))
     if isinstance(value, list):

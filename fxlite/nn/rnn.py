@@ -191,8 +191,9 @@ class GRU(_Recurrent):
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         dtype: Any = None,
     ) -> None:  # fmt: skip
-        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                    0, dtype)  # fmt: skip
+        self._setup(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype
+        )
 
 
 class RNN(_Recurrent):
@@ -205,8 +206,9 @@ class RNN(_Recurrent):
         bidirectional: bool = False, dtype: Any = None,
     ) -> None:  # fmt: skip
         self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
-        self._setup(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-                    0, dtype)  # fmt: skip
+        self._setup(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, dtype
+        )
         self.nonlinearity = nonlinearity
 
 

@@ -102,8 +102,9 @@ def _(x: Any, y: Any) -> TensorType:
             f"the last axis of x is {x.shape[-1]}, but axis {axis} of y is {inner}; {hint}"
         )
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    return TensorType((*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.rank > 1 else ())),
-                      matmul_dtype(x, y))  # fmt: skip
+    return TensorType(
+        (*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.rank > 1 else ())), matmul_dtype(x, y)
+    )
 
 
 @matmul.body

@@ -330,8 +330,7 @@ unary("neg", np.negative, "``-x``.", symbol="-", operator="-", keeps=True, inver
 unary("abs", np.abs, "Absolute value.", keeps=True, nonnegative=True,
       unless=lambda x: x if x.dtype.is_bool else None)  # fmt: skip
 unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", keeps=True)
-unary("square", np.square, "``x * x``; of bools int8.",
-      scalar=lambda x: expr.apply("mul", x, x))  # fmt: skip
+unary("square", np.square, "``x * x``; of bools int8.", scalar=lambda x: expr.apply("mul", x, x))
 unary("fabs", np.fabs, "Absolute value; integers become floats.", scalar="abs")
 
 
@@ -373,8 +372,9 @@ def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
 unary(
     "exp", np.exp, "``e**x``.", cost=8, ulp=1.1, nonnegative=True, samples=_float_samples(-20, 20)
 )
-unary("expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5,
-      samples=_float_samples(-5, 5))  # fmt: skip
+unary(
+    "expm1", np.expm1, "``e**x - 1``, exact near 0.", cost=8, ulp=1.5, samples=_float_samples(-5, 5)
+)
 unary("log", np.log, "Natural logarithm.", cost=8, ulp=1.0, samples=_float_samples(0.01, 100))
 unary("log1p", np.log1p, "``log(1 + x)``, exact near 0.", cost=8, ulp=1.5,
       samples=_float_samples(-0.9, 9))  # fmt: skip
@@ -385,8 +385,7 @@ unary("rsqrt", lambda x: 1 / np.sqrt(x), "``1 / sqrt(x)``.", cost=8,
       unless=_reciprocal_root_of_halves, samples=_float_samples(0.01, 100))  # fmt: skip
 unary("sin", np.sin, "Sine of x in radians.", cost=8, ulp=1.6, samples=_float_samples(-9, 9))
 unary("cos", np.cos, "Cosine of x in radians.", cost=8, ulp=1.6, samples=_float_samples(-9, 9))
-unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7,
-      samples=_float_samples(-1.4, 1.4))  # fmt: skip
+unary("tan", np.tan, "Tangent of x in radians.", cost=8, ulp=3.7, samples=_float_samples(-1.4, 1.4))
 unary("sinh", np.sinh, "Hyperbolic sine.", cost=8, ulp=2.0, samples=_float_samples(-5, 5))
 unary("cosh", np.cosh, "Hyperbolic cosine.", cost=8, ulp=1.6, samples=_float_samples(-5, 5))
 unary("tanh", np.tanh, "Hyperbolic tangent.", cost=8, ulp=1.5, samples=_float_samples(-6, 6))
@@ -529,8 +528,9 @@ unary("bitwise_not", np.invert, "All bits flipped.", symbol="~", operator="~", s
       samples=[S("bool[4]"), S("i32[5]"), S("u8[6]")])  # fmt: skip
 _SPECIALS = [S(special("f32[9]")), S(special("f64[3,3]")), S("f16[4]"), S(special("bf16[7]"))]
 unary("isnan", np.isnan, "True where NaN.", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
-unary("isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_,
-      samples=_SPECIALS)  # fmt: skip
+unary(
+    "isinf", np.isinf, "True where infinite.", rule=floating, result=dtypes.bool_, samples=_SPECIALS
+)
 unary("isfinite", np.isfinite, "True where neither NaN nor infinite.", rule=floating,
       result=dtypes.bool_,
       scalar=lambda x: expr.apply(

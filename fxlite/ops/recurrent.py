@@ -88,9 +88,10 @@ def infer_recurrence(
         raise ArgumentError(f"mode must be one of {', '.join(GATES)}, not {mode!r}")
     count = GATES[mode]
     for what, value, rank, meaning in (
-        ("gates", gates, 3, f"[T, B, {count}*H]"), ("weight_hh", weight_hh, 2, f"[{count}*H, H]"),
+        ("gates", gates, 3, f"[T, B, {count}*H]"),
+        ("weight_hh", weight_hh, 2, f"[{count}*H, H]"),
         ("h0", h0, 2, "[B, H]"),
-    ):  # fmt: skip
+    ):
         require_float(value, what)
         if value.rank != rank:
             raise ShapeError(f"{what} must be {meaning}, not {value}")

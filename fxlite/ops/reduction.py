@@ -123,8 +123,7 @@ def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
     return call
 
 
-sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum",
-                role="sum")  # fmt: skip
+sum = _register("sum", _numpy(np.sum, True), accumulated, "Sum over ``axis``.", "sum", role="sum")
 prod = _register("prod", _numpy(np.prod, True), accumulated, "Product over ``axis``.", "prod")
 _EXTREMES = [*_SAMPLES, S(special("f32[3,3]"), axis=1), S("bool[3,4]", axis=1)]
 max = _register("max", _numpy(np.max, False), same, "Largest value over ``axis``; NaN wins.", "max",

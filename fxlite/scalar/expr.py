@@ -413,8 +413,9 @@ def _is_zero(node: Expr) -> bool:
     return isinstance(node, Const) and node.value == 0 and math.copysign(1, node.value) > 0
 
 
-def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex,
-                  where_text: str) -> Expr:  # fmt: skip
+def read_at_value(
+    x: Reader, axis: int, before: MultiIndex, position: Expr, after: MultiIndex, where_text: str
+) -> Expr:
     """``x[before, position, after]`` with a run-time position on ``axis``, bounds-checked."""
     position = cast(position, dtypes.int64)
     checked = CheckedIndex(dtypes.int64, position, x.shape[axis], where_text)

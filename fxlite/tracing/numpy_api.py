@@ -89,10 +89,11 @@ def _computed_as(
         with np.errstate(all="ignore"):
             ufunc(*[np.ones((), target.numpy) for _ in operands], dtype=target.numpy)
         return [
-            v if isinstance(v, (bool, int, float, shapes.NamedDim))
+            v
+            if isinstance(v, (bool, int, float, shapes.NamedDim))
             else functions.converted(v, target, casting)
             for v in operands
-        ]  # fmt: skip
+        ]
     except TypeError as error:
         if error.__class__ is TypeError or "ufunc" in str(error):
             raise tracer.error(

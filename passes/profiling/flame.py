@@ -105,7 +105,7 @@ def _placed(root: _Bar, scale: float) -> Iterator[tuple[_Bar, int, float, float]
 
 def _rest(
     width: float, depth: int, x: float, scale: float
-) -> Iterator[tuple[_Bar, int, float, float]]:  # fmt: skip
+) -> Iterator[tuple[_Bar, int, float, float]]:
     if width >= _NARROWEST / 4:
         yield _Bar("short ones", width / scale, _REST), depth, x, width
 

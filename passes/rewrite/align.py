@@ -114,8 +114,9 @@ class _Alignment:
     def compare_weight(self, wanted: Node, value: Any, reader: Node) -> None:
         edit = "make the array a parameter of the pattern"
         if not isinstance(value, Node) or value.op != "get_attr":
-            self.differ(reader, "", value, f"the pattern has an array here, the graph "
-                        f"{_what(value)}", edit)  # fmt: skip
+            self.differ(
+                reader, "", value, f"the pattern has an array here, the graph {_what(value)}", edit
+            )
             return
         owner: Any = value.graph.owning_module
         mine = self.steps.module.get_attribute(wanted.target)

@@ -216,8 +216,9 @@ def _inside(gm: GraphModule, pattern: Pattern) -> tuple[list[NearMiss], str]:
 def _node(gm: GraphModule, node: Node | str) -> Node:
     if isinstance(node, Node):
         if node not in gm.graph.nodes:
-            raise ArgumentError(f"{node.name} is not a node of this graph (passes copy it): give "
-                                f"its name")  # fmt: skip
+            raise ArgumentError(
+                f"{node.name} is not a node of this graph (passes copy it): give its name"
+            )
         return node
     for candidate in gm.graph.nodes:
         if candidate.name == node:

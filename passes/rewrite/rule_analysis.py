@@ -101,10 +101,11 @@ def analyze_rules(rules: Iterable[Any]) -> RuleAnalysis:
             found.never_fire.append(_never(rule, examples[rule.name], first.get(rule.name, set())))
     for a, b in itertools.combinations(rules, 2):
         meetings = itertools.chain(
-            examples[a.name], examples[b.name],
+            examples[a.name],
+            examples[b.name],
             _compositions(examples[a.name], examples[b.name]),
             _compositions(examples[b.name], examples[a.name]),
-        )  # fmt: skip
+        )
         finding = next(filter(None, (_order(a, b, program) for program in meetings)), None)
         if finding is not None:
             found.order_matters.append(finding)

@@ -104,8 +104,9 @@ def _softmax_operand(weights: Any, found: Spelling) -> Any:
     if not is_call(e, "exp") or not _is_over_rows(total, "sum", e):
         return None
     difference = e.args[0]
-    if not is_call(difference, "sub") or not _is_over_rows(difference.args[1], "max",
-                                                           difference.args[0]):  # fmt: skip
+    if not is_call(difference, "sub") or not _is_over_rows(
+        difference.args[1], "max", difference.args[0]
+    ):
         return None
     found.calls += [weights, total, e, difference, difference.args[1]]
     return difference.args[0]
@@ -229,9 +230,10 @@ def _why_not(node: Node, found: Spelling) -> str | None:
             return "the mask has batch axes that the scores do not have"
         # A causal row never sees later keys; with a finite score they would still weigh something.
         found.causal = (
-            mask.type.dtype.is_bool and found.masked_score == -np.inf
+            mask.type.dtype.is_bool
+            and found.masked_score == -np.inf
             and _is_triangle(mask, found.keeps, scores.type.shape[-2:])
-        )  # fmt: skip
+        )
     return None
 
 
@@ -256,9 +258,10 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
             full = mask.args[0]
             offset = arguments["k"]
             return (
-                is_call(full, "full") and full.kwargs.get("value") is True
+                is_call(full, "full")
+                and full.kwargs.get("value") is True
                 and (name, offset, keeps) in (("tril", 0, True), ("triu", 1, False))
-            )  # fmt: skip
+            )
         else:
             return False
         mask = mask.args[0]

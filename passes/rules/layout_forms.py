@@ -90,8 +90,9 @@ def elements(type: TensorType) -> float:
 
 
 def _sizes(type: TensorType) -> list[float]:
-    return [_number(d, USUAL_BATCH if axis == 0 else USUAL_SIZE) for axis, d in
-            enumerate(type.shape)]  # fmt: skip
+    return [
+        _number(d, USUAL_BATCH if axis == 0 else USUAL_SIZE) for axis, d in enumerate(type.shape)
+    ]
 
 
 def _number(dim: Dim, usual: int) -> float:

@@ -535,5 +535,6 @@ def _four_calls(x: Any) -> Any:
 simplify.example(_four_calls, "what is left of four calls", x="f32[3,4]")
 simplify.counterexample(
     lambda x: (x + 0).astype(np.float16).astype(np.float32),
-    "x + 0 turns -0.0 into 0.0, and f16 rounds", x="f32[4]",
-)  # fmt: skip
+    "x + 0 turns -0.0 into 0.0, and f16 rounds",
+    x="f32[4]",
+)

@@ -132,16 +132,18 @@ def checked_operands(
     kernel = ("k",) if rank == 1 else ("kh", "kw")
     if not isinstance(weight, TensorType) or weight.rank != rank + 2:
         found = weight.rank if isinstance(weight, TensorType) else 0
-        raise ShapeError(f"weight must be [{form}, {', '.join(kernel)}] (rank {rank + 2}), "
-                         f"not rank {found}")  # fmt: skip
+        raise ShapeError(
+            f"weight must be [{form}, {', '.join(kernel)}] (rank {rank + 2}), not rank {found}"
+        )
     if any(type(k) is not int or k < 1 for k in weight.shape[2:]):
         raise ShapeError(f"the kernel size must be numbers >= 1, not {list(weight.shape[2:])}")
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"groups must be an int >= 1, not {groups!r}")
     channels = weight.shape[channel_axis]
     if type(channels) is int and channels % groups:
-        raise ShapeError(f"weight.shape[{channel_axis}] = {channels} does not divide into "
-                         f"groups={groups}")  # fmt: skip
+        raise ShapeError(
+            f"weight.shape[{channel_axis}] = {channels} does not divide into groups={groups}"
+        )
     return x, weight
 
 

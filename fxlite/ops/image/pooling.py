@@ -339,8 +339,9 @@ def _attach_fixed(max_pool: Op, avg_pool: Op, rank: int) -> None:
         return found
 
     rules: list[tuple[Op, Any, Any]] = [
-        (max_pool, max_type, _max_body), (avg_pool, avg_type, _avg_body)
-    ]  # fmt: skip
+        (max_pool, max_type, _max_body),
+        (avg_pool, avg_type, _avg_body),
+    ]
     for record, infer, body in rules:
         if rank == 2:
             infer, body = in_layouts(infer, body)

@@ -171,8 +171,9 @@ def quantize(
 
     Raises DTypeError for other types, ShapeError for a scale that does not broadcast to ``x``,
     ArgumentError for a range outside ``dtype``."""
-    checked_type(quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin,
-                 qmax=qmax)  # fmt: skip
+    checked_type(
+        quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax
+    )
     with np.errstate(all="ignore"):
         scaled = _float32(x) * (np.float32(1) / _float32(scale))
         return _rounded(scaled, zero_point, dtype, qmin, qmax)
@@ -267,8 +268,9 @@ def requantize(
     ``x_scale * weight_scale / result_scale``. A relu in between is ``qmin=zero_point``.
 
     Types, ranges, shapes and errors as in :func:`quantize`."""
-    checked_type(requantize, acc=acc, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin,
-                 qmax=qmax)  # fmt: skip
+    checked_type(
+        requantize, acc=acc, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax
+    )
     with np.errstate(all="ignore"):
         return _rounded(_float32(acc) * _float32(scale), zero_point, dtype, qmin, qmax)
 
@@ -390,8 +392,9 @@ def fake_quantize(
     The gradient with respect to ``x`` is that of the identity where the integer lies within the
     range, and 0 where it was cut off (Bengio et al., "Estimating or propagating gradients through
     stochastic neurons", 2013; Jacob et al., 2018). Types, ranges and errors as in quantize."""
-    checked_type(fake_quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin,
-                 qmax=qmax)  # fmt: skip
+    checked_type(
+        fake_quantize, x=x, scale=scale, zero_point=zero_point, dtype=dtype, qmin=qmin, qmax=qmax
+    )
     return _quantized_and_back(x, scale, zero_point, dtype, qmin, qmax)
 
 

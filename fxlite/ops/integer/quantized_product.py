@@ -477,8 +477,9 @@ def dequantize_weight(
 
     Raises ShapeError where integers or scales do not fit the shape, ArgumentError for other bits,
     groups or shapes, DTypeError for other types."""
-    checked_type(dequantize_weight, weight=weight, scale=scale, shape=shape, bits=bits,
-                 group_size=group_size)  # fmt: skip
+    checked_type(
+        dequantize_weight, weight=weight, scale=scale, shape=shape, bits=bits, group_size=group_size
+    )
     depth = int(np.prod(shape[1:], dtype=np.int64))
     return np.asarray(_wide(weight, scale, depth, bits, group_size).reshape(shape))
 

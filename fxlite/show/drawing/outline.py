@@ -284,9 +284,10 @@ def outline(
         part, depth = work.pop()
         below = {}
         for start, stop, inner in _calls(paths, part, depth):
-            title, name = ".".join(paths[start][depth:inner]), classes.get(
-                ".".join(paths[start][:inner])
-            )  # fmt: skip
+            title, name = (
+                ".".join(paths[start][depth:inner]),
+                classes.get(".".join(paths[start][:inner])),
+            )
             child = Part(start, stop, f"{title} ({name})" if title and name else title)
             part.children.append(child)
             below[child] = inner
@@ -299,9 +300,7 @@ def outline(
     return Outline(nodes, root, *_copies(len(nodes), folded))
 
 
-def _calls(
-    paths: list[tuple[str, ...]], part: Part, depth: int
-) -> Iterator[tuple[int, int, int]]:  # fmt: skip
+def _calls(paths: list[tuple[str, ...]], part: Part, depth: int) -> Iterator[tuple[int, int, int]]:
     """Start, stop and depth of the calls of modules (and single nodes) directly in a part: runs of
     nodes whose paths go on with the same name."""
     for name, run in itertools.groupby(
@@ -356,9 +355,7 @@ def _joined_titles(first: str, last: str) -> str:
     return f"{path}…{other.rpartition('.')[2]}{space}{name}"
 
 
-def _copies(
-    count: int, folded: list[Part]
-) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:  # fmt: skip
+def _copies(count: int, folded: list[Part]) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
     """For each node the one drawn for it, and the copies it stands in, outer ones first."""
     around: list[list[Part]] = [[] for _ in range(count)]
     for part in folded:  # outer parts come before those in them

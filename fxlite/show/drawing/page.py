@@ -133,7 +133,7 @@ def _kept(found: Outline, room: int) -> list[Part]:
 
 def _part_data(
     drawn: Picture, part: Part, numbers: dict[Part, int], has_children: bool
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     lines = texts(drawn, part)
     width, height = size(lines)
     fill, border = drawn.colours.of(part)

@@ -46,7 +46,7 @@ _NEAREST = {
     "isclose": "np.abs(a - b) <= atol + rtol * np.abs(b)",
     "allclose": "(np.abs(a - b) <= atol).all(), which stays an array",
     "array_equal": "(a == b).all(), which stays an array",
-}  # fmt: skip
+}
 
 
 def fix_for(details: Details, inputs: tuple[str, ...] = ()) -> str:

@@ -128,9 +128,9 @@ def chosen(tracer: Tracer, condition: Any, value: Any, node: Node) -> Node:
     if isinstance(value, (bool, int, float)) and dtype is dtypes.bfloat16:
         value = lookup("full")((), value, dtype)  # not weak beside bfloat16
     new = tracer.record(
-        lookup("where"), {"condition": condition, "x": as_proxy(tracer, value),
-                          "y": tracer.proxy(node)},
-    )  # fmt: skip
+        lookup("where"),
+        {"condition": condition, "x": as_proxy(tracer, value), "y": tracer.proxy(node)},
+    )
     if new.type.dtype is not dtype:
         new = lookup("cast")(new, dtype)
     return new.node  # type: ignore[no-any-return]

@@ -53,8 +53,9 @@ def view_layout(
         return Layout(tuple(strides[a] for a in axes), in_order and [*axes] == sorted(axes))
     if op.name == "expand":
         extra = new.rank - old.rank
-        kept = [s if shapes.equal(a, b) else 0
-                for s, a, b in zip(strides, old.shape, new.shape[extra:])]  # fmt: skip
+        kept = [
+            s if shapes.equal(a, b) else 0 for s, a, b in zip(strides, old.shape, new.shape[extra:])
+        ]
         return Layout((0,) * extra + tuple(kept), in_order)
     rank = old.rank + max(op.added_axes, 0)
     axis = normalize_axis(attributes["axis"], rank)

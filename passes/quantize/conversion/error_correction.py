@@ -137,8 +137,9 @@ def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedW
     scales: list[Any] = []
     shared = None
     if scheme.per != "group":
-        full = np.broadcast_to(nearest.scale, [n if i == channel else 1 for i, n in
-                                               enumerate(array.shape)])  # fmt: skip
+        full = np.broadcast_to(
+            nearest.scale, [n if i == channel else 1 for i, n in enumerate(array.shape)]
+        )
         shared = rows(full)
     for number, hessian in enumerate(hessians):
         fixed = None if shared is None else shared[number]

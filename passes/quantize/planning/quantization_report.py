@@ -73,13 +73,14 @@ class QuantizationReport(Printed):
             name = row.name if row.op in row.name else f"{row.name}: {row.op}"
             measured = self.sqnr.get(row.name, row.sqnr)
             table.add_row(
-                f"{name} ({row.module})" if row.module else name, _short(row),
+                f"{name} ({row.module})" if row.module else name,
+                _short(row),
                 f"{row.low:.3g}..{row.high:.3g}" if row.low != row.high else _dynamic(row.scheme),
                 "" if measured is None else f"{measured:.1f}",
                 _shown(self.count(row.multiply_adds)) if row.multiply_adds != 0 else "",
                 f"{row.bytes_after:,}" if row.bytes_before else "",
                 f"{row.bytes_before:,}" if row.bytes_before else "",
-            )  # fmt: skip
+            )
         lines = [
             f"{self.integer_share:.1%} of the multiply-adds are integer arithmetic; weights "
             f"{self.bytes_before:,} bytes → {self.bytes_after:,}"
