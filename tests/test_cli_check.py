@@ -86,8 +86,9 @@ def test_lint_alone_and_damage(
 ) -> None:
     """Without any check the graph's own rules are checked; what lint says is shown."""
     assert run(capsys, "check", "net.py:Net", *X)[:2] == (
-        0, "ok  lint  the graph is sound\n1 check passed\n"
-    )  # fmt: skip
+        0,
+        "ok  lint  the graph is sound\n1 check passed\n",
+    )
 
     def fails(self: fx.Graph) -> None:
         raise fx.errors.GraphError("2 violations:\n  relu is late")
@@ -105,8 +106,9 @@ def test_a_limit_that_holds_for_all_sizes(folder: Path, capsys: pytest.CaptureFi
     status, _, err = run(capsys, "check", "f.py:f", "-i", "x=f32[B,T]", "--max-peak", "1MB")
     assert status == 1
     assert "--max-peak: the value is 4*B*T + 4 B; give --size B=… --size T=…" in err
-    status, out, _ = run(capsys, "check", "f.py:f", "-i", "x=f32[3,T]", "--size", "T=5",
-                         "--max-peak", "60")  # fmt: skip
+    status, out, _ = run(
+        capsys, "check", "f.py:f", "-i", "x=f32[3,T]", "--size", "T=5", "--max-peak", "60"
+    )
     assert status == 1 and "60 B: 64 B while sum (f.py:2) runs" in out
     (folder / "f.py").write_text("def f(x): return x[:, :2]\n")
     status, out, _ = run(capsys, "check", "f.py:f", "-i", "x=f32[B,4]", "--max-peak", "1")
@@ -170,5 +172,6 @@ def test_trace_query(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
     _, out, _ = run(capsys, "trace", "net.py:Net", *X, "--query", "#rellu")
     assert out.splitlines() == [
-        "# no node is named rellu; did you mean relu?", "# 0 matches",
-    ]  # fmt: skip
+        "# no node is named rellu; did you mean relu?",
+        "# 0 matches",
+    ]

@@ -176,7 +176,7 @@ W = np.ones((2, 1, 5), np.float32)
         (lambda x: np.squeeze(x) + 1, "f32[4,L]", 2),
         (lambda x: np.split(x, [1, 2], -1)[0], "f32[4,L]", 1),
     ],
-)  # fmt: skip
+)
 def test_a_size_for_which_there_is_no_window_is_refused(program, text: str, least: int) -> None:
     """Without a guard, intermediate values have negative sizes, or none that NumPy's have."""
     module = fx.symbolic_trace(program, x=text)

@@ -45,9 +45,10 @@ class GptBlock(torch.nn.Module):
         self.ln_1, self.ln_2 = layers.LayerNorm(width), layers.LayerNorm(width)
         self.c_attn, self.c_proj = layers.Linear(width, 3 * width), layers.Linear(width, width)
         self.mlp = layers.Sequential(
-            layers.Linear(width, 4 * width), layers.GELU(approximate="tanh"),
+            layers.Linear(width, 4 * width),
+            layers.GELU(approximate="tanh"),
             layers.Linear(4 * width, width),
-        )  # fmt: skip
+        )
 
     def forward(self, x: Any) -> Any:
         q, k, v = (split(part, 4) for part in self.c_attn(self.ln_1(x)).chunk(3, -1))

@@ -188,8 +188,9 @@ def onnx_ir_tasks(workload: Workload) -> tuple[dict[str, Task], int]:
             value = nodes[-1].outputs[0]
             value.name = f"add_{number}"
         opsets = {"": 18}
-        graph = ir.Graph([x], [value], nodes=nodes, initializers=[one], opset_imports=opsets,
-                         name="chain")  # fmt: skip
+        graph = ir.Graph(
+            [x], [value], nodes=nodes, initializers=[one], opset_imports=opsets, name="chain"
+        )
         return ir.Model(graph, ir_version=10)
 
     model = build()

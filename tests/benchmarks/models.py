@@ -159,8 +159,9 @@ class MobileNetV2(nn.Module):
         blocks, inside = [_convolution(3, 32, 3, 2)], 32
         for expansion, width, count, stride in MOBILENET:
             for number in range(count):
-                blocks.append(InvertedResidual(inside, width, stride if number == 0 else 1,
-                                               expansion))  # fmt: skip
+                blocks.append(
+                    InvertedResidual(inside, width, stride if number == 0 else 1, expansion)
+                )
                 inside = width
         self.features = nn.Sequential(*blocks, _convolution(inside, 1280, 1, 1))
         self.fc = nn.Linear(1280, 1000)

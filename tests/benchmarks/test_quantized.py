@@ -81,9 +81,10 @@ def test_a_form_that_cannot_be_made_says_why(
         raise ValueError("no kernel\nsecond line")
 
     monkeypatch.setattr(
-        quantized_files, "FORMS", {"fxlite static": (broken, ("static.fxl",)),
-                                   "fxlite dynamic": FORMS["fxlite dynamic"]}
-    )  # fmt: skip
+        quantized_files,
+        "FORMS",
+        {"fxlite static": (broken, ("static.fxl",)), "fxlite dynamic": FORMS["fxlite dynamic"]},
+    )
     job = prepare("mlp B=1", tmp_path, with_onnx=False)
     with pytest.raises(RuntimeError, match=r"^ValueError: no kernel$"):
         files(job, "fxlite static")

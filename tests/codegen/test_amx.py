@@ -336,9 +336,10 @@ QUADS = [
     for type, zero_points in (("u8", (0, 128, 255)), ("i8", (0, -128, 5)))
     for size, zero_point, gap in zip(
         [*(s for s in SIZES if 0 not in s), (37, 40, 8200)],  # the last in blocks of K
-        itertools.cycle(zero_points), itertools.cycle((0, 3)),
+        itertools.cycle(zero_points),
+        itertools.cycle((0, 3)),
     )
-]  # fmt: skip
+]
 
 
 def test_integer_sums_are_exact(tmp_path: Path) -> None:

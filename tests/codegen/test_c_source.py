@@ -133,8 +133,9 @@ def tiles_of(compiled) -> str:
 
 
 def test_a_float_model_has_no_tiles_of_doubles() -> None:
-    compiled, text = source_of(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(),
-                               x="f32[B,64,8,8]")  # fmt: skip
+    compiled, text = source_of(
+        nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(), x="f32[B,64,8,8]"
+    )
     tiles = tiles_of(compiled)
     assert "multiply_tile_float" in tiles and "winograd_output_" in tiles
     text += tiles

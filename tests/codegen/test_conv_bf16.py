@@ -40,9 +40,7 @@ SAME, NONE = (1,) * 4, (0,) * 4
 
 def case(c, k, kernel, stride, padding, size, dilation=1, groups=1) -> Case:
     pair = lambda x: x if isinstance(x, tuple) else (x, x)  # noqa: E731
-    return Case(
-        "float", c, k, pair(kernel), pair(stride), padding, pair(dilation), groups, size
-    )  # fmt: skip
+    return Case("float", c, k, pair(kernel), pair(stride), padding, pair(dilation), groups, size)
 
 
 CASES = [

@@ -79,8 +79,9 @@ def matmuls() -> list[Case]:
             return plain(x.transpose(0, 2, 1, 3), other.transpose(0, 2, 3, 1), y, z)
 
         types = (f"{a}[B,3,T,20]", f"{b}[3,20,K]")
-        found.append(Case(f"matmul_{a}_{b}", plain, types, (draw(a, 2, 3, 9, 20),
-                                                            draw(b, 3, 20, 6))))  # fmt: skip
+        found.append(
+            Case(f"matmul_{a}_{b}", plain, types, (draw(a, 2, 3, 9, 20), draw(b, 3, 20, 6)))
+        )
         found.append(Case(f"attention_{a}_{b}", transposed, (f"{a}[B,T,2,32]", f"{b}[B,S,2,32]"),
                           (draw(a, 2, 66, 2, 32), draw(b, 2, 7, 2, 32))))  # fmt: skip
     return found
@@ -184,8 +185,9 @@ def test_products_are_exact(programs: list[CudaProgram], order: Any) -> None:
     for case, program in zip(CASES, programs):
         assert len(program.launches) == 1 and "__dp4a" in program.source, case.name
         expected = case.function(*case.inputs)
-        np.testing.assert_array_equal(CudaRunner(program, module)(*case.inputs), expected,
-                                      case.name)  # fmt: skip
+        np.testing.assert_array_equal(
+            CudaRunner(program, module)(*case.inputs), expected, case.name
+        )
         is_row = case.name.startswith("row_")
         assert ("One warp for each column" in program.source) == is_row, case.name
 

@@ -49,10 +49,11 @@ def body_of(program: CudaProgram, kernel: str) -> str:
 def on_few_blocks(program: CudaProgram, most: int = 2) -> CudaProgram:
     """The same launches on fewer blocks: every thread and block takes several iterations."""
     launches = tuple(
-        x if "_tile" in body_of(program, x.kernel)
+        x
+        if "_tile" in body_of(program, x.kernel)
         else replace(x, grid=(smaller(x.grid[0], most), *x.grid[1:]))
         for x in program.launches
-    )  # fmt: skip
+    )
     return replace(program, launches=launches)
 
 

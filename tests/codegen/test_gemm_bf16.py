@@ -198,9 +198,10 @@ def test_rounding_is_that_of_ml_dtypes(library: ctypes.CDLL) -> None:
     values = np.concatenate([values, np.zeros(-values.size % 33, np.float32)]).reshape(-1, 33)
     got = np.zeros((len(values), 32), np.uint32)
     library.run_round_rows(
-        ctypes.c_int64(len(values)), ctypes.c_int64(33),
+        ctypes.c_int64(len(values)),
+        ctypes.c_int64(33),
         *(ctypes.c_void_p(x.ctypes.data) for x in (np.ascontiguousarray(values), got)),
-    )  # fmt: skip
+    )
     expected = bf16_pairs(values).view(ml_dtypes.bfloat16).astype(np.float32)
     halves = got[:, :17].copy().view(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_array_equal(halves, expected)

@@ -131,8 +131,9 @@ def test_sums_are_exact(library: ctypes.CDLL, n_threads: int) -> None:
 
 def test_attention_of_integers_is_two_products_that_read_views() -> None:
     def scores(q: Any, k: Any) -> Any:
-        sums = ops.int_matmul(q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1),
-                              x_zero_point=120, y_zero_point=131)  # fmt: skip
+        sums = ops.int_matmul(
+            q.transpose(0, 2, 1, 3), k.transpose(0, 2, 3, 1), x_zero_point=120, y_zero_point=131
+        )
         return ops.requantize(sums, 0.002, 3, dtype="u8")
 
     rng = np.random.default_rng(0)

@@ -36,11 +36,12 @@ def scores(bias: Any) -> Any:
 @pytest.mark.parametrize(
     "program",
     [
-        scores(np.float32(1)), scores(np.array([2], np.float32)),
+        scores(np.float32(1)),
+        scores(np.array([2], np.float32)),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, np.array(True)),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, np.float32(0.5)),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_a_mask(program) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(parse_type(t).shape).astype("f4") for t in Q]

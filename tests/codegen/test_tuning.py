@@ -130,7 +130,7 @@ def test_a_second_process_measures_nothing() -> None:
 def test_what_is_kept_can_be_read_and_replaced(cache: Path) -> None:
     tune(optimized(Block().eval(), x="f32[2,16,12,12]"), 2, timer=fastest("plan: pixels"))
     files = {path: json.loads(path.read_text()) for path in cache.glob("tuning/*.json")}
-    (path, entry), = [item for item in files.items() if "conv2d" in item[1]["kernel"]]  # fmt: skip
+    ((path, entry),) = [item for item in files.items() if "conv2d" in item[1]["kernel"]]
     assert entry["candidates"][entry["winner"]]["name"] == "plan: pixels"
     assert entry["threads"] == 2 and entry["processor"] and entry["compiler"]
     path.write_text("{")

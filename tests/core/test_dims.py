@@ -205,8 +205,9 @@ def test_a_retrace_keeps_facts_and_requires_them() -> None:
     other = fx.dims("S")
     renamed = fx.symbolic_trace(gm, "f32[B,S]", "f32[S]")
     assert {n: d.facts for n, d in renamed.graph.declared_dims.items()} == {
-        "B": B.facts, "S": T.facts,
-    }  # fmt: skip
+        "B": B.facts,
+        "S": T.facts,
+    }
     swapped = fx.symbolic_trace(gm, "f32[T,B]", "f32[B]")
     assert swapped.graph.declared_dims["B"].facts == T.facts
     assert swapped.graph.declared_dims["T"].facts == B.facts

@@ -228,8 +228,9 @@ def test_decisions_from_guards_hold_for_all_values(relation: str, known: str) ->
     given = guards.parse(known)
     for right in range(3, 8):
         answer = decide(T, relation, right, [given])
-        values = {Guard(T, relation, right).holds({"T": t}) for t in range(12)
-                  if given.holds({"T": t})}  # fmt: skip
+        values = {
+            Guard(T, relation, right).holds({"T": t}) for t in range(12) if given.holds({"T": t})
+        }
         assert answer is None or values == {answer}
 
 

@@ -71,8 +71,9 @@ def check(result: Any, expected: Any = None) -> None:
 def test_inputs_are_flat_and_results_nested(tmp_path: Path) -> None:
     gm = fx.symbolic_trace(program, batch=TYPES)
     assert [(n.name, str(n.type)) for n in gm.graph.placeholders] == [
-        ("batch_ids", "f32[B,T]"), ("batch_mask", "f32[B,T]")
-    ]  # fmt: skip
+        ("batch_ids", "f32[B,T]"),
+        ("batch_mask", "f32[B,T]"),
+    ]
     check(gm(ARRAYS))
     check(gm(batch=ARRAYS))
     check(gm.forward(ARRAYS))
@@ -89,8 +90,9 @@ def test_inputs_are_flat_and_results_nested(tmp_path: Path) -> None:
     assert fx.parse(str(gm.graph)) == gm.graph
 
 
-@pytest.mark.parametrize("options", [{"backend": "c"}, {"backend": "python"},
-                                     {"backend": "cuda", "device": "shim"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options", [{"backend": "c"}, {"backend": "python"}, {"backend": "cuda", "device": "shim"}]
+)
 def test_compiled_functions_take_and_give_the_same(options: dict[str, Any], tmp_path: Path) -> None:
     def with_one_part(batch: Any) -> Any:
         x = batch["ids"] * batch["mask"]

@@ -190,10 +190,10 @@ class Kinds(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "again", [copy.deepcopy, lambda gm: from_bytes(to_bytes(gm)),
-              lambda gm: pickle.loads(pickle.dumps(gm))],
+    "again",
+    [copy.deepcopy, lambda gm: from_bytes(to_bytes(gm)), lambda gm: pickle.loads(pickle.dumps(gm))],
     ids=["deepcopy", "save", "pickle"],
-)  # fmt: skip
+)
 def test_kinds_of_weights_survive(again: Any) -> None:
     gm = fx.symbolic_trace(Kinds(), x="f32[3]")
     gm.set_attribute("p", gm.part.tied)

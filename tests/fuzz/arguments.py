@@ -115,9 +115,10 @@ def _call(text: str, function: Callable[[], Any], *args: Any, **kwargs: Any) -> 
     def made(value: Any) -> Any:
         return value[0]() if _is_maker(value) else value
 
-    return Call(text, lambda: (
-        function(), tuple(made(a) for a in args), {k: made(v) for k, v in kwargs.items()}
-    ))  # fmt: skip
+    return Call(
+        text,
+        lambda: (function(), tuple(made(a) for a in args), {k: made(v) for k, v in kwargs.items()}),
+    )
 
 
 def _methods() -> Iterator[Call]:

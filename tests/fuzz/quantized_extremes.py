@@ -155,8 +155,9 @@ def _model(rng: np.random.Generator) -> Program:
         quantized = q.quantize(traced, mapping, [data])
     first_size, second_size = (
         np.abs(m.weight.data.astype(np.float64)).reshape(len(m.weight), -1).sum(1).max()
-        + np.abs(m.bias.data.astype(np.float64)).max() for m in (first, second)
-    )  # fmt: skip
+        + np.abs(m.bias.data.astype(np.float64)).max()
+        for m in (first, second)
+    )
 
     def bounds(x: Array) -> Array:
         largest = np.abs(x).max(axis=tuple(range(1, x.ndim)), keepdims=True, initial=1.0)

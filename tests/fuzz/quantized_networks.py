@@ -24,9 +24,10 @@ from tests.fuzz.quantized_programs import Array, Program, operand, pick, roundin
 _CHANNELS = (1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 24, 31, 32, 33, 40, 65)
 #: Sizes of images, and of batches, one of which is empty.
 _IMAGES: Mapping[str, tuple[int, ...]] = {
-    "H": (1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 19), "W": (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 34),
+    "H": (1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 19),
+    "W": (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 34),
     "B": (0, 1, 1, 2, 3, 5),
-}  # fmt: skip
+}
 
 
 # -- convolutions ----------------------------------------------------------------------------------

@@ -94,8 +94,9 @@ def _traced(
     exec(
         f"def forward(self, {', '.join(names)}):\n"
         f"    args, kwargs = fill([{', '.join(names)}])\n"
-        f"    return drop_none(self.inner(*args, **kwargs))\n", space
-    )  # fmt: skip
+        f"    return drop_none(self.inner(*args, **kwargs))\n",
+        space,
+    )
     space["drop_none"] = _drop_none
     Whole.forward = space["forward"]  # type: ignore[method-assign]
     types = [fx.types.type_of(v) for v in flat]
@@ -151,9 +152,10 @@ def _leaves(value: Any) -> list[Any]:
 
 def test_every_layer_has_a_case() -> None:
     layers = {
-        name for name in nn.__all__
+        name
+        for name in nn.__all__
         if inspect.isclass(getattr(nn, name)) and issubclass(getattr(nn, name), Module)
-    }  # fmt: skip
+    }
     assert layers - {c.name for c in CASES} - OTHERS == {"Module"}
 
 

@@ -19,9 +19,10 @@ from tests.oracle import compare
 
 FAMILIES = ("activation", "attention", "composite", "loss", "normalization")
 MINE = sorted(
-    name for name, op in REGISTRY.items()
+    name
+    for name, op in REGISTRY.items()
     if op.has_expansion and op.reference.__module__.rpartition(".")[2] in FAMILIES
-)  # fmt: skip
+)
 CASES = [(name, number) for name in MINE for number in range(len(REGISTRY[name].samples))]
 
 

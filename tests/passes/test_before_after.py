@@ -165,8 +165,9 @@ def made_up(before: list[float], after: list[float], **facts: Any) -> PassEffect
         State(10, 100, 1000, 500, least, tuple(times))
         for least, times in ((1.0, before), (0.5, after))
     )
-    return PassEffect("fuse", first, second, **{"rewrites": (), "refused": 0, "is_same": False,
-                                                **facts})  # fmt: skip
+    return PassEffect(
+        "fuse", first, second, **{"rewrites": (), "refused": 0, "is_same": False, **facts}
+    )
 
 
 def test_changes_are_medians_of_ratios() -> None:

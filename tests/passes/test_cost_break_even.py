@@ -68,9 +68,10 @@ def test_estimated_time() -> None:
 
     found = pays_when(two, one, "T", by=seconds)
     tried = [
-        n for n in range(1, 300)
+        n
+        for n in range(1, 300)
         if seconds(one.total.evaluate({"T": n})) < seconds(two.total.evaluate({"T": n}))
-    ]  # fmt: skip
+    ]
     assert tried == [n for n in range(1, 300) if n in found] and found.ranges == ((tried[0], None),)
 
 

@@ -378,8 +378,9 @@ def test_grouping_of_exact_ops_does_not_matter() -> None:
     assert len(found.nodes) == 3
 
 
-@pytest.mark.parametrize(("dtype", "allowed", "count"),
-                         [("f32", False, 0), ("f32", True, 1), ("i32", False, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "allowed", "count"), [("f32", False, 0), ("f32", True, 1), ("i32", False, 1)]
+)
 def test_sums_of_floats_are_regrouped_only_where_allowed(
     dtype: str, allowed: bool, count: int
 ) -> None:

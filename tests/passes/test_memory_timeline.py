@@ -41,8 +41,9 @@ def test_by_hand() -> None:
     assert [b.node.name for b in timeline.at(3)] == ["concat", "exp", "tanh"]
     lines = plain_text(timeline, 60).splitlines()
     assert lines[1:3] == [
-        "peak     288 bytes in 3 values while tanh runs, step 4", "formula  144*B"
-    ]  # fmt: skip
+        "peak     288 bytes in 3 values while tanh runs, step 4",
+        "formula  144*B",
+    ]
     assert lines[4:] == [
         f"{'':31}▼",
         f"all{'':10}▃▃▃▃▃▃▆▆▆▆▆▆▆▆▆▆▆▆██████▆▆▆▆▆▆▄▄▄▄▄▄",

@@ -100,11 +100,12 @@ def test_the_parts_make_up_the_whole(backend: str) -> None:
 WHOLE: dict[str, tuple[Any, tuple[str, ...], dict[str, int]]] = {
     "resnet": (
         lambda: nn.Sequential(models.BasicBlock(16, 16, 1), models.BasicBlock(16, 32, 2)),
-        ("f32[B,16,32,32]",), {"B": 4},
+        ("f32[B,16,32,32]",),
+        {"B": 4},
     ),
     "bert": (lambda: models.Bert(1, 128), ("i64[B,T]", "i64[B,T]"), {"B": 2, "T": 64}),
     "lstm": (models.Tagger, ("i64[B,3]",), {"B": 64}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])

@@ -49,8 +49,9 @@ def test_a_loop_is_named() -> None:
 
 
 def test_a_rule_that_can_never_fire_is_named_with_the_one_before_it() -> None:
-    any_product = made("any_product", lambda x, y: x * y, lambda x, y: ops.exp(x + y),
-                       lambda x: x * np.cos(x))  # fmt: skip
+    any_product = made(
+        "any_product", lambda x, y: x * y, lambda x, y: ops.exp(x + y), lambda x: x * np.cos(x)
+    )
     found = analyze_rules([any_product, silu()])
     (never,) = found.never_fire
     assert never.rules == ("silu",) and "any_product comes first" in never.text

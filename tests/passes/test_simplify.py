@@ -40,7 +40,7 @@ SIMPLIFIED: dict[str, tuple[Any, list[str]]] = {
     "maximum": (lambda x: np.maximum(x, x), []),
     "dropout": (lambda x: ops.dropout(ops.dropout(x, 0.5, False), 0), []),
     "split": (lambda x: np.split(x, 1)[0], []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SIMPLIFIED)

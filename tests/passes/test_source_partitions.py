@@ -80,8 +80,9 @@ def test_by_class(gm: fx.GraphModule) -> None:
     by_class = source_partitions(gm, nn.LayerNorm)
     assert shown(by_class) == shown(source_partitions(gm, "LayerNorm"))
     assert shown(by_class) == [
-        ("layers.0.norm", "LayerNorm", "layer_norm"), ("layers.1.norm", "LayerNorm", "layer_norm_1")
-    ]  # fmt: skip
+        ("layers.0.norm", "LayerNorm", "layer_norm"),
+        ("layers.1.norm", "LayerNorm", "layer_norm_1"),
+    ]
     layers = source_partitions(gm, Layer)
     assert [len(p.nodes) for p in layers] == [12, 12]
     assert [n.name for n in layers[1].inputs] == ["layer_norm"]
@@ -140,8 +141,9 @@ def test_calls_of_one_module(saved: bool) -> None:
     if saved:
         gm = fx.GraphModule(gm, fx.parse(str(gm.graph)))
     assert shown(source_partitions(gm, "fc")) == [
-        ("fc", "Linear", "linear_3"), ("fc", "Linear", "linear_4")
-    ]  # fmt: skip
+        ("fc", "Linear", "linear_3"),
+        ("fc", "Linear", "linear_4"),
+    ]
     blocks = source_partitions(gm, "block")
     assert [len(p.nodes) for p in blocks] == [3, 3, 3]
     assert [n.name for n in blocks[1].inputs] == [n.name for n in blocks[0].outputs] == ["add"]

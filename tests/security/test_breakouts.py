@@ -61,7 +61,7 @@ ATTACKS = {
     "a trigraph": (("guards", 0, 1, 3), "*??/\n/ #error evil //"),
     "the file of a guard": (("guards", 0, 1, 0), "{__import__('os').system('touch evil')}.py"),
     "the scope of a value": (("scopes", 2, 0), "x */ #error evil /*"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ATTACKS)

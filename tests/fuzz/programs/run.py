@@ -193,10 +193,11 @@ def sanitizer_environment() -> dict[str, str]:
         for n in names
     )  # fmt: skip
     return {
-        "LD_PRELOAD": " ".join(found), "PYTHONMALLOC": "malloc",
+        "LD_PRELOAD": " ".join(found),
+        "PYTHONMALLOC": "malloc",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
-    }  # fmt: skip
+    }
 
 
 def again(program: Program, sanitized: bool = False) -> Outcome:

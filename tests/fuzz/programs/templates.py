@@ -8,7 +8,7 @@ In: a seed. Out: a program of few statements, of which one or two are such calls
 
 from __future__ import annotations
 
-from tests.fuzz.programs.expressions import (  # fmt: skip
+from tests.fuzz.programs.expressions import (
     binary,
     cast,
     fancy,

@@ -87,7 +87,7 @@ BLOCKS: dict[str, tuple[Any, Any, float]] = {
     "sigmoid": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Conv2d(8, 2, 3)), IMAGE, 30),
     "average": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool2d(2), nn.Conv2d(8, 2, 3)), IMAGE, 30),
     "vector": (nn.Linear(8, 4), draw((8,)), 30),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(BLOCKS))

@@ -54,8 +54,9 @@ def test_correlated_inputs(config: q.QConfig) -> None:
     # where activations are rounded, too, theirs is the greater error
     assert gain > (3 if config.activation is None else 0.3), gain
     assert (q.report(better).rows[0].scheme, len(q.report(better).rows)) == (
-        q.report(nearest).rows[0].scheme, 1,
-    )  # fmt: skip
+        q.report(nearest).rows[0].scheme,
+        1,
+    )
 
 
 def test_the_error_on_the_data_is_least_against_brute_force() -> None:
@@ -67,9 +68,7 @@ def test_the_error_on_the_data_is_least_against_brute_force() -> None:
     hessian = np.array([[1.0, 0.9], [0.9, 1.0]])
     scheme = q.Scheme(per="channel")
     integers, _ = _round_columns(weights, hessian, scheme, np.ones((1, 1)), 1e-9)
-    errors = {
-        b: (d := weights[0] - (integers[0, 0], b)) @ hessian @ d for b in range(-3, 4)
-    }  # fmt: skip
+    errors = {b: (d := weights[0] - (integers[0, 0], b)) @ hessian @ d for b in range(-3, 4)}
     assert integers[0, 0] == 0 and integers[0, 1] == min(errors, key=errors.__getitem__) == 1
 
 

@@ -131,7 +131,7 @@ def test_a_config_that_no_preset_gives() -> None:
         ("int4 = {", "float = {", r'plan\.toml:11: "float" is what it says'),
         ("[layers]", "[layers", r"plan\.toml: this is no TOML: .*line 13"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(
     traced: fx.GraphModule, tmp_path: Path, old: str, new: str, message: str
 ) -> None:

@@ -51,8 +51,9 @@ def test_the_gradient_rule_is_data_of_the_op() -> None:
 
 
 def test_weights_are_rounded_as_they_are_in_each_call() -> None:
-    gm = q.prepare_qat(fx.symbolic_trace(nn.Linear(4, 2).eval(), x="f32[B,4]"),
-                       everything(TRAINING))  # fmt: skip
+    gm = q.prepare_qat(
+        fx.symbolic_trace(nn.Linear(4, 2).eval(), x="f32[B,4]"), everything(TRAINING)
+    )
     x = draw((3, 4))
     gm(x)
     weight = gm.get_attribute("weight")

@@ -17,9 +17,10 @@ from tests.oracle import agree
 from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr
 
 CONFIGS = {
-    "u8": q.static_int8("minmax"), "i8": q.static_int8("minmax", activation="i8"),
+    "u8": q.static_int8("minmax"),
+    "i8": q.static_int8("minmax", activation="i8"),
     "dynamic": q.dynamic_int8(),
-}  # fmt: skip
+}
 
 
 class Layers(nn.Module):

@@ -171,7 +171,7 @@ def test_a_layer_that_gives_zeros() -> None:
         ({"schemes": (q.weight_only_int4(32), q.weight_only_int4(64))}, q.QConfigError, "a dict"),
         ({"of": "model"}, q.QConfigError, 'of is "layer" or "output"'),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(
     traced: fx.GraphModule, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:

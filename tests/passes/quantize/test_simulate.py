@@ -69,8 +69,9 @@ def test_values_are_those_of_convert(name: str, config: q.QConfig) -> None:
         prepared(batch)
     seen = {path: np.array(value) for path, value in prepared.state_dict().items()}
     products = list(simulate(prepared, iter(batches)))
-    decided = [n for n in prepared.graph.nodes if getattr(n.meta.get("quantize"), "role", "") ==
-               "product"]  # fmt: skip
+    decided = [
+        n for n in prepared.graph.nodes if getattr(n.meta.get("quantize"), "role", "") == "product"
+    ]
     assert [p.node for p in products] == decided
     converted = q.convert(prepared)
     for path, value in prepared.state_dict().items():  # observers have learned nothing
