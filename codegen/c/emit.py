@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
 from fxlite.codegen.c.text.header import about, header_text
@@ -67,8 +67,14 @@ def c_name(name: str) -> str:
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     text = plain(re.sub(r"[^\w]+", "_", snake).strip("_"), _LONGEST).strip("_") or "model"
     taken = text in HEADERS or re.match(r"\d|k\d+_|fx(_|$)", text)
-    taken = taken or re.search(rf"\b{text}(?:{'|'.join(_ENDS)})\b", macros())
+    taken = taken or not _words().isdisjoint(text + end for end in _ENDS)
     return f"m_{text}" if taken else text
+
+
+@cache
+def _words() -> frozenset[str]:
+    """The words of all text that a model may include."""
+    return frozenset(re.findall(r"\w+", macros()))
 
 
 def emit(

@@ -86,7 +86,8 @@ class Index:
     __slots__ = ("_hash", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c}
+        zeros = 0 in terms.values()
+        self.terms = {m: c for m, c in terms.items() if c} if zeros else dict(terms)
         self._hash: int | None = None
 
     # -- building ---------------------------------------------------------------------------
@@ -107,6 +108,8 @@ class Index:
 
     def __add__(self, other: Any) -> Index:
         other = Index.of(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else other
         terms = dict(self.terms)
         for monomial, coeff in other.terms.items():
             terms[monomial] = terms.get(monomial, 0) + coeff
@@ -125,6 +128,8 @@ class Index:
 
     def __mul__(self, other: Any) -> Index:
         other = Index.of(other)
+        if (factor := other.constant) is not None:
+            return self if factor == 1 else Index({m: c * factor for m, c in self.terms.items()})
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
@@ -309,6 +314,8 @@ def _lies_within(rest: Index, divisor: Index) -> bool:
 
 def _join_division(index: Index) -> Index:
     """``b*(a // b) + a mod b`` is ``a``."""
+    if not any(isinstance(atom, Quotient) for monomial in index.terms for atom in monomial):
+        return index
     for monomial, coeff in index.terms.items():
         for position, atom in enumerate(monomial):
             if not isinstance(atom, Remainder):
