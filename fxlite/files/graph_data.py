@@ -280,8 +280,7 @@ def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
 
 def _check_guards(graph: Graph) -> None:
     """Every condition can be checked in a call."""
-    shown = [n.type.shape for n in graph.placeholders if isinstance(n.type, TensorType)]
-    known = shapes.names(shown)
+    known = graph.input_dims
     for guard in graph.guards:
         if unknown := sorted(guard.names - known):
             raise FileFormatError(f"{guard}: {unknown[0]} is not a named dim of an input")

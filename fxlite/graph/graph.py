@@ -115,6 +115,12 @@ class Graph:
                 found.append(node)
         return found
 
+    @property
+    def input_dims(self) -> frozenset[str]:
+        """Named dims in the types of the inputs."""
+        types = (node.type for node in self.placeholders)
+        return shapes.names([type.shape for type in types if isinstance(type, TensorType)])
+
     def find_nodes(
         self, *, op: str | None = None, target: Any = None, sort: bool = True
     ) -> list[Node]:

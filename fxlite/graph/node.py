@@ -366,6 +366,11 @@ class Node(NodeFields):
         return above("node_line")(self)  # type: ignore[no-any-return]
 
     @property
+    def module_path(self) -> str:
+        """Path of the module it was made in: ``layers.0.attn``; empty for the root or unknown."""
+        return self.scope.path if self.scope is not None else ""
+
+    @property
     def origin(self) -> str:
         """``conv1 (Conv2d), model.py:31``: for messages and comments."""
         return origin_text(self.scope, self.loc)

@@ -25,7 +25,6 @@ from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
-from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.graph.graph_module import GraphModule
@@ -90,8 +89,7 @@ def _name_of(root: Any) -> str:
 def specialize(module: GraphModule, sizes: Mapping[str, Any]) -> GraphModule:
     """See :meth:`GraphModule.specialize`."""
     dims = {name: _dim(name, value) for name, value in sizes.items()}
-    inputs = [n.type.shape for n in module.graph.placeholders if isinstance(n.type, TensorType)]
-    known = shapes.names(inputs)
+    known = module.graph.input_dims
     for name in dims:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)

@@ -68,7 +68,7 @@ def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
         read = dict.fromkeys(weights.get(node, ()))
         live = held.get(node)
         by_node[node] = _costs(at_sizes[found], read, live[1] if live is not None else None)
-        for path in outer_modules(node.scope.path if node.scope is not None else ""):
+        for path in outer_modules(node.module_path):
             modules.setdefault(path, _Sum()).add(at_sizes[found], read, live)
     by_module = {path: found.costs() for path, found in modules.items()}
     return CostReport(gm, given, by_node, by_module)

@@ -34,7 +34,6 @@ from fxlite.passes.costing.costs import (
 )
 from fxlite.show.node_cost import Cost, sum_of_costs, weights_by_node, weights_of
 from fxlite.show.summary import ModuleTree, label, module_tree
-from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
 #: What the costs of a report may be listed by.
@@ -155,9 +154,7 @@ class CostTable(Printed):
 
 def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
     """Raise ArgumentError for sizes of dims that the inputs of a graph do not have."""
-    known = frozenset().union(
-        *(shapes.names(getattr(node.type, "shape", ())) for node in graph.placeholders)
-    )
+    known = graph.input_dims
     for name in sizes:
         if name not in known:
             listed = f"it has {', '.join(sorted(known))}" if known else "it has none"

@@ -66,10 +66,9 @@ def _tree(profile: Profile) -> _Bar:
     for row in profile.rows:
         for part in row.parts:
             seconds = part.share * row.median
-            scope = part.node.scope
             bar = root
             bar.seconds += seconds
-            for path in outer_modules(scope.path if scope is not None else "")[1:]:
+            for path in outer_modules(part.node.module_path)[1:]:
                 bar = bar.children.setdefault(f"module {path}", _Bar(path.rpartition(".")[2]))
                 bar.seconds += seconds
             leaf = bar.children.setdefault(f"row {row.name}", _leaf(row, part))

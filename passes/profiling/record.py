@@ -73,7 +73,7 @@ class Row:
     @property
     def module(self) -> str:
         """Path of the module it was made in: ``layers.0.attn``; empty for the root."""
-        return self.node.scope.path if self.node.scope is not None else ""
+        return self.node.module_path
 
     @property
     def location(self) -> Location | None:
@@ -193,7 +193,7 @@ class Profile(Printed):
         own: dict[str, list[tuple[Part, float]]] = {"": []}
         inside: dict[str, list[tuple[Part, float]]] = {"": []}
         for part, seconds in self._parts():
-            path = part.node.scope.path if part.node.scope is not None else ""
+            path = part.node.module_path
             own.setdefault(path, []).append((part, seconds))
             for outer in outer_modules(path):
                 inside.setdefault(outer, []).append((part, seconds))

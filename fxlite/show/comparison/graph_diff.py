@@ -195,7 +195,7 @@ def _node(node: Node, text: str) -> dict[str, Any]:
         "target": node.target.name if isinstance(node.target, Op) else str(node.target),
         "text": text,
         "type": None if node.type is None else type_text(node.type),
-        "scope": node.scope.path if node.scope is not None else "",
+        "scope": node.module_path,
         "class": node.scope.class_name if node.scope is not None else "",
         "file": node.loc.file if node.loc is not None else None,
         "line": node.loc.line if node.loc is not None else None,

@@ -105,8 +105,7 @@ class _Side:
 
     def token(self, node: Node) -> int:
         """A number for a node by itself and the module it stands in."""
-        path = node.scope.path if node.scope is not None else ""
-        return self.numbers["token", self.call[node], path]
+        return self.numbers["token", self.call[node], node.module_path]
 
     def both(self) -> Colours:
         return {node: (self.down[node], self.up[node]) for node in self.nodes}

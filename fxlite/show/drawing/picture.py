@@ -110,7 +110,7 @@ def ratios_by_node(graph: Graph, ratios: Mapping[str, float]) -> dict[Node, floa
     for node in graph.nodes:
         if not node.op.startswith("call_"):
             continue
-        path = node.scope.path if node.scope is not None else ""
+        path = node.module_path
         if node.name in ratios:
             found[node] = ratios[node.name]
         elif path in ratios and _computes(node):

@@ -91,11 +91,10 @@ def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
         forms.copy(node)
         return
     if before or multiply_adds(node) != 0:
-        module = node.scope.path if node.scope is not None else ""
         attach(
             made,
             Record(
-                node.name, node.target.name, module, qconfig.name, target, False, 16,
+                node.name, node.target.name, node.module_path, qconfig.name, target, False, 16,
                 multiply_adds(node), 0.0, 0.0, before, after,
             ),
         )  # fmt: skip

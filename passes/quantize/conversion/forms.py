@@ -162,7 +162,7 @@ class Forms:
 
     def constant(self, value: Node, what: str, array: Any) -> Any:
         """A float32 number, or an array as a buffer, in the module that ``value`` is made in."""
-        scope = value.scope.path if value.scope is not None else ""
+        scope = value.module_path
         return self.number_or_buffer(f"{scope}.{what}" if scope else f"{value.name}_{what}", array)
 
     def number_or_buffer(self, wish: str, array: Any) -> Any:

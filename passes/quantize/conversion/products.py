@@ -371,11 +371,10 @@ def _attach(
         parts.append(f"weight {_short(qconfig.weight)}")
         bits, sqnr = qconfig.weight.bits, weight.sqnr
         before, after = weight.bytes_before, weight.bytes_after
-    module = node.scope.path if node.scope is not None else ""
     attach(
         made,
         Record(
-            node.name, node.target.name, module, qconfig.name, ", ".join(parts),
+            node.name, node.target.name, node.module_path, qconfig.name, ", ".join(parts),
             qconfig.activation is not None, bits, multiply_adds(node), low, high, before, after,
             sqnr,
         ),

@@ -31,7 +31,6 @@ from fxlite.passes.quantize.planning.sensitivity import (
     decibel_text,
     is_quantizable,
     measured_text,
-    path_of,
     plan_table,
 )
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping
@@ -279,9 +278,9 @@ class _Reader:
             if not isinstance(decision, Decision):
                 continue
             if decision.qconfig is not None:
-                done.add(path_of(node))
+                done.add(node.module_path)
             elif decision.reason:
-                reasons.setdefault(path_of(node), decision.reason)
+                reasons.setdefault(node.module_path, decision.reason)
         for layer in plan.layers:
             if layer.scheme != FLOAT and layer.path not in done:
                 reason = reasons.get(layer.path, "nothing in it is a product")
@@ -297,7 +296,7 @@ def _is_table(value: Any) -> bool:
 def _layer_paths(module: GraphModule) -> dict[str, None]:
     """The layers of a program, in order, without the model's own forward."""
     cleaned = prepare(module, QConfigMapping())
-    paths = dict.fromkeys(path_of(n) for n in cleaned.graph.nodes if is_quantizable(n))
+    paths = dict.fromkeys(n.module_path for n in cleaned.graph.nodes if is_quantizable(n))
     return {path: None for path in paths if path}
 
 

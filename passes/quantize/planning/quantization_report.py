@@ -136,12 +136,8 @@ def report(
         if record is not None:
             rows.append(record)
         elif "float" in node.meta:
-            module = node.scope.path if node.scope is not None else ""
-            kept.append(
-                FloatProduct(
-                    node.name, node.target.name, module, multiply_adds(node), node.meta["float"]
-                )
-            )
+            path, why = node.module_path, node.meta["float"]
+            kept.append(FloatProduct(node.name, node.target.name, path, multiply_adds(node), why))
         elif node.target.kind in ("composite", "pointwise", "reduction") and _is_arithmetic(node):
             others[node.target.name] += 1
     return QuantizationReport(

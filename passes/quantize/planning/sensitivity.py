@@ -219,7 +219,7 @@ def _study(module: GraphModule, configs: Mapping[str, QConfig], data: list[Argum
     for node in base.graph.nodes:
         if not is_quantizable(node):
             continue
-        study.layers.setdefault(path_of(node), []).append(node)
+        study.layers.setdefault(node.module_path, []).append(node)
         study.ways[node], study.refused[node] = {}, {}
         for name, config in configs.items():
             reason = _why_not(node, config)
@@ -233,11 +233,6 @@ def _study(module: GraphModule, configs: Mapping[str, QConfig], data: list[Argum
     if not study.layers:
         raise QuantizationError(f"{module.name} has no products or tables that could be integers")
     return study
-
-
-def path_of(node: Node) -> str:
-    """The path of the module that a node stands in."""
-    return node.scope.path if node.scope is not None else ""
 
 
 def is_quantizable(node: Node) -> bool:

@@ -170,7 +170,7 @@ def _strongest(
 def _ancestors(node: Node) -> list[str]:
     """Paths of the modules a call stands in, the innermost first, without the root."""
     paths: list[str] = []
-    path = node.scope.path if node.scope is not None else ""
+    path = node.module_path
     while path:
         paths.append(path)
         path = path.rpartition(".")[0]
