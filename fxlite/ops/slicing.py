@@ -391,7 +391,8 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
         before_end = expr.TRUE if result is None else expr.less(i[axis], end)
         guard = expr.both(expr.less(begin - 1, i[axis]), before_end)
         index = (*i[:axis], here, *i[axis + 1 :])
-        value = expr.cast(expr.read_guarded(tensor, index, guard, 0), dtype)
+        value = tensor[index] if guard is expr.TRUE else expr.add_guard(tensor[index], guard)
+        value = expr.cast(value, dtype)
         result = value if result is None else expr.where(before_end, value, result)
     return expr.const(0, dtype) if result is None else result
 
