@@ -269,7 +269,7 @@ class _Tiles(_Attention):
             reads = body.let("tile_keys", known)
             some = body.block("if (tile_keys > 0)")
         with some:
-            body.put(f"{spec.ctype} tile[TILE_ROWS * {self.width}], rescale[TILE_ROWS];")
+            body.put(f"{spec.ctype} tile[TILE_ROWS*{self.width}], rescale[TILE_ROWS];")
             body.comment("Scaled queries, their scores, weights and weighted values.")
             with body.loop("i", rows) as i:
                 q = replace(spec.q, pointer="q_item", offset=Index.of(0))

@@ -109,9 +109,10 @@ def _render_product(spec: ConvSpec) -> Rendered:
         channel = Axis("k", first_row + at.row_0, at.rows, "i")
         pixel = Axis("ow", at.column_0, at.columns, "j")
         finish_joined(body, spec, at.sum, channel, pixel, n)
-        if spec.fetched:
+        behind = pixels - at.column_0 - width
+        if spec.fetched and not behind <= 0:
             body.comment("For the next panel.")
-            ahead = body.let("ahead", smaller(pixels - at.column_0 - width, width))
+            ahead = body.let("ahead", smaller(behind, width))
             corner = n, first_row + at.row_0, Index.of(0), at.column_0 + width
             fetch(body, spec, spec.output_size(), corner, at.rows, ahead)
 

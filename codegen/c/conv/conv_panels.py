@@ -228,7 +228,7 @@ class Taps(Panels):
         if self.turned:
             arrays = f"tile[16 * {self.width}] = {{0}}, turned[{self.width} * {TURNED}]"
         else:
-            arrays = f"tile[TILE_ROWS * {self.width}]"
+            arrays = f"tile[TILE_ROWS*{self.width}]"
         self.body.put(f"{self.ctype} {arrays};")
 
     def row(self, row: Index, n: Index, k_0: Index) -> None:

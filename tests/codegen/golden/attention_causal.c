@@ -51,7 +51,7 @@ static void k0_scaled_dot_product_attention(const double *restrict q, const doub
                     const int64_t before = row_0 + rows - key_0;
                     const int64_t tile_keys = skips && before < keys ? before : keys;
                     if (tile_keys > 0) {
-                        double tile[TILE_ROWS * 16], rescale[TILE_ROWS];
+                        double tile[TILE_ROWS*16], rescale[TILE_ROWS];
                         /* Scaled queries, their scores, weights and weighted values. */
                         for (int64_t i = 0; i < rows; ++i) {
                             #pragma omp simd

@@ -30,7 +30,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
         for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
             const float *const weights = weight_packed;
             const float *const image = padded + n*padded_h*padded_w*16;
-            float tile[TILE_ROWS * 32];
+            float tile[TILE_ROWS*32];
             for (int64_t oh = out_h*row_block / row_blocks;
                  oh < (row_block + 1)*out_h / row_blocks; ++oh) {
                 const int64_t tiles = (out_w + TILE_ROWS - 1) / TILE_ROWS;

@@ -41,7 +41,7 @@ static void k1_conv2d(const uint16_t *restrict cast_bf16, const uint32_t *restri
         for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
             const uint32_t *const weights = weight_packed;
             const uint32_t *const image = padded + n*padded_h*padded_w*8;
-            float tile[TILE_ROWS * 32];
+            float tile[TILE_ROWS*32];
             for (int64_t oh = out_h*row_block / row_blocks;
                  oh < (row_block + 1)*out_h / row_blocks; ++oh) {
                 const int64_t tiles = (out_w + TILE_ROWS - 1) / TILE_ROWS;

@@ -24,7 +24,7 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
         for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
             const float *const weights = weight_packed;
             const float *const image = padded + n*100;
-            float tile[TILE_ROWS * 32];
+            float tile[TILE_ROWS*32];
             for (int64_t oh = row_block*8 / row_blocks; oh < (row_block*8 + 8) / row_blocks; ++oh) {
                 const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
