@@ -82,17 +82,20 @@ class Draft:
     ) -> None:  # fmt: skip
         self.module, self.graph, self.file = module, module.graph, file
         self.made, self.is_root = made, is_root
-        self.source = written(self.graph.nodes, module.name)
-        inputs = None if is_root else parameter_names(self.graph.placeholders, self.source)
+        called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
+        known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
+        orders = {path: order for path, order in known.items() if order is not None}
+        self.source = written(self.graph.nodes, (module.name, class_name(module.name)))
+        inputs = None
+        if not is_root:
+            inputs = parameter_names(self.graph.placeholders, self.source, orders)
         self.names = Names(self.graph, file, inputs)
         self.tree = _tree(module)
-        called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
-        orders = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
-        self.print = Text(self.names, {path: o for path, o in orders.items() if o is not None})
+        self.print = Text(self.names, orders)
         self.inputs = self.graph.placeholders
         if inputs is not None:
-            known = {name: i for i, name in enumerate(self.source.parameters)}
-            self.inputs = sorted(self.inputs, key=lambda n: known.get(inputs[n], len(known)))
+            place = {name: i for i, name in enumerate(self.source.parameters)}
+            self.inputs = sorted(self.inputs, key=lambda n: place.get(inputs[n], len(place)))
         file.orders[id(module)] = [*map(self.graph.placeholders.index, self.inputs)]
         self.indexed = any(not is_attribute(part) for part in self.tree)
         self.chains = {chain.container: chain for chain in self._chains()}
@@ -333,7 +336,10 @@ class Draft:
     def _may_be_inlined(self, node: Node) -> bool:
         """Whether a value is part of a larger expression: the program did not name it either."""
         statement = self.statements[node]
-        if statement is None or node.op == "output" or self.wishes[node]:
+        is_last = [*node.users] == self.shown[-1:] and self.shown[-2:-1] == [node]
+        if node.op == "output" or self.wishes[node]:
+            return False
+        if statement is None and not (is_last and self.source.function is None):
             return False
         reads = sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs)))
         is_random = node.op == "call_function" and node.is_impure()
@@ -343,7 +349,7 @@ class Draft:
         if any(n in self.by_last and self.by_last[n].is_loop for n in (node, reader)):
             return False
         if reader.op == "output":
-            return isinstance(statement, ast.Return)
+            return statement is None or isinstance(statement, ast.Return)
         return self.statements.get(reader) is statement
 
     def _reader(self, node: Node) -> Node:

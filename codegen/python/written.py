@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,19 @@ class Written:
                     found.setdefault(ast.unparse(inner.func), []).append(statement)
         return {text: where[0] for text, where in found.items() if len(where) == 1}
 
+    def arguments(self, path: str) -> list[str]:
+        """The variables that ``self.PATH`` is given by position, itself or in a loop over what
+        holds it; empty text for what is no variable."""
+        statement, called = self._calls.get(_path_text(path)), _path_text(path)
+        loop = self._loops.get(_path_text(path.rpartition(".")[0]))
+        inside: ast.AST | None = statement
+        if statement is None and loop is not None and isinstance(loop.target, ast.Name):
+            inside, called = loop, loop.target.id
+        for node in ast.walk(inside) if inside is not None else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == called:
+                return [a.id if isinstance(a, ast.Name) else "" for a in node.args]
+        return []
+
     @functools.cached_property
     def _loops(self) -> dict[str, ast.For]:
         inside = ast.walk(self.function) if self.function is not None else ()
@@ -134,19 +148,22 @@ class Written:
         return of_class or "", of_function or ""
 
 
-def written(nodes: Iterable[Node], name: str) -> Written:
-    """The method of the class, or the function, of that name that made nodes. Of a layer of fxlite
-    only its parameters are told; of a graph that was read from a file nothing is known."""
-    seen: set[tuple[str, int]] = set()
-    for node in nodes:
-        loc = node.loc
-        if loc is None or loc.columns is None or (loc.file, loc.line) in seen:
-            continue
-        seen.add((loc.file, loc.line))
-        found = _in_file(tuple(loc.file_lines()), name, loc.line)
+def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
+    """The method of the class, or the function, of one of the names that made nodes. Of a layer of
+    fxlite only its parameters are told; of a graph that was read from a file nothing is known."""
+    places = {
+        (loc.file, loc.line): loc
+        for loc in (node.loc for node in nodes)
+        if loc is not None and loc.columns is not None
+    }
+    files = {loc.file: tuple(loc.file_lines()) for loc in places.values()}
+    own = ((files[file], line) for file, line in places)
+    others = ((lines, None) for lines in files.values())  # of modules that only call others
+    for (lines, line), name in itertools.product(itertools.chain(own, others), names):
+        found = _in_file(lines, name, line)
         if found is not None:
             return found
-    layer = getattr(nn, name, None)
+    layer = getattr(nn, names[0], None)
     if isinstance(layer, type) and issubclass(layer, nn.Module):
         return Written(tuple(inspect.signature(layer.forward).parameters)[1:])
     return Written()
@@ -170,9 +187,15 @@ def _definitions(lines: tuple[str, ...]) -> list[tuple[str, ast.ClassDef | None,
 
 
 @functools.lru_cache(maxsize=1024)
-def _in_file(lines: tuple[str, ...], name: str, line: int) -> Written | None:
-    for own, class_node, function in _definitions(lines):
-        if own == name and function.lineno <= line <= _last_line(function):
+def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | None:
+    """The function of that name, or a method of that class, in which a line is; for None the only
+    one that is called ``forward``."""
+    found = [d for d in _definitions(lines) if d[0] == name]
+    if line is None:
+        found = [d for d in found if d[1] is not None and d[2].name == "forward"]
+        found = found if len(found) == 1 else []
+    for _, class_node, function in found:
+        if line is None or function.lineno <= line <= _last_line(function):
             given = function.args
             names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
             inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
@@ -201,15 +224,22 @@ def _syntax(text: str) -> ast.expr | None:
         return None
 
 
-def parameter_names(inputs: Iterable[Node], source: Written) -> dict[Node, str]:
+def parameter_names(
+    inputs: Iterable[Node], source: Written, orders: Mapping[str, Sequence[int]]
+) -> dict[Node, str]:
     """What the inputs of a module are called: as its method called them, as far as can be told
-    from the expressions that read them, else by their order."""
+    from the expressions that read them, else by their order. ``orders``: of the parameters of
+    modules that are called, as positions in their graphs."""
     found: dict[Node, str] = {}
     inputs = list(inputs)
     for node in inputs:
         mentioned: Any = None
         for user in node.users:
             names = source.names_at(user)
+            if user.op == "call_module" and user.target in orders:
+                given = source.arguments(user.target)
+                order = [user.args[i] for i in orders[user.target]]
+                names = {name for name, value in zip(given, order) if value is node}
             mentioned = names if mentioned is None else mentioned & names or mentioned
         left = [p for p in source.parameters if p in (mentioned or ()) and p not in found.values()]
         if len(left) == 1:

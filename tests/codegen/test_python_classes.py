@@ -74,6 +74,27 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(16, 2) for _ in range(3)])
+
+    def forward(self, hidden: Any, keep: Any) -> Any:
+        for layer in self.blocks:
+            hidden = layer(hidden, keep)
+        return hidden
+
+
+class Sentences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.encoder = Encoder()
+
+    def forward(self, ids: Any, mask: Any) -> Any:
+        return self.encoder(self.embedding(ids), mask).mean(axis=1)
+
+
 class BasicBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
         super().__init__()
@@ -192,6 +213,18 @@ def test_names_and_comments_and_loops_are_those_of_the_program() -> None:
         "            x = block(x, mask)  # f32[B,T,16]\n"
         "        return self.head(self.norm(x))  # f32[B,T,50]\n"
     )
+
+
+def test_a_module_that_only_calls_others_keeps_its_names() -> None:
+    gm = fx.symbolic_trace(Sentences().eval(), **TYPES)
+    agree(gm, transformer()[1])
+    assert (
+        "    def forward(self, hidden, keep):\n"
+        "        for layer in self.blocks:\n"
+        "            hidden = layer(hidden, keep)  # f32[B,T,16]\n"
+        "        return hidden\n"
+    ) in gm.source()
+    assert "self.encoder(self.embedding(ids), mask)" in gm.source()
 
 
 def test_blocks_of_other_sizes_share_a_class() -> None:
