@@ -633,7 +633,7 @@ def _tree(module: GraphModule) -> dict[str, Any]:
     """What the graph reads and calls as nested dicts by the parts of the paths."""
     tree: dict[str, Any] = {}
     for node in module.graph.nodes:
-        if node.op not in ("get_attr", "call_module"):
+        if not (node.op == "call_module" or (node.op == "get_attr" and node.users)):
             continue
         *parents, name = node.target.split(".")
         inner = tree

@@ -124,7 +124,7 @@ def _regenerated(gm: GraphModule, name: str | None) -> tuple[str, dict[str, np.n
                 f"it at the level of a module"
             )
     program = _Source(gm, name or gm.name)
-    reads = dict.fromkeys(n.target for n in gm.graph.nodes if n.op == "get_attr")
+    reads = dict.fromkeys(n.target for n in gm.graph.find_nodes(op="get_attr") if n.users)
     arrays = {path: np.asarray(gm.get_attribute(path)) for path in reads}
     for path, layer in program.layers.items():
         arrays |= {f"{path}.{key}": value for key, value in layer.state.items()}
