@@ -66,9 +66,9 @@ def c_name(name: str) -> str:
     ``k0_...``, and what is included ``fx_...`` or as the standard's headers."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     text = plain(re.sub(r"[^\w]+", "_", snake).strip("_"), _LONGEST).strip("_") or "model"
-    taken = text in HEADERS or re.match(r"\d|k\d+_|fx(_|$)", text)
-    taken = taken or not _words().isdisjoint(text + end for end in _ENDS)
-    return f"m_{text}" if taken else text
+    is_taken = text in HEADERS or re.match(r"\d|k\d+_|fx(_|$)", text) is not None
+    is_taken = is_taken or not _words().isdisjoint(text + end for end in _ENDS)
+    return f"m_{text}" if is_taken else text
 
 
 @cache
