@@ -16,6 +16,7 @@ forget gate of Gers et al., 2000; Cho et al., 2014, with the reset gate behind t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,11 @@ def infer_recurrence(
 
 
 def _infer_layer(
-    mode: str, x: TensorType, h0: TensorType, c0: Any, weight_ih: TensorType, weight_hh: TensorType,
-    bias_ih: Any, bias_hh: Any,
+    kind: str, x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
+    c0: Any = None, bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh",
+    reverse: bool = False,
 ) -> tuple[TensorType, ...]:  # fmt: skip
+    mode = _elman(nonlinearity) if kind == "rnn" else kind
     require_float(x, "x")
     if x.rank != 3:
         raise ShapeError(f"x must be [T, B, I], not {x}")
@@ -203,9 +206,10 @@ def recurrence_operations(
 
 # -- layers ----------------------------------------------------------------------------------------
 def _layer(
-    mode: str, x: Any, h0: Any, c0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any,
-    bias_hh: Any, reverse: bool,
+    kind: str, x: Any, h0: Any, weight_ih: Any, weight_hh: Any, c0: Any = None,
+    bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh", reverse: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
+    mode = _elman(nonlinearity) if kind == "rnn" else kind
     gates = ops.linear(x, weight_ih, bias_ih)
     states = ops.recurrence(gates, weight_hh, h0, c0, bias_hh, mode=mode, reverse=reverse)
     count = 2 if mode == "lstm" else 1
@@ -222,21 +226,8 @@ def _layer_in_numpy(
     return (rows[: len(x)], *rows[len(x) :])
 
 
-def _infer_lstm(
-    x: TensorType, h0: TensorType, c0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
-    bias_ih: Any = None, bias_hh: Any = None, reverse: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
-    return _infer_layer("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh)
-
-
-def _lstm(
-    x: Any, h0: Any, c0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any = None,
-    bias_hh: Any = None, reverse: bool = False,
-) -> Any:  # fmt: skip
-    return _layer("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
-
-
-@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_lstm, expansion=_lstm,
+@composite(opened_in=("static", "dynamic", "weight_only"),
+           infer=partial(_infer_layer, "lstm"), expansion=partial(_layer, "lstm"),
            samples=[S("f32[4,B,5]", "f32[B,3]", "f32[B,3]", "f32[12,5]", "f32[12,3]", "f32[12]",
                       "f32[12]", dims={"B": 2}),
                     S("f32[3,1,2]", "f32[1,4]", "f32[1,4]", "f32[16,2]", "f32[16,4]", reverse=True),
@@ -262,21 +253,8 @@ def lstm(
     return _layer_in_numpy("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
-def _infer_gru(
-    x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
-    bias_ih: Any = None, bias_hh: Any = None, reverse: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
-    return _infer_layer("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh)
-
-
-def _gru(
-    x: Any, h0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any = None, bias_hh: Any = None,
-    reverse: bool = False,
-) -> Any:  # fmt: skip
-    return _layer("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
-
-
-@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_gru, expansion=_gru,
+@composite(opened_in=("static", "dynamic", "weight_only"),
+           infer=partial(_infer_layer, "gru"), expansion=partial(_layer, "gru"),
            samples=[S("f32[4,B,5]", "f32[B,3]", "f32[9,5]", "f32[9,3]", "f32[9]", "f32[9]",
                       dims={"B": 2}),
                     S("f32[3,1,2]", "f32[1,4]", "f32[12,2]", "f32[12,4]", reverse=True),
@@ -295,29 +273,14 @@ def gru(
     return _layer_in_numpy("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
-def _infer_rnn(
-    x: TensorType, h0: TensorType, weight_ih: TensorType, weight_hh: TensorType,
-    bias_ih: Any = None, bias_hh: Any = None, nonlinearity: str = "tanh", reverse: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
-    mode = _elman(nonlinearity)
-    return _infer_layer(mode, x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh)
-
-
 def _elman(nonlinearity: str) -> str:
     if nonlinearity not in ("tanh", "relu"):
         raise ArgumentError(f'nonlinearity must be "tanh" or "relu", not {nonlinearity!r}')
     return f"rnn_{nonlinearity}"
 
 
-def _rnn(
-    x: Any, h0: Any, weight_ih: Any, weight_hh: Any, bias_ih: Any = None, bias_hh: Any = None,
-    nonlinearity: str = "tanh", reverse: bool = False,
-) -> Any:  # fmt: skip
-    mode = _elman(nonlinearity)
-    return _layer(mode, x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
-
-
-@composite(opened_in=("static", "dynamic", "weight_only"), infer=_infer_rnn, expansion=_rnn,
+@composite(opened_in=("static", "dynamic", "weight_only"),
+           infer=partial(_infer_layer, "rnn"), expansion=partial(_layer, "rnn"),
            samples=[S("f32[4,B,5]", "f32[B,3]", "f32[3,5]", "f32[3,3]", "f32[3]", "f32[3]",
                       dims={"B": 2}),
                     S("f32[3,1,2]", "f32[1,4]", "f32[4,2]", "f32[4,4]", nonlinearity="relu",
