@@ -111,8 +111,9 @@ def planned_calls(
 
 
 def title_of(found: Group) -> str:
-    """Name of a group's function, from the program: the module's path, or the name of the value
-    that it computes, which it may store in another shape or order."""
+    """Name of a group's function, from the program: the module's path, with the op if that ends in
+    a number, as in a Sequential; or the name of the value that it computes, which it may store in
+    another shape or order."""
     node = found.anchor or found.root
     path = node.scope.path if node.scope is not None else ""
     value = found.root
@@ -120,7 +121,10 @@ def title_of(found: Group) -> str:
         if (value := value.all_input_nodes[0]) not in found.members:
             value = found.root
             break
-    text = f"{path}_{value.name}" if path and found.anchor is None else path or value.name
+    said = value.name
+    if found.anchor is not None and path:
+        said = node.target.name if path.rpartition(".")[2].isdecimal() else ""
+    text = "_".join(filter(None, (path, said)))
     return plain(re.sub(r"\W+", "_", text))
 
 

@@ -322,7 +322,7 @@ class _Recurrence:
         kind, function, read = spec.ctype, spec.ctype, "state"
         if spec.integers is not None:
             kind, function, read = "int32_t", "u8", "rounded"
-        body.put(f"{kind} sums[{spec.gates}][{self.tile_rows} * {width}];")
+        body.put(f"{kind} sums[{spec.gates}][{self.tile_rows}*{width}];")
         panels = Pointer("weight_hh" if spec.is_packed else "panels")
         with body.loop("gate", spec.gates) as gate:
             panel = panels + (block * spec.gates + gate) * self.panel

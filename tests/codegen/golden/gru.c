@@ -27,7 +27,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             for (int64_t tile = first_tile; tile < end_tile; ++tile) {
                 const int64_t row_0 = batch*tile / row_tiles;
                 const int rows = (tile + 1)*batch / row_tiles - row_0;
-                float sums[3][TILE_ROWS * 32];
+                float sums[3][TILE_ROWS*32];
                 for (int64_t gate = 0; gate < 3; ++gate) {
                     multiply_tile_float(rows, 8, 8, state + row_0*8, 8, panels + gate*256,
                         sums[gate]);

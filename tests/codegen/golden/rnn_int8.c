@@ -19,7 +19,7 @@ static void k0_int_recurrence(const float *restrict gates, const int32_t *restri
         const float *const inputs = gates + step*32;
         row_scales[0] = scale_of_state(32, state);
         round_state(32, state, row_scales[0], 0, -127, 127, 128, rounded);
-        int32_t sums[1][QUAD_ROWS * 32];
+        int32_t sums[1][QUAD_ROWS*32];
         multiply_tile_u8(1, 32, 32, rounded, 32, weight_hh, sums[0]);
         const float row_scale = row_scales[0];
         #pragma omp simd
