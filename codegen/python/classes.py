@@ -432,7 +432,7 @@ class Class:
             values = tuple(literal for _, literal in column)
             self.columns.append(values)
             if len({*values}) > 1 and values not in self.parameters.values():
-                name = wish = column[0][0] or "size"
+                name = wish = column[0][0].strip("{}") or "size"
                 count = 1
                 while name in taken or name in self.parameters:
                     count += 1
@@ -456,7 +456,10 @@ class Class:
         used: set[str] = set()
 
         def own(role: str, literal: str) -> str:
-            return names.get(next(columns), literal)
+            name = names.get(next(columns))
+            if name is None:
+                return literal
+            return f"{{{name}}}" if role.startswith("{") else name
 
         def kept(role: str, literal: str) -> str:
             name = names.get(next(columns))
@@ -630,12 +633,16 @@ def _wrapped(line: Line) -> list[str]:
 
 
 def _tree(module: GraphModule) -> dict[str, Any]:
-    """What the graph reads and calls as nested dicts by the parts of the paths."""
+    """What the graph reads and calls as nested dicts by the parts of the paths; what a module that
+    is called holds is in that module."""
     tree: dict[str, Any] = {}
-    for node in module.graph.nodes:
-        if not (node.op == "call_module" or (node.op == "get_attr" and node.users)):
-            continue
+    nodes = [n for n in module.graph.nodes if n.op == "call_module" or n.op == "get_attr"]
+    called = {n.target for n in nodes if n.op == "call_module"}
+    for node in nodes:
         *parents, name = node.target.split(".")
+        around = {".".join(parents[:end]) for end in range(1, len(parents) + 1)}
+        if not (node.op == "call_module" or node.users) or around & called:
+            continue
         inner = tree
         for part in parents:
             inner = inner.setdefault(part, {})
@@ -666,7 +673,7 @@ def _is_number(part: str) -> bool:
 
 def _type_argument(value: Any) -> str:
     type = type_of(value)
-    shape = ",".join(number_text(size, "size") for size in type.shape)
+    shape = ",".join(number_text(size, "{size}") for size in type.shape)
     text = f'"{type.dtype.name}[{shape}]"' if shape else f'"{type}"'
     return text if isinstance(value, Parameter) and value.is_parameter else f"Buffer({text})"
 

@@ -128,8 +128,8 @@ class FileNames(_Taken):
 class Names(_Taken):
     """Names of values by node. ``parameters`` are those of forward's parameters; ``parts`` maps a
     node with several results to the names of the parts, whose own nodes are ``unpacked``.
-    ``inputs``: what these are called in a module of the program; the numbers at the ends of the
-    graph's names, which are those of the whole program, are then left out."""
+    ``inputs``: what these are called in a module of the program, where values are then named
+    after their ops: the graph's names are those of the whole program."""
 
     def __init__(
         self, graph: Graph, file: FileNames, inputs: Mapping[Node, str] | None = None
@@ -179,6 +179,8 @@ class Names(_Taken):
             return f"layer_{node.target}"
         if not self.short:
             return node.name
+        if node.op == "call_function":
+            return str(node.target.name)
         return re.sub(r"(?<=\D)_\d+$", "", node.name)
 
     def unique(self, wish: str, builtin: bool = False) -> str:
@@ -229,7 +231,8 @@ _NUMBER = re.compile("\0([^\0]*)\0([^\0]*)\0")
 
 def number_text(value: Any, role: str = "") -> str:
     """A literal that may become a parameter of a class, where several modules are alike but for
-    such numbers; ``role``: what it would be called. :func:`with_numbers` replaces it."""
+    such numbers; ``role``: what it would be called, in braces where it stands between quotes.
+    :func:`with_numbers` replaces it."""
     return f"\0{role}\0{value!r}\0"
 
 

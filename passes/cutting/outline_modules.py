@@ -12,9 +12,10 @@ After::
 
 In: a GraphModule whose nodes know in which module they were made. Out: one that calls a GraphModule
 for each module of the program, nested as these were. A module is outlined where its nodes can run
-together, each of its calls does the same, and all weights that it reads are its own; where a pass
-has mixed its nodes with others they stay where they are, and what is inside it is outlined by
-itself. Numbered containers (``ModuleList``, ``Sequential``) are not called: what they hold is.
+together, each of its calls does the same, all weights that it reads are its own, and nobody else
+reads those of its own that it does not read itself; where a pass has mixed its nodes with others
+they stay where they are, and what is inside it is outlined by itself. Numbered containers
+(``ModuleList``, ``Sequential``) are not called: what they hold is.
 """
 
 from __future__ import annotations
@@ -142,10 +143,20 @@ class _Finder:
         found = [[self.nodes[i] for i in call] for call in calls]
         inner = ".".join(path[len(self.prefix) :]) + "."
         read = (n for call in found for node in call for n in (node, *node.all_input_nodes))
-        outer = (n for n in read if n.op in ("get_attr", "call_module"))
-        if not all(n.target.startswith(inner) for n in outer):
+        held = {n.target for n in read if n.op in ("get_attr", "call_module")}
+        if not all(target.startswith(inner) for target in held):
             return None
+        if any(target.startswith(inner) for target in self.read_by(path) - held):
+            return None  # something else reads a weight of it that it does not read itself
         return found if len(found) == 1 or self.are_alike(found, inner) else None
+
+    def read_by(self, path: Path) -> set[str]:
+        """The weights that are read outside of a module."""
+        return {
+            weight.target
+            for weight in self.gm.graph.find_nodes(op="get_attr")
+            if any(self.paths.get(n, ())[: len(path)] != path for n in weight.users)
+        }
 
     def are_alike(self, calls: Iterable[list[Node]], inner: str) -> bool:
         """Whether calls do the same with their arguments."""

@@ -16,6 +16,7 @@ from fxlite import nn, passes
 from fxlite.base.location import Scope
 from fxlite.codegen.python.source import python_program
 from fxlite.files.serialize import from_bytes, to_bytes
+from fxlite.passes import quantize as q
 from tests.oracle import compare
 from tests.work import assert_linear
 
@@ -276,6 +277,20 @@ def test_what_passes_made_is_still_recognized() -> None:
     source = fused.source()
     assert "BatchNorm" not in source and "self.layer2(" in source
     assert "nn.Conv2d(in_channels, out_channels, 3, stride=2, padding=1)" in source
+
+
+def test_integers_are_still_recognized() -> None:
+    gm, inputs = resnet()
+    mapping = q.QConfigMapping().set_global(q.static_int8())
+    integers = q.quantize(passes.fuse_conv_bn(gm), mapping, [inputs[0]])
+    agree(integers, inputs)
+    source = integers.source()
+    assert "class BasicBlock(nn.Module):" in source and "x = self.layer2(" in source
+    gm, inputs = transformer()
+    mapping = q.QConfigMapping().set_global(q.weight_only_int8())
+    weights = q.quantize(gm, mapping, [inputs])
+    agree(weights, inputs)
+    assert "        for block in self.blocks:\n" in weights.source()
 
 
 def test_a_variable_that_is_read_later_keeps_its_value() -> None:
