@@ -63,6 +63,10 @@ FINDINGS = {
         "np.concatenate([y[-100:2][0:1] * 2, y])", y="f32[B,3,5]",
         sizes=({"B": 0}, {"B": 1}, {"B": 50}, {"B": 101}, {"B": 102}, {"B": 103}),
     ),
+    "a part that may be empty, divided by its size": found(
+        "np.concatenate([np.concatenate([a[:1] * 0, a[1:] * 1], 0), x], axis=None)",
+        "a = x[-3:-1, :-1, ..., 1:3]", x="i64[7,B,8]", sizes=({"B": 1}, {"B": 2}, {"B": 5}),
+    ),
     "an index that no loop reads": found(
         "x[c % x.shape[0]], x[c % x.shape[0]].sum(), np.tanh(x[c % x.shape[0]]).sum(0) + x.sum()",
         "c = np.ones_like(x, dtype=np.int64)", x="f32[B]",
@@ -108,6 +112,19 @@ def test_findings_stay_mended() -> None:
     outcomes = check(list(names), rungs=("graph", "python", "kernel", "c", "cuda"))
     wrong = [f"{names[o.program]}: {o.stage}: {o.text}" for o in outcomes if o.kind != "ok"]
     assert len(outcomes) == len(FINDINGS) and not wrong, "\n".join(wrong)
+
+
+def test_what_is_computed_before_a_choice_divides_by_no_zero() -> None:
+    """Division by zero ends a process, where the compiler does not move it behind the choice."""
+
+    def program(x):
+        a = x[-3:-1, :-1, ..., 1:3]
+        b = np.concatenate([a[:1] * 0, a[1:] * 1], 0)
+        return np.concatenate([b, x], axis=None)
+
+    source = fx.compile(program, x="i64[7,B,8]").sources["program.c"]
+    before = [line for line in source.splitlines() if "const bool" in line and " / " in line]
+    assert before and all("/ fx_max(" in line for line in before)
 
 
 def test_what_no_op_rounds_is_compared_bit_by_bit() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
 from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_lanes
@@ -26,7 +27,7 @@ from fxlite.scalar.expr import (
     Reduction,
 )
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Index, Var, flatten
+from fxlite.scalar.index import Index, Quotient, Remainder, Var, extremum, flatten
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -83,7 +84,8 @@ class Nest:
             new = expr.with_label(_rebuild(node, rewritten), node.label)
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
                 local = fresh_local(node.dtype, "_t")
-                read = self._if_read(new, level)
+                around = [v.extent for v in self.order[:level]]
+                read = _dividing_by_no_zero(self._if_read(new, level), around)
                 self.levels[level].append(Let(local.name, read))
                 self._remember(node, local, level if read is new else here)
                 new = local
@@ -197,6 +199,47 @@ class Nest:
             kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
             body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
         return body
+
+
+def _dividing_by_no_zero(value: Expr, around: Sequence[Index]) -> Expr:
+    """A value that is computed before the choices, guards and loops in which it is read, where a
+    size that it divides by may be 0: what it is then is not used. ``around`` are the extents of the
+    loops that it stays in, which have more than 0 trips."""
+    rewritten: dict[int, Expr] = {}
+    for node in _outside_reductions(value):
+        new = node if isinstance(node, Reduction) else _rebuild(node, rewritten)
+        if isinstance(new, IndexValue):
+            new = IndexValue(new.dtype, _safe(new.index, around))
+        elif isinstance(new, Load) and new.guard is None:
+            index = tuple(_safe(i, around) for i in new.index)
+            new = Load(new.dtype, new.buffer, index)
+        rewritten[id(node)] = node if new is node else expr.with_label(new, node.label)
+    return rewritten[id(value)]
+
+
+def _safe(index: Index, around: Sequence[Index]) -> Index:
+    divisions = [a for a in index.atoms() if isinstance(a, (Quotient, Remainder))]
+    env: dict[Any, Index] = {}
+    for atom in sorted(divisions, key=lambda a: len(a.a.atoms()) + len(a.b.atoms())):
+        a, b = atom.a.substitute(env), atom.b.substitute(env)
+        if not _is_positive(b, around):
+            b = extremum("max", b, 1)
+        if (a, b) != (atom.a, atom.b):
+            env[atom] = a // b if isinstance(atom, Quotient) else a % b
+    return index.substitute(env)
+
+
+def _is_positive(size: Index, around: Sequence[Index]) -> bool:
+    """Whether a size >= 0 is not 0 inside loops of these extents."""
+    if Index.of(1) <= size:
+        return True
+    for extent in around:
+        is_product = size.is_polynomial and len(size.terms) == len(extent.terms) == 1
+        if is_product and size.atoms() <= extent.atoms():  # which is not 0: no factor is
+            return True
+        if (extent // size).constant is not None and (extent - extent // size * size) == 0:
+            return True
+    return False
 
 
 def _check_key(node: Expr) -> tuple[object, ...] | None:
