@@ -40,6 +40,7 @@ from fxlite.codegen.python.written import parameter_names, written
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
+from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.show.text.pretty import type_text, wrap_code
 from fxlite.types.guards import OPPOSITE
 from fxlite.types.tensor_type import TensorType, type_of
@@ -194,8 +195,13 @@ class Draft:
         others = {tuple(a for i, a in enumerate(n.args) if i != position) for n in calls}
         if len(others) != 1 or isinstance(calls[0].type, tuple):
             return None
+        orders = {tuple(self.print.orders.get(node.target, ())) for node in calls}
+        if len(orders) != 1:
+            return None
         texts = {with_numbers(self.made(held[str(i)])) for i in indices}
-        is_loop = len(calls) >= _ALIKE and len(texts) == 1
+        classes = {text.partition("(")[0] for text in texts}
+        is_alike = len(texts) == 1 or (len(classes) == 1 and "nn." not in "".join(classes))
+        is_loop = len(calls) >= _ALIKE and is_alike and indices == [*range(len(indices))]
         if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
             return None
         return Chain(container, calls, position, is_loop)
@@ -221,10 +227,8 @@ class Draft:
         if self.is_root:
             yield from self._checks()
         shown = ""
-        waiting: set[Node] = set()  # values that may be written where they are read
         for node in self.shown:
             if self._may_be_inlined(node):
-                waiting.add(node)
                 self.print.inline(node, self._call(node))
                 continue
             origin = self._origin(node)
@@ -342,7 +346,10 @@ class Draft:
         if statement is None and not (is_last and self.source.function is None):
             return False
         reads = sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs)))
-        is_random = node.op == "call_function" and node.is_impure()
+        if node.op == "call_module":
+            is_random = not is_pure_module(self.module.get_submodule(node.target))
+        else:
+            is_random = node.is_impure()
         if reads != 1 or is_random or node in self.names.parts:
             return False
         reader = self._reader(node)
