@@ -67,6 +67,11 @@ FINDINGS = {
         "np.concatenate([np.concatenate([a[:1] * 0, a[1:] * 1], 0), x], axis=None)",
         "a = x[-3:-1, :-1, ..., 1:3]", x="i64[7,B,8]", sizes=({"B": 1}, {"B": 2}, {"B": 5}),
     ),
+    "a product of one row, backwards": found(
+        "(b @ b.T)[-1::-1, ...], F.linear(b, y)[::-1] * 2, np.triu(b @ b.T)[::-1, 0:1]",
+        "b = z[0:1]", z="f64[T,B]", y="f64[1,B]",
+        sizes=({"B": 0, "T": 1}, {"B": 3, "T": 2}, {"B": 40, "T": 5}),
+    ),
     "an index that no loop reads": found(
         "x[c % x.shape[0]], x[c % x.shape[0]].sum(), np.tanh(x[c % x.shape[0]]).sum(0) + x.sum()",
         "c = np.ones_like(x, dtype=np.int64)", x="f32[B]",

@@ -201,7 +201,7 @@ def _around(
         store: MultiIndex = tuple(Index.of(c) for c in coordinates)
         return coordinates, Load(anchor.type.dtype, buffer_name(anchor), store), store, {}
     state = _Lowering(group, stop=anchor)
-    index = tuple(Index.of(v) for v in group.space)
+    index = group.index
     value = state.read(group.root, index)
     ((read_index, _),) = state.stopped
     inverse = invert(read_index, group.space, anchor.type)

@@ -20,7 +20,7 @@ static void k0_requantize_sums(const int pixels, const int columns, const uint8_
             for (int64_t i = 0; i < pixels; ++i) {
                 const int64_t ow = ow_0 + i;
                 const int_vec sum = sums[i][v];
-                store_rounded_u8(&requantize[((n*8 + oh_0)*8 + ow)*32 + k],
+                store_rounded_u8(&requantize[(oh_0*8 + ow)*32 + k],
                     __builtin_convertvector(sum, float_vec) * scale_at_k, 3, 0, 255, count);
             }
         }
@@ -47,7 +47,7 @@ static void k0_requantize_tile(int64_t rows, int pixels, int columns, const uint
             for (int64_t i = 0; i < pixels; ++i) {
                 const int64_t ow = ow_0 + i;
                 const int_vec sum = *(const int_vec *)&sums[i*32 + j];
-                store_rounded_u8(&requantize[((n*8 + oh)*8 + ow)*32 + k],
+                store_rounded_u8(&requantize[(oh*8 + ow)*32 + k],
                     __builtin_convertvector(sum, float_vec) * scale_at_k, 3, 0, 255, count);
             }
         }
