@@ -21,7 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fxlite.base.outside_text import comment, docstring, format_text, python_string
+from fxlite.base.outside_text import (
+    comment,
+    docstring,
+    format_text,
+    is_name,
+    is_number,
+    python_string,
+)
 from fxlite.codegen.python.layers import Layer, layer_of
 from fxlite.codegen.python.text import (
     FileNames,
@@ -86,7 +93,8 @@ class Draft:
         called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
         orders = {path: order for path, order in known.items() if order is not None}
-        self.source = written(self.graph.nodes, (module.name, class_name(module.name)))
+        calls = [n for n in self.graph.nodes if n.op.startswith("call_")]
+        self.source = written(calls, (module.name, class_name(module.name)))
         inputs = None
         if not is_root:
             inputs = parameter_names(self.graph.placeholders, self.source, orders)
@@ -145,7 +153,7 @@ class Draft:
         if not isinstance(value, dict):
             return _type_argument(value)
         texts = {part: self._held(f"{path}.{part}", v) for part, v in value.items()}
-        numbers = sorted(int(part) for part in texts if _is_number(part))
+        numbers = sorted(int(part) for part in texts if is_number(part))
         is_list = len(numbers) == len(texts) and numbers[-1] < 2 * len(numbers) + 2
         if is_list and all(isinstance(v, GraphModule) for v in value.values()):
             return self._numbered(path, texts, numbers[-1] + 1)
@@ -167,7 +175,7 @@ class Draft:
         containers: dict[str, list[Node]] = {}
         for node in self.graph.find_nodes(op="call_module"):
             container, _, last = node.target.rpartition(".")
-            if container and _is_number(last):
+            if container and is_number(last):
                 containers.setdefault(container, []).append(node)
         for container, calls in containers.items():
             chain = self._chain(container, calls)
@@ -183,25 +191,27 @@ class Draft:
             return None
         if not all(isinstance(value, GraphModule) for value in held.values()):
             return None
+        given = [self.print.given(node) for node in calls]
         positions = set()
-        for before, node in itertools.pairwise(calls):
-            places = [i for i, a in enumerate(node.args) if a is before]
+        for (before, node), values in zip(itertools.pairwise(calls), given[1:]):
+            places = [i for i, a in enumerate(values) if a is before]
             if len(places) != 1 or [*before.users] != [node] or isinstance(node.type, tuple):
                 return None
             positions.add(places[0])
-        if len(positions) != 1 or len({len(node.args) for node in calls}) != 1:
+        if len(positions) != 1 or len({*map(len, given)}) != 1:
             return None
         (position,) = positions
-        others = {tuple(a for i, a in enumerate(n.args) if i != position) for n in calls}
+        others = {tuple(a for i, a in enumerate(values) if i != position) for values in given}
         if len(others) != 1 or isinstance(calls[0].type, tuple):
             return None
-        orders = {tuple(self.print.orders.get(node.target, ())) for node in calls}
-        if len(orders) != 1:
-            return None
+        if not all(map(is_pure_module, held.values())):
+            return None  # other random numbers may be drawn between its calls
         texts = {with_numbers(self.made(held[str(i)])) for i in indices}
         classes = {text.partition("(")[0] for text in texts}
         is_alike = len(texts) == 1 or (len(classes) == 1 and "nn." not in "".join(classes))
         is_loop = len(calls) >= _ALIKE and is_alike and indices == [*range(len(indices))]
+        if len(given[0]) == 1 and self.source.container_call(container) is not None:
+            is_loop = False
         if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
             return None
         return Chain(container, calls, position, is_loop)
@@ -209,10 +219,9 @@ class Draft:
     def _loop(self, chain: Chain) -> Iterator[Line]:
         first, last = chain.calls[0], chain.calls[-1]
         name, given = self.names[last], self.print.arguments(first)
-        position = [*self.print.orders.get(first.target, range(len(given)))].index(chain.position)
-        if given[position] != name:
-            yield Line(f"{name} = {given[position]}")
-        given[position] = name
+        if given[chain.position] != name:
+            yield Line(f"{name} = {given[chain.position]}")
+        given[chain.position] = name
         yield Line(f"for {chain.item} in {attribute_text(chain.container)}:")
         yield Line(f"{name} = {chain.item}({', '.join(given)})", 3, _note(last))
 
@@ -316,8 +325,8 @@ class Draft:
         chain = self.by_last.get(last)
         if chain is None or not chain.is_loop:
             return set()
-        given = (a for i, a in enumerate(last.args) if i != chain.position)
-        return {self.names[n] for n in nodes_in(list(given)) if n.op != "get_attr"}
+        given = [a for i, a in enumerate(self.print.given(last)) if i != chain.position]
+        return {self.names[n] for n in nodes_in(given) if n.op != "get_attr"}
 
     def _wishes(self, node: Node) -> list[str]:
         """What the program called a value, or its parts."""
@@ -326,7 +335,8 @@ class Draft:
 
     def _name_chain(self, chain: Chain) -> list[str]:
         """The variables of a loop, and what the program called its result."""
-        container = chain.container.rpartition(".")[2]
+        words = [part for part in chain.container.split(".") if is_name(part)]
+        container = words[-1] if words else "layers"
         if not chain.is_loop:
             names = self.source.variables(chain.calls[-1], chain.container)
             self.names[chain.calls[-1]] = self.names.unique(container)
@@ -438,7 +448,8 @@ class Class:
         for column in zip(*rows):
             values = tuple(literal for _, literal in column)
             self.columns.append(values)
-            if len({*values}) > 1 and values not in self.parameters.values():
+            shared = values in self.parameters.values() and column[0][0] != "layers"
+            if len({*values}) > 1 and not shared:
                 name = wish = column[0][0].strip("{}") or "size"
                 count = 1
                 while name in taken or name in self.parameters:
@@ -627,8 +638,10 @@ def _formatted(line: Line) -> Line:
 def _wrapped(line: Line) -> list[str]:
     """A line in lines of at most 100 columns, its note behind it or before it."""
     code, note = f"{'    ' * line.depth}{line.code}", line.note
-    if line.is_comment or not line.code:
-        return [code]
+    if line.is_comment:
+        width = WIDTH - 4 * line.depth - 2
+        parts = textwrap.wrap(line.code[2:], width, break_long_words=False) or [""]
+        return [f"{'    ' * line.depth}# {part}".rstrip() for part in parts]
     if note and len(code) + len(note) + 4 <= WIDTH:
         return [f"{code}  # {note}"]
     lines = wrap_code(code, always=bool(note))
@@ -669,13 +682,9 @@ def _weights(texts: Mapping[str, str]) -> str:
         if is_attribute(part):
             named.append(f"{part}={text}")
         else:
-            others.append(f"{part if _is_number(part) else python_string(part)}: {text}")
+            others.append(f"{part if is_number(part) else python_string(part)}: {text}")
     first_argument = ["{" + ", ".join(others) + "}"] if others else []
     return f"Weights({', '.join([*first_argument, *named])})"
-
-
-def _is_number(part: str) -> bool:
-    return part.isdigit() and str(int(part)) == part
 
 
 def _type_argument(value: Any) -> str:

@@ -19,10 +19,11 @@ function means the same as the op, with operators where the op has one, else as 
 
 from __future__ import annotations
 
+import io
 import itertools
 import linecache
 import os
-import re
+import tokenize
 import weakref
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,15 @@ class _Source:
         return lines
 
     def _imports(self, body: str) -> list[str]:
+        tokens = [*tokenize.generate_tokens(io.StringIO(body).readline)]
+        words = {
+            token.string
+            for before, token in itertools.pairwise([tokens[0], *tokens])
+            if token.type == tokenize.NAME and before.string != "."
+        }
+
         def used(name: str) -> bool:
-            return re.search(rf"(?<![\w.\"']){re.escape(name)}(?!\w)", body) is not None
+            return name in words
 
         alias = self.file.imports
         standard = []

@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 
 import fxlite.nn.functional as F
-from fxlite.base.outside_text import python_string
+from fxlite.base.outside_text import is_number, python_string
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
@@ -57,17 +57,23 @@ def class_name(name: str) -> str:
     joined = f"Model{joined}" if joined[0].isdigit() else joined
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
     return (
-        f"{joined}Model" if taken or joined in (*_USED_BY_TEXT, *_IMPORTS, "nn", "fx") else joined
+        f"{joined}Model"
+        if taken or joined in (*_USED_BY_TEXT, *_IMPORTS, "nn", "fx", "I", "O")
+        else joined
     )
 
 
-_USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS"))
+_USED_BY_TEXT = frozenset(
+    ("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS", "ValueError")
+)
 
 
 def is_attribute(part: str) -> bool:
     """True if ``self.PART`` reaches a weight or child of that name; else it must be
     ``self["PART"]``."""
     plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
+    if part.startswith("__"):
+        return False  # Python mangles such names in a class
     return plain and not hasattr(Weights, part) and part not in ("load", "training", "children")
 
 
@@ -75,7 +81,7 @@ def attribute_text(path: str) -> str:
     """``layers.0.weight`` -> ``self.layers[0].weight``"""
     text = "self"
     for part in path.split("."):
-        if part.isdigit() and str(int(part)) == part:
+        if is_number(part):
             text += f"[{part}]"
         else:
             text += f".{part}" if is_attribute(part) else f"[{python_string(part)}]"
@@ -91,10 +97,8 @@ class _Taken:
     def unique(self, wish: str, builtin: bool = False) -> str:
         """The name, or one like it where it is taken or would hide what Python means by it
         (unless ``builtin``)."""
-        hidden = not builtin and (
-            hasattr(builtins, wish) or wish in _SOFT or keyword.iskeyword(wish)
-        )
-        name = f"{wish}_" if hidden else wish
+        hidden = not builtin and (hasattr(builtins, wish) or wish in _SOFT)
+        name = f"{wish}_" if hidden or keyword.iskeyword(wish) else wish
         while name in self.taken:
             name = f"{name}_"
         self.taken.add(name)
@@ -139,6 +143,8 @@ class Names(_Taken):
         self.file, self.short = file, inputs is not None
         self._names: dict[Node, str] = {}
         self.parameters: dict[Node, str] = {}
+        if inputs is not None:  # else imports give way to the parameters
+            self.taken |= {"fx", "nn", *_USED_BY_TEXT, *own, *dim_names(graph)}
         for node in graph.placeholders:
             wish = str(node.target) if inputs is None else inputs[node]
             usable = not keyword.iskeyword(wish) and wish != "self"
@@ -175,7 +181,7 @@ class Names(_Taken):
 
     def _wish(self, node: Node) -> str:
         """What a value would be called."""
-        if node.op == "call_module" and node.target.isdigit():
+        if node.op == "call_module" and is_number(node.target):
             return f"layer_{node.target}"
         if not self.short:
             return node.name
@@ -233,7 +239,7 @@ def number_text(value: Any, role: str = "") -> str:
     """A literal that may become a parameter of a class, where several modules are alike but for
     such numbers; ``role``: what it would be called, in braces where it stands between quotes.
     :func:`with_numbers` replaces it."""
-    return f"\0{role}\0{value!r}\0"
+    return f"\0{role}\0{repr(value).replace('e+', 'e')}\0"
 
 
 def numbers_in(text: str) -> list[tuple[str, str]]:
@@ -318,10 +324,13 @@ class Text:
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text
 
-    def arguments(self, node: Node) -> list[str]:
+    def given(self, node: Node) -> list[Any]:
         """What a module is given, in the order of its parameters."""
-        order = self.orders.get(node.target, range(len(node.args)))
-        return [self.value(node.args[i]) for i in order]
+        return [node.args[i] for i in self.orders.get(node.target, range(len(node.args)))]
+
+    def arguments(self, node: Node) -> list[str]:
+        """The same as text."""
+        return [*map(self.value, self.given(node))]
 
     def call(self, node: Node) -> str:
         """The right-hand side of a node's line."""

@@ -12,12 +12,14 @@ import ast
 import functools
 import inspect
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fxlite import nn
 from fxlite.base.location import Location
+from fxlite.base.outside_text import is_number
 from fxlite.graph.graph import Node
 
 
@@ -139,13 +141,13 @@ class Written:
             if not line.strip().startswith("#"):
                 break
             found.insert(0, line.strip().lstrip("#").strip())
-        return found
+        return [text for text in found if not _DIRECTIVE.match(text)]
 
     def documentation(self) -> tuple[str, str]:
         """The docstrings of the class and of the function; empty where there are none."""
         of_class = ast.get_docstring(self.class_node) if self.class_node is not None else None
         of_function = ast.get_docstring(self.function) if self.function is not None else None
-        return of_class or "", of_function or ""
+        return (of_class or "").strip(), (of_function or "").strip()
 
 
 def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
@@ -191,11 +193,12 @@ def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | N
     """The function of that name, or a method of that class, in which a line is; for None the only
     one that is called ``forward``."""
     found = [d for d in _definitions(lines) if d[0] == name]
+    forward = [d for d in found if d[1] is not None and d[2].name == "forward"]
     if line is None:
-        found = [d for d in found if d[1] is not None and d[2].name == "forward"]
-        found = found if len(found) == 1 else []
+        found = forward if len(forward) == 1 else []
     for _, class_node, function in found:
         if line is None or function.lineno <= line <= _last_line(function):
+            function = next((f for _, c, f in forward if c is class_node), function)
             given = function.args
             names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
             inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
@@ -204,6 +207,7 @@ def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | N
     return None
 
 
+_DIRECTIVE = re.compile(r"(noqa|fmt|type|ruff|mypy|pylint|pyright|isort)\b")
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
 
 
@@ -213,7 +217,7 @@ def _last_line(node: ast.stmt) -> int:
 
 def _path_text(path: str) -> str:
     """``layers.0.fc`` -> ``self.layers[0].fc``"""
-    return "self" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split("."))
+    return "self" + "".join(f"[{p}]" if is_number(p) else f".{p}" for p in path.split("."))
 
 
 @functools.lru_cache(maxsize=4096)

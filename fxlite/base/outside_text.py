@@ -56,6 +56,12 @@ def is_name(text: object) -> bool:
     )
 
 
+def is_number(text: str) -> bool:
+    """Whether it is a number as Python writes it, the name of a module in a list: ``0``, ``12``; no
+    ``01``, and no digit of another sort, such as a power."""
+    return text.isascii() and text.isdecimal() and str(int(text)) == text
+
+
 _NO_NAMES = frozenset((*keyword.kwlist, "__debug__"))
 
 

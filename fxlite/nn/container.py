@@ -16,6 +16,7 @@ from typing import Any, overload
 import numpy as np
 
 from fxlite.base.errors import ArgumentError
+from fxlite.base.outside_text import is_number
 from fxlite.nn.module import Module, Parameter
 from fxlite.types.tensor_type import parse_type
 
@@ -105,7 +106,7 @@ class Sequential(_Indexed):
         keys = list(self._modules)
         for key in keys[index] if isinstance(index, slice) else [self._key(index)]:
             del self._modules[key]
-        if all(k.isdigit() for k in keys):
+        if all(map(is_number, keys)):
             self._renumber(list(self._modules.values()))
 
     def forward(self, x: Any) -> Any:

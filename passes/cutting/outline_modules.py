@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.outside_text import is_name
+from fxlite.base.outside_text import is_name, is_number
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -81,7 +81,7 @@ class _Finder:
             if node.op.startswith("call_") and scope is not None:
                 self.origins[node] = scope.path, scope.class_name
             parts = tuple(scope.path.split(".")) if node in self.origins and scope else ()
-            is_path = all(is_name(part) or part.isdigit() for part in parts)
+            is_path = all(is_number(part) or self.is_free(part) for part in parts)
             self.paths[node] = parts if is_path else ()
         own = {path for path in self.paths.values() if path[: len(prefix)] == prefix}
         self.inside: dict[Path, set[str]] = {}  # path -> names of what is in it
@@ -89,6 +89,10 @@ class _Finder:
             for end in range(len(path)):
                 self.inside.setdefault(path[:end], set()).add(path[end])
         self.own = own
+
+    def is_free(self, name: str) -> bool:
+        """Whether a GraphModule may have a module of that name as an attribute."""
+        return is_name(name) and not hasattr(GraphModule, name) and name not in vars(self.gm)
 
     def calls(self) -> tuple[dict[Node, Any], dict[Path, str]]:
         """Each node's call, which is a path and a number, and the name of each module's class."""
@@ -122,7 +126,7 @@ class _Finder:
         for name in self.inside.get(path, ()):
             child = (*path, name)
             within = self.inside.get(child, set())
-            if child not in self.own and within and all(n.isdigit() for n in within):
+            if child not in self.own and within and all(map(is_number, within)):
                 found += self.below(child)
             else:
                 found.append(child)
@@ -133,7 +137,7 @@ class _Finder:
         for origin in self.origins.values():
             if origin is not None and origin[0] == ".".join(path) and origin[1]:
                 return origin[1]
-        words = [part for part in path if not part.isdigit()]
+        words = [part for part in path if not is_number(part)]
         return words[-1] if words else "Part"
 
     def calls_of(self, path: Path) -> list[list[Node]] | None:

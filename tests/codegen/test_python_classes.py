@@ -371,3 +371,103 @@ def test_work_is_linear_in_the_modules() -> None:
         return fx.symbolic_trace(Transformer(layers=layers).eval(), **TYPES)
 
     assert_linear(make, lambda gm: gm.source(), 6)
+
+
+class Difference(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.fc(x) - y
+
+
+class Chains(nn.Module):
+    """Calls in a row that are no plain loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swapped = nn.ModuleList([Difference() for _ in range(4)])
+        self.skipped = nn.ModuleList([Difference() for _ in range(4)])
+        self.nested = nn.Sequential(
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        )
+
+    def forward(self, x: Any, y: Any) -> Any:
+        x = x * 2.0
+        for number, block in enumerate(self.swapped):
+            x = block(x, y) if number % 2 else block(y, x)
+        for block in self.skipped[1:]:
+            x = block(x, y)
+        return self.nested(x)
+
+
+class Named(nn.Module):
+    """Parameters and modules with names that the file or Python needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_1, self.from_2 = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.table = nn.ModuleDict({"name": nn.Linear(4, 4), "graph": nn.Linear(4, 4)})
+        self.add_module("__hidden", nn.Linear(4, 4))
+
+    def helper(self, value: Any) -> Any:
+        """Not what the class is for."""
+        return np.exp(value)
+
+    def forward(self, K: Any, F: Any) -> Any:
+        # The math, ops and shapes of it.
+        start = self.helper(K)
+        total = np.tanh(self.in_1(F)) * (self.in_1(F) + self.from_2(start)) * K.shape[0]
+        for name in ("name", "graph"):
+            total = total + self.table[name](F)
+        return total + self._modules["__hidden"](F) + fx.ops.ones((K.shape[0], 4), np.float32)
+
+
+class Outer(nn.Module):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.inner(x, y) * 2.0
+
+
+class Random(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Dropout(0.5), nn.Dropout(0.25)
+        self.row = nn.ModuleList([nn.Dropout(0.5), nn.Dropout(0.25)])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        x = self.row[0](x)
+        y = F.dropout(y, 0.1, True)
+        x = self.row[1](x)
+        return F.linear(weight=self.a(y), input=self.b(x)) - F.dropout(x @ x.T, 0.3, True)
+
+
+@pytest.mark.parametrize(("model", "rows"), [
+    (Chains().eval(), "N"), (Outer(Named()).eval(), "K"), (Outer(Random()).train(), "4"),
+], ids=("chains", "names", "random"))  # fmt: skip
+def test_what_a_stranger_found(model: Any, rows: str) -> None:
+    gm = fx.symbolic_trace(model, x=f"f32[{rows},4]", y=f"f32[{rows},4]")
+    for program in (gm, passes.cse(gm), from_bytes(to_bytes(gm))):
+        again = python_program(program)
+        again.train(model.training)
+        traced = fx.symbolic_trace(again, x=f"f32[{rows},4]", y=f"f32[{rows},4]")
+        fx.assert_same(passes.dce(program), passes.dce(traced))
+        kinds = [
+            n.target.name for n in program.graph.find_nodes(op="call_function") if n.is_impure()
+        ]
+        assert kinds == [
+            n.target.name for n in traced.graph.find_nodes(op="call_function") if n.is_impure()
+        ]
+    if not model.training:
+        x, y = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+        compare("regenerated", python_program(gm)(x, y), gm(x, y))
+
+
+def test_a_power_is_no_number() -> None:
+    model = nn.ModuleDict({"²": nn.Linear(4, 4)})
+    gm = fx.symbolic_trace(nn.Sequential({"table": nn.Sequential({"²": model["²"]})}), x="f32[4]")
+    agree(gm, (np.ones(4, np.float32),))

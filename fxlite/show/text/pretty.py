@@ -45,7 +45,7 @@ def attribute_text(target: str) -> str:
 def _part_text(part: str) -> str:
     from fxlite.graph.graph_module import GraphModule
 
-    if part.isdigit() and str(int(part)) == part:
+    if outside_text.is_number(part):
         return f"[{part}]"
     plain = part.isidentifier() and not keyword.iskeyword(part) and part != "name"
     return (
