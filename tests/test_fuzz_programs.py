@@ -72,6 +72,11 @@ FINDINGS = {
         "b = z[0:1]", z="f64[T,B]", y="f64[1,B]",
         sizes=({"B": 0, "T": 1}, {"B": 3, "T": 2}, {"B": 40, "T": 5}),
     ),
+    "a depth that is a sum": found(
+        "a[..., 1:, :] @ a.swapaxes(-2, -1)[..., ::2], b @ b.T",
+        "a = np.pad(z, ((1, 0), (0, 0), (1, 1)))", "b = np.pad(z[0], ((0, 0), (3, 2)))",
+        z="f32[3,T,T]", sizes=({"T": 1}, {"T": 40}, {"T": 130}),
+    ),
     "an index that no loop reads": found(
         "x[c % x.shape[0]], x[c % x.shape[0]].sum(), np.tanh(x[c % x.shape[0]]).sum(0) + x.sum()",
         "c = np.ones_like(x, dtype=np.int64)", x="f32[B]",
@@ -130,6 +135,16 @@ def test_what_is_computed_before_a_choice_divides_by_no_zero() -> None:
     source = fx.compile(program, x="i64[7,B,8]").sources["program.c"]
     before = [line for line in source.splitlines() if "const bool" in line and " / " in line]
     assert before and all("/ fx_max(" in line for line in before)
+
+
+def test_a_panel_is_as_large_as_a_depth_that_is_a_sum() -> None:
+    def program(x):
+        return np.tanh(x) @ np.concatenate([x, x[:2]], 0).T @ np.concatenate([x, x[2:4]], 0)
+
+    source = fx.compile(program, x="f32[T,64]").sources["program.c"]
+    shares = [line for line in source.splitlines() if "t share = " in line]
+    assert any("share = (T + 2)*32 + 32;" in line for line in shares)
+    assert not any("share = T + 2*32" in line for line in shares)
 
 
 def test_what_no_op_rounds_is_compared_bit_by_bit() -> None:

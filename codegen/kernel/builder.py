@@ -38,6 +38,14 @@ def bare(value: Size) -> str:
     return _PRINTER.bare(Index.of(value))
 
 
+def factors(extents: Sequence[Size]) -> str:
+    """A product in C that is not multiplied out, to be recognized: ``(T + 2)*32``."""
+    several = len(extents) > 1
+    return "*".join(
+        f"({text_of(e)})" if several and len(Index.of(e).terms) > 1 else text_of(e) for e in extents
+    )
+
+
 def symbol(name: str, like: Size | None = None) -> Index:
     """A variable, parameter or macro of C that holds an integer >= 0; ``like``: an expression that
     it is equal to, from which its bounds are known."""

@@ -37,6 +37,7 @@ from fxlite.codegen.kernel.builder import (
     Size,
     bare,
     divide_up,
+    factors,
     round_up,
     smaller,
     symbol,
@@ -97,7 +98,7 @@ class _Attention:
         """A pointer to each part of some scratch; extents stay apart, to be recognized."""
         for name, extents in parts:
             self.body.pointer(self.spec.ctype, name, start)
-            start = f"{name} + {_factors(extents)}"
+            start = f"{name} + {factors(extents)}"
 
     def masked(self, score: str, row: Index, key: Index) -> str:
         """The score of a row and key under the mask."""
@@ -135,14 +136,6 @@ class _Attention:
             f"{bare(spec.rows)} queries and {bare(spec.keys)} keys of {bare(spec.features)}, "
             f"values of {bare(spec.columns)}"
         )
-
-
-def _factors(extents: Sequence[Size]) -> str:
-    """A product that is not multiplied out."""
-    several = len(extents) > 1
-    return "*".join(
-        f"({text_of(e)})" if several and len(Index.of(e).terms) > 1 else text_of(e) for e in extents
-    )
 
 
 # -- many queries ----------------------------------------------------------------------------------
@@ -218,7 +211,7 @@ class _Tiles(_Attention):
         memory = "workspace"
         if self.is_shared:
             body.comment("This thread's part of the workspace.")
-            extents = " + ".join(_factors(extents) for _, extents in self.parts)
+            extents = " + ".join(factors(extents) for _, extents in self.parts)
             body.let("share", extents)
             memory = f"({t} *)workspace + this_thread()*share"
         self.declare_parts(self.parts, memory)
@@ -334,7 +327,7 @@ class _Rows(_Attention):
         spec, body = self.spec, self.body
         blocks, share = self.key_blocks, self.size_of(self.parts)
         self.key_blocks = body.let("key_blocks", blocks)
-        self.share = body.let("share", " + ".join(_factors(extents) for _, extents in self.parts))
+        self.share = body.let("share", " + ".join(factors(extents) for _, extents in self.parts))
         body.pointer(spec.ctype, "parts", "workspace")
         with self.shared(("key_block", self.key_blocks)) as (key_block,):
             key_0 = body.let("key_0", key_block * self.block)
@@ -387,9 +380,9 @@ class _Rows(_Attention):
         (_, scores), (_, sums_size), (_, query), _ = self.parts
         step = body.let("step", self.share * spec.rows)  # from block to block
         self.declare_part(row, Index.of(0))
-        sums = body.pointer(t, "sums", f"part + {_factors(scores)}")
+        sums = body.pointer(t, "sums", f"part + {factors(scores)}")
         highest = body.pointer(
-            f"const {t}", "highest", f"sums + {_factors(sums_size)} + {_factors(query)}"
+            f"const {t}", "highest", f"sums + {factors(sums_size)} + {factors(query)}"
         )
         body.put(f"{t} most = -INFINITY, total = 0;")
         with body.loop("key_block", self.key_blocks) as block:

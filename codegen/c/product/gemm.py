@@ -44,6 +44,7 @@ from fxlite.codegen.kernel.builder import (
     Pointer,
     bare,
     divide_up,
+    factors,
     smaller,
     symbol,
     text_of,
@@ -98,7 +99,7 @@ class _Floats(Product):
             steps = divide_up(self.depth, self.cut.total if self.cut else 1)
             steps = steps + (spec.b.margin if isinstance(spec.b, WidenedOperand) else 0)
             panel, own = steps * self.width, Index.of(0)
-            said = f"{text_of(steps)}*{self.width}"
+            said = factors((steps, self.width))
             body.comment("A panel of B for each thread, and its size with a gap.")
             if self.cut is not None and self.cut.own:
                 own = Index.of(MOST_TILES * 11 * self.width)
@@ -115,7 +116,7 @@ class _Floats(Product):
                 for name, size in spec.b.sizes.items():
                     body.let(name, size)
         elif isinstance(spec.b, PackedOperand):
-            size = f"{text_of(self.depth)}*{self.width}" + f"*{kind.parts}" * (kind.parts > 1)
+            size = factors((self.depth, self.width, *[kind.parts] * (kind.parts > 1)))
             self.panel_size = body.let("panel_size", size)
         if self.cut is not None and not self.cut.own:
             rows = spec.m + (31 if spec.bf16 else 10)  # rows of a tile times tiles, at least
