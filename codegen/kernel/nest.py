@@ -84,9 +84,9 @@ class Nest:
             new = expr.with_label(_rebuild(node, rewritten), node.label)
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
                 local = fresh_local(node.dtype, "_t")
+                read = self._if_read(new, level)
                 around = [v.extent for v in self.order[:level]]
-                read = _dividing_by_no_zero(self._if_read(new, level), around)
-                self.levels[level].append(Let(local.name, read))
+                self.levels[level].append(Let(local.name, _dividing_by_no_zero(read, around)))
                 self._remember(node, local, level if read is new else here)
                 new = local
             rewritten[id(node)] = new
@@ -208,11 +208,11 @@ def _dividing_by_no_zero(value: Expr, around: Sequence[Index]) -> Expr:
     rewritten: dict[int, Expr] = {}
     for node in _outside_reductions(value):
         new = node if isinstance(node, Reduction) else _rebuild(node, rewritten)
-        if isinstance(new, IndexValue):
-            new = IndexValue(new.dtype, _safe(new.index, around))
+        if isinstance(new, IndexValue) and (index := _safe(new.index, around)) != new.index:
+            new = IndexValue(new.dtype, index)
         elif isinstance(new, Load) and new.guard is None:
-            index = tuple(_safe(i, around) for i in new.index)
-            new = Load(new.dtype, new.buffer, index)
+            place = tuple(_safe(i, around) for i in new.index)
+            new = new if place == new.index else Load(new.dtype, new.buffer, place)
         rewritten[id(node)] = node if new is node else expr.with_label(new, node.label)
     return rewritten[id(value)]
 
