@@ -9,16 +9,13 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli.shared import program_options
+from fxlite.cli.shared import after_passes, passes_option, program_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite regenerate``."""
     program_options(parser)
-    parser.add_argument(
-        "--passes", metavar="NAME,NAME", default="",
-        help="run these passes first; one of your own is FILE.py:NAME",
-    )  # fmt: skip
+    passes_option(parser)
     parser.add_argument("--name", help="what the class is called; default: as the program")
     parser.add_argument(
         "-o", "--output", metavar="FOLDER",
@@ -36,11 +33,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from fxlite.codegen.python.source import python_source, save_python
 
     _, module = trace_program(options.program, options.weights, options.input)
-    if options.passes:
-        from fxlite.cli.shared import find_passes
-        from fxlite.passes.manager import PassManager
-
-        module = PassManager(find_passes(options.passes))(module)
+    module = after_passes(module, options.passes)
     if options.output is None:
         print_code(console, python_source(module, options.name))
         return 0

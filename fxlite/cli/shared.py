@@ -14,6 +14,7 @@ from fxlite.backend import backends, declared_options
 from fxlite.base.errors import FxliteError
 from fxlite.cli import option_values as value
 from fxlite.cli.program_file import ProgramError, find_object
+from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, as_pass
 
 
@@ -83,6 +84,24 @@ def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
         type=value.pair("NAME=FILE.npy"),
         help=f"a real input {purpose}; default random numbers",
     )  # fmt: skip
+
+
+def passes_option(parser: argparse.ArgumentParser) -> None:
+    """``--passes``: what is run before all else; see :func:`after_passes`."""
+    parser.add_argument(
+        "--passes", metavar="NAME,NAME", default="",
+        help="run these passes first; one of your own is FILE.py:NAME",
+    )  # fmt: skip
+
+
+def after_passes(module: GraphModule, text: str) -> GraphModule:
+    """The module after the passes that ``text`` names; itself where it names none. Raises what
+    :func:`find_passes` and the passes raise."""
+    if not text:
+        return module
+    from fxlite.passes.manager import PassManager
+
+    return PassManager(find_passes(text))(module)
 
 
 def find_passes(text: str) -> list[Pass]:

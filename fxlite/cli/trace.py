@@ -10,7 +10,7 @@ import argparse
 from rich.console import Console
 
 from fxlite.cli import option_values as value
-from fxlite.cli.shared import program_options
+from fxlite.cli.shared import after_passes, passes_option, program_options
 from fxlite.graph.graph import Graph
 
 
@@ -47,10 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="find all that keeps the program from being traced, with fixes; status 1 if anything",
     )
-    parser.add_argument(
-        "--passes", metavar="NAME,NAME", default="",
-        help="run these passes first; one of your own is FILE.py:NAME",
-    )  # fmt: skip
+    passes_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -61,13 +58,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     if options.doctor:
         return _doctor(options, console)
-    _, module = trace_program(options.program, options.weights, options.input)
-    traced = module
-    if options.passes:
-        from fxlite.cli.shared import find_passes
-        from fxlite.passes.manager import PassManager
-
-        module = PassManager(find_passes(options.passes))(module)
+    _, traced = trace_program(options.program, options.weights, options.input)
+    module = after_passes(traced, options.passes)
     if options.query:
         _print_matches(module.graph, options.query, console)
     elif options.draw:
