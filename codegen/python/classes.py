@@ -40,6 +40,7 @@ from fxlite.codegen.python.text import (
     dim_names,
     is_attribute,
     number_text,
+    numbered,
     numbers_in,
     with_numbers,
 )
@@ -450,11 +451,8 @@ class Class:
             self.columns.append(values)
             shared = values in self.parameters.values() and column[0][0] != "layers"
             if len({*values}) > 1 and not shared:
-                name = wish = column[0][0].strip("{}") or "size"
-                count = 1
-                while name in taken or name in self.parameters:
-                    count += 1
-                    name = f"{wish}_{count}"
+                name = numbered(column[0][0].strip("{}") or "size", taken)
+                taken.add(name)
                 self.parameters[name] = values
 
     def made(self, number: int) -> str:
@@ -567,11 +565,9 @@ def classes_of(root: GraphModule, name: str) -> tuple[FileNames, list[Class], di
                 key = id(root) if module is root else draft.signature
                 groups.setdefault(key, []).append(draft)
         for key, drafts in groups.items():
-            title = wish = class_name(name if key == id(root) else drafts[0].module.name)
-            count = 1
-            while key != id(root) and title in taken:
-                count += 1
-                title = f"{wish}{count}"
+            title = class_name(name)
+            if key != id(root):
+                title = numbered(class_name(drafts[0].module.name), taken, "")
             taken.add(title)
             one = Class(title, drafts)
             classes.append(one)

@@ -15,7 +15,7 @@ import itertools
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -105,6 +105,15 @@ class _Taken:
         return name
 
 
+def numbered(wish: str, taken: Container[str], separator: str = "_") -> str:
+    """The name, with a number from 2 on where it is taken."""
+    name, count = wish, 1
+    while name in taken:
+        count += 1
+        name = f"{wish}{separator}{count}"
+    return name
+
+
 class FileNames(_Taken):
     """Names that all classes of a file share, chosen so that no parameter of theirs hides them:
     ``imports`` are those of modules, ``functions`` those of wrapped functions, which are imported
@@ -190,11 +199,10 @@ class Names(_Taken):
         return re.sub(r"(?<=\D)_\d+$", "", node.name)
 
     def unique(self, wish: str, builtin: bool = False) -> str:
-        name, count = wish, 1
-        while self.short and name in self.taken | ({wish} if hasattr(builtins, wish) else set()):
-            count += 1
-            name = f"{wish}_{count}"
-        return super().unique(name, builtin or self.short)
+        if not self.short:
+            return super().unique(wish, builtin)
+        hidden = {wish} if hasattr(builtins, wish) else set()
+        return super().unique(numbered(wish, self.taken | hidden), builtin=True)
 
     def _unpack(self, node: Node) -> None:
         """``first, second = ops.split(...)`` in place of a ``getitem`` for each."""

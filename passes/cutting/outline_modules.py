@@ -83,6 +83,8 @@ class _Finder:
             parts = tuple(scope.path.split(".")) if node in self.origins and scope else ()
             is_path = all(is_number(part) or self.is_free(part) for part in parts)
             self.paths[node] = parts if is_path else ()
+        found = reversed([o for o in self.origins.values() if o is not None and o[1]])
+        self.class_names = dict(found)  # by path: the first that it says
         own = {path for path in self.paths.values() if path[: len(prefix)] == prefix}
         self.inside: dict[Path, set[str]] = {}  # path -> names of what is in it
         for path in own:
@@ -134,9 +136,9 @@ class _Finder:
 
     def class_name(self, path: Path) -> str:
         """That of the module, or what its path suggests."""
-        for origin in self.origins.values():
-            if origin is not None and origin[0] == ".".join(path) and origin[1]:
-                return origin[1]
+        known = self.class_names.get(".".join(path))
+        if known is not None:
+            return known
         words = [part for part in path if not is_number(part)]
         return words[-1] if words else "Part"
 
