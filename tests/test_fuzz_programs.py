@@ -166,6 +166,15 @@ def test_what_no_op_rounds_is_compared_bit_by_bit() -> None:
     assert "result 2" in str(reference.close_difference((first, second, -third)))
 
 
+def test_what_cancels_within_an_op_may_differ() -> None:
+    x = np.linspace(1e-4, 9e-4, 7)
+    module = fx.symbolic_trace(F.tanhshrink, x="f64[7]")
+    reference = Measured(module, [x], F.tanhshrink(x))
+    nearly = np.tanh(x) * (1 + 2e-16)
+    assert reference.close_difference(x - nearly) is None
+    assert reference.close_difference(x - np.tanh(x) * (1 + 1e-13)) is not None
+
+
 def test_a_short_run_finds_nothing() -> None:
     programs = [program_of((1, number)) for number in range(40, 72)]
     assert len({p.source for p in programs}) == 32
