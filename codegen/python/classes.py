@@ -29,11 +29,11 @@ from fxlite.base.outside_text import (
     is_number,
     python_string,
 )
-from fxlite.codegen.python.layers import Layer, layer_of
+from fxlite.codegen.python.dialect import Dialect
+from fxlite.codegen.python.layers import Layer
 from fxlite.codegen.python.text import (
     FileNames,
     Names,
-    Text,
     attribute_text,
     class_name,
     dim_lines,
@@ -47,11 +47,9 @@ from fxlite.codegen.python.text import (
 from fxlite.codegen.python.written import parameter_names, written
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
-from fxlite.nn.module import Parameter
 from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.show.text.pretty import type_text, wrap_code
 from fxlite.types.guards import OPPOSITE
-from fxlite.types.tensor_type import TensorType, type_of
 
 WIDTH = 100
 _ALIKE = 3  # modules in a row that become a loop
@@ -86,10 +84,10 @@ class Draft:
     """The methods of the class for one module. ``made`` says how a module inside is made."""
 
     def __init__(
-        self, module: GraphModule, file: FileNames, made: Callable[[GraphModule], str],
-        is_root: bool,
+        self, module: GraphModule, file: FileNames, dialect: Dialect,
+        made: Callable[[GraphModule], str], is_root: bool,
     ) -> None:  # fmt: skip
-        self.module, self.graph, self.file = module, module.graph, file
+        self.module, self.graph, self.file, self.dialect = module, module.graph, file, dialect
         self.made, self.is_root = made, is_root
         called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
@@ -101,7 +99,7 @@ class Draft:
             inputs = parameter_names(self.graph.placeholders, self.source, orders)
         self.names = Names(self.graph, file, inputs)
         self.tree = _tree(module)
-        self.print = Text(self.names, orders)
+        self.print = dialect.text(self.names, orders)
         self.inputs = self.graph.placeholders
         if inputs is not None:
             place = {name: i for i, name in enumerate(self.source.parameters)}
@@ -119,7 +117,7 @@ class Draft:
         self.statements = {n: self._statement(n) for n in self.shown}
         self.statements[self.shown[-1]] = self.source.returned()
         self.init = list(self._init())
-        self.head = f"def forward({', '.join(self._parameters())}):"
+        self.head = f"def {dialect.method}({', '.join(self._parameters())}):"
         self.forward = list(self._forward())
 
     @property
@@ -132,16 +130,10 @@ class Draft:
     # -- what the module holds -------------------------------------------------------------------
     def _init(self) -> Iterator[Line]:
         for part, value in self.tree.items():
-            if isinstance(value, (dict, GraphModule)):
-                made = self._held(part, value)
-            elif self.indexed:
-                made = _type_argument(value)
-            elif isinstance(value, Parameter):
-                made = f"nn.Parameter({self.file.imports['ops']}.zeros({_zeros(value)}))"
-            else:
-                zeros = f"{self.file.imports['ops']}.zeros({_zeros(value)})"
-                yield Line(f"self.register_buffer({python_string(part)}, {zeros})")
+            if not (self.indexed or isinstance(value, (dict, GraphModule))):
+                yield Line(self.dialect.array(part, value, self.file.imports))
                 continue
+            made = self._held(part, value)
             if self.indexed:
                 yield Line(f"self.add({python_string(part)}, {made})")
             else:
@@ -152,7 +144,7 @@ class Draft:
         if isinstance(value, GraphModule):
             return self.made(value)
         if not isinstance(value, dict):
-            return _type_argument(value)
+            return self.dialect.held_array(value, self.file.imports)
         texts = {part: self._held(f"{path}.{part}", v) for part, v in value.items()}
         numbers = sorted(int(part) for part in texts if is_number(part))
         is_list = len(numbers) == len(texts) and numbers[-1] < 2 * len(numbers) + 2
@@ -162,14 +154,13 @@ class Draft:
 
     def _numbered(self, path: str, texts: Mapping[str, str], size: int) -> str:
         """A list of modules, with something in place of those that compute nothing."""
-        listed = [texts.get(str(i), "nn.Identity()") for i in range(size)]
+        listed = [texts.get(str(i), self.dialect.identity) for i in range(size)]
         chain = self.chains.get(path)
-        is_sequential = chain is not None and not chain.is_loop
+        is_called = chain is not None and not chain.is_loop
         if len({*map(with_numbers, listed)}) == 1 and size > 1:
             inner = f"{listed[0]} for _ in range({number_text(size, 'layers')})"
-            return f"nn.Sequential(*[{inner}])" if is_sequential else f"nn.ModuleList([{inner}])"
-        inner = ", ".join(listed)
-        return f"nn.Sequential({inner})" if is_sequential else f"nn.ModuleList([{inner}])"
+            return self.dialect.module_list(f"*[{inner}]" if is_called else inner, is_called)
+        return self.dialect.module_list(", ".join(listed), is_called)
 
     # -- calls in a row --------------------------------------------------------------------------
     def _chains(self) -> Iterator[Chain]:
@@ -490,13 +481,14 @@ class Class:
             x if x.is_comment else Line(with_numbers(x.code, kept), x.depth) for x in draft.forward
         ]
         self._note(forward)
-        base = "Weights" if draft.indexed else "nn.Module"
-        text = [f"class {self.name}({base}):", *_docstring(of_class, 1)]
+        base = "Weights" if draft.indexed else draft.dialect.base
+        text = [f"class {self.name}({base}):" if base else f"class {self.name}:"]
+        text += _docstring(of_class, 1)
         text += [""] if of_class else []
         if init or self.parameters:
             stored = [Line(f"self.{name} = {name}") for name in self.parameters if name in used]
             text += wrap_code(f"    def __init__({', '.join(['self', *self.parameters])}):")
-            text.append("        super().__init__()")
+            text += ["        super().__init__()"] if base else []
             text += [t for x in (*stored, *init) for t in _wrapped(_formatted(x))]
             text.append("")
         text += [*load, ""] if load else []
@@ -524,7 +516,9 @@ class Class:
             forward[:] = [x for x in forward if not x.is_comment or x.code in same]
 
 
-def classes_of(root: GraphModule, name: str) -> tuple[FileNames, list[Class], dict[str, Layer]]:
+def classes_of(
+    root: GraphModule, name: str, dialect: Dialect
+) -> tuple[FileNames, list[Class], dict[str, Layer]]:
     """The names of a file, its classes in the order in which they are needed, the root's last, and
     the layers by path."""
     layers: dict[int, Layer] = {}
@@ -533,7 +527,7 @@ def classes_of(root: GraphModule, name: str) -> tuple[FileNames, list[Class], di
 
     def visit(module: GraphModule, path: str) -> int:
         if id(module) not in found and module is not root:
-            layer = layer_of(module)
+            layer = dialect.layer(module)
             if layer is not None:
                 layers[id(module)] = layer
         if id(module) in layers:
@@ -551,7 +545,8 @@ def classes_of(root: GraphModule, name: str) -> tuple[FileNames, list[Class], di
 
     visit(root, "")
     ordered = [m for m, _ in sorted(found.values(), key=lambda pair: pair[1])]
-    file = FileNames([root.graph, *(m.graph for m in ordered if m is not root)], class_name(name))
+    graphs = [root.graph, *(m.graph for m in ordered if m is not root)]
+    file = FileNames(graphs, class_name(name), dialect.imports, dialect.helpers(graphs))
     made: dict[int, str] = {
         key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
     }
@@ -561,7 +556,7 @@ def classes_of(root: GraphModule, name: str) -> tuple[FileNames, list[Class], di
         groups: dict[Any, list[Draft]] = {}
         for module, own in found.values():
             if own == height:
-                draft = Draft(module, file, lambda m: made[id(m)], module is root)
+                draft = Draft(module, file, dialect, lambda m: made[id(m)], module is root)
                 key = id(root) if module is root else draft.signature
                 groups.setdefault(key, []).append(draft)
         for key, drafts in groups.items():
@@ -681,17 +676,3 @@ def _weights(texts: Mapping[str, str]) -> str:
             others.append(f"{part if is_number(part) else python_string(part)}: {text}")
     first_argument = ["{" + ", ".join(others) + "}"] if others else []
     return f"Weights({', '.join([*first_argument, *named])})"
-
-
-def _type_argument(value: Any) -> str:
-    type = type_of(value)
-    shape = ",".join(number_text(size, "{size}") for size in type.shape)
-    text = f'"{type.dtype.name}[{shape}]"' if shape else f'"{type}"'
-    return text if isinstance(value, Parameter) and value.is_parameter else f"Buffer({text})"
-
-
-def _zeros(value: Any) -> str:
-    found: TensorType = type_of(value)
-    sizes = [number_text(size, "size") for size in found.shape]
-    shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
-    return f'{shape}, dtype="{found.dtype.name}"'

@@ -31,13 +31,13 @@ from typing import Any
 import numpy as np
 
 import fxlite
-from fxlite.base.errors import CodegenError
+from fxlite.base.errors import CodegenError, OptionError
 from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import FolderError
 from fxlite.codegen.python.classes import classes_of
+from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.text import class_name, module_name
-from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.wrapping import WrappedOp
@@ -47,22 +47,27 @@ from fxlite.show.text.pretty import type_text
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
+DIALECTS: dict[str, Dialect] = {made.name: made for made in (Dialect(),)}
+"""How regenerated source may be written, by name."""
+
 _numbers = itertools.count()
 _MARK = "Written by fxlite"
 
 
 def save_python(
-    gm: GraphModule, folder: str | os.PathLike[str], name: str | None = None, force: bool = False
-) -> Path:
-    """Write ``NAME.py`` (the class) and ``NAME.safetensors`` (its weights) into a folder; returns
-    the path of the source. ``name`` defaults to the module's, in snake case.
+    gm: GraphModule, folder: str | os.PathLike[str], name: str | None = None, force: bool = False,
+    dialect: str = "fxlite",
+) -> Path:  # fmt: skip
+    """Write ``NAME.py`` (the class) and its weights, ``NAME.safetensors`` or, in the dialect
+    "numpy", ``NAME.npz``, into a folder; returns the path of the source. ``name`` defaults to the
+    module's, in snake case. See :func:`python_source` for ``dialect``.
 
-    Raises CodegenError for leaf modules, FolderError where the folder cannot be written or a file
-    of that name is not from fxlite (unless ``force``)."""
+    Raises CodegenError for leaf modules and what the dialect cannot say, FolderError where the
+    folder cannot be written or a file of that name is not from fxlite (unless ``force``)."""
     file = module_name(name or gm.name)
-    gm = flattened(gm)
-    source, arrays = _regenerated(gm, name)
-    target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}.safetensors")
+    written_in = find_dialect(dialect)
+    source, arrays = _regenerated(gm, name, written_in)
+    target, weights = Path(folder, f"{file}.py"), Path(folder, f"{file}{written_in.suffix}")
     if (
         target.exists()
         and not force
@@ -74,7 +79,7 @@ def save_python(
     drafts = [p.with_name(f".{p.name}.{os.getpid()}") for p in (weights, target)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        save_safetensors(arrays, drafts[0])
+        written_in.save(arrays, drafts[0])
         drafts[1].write_text(source, encoding="utf-8")
         for draft, final in zip(drafts, (weights, target)):
             os.replace(draft, final)
@@ -89,8 +94,7 @@ def save_python(
 
 def python_program(gm: GraphModule) -> Module:
     """The regenerated Python as a module that runs, with gm's weights; nothing is written."""
-    gm = flattened(gm)
-    source, arrays = _regenerated(gm, None)
+    source, arrays = _regenerated(gm, None, find_dialect("fxlite"))
     filename = f"{REGENERATED}/{module_name(gm.name)}_{next(_numbers)}.py"
     namespace: dict[str, Any] = {"__name__": module_name(gm.name), "__file__": filename}
     exec(compile(source, filename, "exec"), namespace)
@@ -102,17 +106,30 @@ def python_program(gm: GraphModule) -> Module:
     return made.eval()
 
 
-def python_source(gm: GraphModule, name: str | None = None) -> str:
+def python_source(gm: GraphModule, name: str | None = None, dialect: str = "fxlite") -> str:
     """The text of the module file. It imports the functions given to fx.wrap from their modules;
-    GraphModules that are called are written inline.
+    GraphModules that are called are written inline. ``dialect``: "fxlite" (``fxlite.nn``) or
+    "numpy" (NumPy alone).
 
     Raises CodegenError for a graph that calls other leaf modules, whose source fxlite does not
-    have, and for wrapped functions that are local to another one."""
-    return _regenerated(flattened(gm), name)[0]
+    have, for wrapped functions that are local to another one, and for an op that the dialect cannot
+    say; OptionError for an unknown dialect."""
+    return _regenerated(gm, name, find_dialect(dialect))[0]
 
 
-def _regenerated(gm: GraphModule, name: str | None) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+def find_dialect(name: str) -> Dialect:
+    """The dialect of that name. Raises OptionError."""
+    if name not in DIALECTS:
+        known = ", ".join(DIALECTS)
+        raise OptionError(f"dialect= must be one of {known}, not {name!r}")
+    return DIALECTS[name]
+
+
+def _regenerated(
+    gm: GraphModule, name: str | None, dialect: Dialect
+) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
     """The text, and by path the arrays that the graph reads or that layers of its hold besides."""
+    gm = flattened(gm)
     for node in gm.graph.nodes:
         if node.op == "call_module":
             raise CodegenError(
@@ -124,7 +141,8 @@ def _regenerated(gm: GraphModule, name: str | None) -> tuple[str, dict[str, np.n
                 f"{node.describe()}: {node.target.title} cannot be imported by other files; define "
                 f"it at the level of a module"
             )
-    program = _Source(gm, name or gm.name)
+    gm = dialect.prepared(gm)
+    program = _Source(gm, name or gm.name, dialect)
     reads = dict.fromkeys(n.target for n in gm.graph.find_nodes(op="get_attr") if n.users)
     arrays = {path: np.asarray(gm.get_attribute(path)) for path in reads}
     for path, layer in program.layers.items():
@@ -135,10 +153,10 @@ def _regenerated(gm: GraphModule, name: str | None) -> tuple[str, dict[str, np.n
 class _Source:
     """Prints one program; ``layers`` are those of ``fxlite.nn`` in it, by path."""
 
-    def __init__(self, gm: GraphModule, name: str) -> None:
-        self.gm, self.graph = gm, gm.graph
+    def __init__(self, gm: GraphModule, name: str, dialect: Dialect) -> None:
+        self.gm, self.graph, self.dialect = gm, gm.graph, dialect
         self.module_name = module_name(name)
-        self.file, self.classes, self.layers = classes_of(outline_modules(gm), name)
+        self.file, self.classes, self.layers = classes_of(outline_modules(gm), name, dialect)
         self.class_name = self.classes[-1].name
         self.has_weights = bool(self.classes[-1].drafts[0].tree)
 
@@ -146,13 +164,26 @@ class _Source:
         body: list[str] = []
         for made in self.classes[:-1]:
             body += [*made.lines(), "", ""]
-        body += self.classes[-1].lines(self._load() if self.has_weights else ())
+        body += self.classes[-1].lines(self.dialect.load() if self.has_weights else ())
         results = self._result_classes()
-        head = [*self._documentation(), "", *self._imports("\n".join((*results, *body))), ""]
+        words = _names_in("\n".join((*results, *body)))
+        definitions = self._definitions(words)
+        words |= _names_in(definitions)
+        head = [*self._documentation(), "", *self._imports(words), ""]
         if self.has_weights:
-            head += [f'WEIGHTS = Path(__file__).with_name("{self.module_name}.safetensors")', ""]
+            file = f"{self.module_name}{self.dialect.suffix}"
+            head += [f'WEIGHTS = Path(__file__).with_name("{file}")', ""]
         head.append("")
-        return "\n".join([*head, *results, *body, ""])
+        return "\n".join([*head, *results, *definitions.splitlines(), *body, ""])
+
+    def _definitions(self, words: set[str]) -> str:
+        """Functions and classes of the file's own, and other names for them where a parameter has
+        theirs."""
+        named = self.file.helpers
+        own = {name for name, alias in named.items() if alias in words}
+        text = self.dialect.definitions(lambda name: name in (own if name in named else words))
+        others = [f"{named[n]} = {n}" for n in sorted(own) if named[n] != n]
+        return "\n".join([text, *others, *(["", ""] if others else [])])
 
     # -- head ----------------------------------------------------------------------------------
     def _documentation(self) -> list[str]:
@@ -165,7 +196,8 @@ class _Source:
         first = docstring(f"{self.class_name}: ({inputs}){result}")
         make = f"{self.class_name}.load()" if self.has_weights else f"{self.class_name}()"
         given = ", ".join(str(n.target) for n in self.graph.placeholders)
-        weights = f" The weights are in {self.module_name}.safetensors." if self.has_weights else ""
+        file = f"{self.module_name}{self.dialect.suffix}"
+        weights = f" The weights are in {file}." if self.has_weights else ""
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
         lines += [
             "", f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}", "",
@@ -175,38 +207,18 @@ class _Source:
         ]  # fmt: skip
         return lines
 
-    def _imports(self, body: str) -> list[str]:
-        tokens = [*tokenize.generate_tokens(io.StringIO(body).readline)]
-        words = {
-            token.string
-            for before, token in itertools.pairwise([tokens[0], *tokens])
-            if token.type == tokenize.NAME and before.string != "."
-        }
-
+    def _imports(self, words: set[str]) -> list[str]:
         def used(name: str) -> bool:
             return name in words
 
         alias = self.file.imports
-        standard = []
+        standard, own = self.dialect.import_lines(used, alias)
         if used(alias["math"]):
             standard.append(_import("import math", "math", alias["math"]))
         if used("NamedTuple"):
             standard.append("from typing import Any, NamedTuple")
         if self.has_weights:
-            standard.insert(0, "from pathlib import Path")
-        own = []
-        if used(alias["F"]):
-            own.append(f"import fxlite.nn.functional as {alias['F']}")
-        if self.has_weights:
-            own.insert(0, "import fxlite as fx")
-        names = {"nn": "nn", "ops": alias["ops"], "shapes": alias["shapes"]}
-        plain = [n for n, a in names.items() if used(a)]
-        if plain:
-            listed = ", ".join(n if names[n] == n else f"{n} as {names[n]}" for n in plain)
-            own.append(f"from fxlite import {listed}")
-        helpers = [n for n in ("Buffer", "Weights") if used(n)]
-        if helpers:
-            own.append(f"from fxlite.nn.container import {', '.join(helpers)}")
+            standard.append("from pathlib import Path")
         by_module: dict[str, list[str]] = {}
         for op, name in self.file.functions.items():
             own_name = op.function.__name__
@@ -225,15 +237,15 @@ class _Source:
             lines += ["", ""]
         return lines
 
-    def _load(self) -> list[str]:
-        return [
-            "    @classmethod",
-            "    def load(cls, path=WEIGHTS):",
-            '        """The model with its weights, ready to run."""',
-            "        model = cls()",
-            "        model.load_state_dict(fx.load_safetensors(path))",
-            "        return model.eval()",
-        ]
+
+def _names_in(text: str) -> set[str]:
+    """The names that a text uses, besides those of attributes."""
+    tokens = [*tokenize.generate_tokens(io.StringIO(text).readline)]
+    return {
+        token.string
+        for before, token in itertools.pairwise([tokens[0], *tokens])
+        if token.type == tokenize.NAME and before.string != "."
+    }
 
 
 def _import(plain: str, name: str, alias: str) -> str:

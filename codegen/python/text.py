@@ -34,10 +34,7 @@ from fxlite.types.tensor_type import TensorType
 
 # -- names -----------------------------------------------------------------------------------------
 _SOFT = frozenset(("match", "case", "type", "_"))
-#: Modules that the text uses, by the names it prefers.
-_IMPORTS = ("F", "ops", "shapes", "math")
-
-
+_ALIASES = ("F", "ops", "shapes", "math", "np", "torch", "jnp")  # of modules, in all dialects
 _LONGEST = 100  # characters of the name of a file or class
 
 
@@ -58,7 +55,7 @@ def class_name(name: str) -> str:
     taken = hasattr(builtins, joined) or keyword.iskeyword(joined)
     return (
         f"{joined}Model"
-        if taken or joined in (*_USED_BY_TEXT, *_IMPORTS, "nn", "fx", "I", "O")
+        if taken or joined in (*_USED_BY_TEXT, *_ALIASES, "nn", "fx", "I", "O")
         else joined
     )
 
@@ -116,16 +113,21 @@ def numbered(wish: str, taken: Container[str], separator: str = "_") -> str:
 
 class FileNames(_Taken):
     """Names that all classes of a file share, chosen so that no parameter of theirs hides them:
-    ``imports`` are those of modules, ``functions`` those of wrapped functions, which are imported
-    from the program, ``tuples`` those of named-tuple classes in the result of the first graph."""
+    ``imports`` are those of modules, ``helpers`` those of functions that the file itself defines,
+    ``functions`` those of wrapped functions, which are imported from the program, ``tuples`` those
+    of named-tuple classes in the result of the first graph."""
 
-    def __init__(self, graphs: Sequence[Graph], class_name: str) -> None:
+    def __init__(
+        self, graphs: Sequence[Graph], class_name: str, imports: Iterable[str],
+        helpers: Iterable[str],
+    ) -> None:  # fmt: skip
         super().__init__({"self", "fx", "nn", class_name, *_USED_BY_TEXT})
         for graph in graphs:
             for node in graph.placeholders:
                 shape = node.type.shape if isinstance(node.type, TensorType) else ()
                 self.taken |= {str(node.target), *shapes.names(shape)}
-        self.imports = {name: self.unique(name) for name in _IMPORTS}
+        self.imports = {name: self.unique(name) for name in imports}
+        self.helpers = {name: self.unique(name, builtin=True) for name in helpers}
         self.functions: dict[WrappedOp, str] = {}
         for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
             if isinstance(node.target, WrappedOp) and node.target not in self.functions:
@@ -147,7 +149,11 @@ class Names(_Taken):
     def __init__(
         self, graph: Graph, file: FileNames, inputs: Mapping[Node, str] | None = None
     ) -> None:
-        own = (*file.imports.values(), *file.functions.values(), *file.tuples.values())
+        own = [
+            name
+            for names in (file.imports, file.helpers, file.functions, file.tuples)
+            for name in names.values()
+        ]
         super().__init__({"self"})
         self.file, self.short = file, inputs is not None
         self._names: dict[Node, str] = {}
@@ -287,10 +293,13 @@ class Text:
 
     def inline(self, node: Node, text: str) -> None:
         """Write a value where it is read."""
-        level = _CALL
+        self.inlined[node] = text, self.level(node)
+
+    def level(self, node: Node) -> int:
+        """How strongly the operator binds that :meth:`call` writes for a value."""
         if node.op == "call_function" and self._operator(node) is not None:
-            level = _LEVELS[node.target.symbol] if len(node.args) > 1 else _UNARY
-        self.inlined[node] = text, level
+            return _LEVELS[node.target.symbol] if len(node.args) > 1 else _UNARY
+        return _CALL
 
     def value(self, value: Any) -> str:
         """An argument as Python text."""
@@ -299,7 +308,7 @@ class Text:
                 return self.inlined[value][0]
             return attribute_text(value.target) if value.op == "get_attr" else self.names[value]
         if isinstance(value, DType):
-            return f'"{value.name}"'
+            return self.dtype(value)
         if isinstance(value, str):
             return python_string(value)
         if isinstance(value, float) and not math.isfinite(value):
@@ -324,10 +333,19 @@ class Text:
             return number_text(value)
         return repr(value)
 
+    def dtype(self, value: DType) -> str:
+        """A dtype as Python text."""
+        return f'"{value.name}"'
+
+    @property
+    def extremes(self) -> tuple[str, str]:
+        """The functions that give the smaller and the larger of two dims."""
+        module = self.file.imports["shapes"]
+        return f"{module}.minimum", f"{module}.maximum"
+
     def dim(self, value: Any) -> str:
         """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
-        module = self.file.imports["shapes"]
-        text = to_text(Index.of(value), repr, "//", (f"{module}.minimum", f"{module}.maximum"))
+        text = to_text(Index.of(value), repr, "//", self.extremes)
         text = text.replace("*", " * ")
         outer = text.startswith("(") and text.endswith(")") and _is_one_bracket(text)
         return text[1:-1] if outer else text
