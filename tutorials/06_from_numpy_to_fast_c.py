@@ -79,7 +79,7 @@ print(heading(fn, 1))
 # the convolution's own result is never in memory. Here is that place:
 
 # %%
-source = fn.sources["res_net_block.c"]
+source = fn.sources["resnet_block.c"]
 lines = source[source.index(f"static void {fn.kernels[1].name}(") :].splitlines()
 place = next(i for i, line in enumerate(lines) if "fx_maximum_f32" in line)
 print("\n".join(line[20:] for line in lines[place - 3 : place + 2]))

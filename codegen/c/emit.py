@@ -25,7 +25,7 @@ from fxlite.codegen.c.workspace import (
     workspace_signature,
 )
 from fxlite.codegen.kernel.lower import buffer_name
-from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, own_name, plain
+from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
 from fxlite.codegen.kernel.text import comment, signature, wrap
 from fxlite.codegen.program.program import Program
 from fxlite.codegen.program.value_sizes import dim_data, value_sizes
@@ -64,8 +64,7 @@ _LONGEST = LONGEST - max(map(len, _ENDS))
 def c_name(name: str) -> str:
     """A model's name as the beginning of C identifiers and of file names. Kernels are called
     ``k0_...``, and what is included ``fx_...`` or as the standard's headers."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    text = plain(re.sub(r"[^\w]+", "_", snake).strip("_"), _LONGEST).strip("_") or "model"
+    text = file_name(name)[:_LONGEST].strip("_")
     is_taken = text in HEADERS or re.match(r"\d|k\d+_|fx(_|$)", text) is not None
     is_taken = is_taken or not _words().isdisjoint(text + end for end in _ENDS)
     return f"m_{text}" if is_taken else text

@@ -233,6 +233,14 @@ def plain(text: str, longest: int = LONGEST) -> str:
     return "".join(parts)[:longest]
 
 
+def file_name(name: str) -> str:
+    """A model's name as that of its files, in ASCII: ``BasicBlock`` gives ``basic_block``, and
+    ``ResNet18`` and ``UNet``, as everybody writes them, ``resnet18`` and ``unet``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    words = re.sub(r"_Net(?![a-z])", "net", words)
+    return plain(re.sub(r"\W+", "_", words).strip("_").lower()).strip("_") or "model"
+
+
 def spelled(marked: str) -> str:
     """What a marked name is called where nothing is in its way."""
     text = _ESCAPED.sub(lambda found: _in_ascii(chr(int(found[1], 16))), marked.translate(_PLAIN))

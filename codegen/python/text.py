@@ -22,6 +22,7 @@ import sympy
 
 import fxlite.nn.functional as F
 from fxlite.base.outside_text import is_number, python_string
+from fxlite.codegen.kernel.names import file_name
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
@@ -40,11 +41,10 @@ _LONGEST = 100  # characters of the name of a file or class
 
 def module_name(name: str) -> str:
     """``MiniLM`` -> ``mini_lm``: the name of a Python file."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-    snake = re.sub(r"\W+", "_", snake, flags=re.ASCII).strip("_")[:_LONGEST] or "model"
-    return (
-        f"{snake}_" if keyword.iskeyword(snake) else f"m_{snake}" if snake[0].isdigit() else snake
-    )
+    snake = file_name(name)
+    if keyword.iskeyword(snake):
+        return f"{snake}_"
+    return f"m_{snake}" if snake[0].isdigit() else snake
 
 
 def class_name(name: str) -> str:

@@ -30,7 +30,7 @@ import sympy
 
 from fxlite.base.errors import FileFormatError, FxliteError
 from fxlite.base.location import Location, Scope
-from fxlite.base.outside_text import are_names, is_name, line
+from fxlite.base.outside_text import are_names, is_name, is_path_part, line
 from fxlite.files.json_values import Operand, by_name, decode, encode
 from fxlite.graph import pytree
 from fxlite.graph.graph import OPCODES, Graph, Node
@@ -486,5 +486,4 @@ def check_path(path: Any) -> None:
 
 @functools.lru_cache(maxsize=4096)  # the paths of a model repeat few names
 def _fits_path(part: str) -> bool:
-    fits = is_name(part) or iskeyword(part) or (part.isascii() and part.isdecimal())
-    return fits and part not in _reserved_names()
+    return is_path_part(part) and part not in _reserved_names()

@@ -197,6 +197,8 @@ def load_if_saved(root: Any) -> Any:
 def to_bytes(gm: GraphModule) -> bytes:
     """The contents of a ``.fxl`` file."""
     arrays, weights = collect_weights(gm)
+    for path in weights:
+        check_path(path)
     dropped: list[str] = []
     header = {"format": "fxlite", "version": VERSION}
     try:

@@ -18,10 +18,12 @@ import contextlib
 import functools
 import keyword
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import GraphError
+from fxlite.base.outside_text import LONGEST_NAME
 from fxlite.graph.node import (
     NO_KWARGS,
     Node,
@@ -179,7 +181,8 @@ class Namer:
 
     def unique(self, wish: str) -> str:
         taken = self.taken
-        if wish not in taken and wish.isidentifier() and wish not in _RESERVED:
+        is_name = wish.isidentifier() and wish not in _RESERVED and len(wish) <= _LONGEST
+        if is_name and wish not in taken and wish.isascii():
             taken.add(wish)  # the way of copies and files, whose names are all different
             return wish
         name, stem = _identifier(wish)
@@ -195,12 +198,14 @@ class Namer:
 
 
 _RESERVED = frozenset((*keyword.kwlist, "self", "ops"))
+_LONGEST = LONGEST_NAME - 20  # with a number behind it
 
 
 @functools.lru_cache(maxsize=4096)
 def _identifier(wish: str) -> tuple[str, str]:
     """``wish`` as an identifier, and that without a number at its end."""
-    wish = re.sub(r"\W", "_", wish) or "value"
+    wish = unicodedata.normalize("NFKC", wish[:_LONGEST])
+    wish = "".join(c if f"_{c}".isidentifier() else "_" for c in wish)[:_LONGEST] or "value"
     if wish[0].isdigit() or wish in _RESERVED:
         wish = f"_{wish}"
     return wish, re.sub(r"_\d+$", "", wish)

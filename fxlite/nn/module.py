@@ -14,6 +14,7 @@ import numpy as np
 
 from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, FxliteError, MemberError, expect
+from fxlite.base.outside_text import is_path_part
 from fxlite.base.state import active_tracer
 from fxlite.types.dtypes import plain_array
 
@@ -130,8 +131,11 @@ class Module:
             object.__setattr__(self, name, value)
 
     def _enter(self, group: dict[str, Any], name: str, value: Any) -> None:
-        if not isinstance(name, str) or not name or "." in name:
-            raise ArgumentError(f"the name of a parameter, buffer or module may not be {name!r}")
+        if not is_path_part(name):
+            raise ArgumentError(
+                f"the name of a parameter, buffer or module may not be {name!r}; printable text "
+                f"without dots can be one"
+            )
         for other in (self._parameters, self._buffers, self._modules):
             if other is not group:
                 other.pop(name, None)

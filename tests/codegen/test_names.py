@@ -72,7 +72,8 @@ def test_what_a_macro_brings_along_is_taken() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("MyNet", "my_net"), ("3d", "m_3d"), ("math", "m_math"), ("fx_math", "m_fx_math"),
+        ("MyBlock", "my_block"), ("ResNet18", "resnet18"), ("UNet", "unet"), ("3d", "m_3d"),
+        ("math", "m_math"), ("fx_math", "m_fx_math"),
         ("k0_add", "m_k0_add"), ("Größe", "groudfe"), ("///", "model"), ("fx", "m_fx"),
     ],
 )  # fmt: skip

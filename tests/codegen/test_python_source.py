@@ -330,8 +330,9 @@ def test_python_program_runs_without_files() -> None:
 
 
 def test_names_of_files_and_classes() -> None:
-    assert [module_name(n) for n in ("MiniLM", "HTTPServer2", "my net", "class", "3d", "")] == [
-        "mini_lm", "http_server2", "my_net", "class_", "m_3d", "model"]  # fmt: skip
+    assert [
+        module_name(n) for n in ("MiniLM", "HTTPServer2", "ResNet18", "my net", "class", "3d", "")
+    ] == ["mini_lm", "http_server2", "resnet18", "my_net", "class_", "m_3d", "model"]
     assert [class_name(n) for n in ("my_net", "MiniLM", "3d", "list", "Exception", "F", "")] == [
         "MyNet", "MiniLM", "Model3d", "List", "ExceptionModel", "FModel", "Model"]  # fmt: skip
 

@@ -20,6 +20,7 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.base.errors import FileFormatError, FxliteError, ParseError
 from fxlite.base.location import Location, Scope
+from fxlite.codegen.python.source import python_program
 from fxlite.files.archive import release
 from fxlite.files.serialize import from_bytes, to_bytes
 from tests.oracle import flatten
@@ -536,3 +537,36 @@ def test_safetensors_errors(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"\x00" * 20)
     with pytest.raises(FileFormatError, match="not a safetensors file"):
         fx.load_safetensors(tmp_path / "bad")
+
+
+ODD_PARTS = (
+    "²", "a b", "ﬁ", "Ⅷ", "١", "class", "00", "a-b", "'", '"', "\\", "𝕩", "µ", "__h", "…", "#",
+    "%s", "{}", "/", "a" * 1000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", ODD_PARTS, ids=lambda p: ascii(p)[:12])
+def test_paths_that_python_cannot_name(part: str) -> None:
+    """What a module may be called can be saved, read, printed, parsed and regenerated."""
+    inner = nn.Sequential({part: nn.Linear(2, 2)})
+    gm = fx.symbolic_trace(nn.Sequential({"table": inner}), x="f32[2]")
+    again = from_bytes(to_bytes(gm))
+    assert again.state_dict().keys() == gm.state_dict().keys()
+    assert fx.parse(str(gm.graph)) == gm.graph == again.graph
+    assert python_program(gm).state_dict().keys() == gm.state_dict().keys()
+
+
+@pytest.mark.parametrize("part", ["", "a.b", "a\nb", "\ud800", "a\u2028b", "\u202e", "a" * 1001])
+def test_paths_that_nothing_can_have(part: str) -> None:
+    with pytest.raises(fx.errors.ArgumentError, match="may not be"):
+        nn.ModuleDict({part: nn.Linear(2, 2)})
+
+
+def test_what_cannot_be_read_is_not_saved() -> None:
+    graph = fx.Graph()
+    graph.output(graph.get_attr("_graph", fx.parse_type("f32[2]")))
+    holder = fx.GraphModule({"w": nn.Parameter(np.zeros(2, np.float32))}, fx.Graph())
+    holder._parameters["_graph"] = holder._parameters.pop("w")
+    holder.graph = graph
+    with pytest.raises(FileFormatError, match="'_graph' cannot be the path"):
+        to_bytes(holder)

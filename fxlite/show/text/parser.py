@@ -489,13 +489,14 @@ def cut(line: str, start: int, end: int | None) -> str:
 
 
 # -- comments: types of weights, and where each value comes from -----------------------------------
-_WEIGHT = re.compile(r"([^\s,]+) (\w+(?:\[[^\]]*\])?)")
+_STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
+_WEIGHT = re.compile(rf"({_STRING}|[^\s,\"']+) (\w+(?:\[[^\]]*\])?)")
 _SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
 _PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
 _CHECK = re.compile(r"([^,]+?):(\d+)(?:: (.*))?")
-_SELF_PATH = re.compile(r"""self(?:\.\w+|\[\d+\]|\["[^"]*"\]|\['[^']*'\])+""")
+_SELF_PATH = re.compile(rf"self((?:\.\w+|\[\d+\]|\[(?:{_STRING})\])+)")
 _CALLED = re.compile(r"\s*# input: (\w+) is (self)$")
-_STEP = re.compile(r"\w+")
+_STEP = re.compile(rf"\[({_STRING})\]|(\w+)")
 
 
 def listed_weights(lines: Iterable[str]) -> dict[str, TensorType | None]:
@@ -514,7 +515,11 @@ def listed_weights(lines: Iterable[str]) -> dict[str, TensorType | None]:
             parts.append(text)
             last = number
     found = _WEIGHT.findall(" ".join(parts))
-    return {path: None if text == "None" else parse_type(text) for path, text in found}
+    return {_unquoted(path): None if text == "None" else parse_type(text) for path, text in found}
+
+
+def _unquoted(text: str) -> str:
+    return str(ast.literal_eval(text)) if text[0] in "\"'" else text
 
 
 def called_inputs(lines: Iterable[str]) -> dict[str, str]:
@@ -524,8 +529,8 @@ def called_inputs(lines: Iterable[str]) -> dict[str, str]:
 
 def weights_in(text: str) -> set[str]:
     """Paths after ``self`` anywhere in the text."""
-    found = set(_SELF_PATH.findall(text))
-    return {".".join(_STEP.findall(path.removeprefix("self"))) for path in found}
+    found = {*_SELF_PATH.findall(text)}
+    return {".".join(_unquoted(a or b) for a, b in _STEP.findall(path)) for path in found}
 
 
 def origin_of(comment: str) -> tuple[Scope | None, Location | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import keyword
 import linecache
 import re
 import weakref
@@ -47,7 +46,7 @@ def _part_text(part: str) -> str:
 
     if outside_text.is_number(part):
         return f"[{part}]"
-    plain = part.isidentifier() and not keyword.iskeyword(part) and part != "name"
+    plain = outside_text.is_name(part) and part != "name"
     return (
         f".{part}"
         if plain and not hasattr(GraphModule, part)
@@ -270,6 +269,9 @@ def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
                     yield f"{unknown[0].name} = ({text} - ({first}))//({factor})"
 
 
+_PLAIN_PATH = re.compile(r"[^\s,\"'\\]+")
+
+
 def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
     """``# weights: fc1.weight f32[32,64], fc1.bias f32[32]``, wrapped at 100 columns."""
     weights = list({n.target: n for n in graph.nodes if n.op == "get_attr"}.values())
@@ -278,7 +280,9 @@ def _weights_comment(graph: Graph, width: int = 100) -> list[str]:
     lines: list[str] = []
     current = "    # weights:"
     for position, node in enumerate(weights):
-        piece = f" {node.target} {node.type}" + ("," if position < len(weights) - 1 else "")
+        is_plain = _PLAIN_PATH.fullmatch(node.target)
+        path = node.target if is_plain else outside_text.python_string(node.target)
+        piece = f" {path} {node.type}" + ("," if position < len(weights) - 1 else "")
         if len(current) + len(piece) > width:
             lines.append(current)
             current = "    #   "
