@@ -316,13 +316,14 @@ class CPrinter:
             return ["#pragma omp simd"]
         if s.kind.startswith("parallel"):
             simd = " simd" if s.kind.endswith("simd") else ""
+            only = "parallel: " if simd else ""  # else no vectors where there are no threads
             constant = self.work.constant
             if constant is not None and constant < PARALLEL_OPERATIONS:
                 return ["#pragma omp simd"] if simd else []
             condition = (
                 ""
                 if constant is not None
-                else f" if ({self.index(self.work)} >= PARALLEL_OPERATIONS)"
+                else f" if ({only}{self.index(self.work)} >= PARALLEL_OPERATIONS)"
             )
             depth = _perfect_depth(s)
             joined = f" collapse({depth})" if depth > 1 else ""

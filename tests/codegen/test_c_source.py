@@ -231,3 +231,12 @@ def test_a_short_inner_loop_is_unrolled_in_the_one_that_is_vectorized() -> None:
     after = source.splitlines()[source.splitlines().index(pragma) + 1 :][:2]
     assert "i < 2000" in after[0] and "j < 3" in after[1] and "collapse" not in pragma
     assert np.array_equal(function(x), to_last(x))
+
+
+def test_what_is_too_little_for_threads_is_computed_in_vectors_still() -> None:
+    """A bare ``if`` of a ``parallel for simd`` holds for its ``simd``, too (OpenMP 5.0, 2.15)."""
+    _, source = source_of(lambda x: x * 2 + 1, x="f32[N]")
+    (pragma,) = [line for line in source.splitlines() if "#pragma omp" in line]
+    assert " simd " in pragma and " if (parallel: " in pragma
+    for text in Path(__file__).with_name("golden").glob("*.c"):
+        assert not re.search(r"omp.*\bsimd\b.* if \((?!parallel: )", text.read_text()), text

@@ -2,7 +2,8 @@
  * program.py:1 */
 static void k0_cast_bf16(const uint16_t *restrict x, uint16_t *restrict cast_bf16, int64_t H,
     int64_t N, int64_t W, int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (H*N*W*16 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) \
+            if (parallel: H*N*W*16 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < H*N*W*16; ++i) {
         cast_bf16[i] = fx_bf16_from_f32(fx_f32_from_bf16(x[i]));
     }

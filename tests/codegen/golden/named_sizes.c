@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_tanh(const float *restrict x, float *restrict tanh, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (B*N*8 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) if (parallel: B*N*8 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B*N; ++i) {
         tanh[i] = fx_tanh_f32(x[i]);
     }

@@ -8,7 +8,7 @@
 /* sqrt: f32[N] = sqrt
  * program.py:1 */
 static void k0_sqrt(const float *restrict x, float *restrict sqrt, int64_t N, int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (N*8 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) if (parallel: N*8 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         sqrt[i] = fx_sqrt_f32(x[i]);
     }

@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_add(const uint64_t *restrict x, const uint16_t *restrict y, uint64_t *restrict add,
     int64_t N, int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (N*11 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) if (parallel: N*11 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         add[i] = fx_floordiv_u64(x[i] - 1ULL, 3ULL) + (uint64_t)(uint16_t)(y[i] * 70);
     }
@@ -12,7 +12,7 @@ static void k0_add(const uint64_t *restrict x, const uint16_t *restrict y, uint6
  * program.py:1 */
 static void k1_mul_1(const uint16_t *restrict y, uint16_t *restrict mul_1, int64_t N,
     int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (N*2 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) if (parallel: N*2 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         const uint16_t t0 = y[i];
         mul_1[i] = (uint16_t)((uint16_t)(-t0) * t0);
@@ -23,7 +23,7 @@ static void k1_mul_1(const uint16_t *restrict y, uint16_t *restrict mul_1, int64
  * program.py:1 */
 static void k2_lt(const uint64_t *restrict x, const int64_t *restrict z,
     unsigned char *restrict lt, int64_t N, int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (N*3 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) if (parallel: N*3 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         const int64_t t0 = z[i];
         const uint64_t t1 = x[i];
@@ -35,7 +35,7 @@ static void k2_lt(const uint64_t *restrict x, const int64_t *restrict z,
  * program.py:1 */
 static void k3_gt(const uint64_t *restrict x, unsigned char *restrict gt, int64_t N,
     int n_threads) {
-    #pragma omp parallel for simd num_threads(n_threads) if (N >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for simd num_threads(n_threads) if (parallel: N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         gt[i] = x[i] > 9223372036854775808ULL;
     }
