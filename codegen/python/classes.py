@@ -53,6 +53,7 @@ from fxlite.types.guards import OPPOSITE
 
 WIDTH = 100
 _ALIKE = 3  # modules in a row that become a loop
+_SHORT = 4  # ops of an expression that the program has in several
 
 
 @dataclass
@@ -229,7 +230,7 @@ class Draft:
             yield from self._checks()
         shown = ""
         for node in self.shown:
-            if self._may_be_inlined(node):
+            if node in self.inside:
                 self.print.inline(node, self._call(node))
                 continue
             origin = self._origin(node)
@@ -280,10 +281,12 @@ class Draft:
             for node in chain.calls:
                 self.names.taken.discard(self.names[node])
         self.wishes = {node: self._wishes(node) for node in self.shown[:-1]}
+        #: What is written where it is read.
+        self.inside = self._inlined()
         place = {n: i for i, n in enumerate(self.shown)}
         for node in reversed(self.shown):
-            for reader in [self._reader(node)] if self._may_be_inlined(node) else []:
-                place[node] = place[reader]
+            if node in self.inside:
+                place[node] = place[self._reader(node)]
         for chain in self.chains.values():
             place |= dict.fromkeys(chain.calls, place[chain.calls[-1]])
         last_read = dict.fromkeys(dim_names(self.graph), len(place))
@@ -339,27 +342,48 @@ class Draft:
         self.names[chain.calls[-1]] = self.names.unique(container)
         return [value]
 
-    def _may_be_inlined(self, node: Node) -> bool:
-        """Whether a value is part of a larger expression: the program did not name it either."""
-        statement = self.statements[node]
-        is_last = [*node.users] == self.shown[-1:] and self.shown[-2:-1] == [node]
-        if node.op == "output" or self.wishes[node]:
+    def _inlined(self) -> set[Node]:
+        """Values that are part of a larger expression."""
+        found: set[Node] = set()
+        ops: dict[Node, int] = {}  # in the expression
+        for node in self.shown:
+            ops[node] = 1 + sum(ops[n] for n in self._read(node) if n in found)
+            if self._may_be_inlined(node, ops[node]):
+                found.add(node)
+        return found
+
+    def _may_be_inlined(self, node: Node, ops: int) -> bool:
+        """Whether a value is part of a larger expression: the program did not name it either, and
+        reads it where it is made; else if that is a short one."""
+        if node.op == "output" or self.wishes[node] or node in self.names.parts:
             return False
-        if statement is None and not (is_last and self.source.function is None):
+        if sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs))) != 1:
             return False
-        reads = sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs)))
         if node.op == "call_module":
             is_random = not is_pure_module(self.module.get_submodule(node.target))
         else:
             is_random = node.is_impure()
-        if reads != 1 or is_random or node in self.names.parts:
-            return False
         reader = self._reader(node)
-        if any(n in self.by_last and self.by_last[n].is_loop for n in (node, reader)):
+        if is_random or any(n in self.by_last and self.by_last[n].is_loop for n in (node, reader)):
             return False
-        if reader.op == "output":
-            return statement is None or isinstance(statement, ast.Return)
-        return self.statements.get(reader) is statement
+        statement, last = self.statements[node], self.statements.get(reader)
+        if statement is not None and last is statement:
+            return True
+        if reader.op == "output" and isinstance(statement, ast.Return):
+            return True
+        said = statement is not None and self.source.comments(statement)
+        return ops <= _SHORT and not said and self._is_unnamed(node)
+
+    def _is_unnamed(self, node: Node) -> bool:
+        """Whether nobody chose the name that a value has in the graph."""
+        if self.names.short or node.op == "call_module" or self.statements[node] is not None:
+            return True
+        return (
+            re.fullmatch(
+                rf"{re.escape(node.target.node_name or node.target.name)}(_\d+)?", node.name
+            )
+            is not None
+        )
 
     def _reader(self, node: Node) -> Node:
         """The only value that reads one; where it is given to modules in a row, the last one's."""

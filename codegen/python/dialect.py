@@ -13,6 +13,7 @@ from typing import Any
 
 from fxlite.base.outside_text import python_string
 from fxlite.codegen.python.layers import Layer, layer_of
+from fxlite.codegen.python.spelling import NumpyText
 from fxlite.codegen.python.text import Text, number_text
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph
@@ -28,9 +29,9 @@ class Dialect:
 
     name = "fxlite"
     #: Modules that the text uses, by the names it prefers.
-    imports: tuple[str, ...] = ("F", "ops", "shapes", "math")
+    imports: tuple[str, ...] = ("F", "ops", "shapes", "np")
     #: What prints values.
-    text: type[Text] = Text
+    text: type[Text] = NumpyText
     #: The method that computes.
     method = "forward"
     #: What modules are derived from; empty: nothing.
@@ -84,11 +85,11 @@ class Dialect:
     def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
         """What a file imports, besides what the program does. ``alias``: what :attr:`imports` are
         called."""
-        lines = []
+        lines = [f"import numpy as {alias['np']}", ""] if used(alias["np"]) else []
+        if used("fx"):
+            lines.append("import fxlite as fx")
         if used(alias["F"]):
             lines.append(f"import fxlite.nn.functional as {alias['F']}")
-        if used("fx"):
-            lines.insert(0, "import fxlite as fx")
         names = {"nn": "nn", "ops": alias["ops"], "shapes": alias["shapes"]}
         plain = [name for name, own in names.items() if used(own)]
         if plain:

@@ -213,7 +213,7 @@ class _Source:
 
         alias = self.file.imports
         standard, own = self.dialect.import_lines(used, alias)
-        if used(alias["math"]):
+        if used(alias.get("math", "")):
             standard.append(_import("import math", "math", alias["math"]))
         if used("NamedTuple"):
             standard.append("from typing import Any, NamedTuple")

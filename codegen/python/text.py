@@ -264,8 +264,27 @@ def numbers_in(text: str) -> list[tuple[str, str]]:
 def with_numbers(
     text: str, replace: Callable[[str, str], str] = lambda role, literal: literal
 ) -> str:
-    """The text with ``replace(role, literal)`` for each of its numbers."""
-    return _NUMBER.sub(lambda found: replace(found[1], found[2]), text)
+    """The text with ``replace(role, literal)`` for each of its numbers, and with slices."""
+    text = _NUMBER.sub(lambda found: replace(found[1], found[2]), text)
+    return _SLICE.sub(_slice, text) if "\1" in text else text
+
+
+_SLICE = re.compile("\1([^\1]*)\1([^\1]*)\1([^\1]*)\1")
+
+
+def slice_text(*parts: str) -> str:
+    """``2:5`` of start, stop and step, each empty where it is not given. :func:`with_numbers` sets
+    the spaces, which depend on what its numbers become."""
+    return "\1" + "".join(f"{part}\1" for part in parts)
+
+
+def _slice(found: re.Match[str]) -> str:
+    """As ruff formats it: ``2:n``, ``n + 1 : 5``, ``: self.size``."""
+    parts = found.groups()
+    if all(re.fullmatch(r"-?\w*", part) for part in parts):
+        return ":".join(parts if parts[2] else parts[:2])
+    shown = f"{parts[0]} : {parts[1]}" + (f" : {parts[2]}" if parts[2] else "")
+    return shown.strip()
 
 
 #: Functions of nn.functional that mean something else than the op of that name.
@@ -312,7 +331,8 @@ class Text:
         if isinstance(value, str):
             return python_string(value)
         if isinstance(value, float) and not math.isfinite(value):
-            infinity = f"{self.file.imports['math']}.{'nan' if math.isnan(value) else 'inf'}"
+            module = self.file.imports["np" if "np" in self.file.imports else "math"]
+            infinity = f"{module}.{'nan' if math.isnan(value) else 'inf'}"
             return f"-{infinity}" if value < 0 else infinity
         if isinstance(value, sympy.Expr):
             return self.dim(value)
@@ -369,12 +389,15 @@ class Text:
         if target.method is not None and isinstance(node.args[0], Node):
             _, given = node.bound.values()
             if isinstance(given, tuple):
-                owner = self._operand(node.args[0], _CALL)
+                owner = self.owner(node.args[0])
                 return f"{owner}.{target.method}({', '.join(map(self.value, given))})"
         if target.name in F.__all__ and target.name not in _OTHER_MEANING:
             text = self._functional(node)
             if text is not None:
                 return text
+        text = self.in_numpy(node)
+        if text is not None:
+            return text
         parts = [self.value(a) for a in node.args]
         if isinstance(target, WrappedOp) and not target.keeps_order:
             parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
@@ -403,6 +426,14 @@ class Text:
             is_short = all(_SIMPLE.fullmatch(with_numbers(side)) for side in (first, second))
             return f"{first}**{second}" if is_short else f"{first} ** {second}"
         return f"{first} {target.symbol} {second}"
+
+    def in_numpy(self, node: Node) -> str | None:
+        """The call as NumPy spells it, where the dialect has such a spelling."""
+        return None
+
+    def owner(self, value: Any) -> str:
+        """A value whose method is called, or that is indexed."""
+        return self._operand(value, _CALL)
 
     def _operand(self, value: Any, level: int) -> str:
         """A value beside an operator, in parentheses if its own binds less than that."""

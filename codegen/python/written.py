@@ -14,7 +14,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fxlite import nn
@@ -26,10 +26,11 @@ from fxlite.graph.graph import Node
 @dataclass(frozen=True, eq=False)
 class Written:
     """The method of a module, or a function, if it was found: the names of its parameters, its
-    syntax, the lines of its file."""
+    syntax, and ``files``, the lines of all files that it was traced from: of functions that it
+    calls, too."""
 
     parameters: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     class_node: ast.ClassDef | None = None
     function: ast.FunctionDef | None = None
     statements: tuple[ast.stmt, ...] = ()
@@ -43,15 +44,13 @@ class Written:
         return self._at(node.loc)
 
     def _at(self, loc: Location | None) -> ast.stmt | None:
-        """The innermost statement that holds a place."""
-        if self.function is None or loc is None or loc.function != self.function.name:
+        """The innermost statement that holds a place, be it in a function that this one calls."""
+        if self.function is None or loc is None or loc.file not in self.files:
             return None
-        return self._by_line.get(loc.line)
-
-    @functools.cached_property
-    def _by_line(self) -> dict[int, ast.stmt]:
-        outermost = sorted(self.statements, key=lambda s: s.lineno - _last_line(s))
-        return {n: s for s in outermost for n in range(s.lineno, _last_line(s) + 1)}
+        found = _statements(self.files[loc.file]).get(loc.line)
+        if found is None or not (loc.function == found[0] or loc.function.startswith("<")):
+            return None  # a part of an expression, such as <genexpr>, is in its statement
+        return found[1]
 
     def variables(self, node: Node, container: str = "") -> list[str]:
         """The variables to which a statement gave the value, as a whole or in parts; of what the
@@ -128,7 +127,10 @@ class Written:
 
     def names_at(self, node: Node) -> set[str]:
         """The parameters that the expression of a node mentions."""
-        if node.loc is None or self._at(node.loc) is None:
+        if self.function is None or self._at(node.loc) is None:
+            return set()
+        assert node.loc is not None
+        if node.loc.function != self.function.name:
             return set()
         found = _syntax(node.loc.expression)
         words = {n.id for n in ast.walk(found) if isinstance(n, ast.Name)} if found else set()
@@ -137,11 +139,18 @@ class Written:
     def comments(self, statement: ast.stmt) -> list[str]:
         """The lines of comments right above a statement."""
         found: list[str] = []
-        for line in reversed(self.lines[: statement.lineno - 1]):
+        for line in reversed(self._lines_of(statement)[: statement.lineno - 1]):
             if not line.strip().startswith("#"):
                 break
             found.insert(0, line.strip().lstrip("#").strip())
         return [text for text in found if not _DIRECTIVE.match(text)]
+
+    def _lines_of(self, statement: ast.stmt) -> tuple[str, ...]:
+        """The lines of the file that a statement is in."""
+        for lines in self.files.values():
+            if _statements(lines).get(statement.lineno, ("", None))[1] is statement:
+                return lines
+        return ()
 
     def documentation(self) -> tuple[str, str]:
         """The docstrings of the class and of the function; empty where there are none."""
@@ -164,7 +173,7 @@ def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
     for (lines, line), name in itertools.product(itertools.chain(own, others), names):
         found = _in_file(lines, name, line)
         if found is not None:
-            return found
+            return replace(found, files=files)
     layer = getattr(nn, names[0], None)
     if isinstance(layer, type) and issubclass(layer, nn.Module):
         return Written(tuple(inspect.signature(layer.forward).parameters)[1:])
@@ -188,6 +197,19 @@ def _definitions(lines: tuple[str, ...]) -> list[tuple[str, ast.ClassDef | None,
     return found
 
 
+@functools.lru_cache(maxsize=64)
+def _statements(lines: tuple[str, ...]) -> dict[int, tuple[str, ast.stmt]]:
+    """By line of a file: the innermost statement there, and the function in which that is."""
+    found = [
+        (s.lineno - _last_line(s), function.name, s)
+        for _, _, function in _definitions(lines)
+        for s in ast.walk(function)
+        if isinstance(s, _PLAIN)
+    ]
+    found.sort(key=lambda entry: entry[0])  # the innermost ones last
+    return {n: (name, s) for _, name, s in found for n in range(s.lineno, _last_line(s) + 1)}
+
+
 @functools.lru_cache(maxsize=1024)
 def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | None:
     """The function of that name, or a method of that class, in which a line is; for None the only
@@ -203,7 +225,7 @@ def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | N
             names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
             inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
             own_names = tuple(names[class_node is not None :])
-            return Written(own_names, lines, class_node, function, inside)
+            return Written(own_names, {}, class_node, function, inside)
     return None
 
 

@@ -307,7 +307,7 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
 
 
 # -- shape -----------------------------------------------------------------------------------------
-@op("composite", shares_memory="contiguous", moves_values=True, keeps_order=True,
+@op("composite", numpy="x.var", shares_memory="contiguous", moves_values=True, keeps_order=True,
     samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"),
              S("i32[2,3,4]", start_dim=0, end_dim=1), S("f32[]"), S("bf16[3,4]", start_dim=1),
              S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],

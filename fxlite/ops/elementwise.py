@@ -569,7 +569,7 @@ _get("maximum").canonical(_relu_of_maximum)
 
 
 # -- with attributes -----------------------------------------------------------------------------
-@op("pointwise", gives_number=None,
+@op("pointwise", numpy="np.where", gives_number=None,
     samples=[S("bool[3,4]", "f32[3,4]", "f32[4]"), S("bool[5]", "f32[5]", 0.0),
                           S("i32[4]", 1, "f32[4]"),
                           S("bool[B,1]", "i32[4]", "i64[B,4]", dims={"B": 3}),

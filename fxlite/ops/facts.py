@@ -21,6 +21,9 @@ class Facts:
     #: NumPy's method of arrays that takes the elements of the op's only attribute one by one:
     #: ``x.reshape(2, 3)``, for printing.
     method: str | None = None
+    #: NumPy's function or method of the same operands and attributes, ``np.where`` or ``x.mean``,
+    #: for printing.
+    numpy: str = ""
     #: NumPy's ufunc that is this op.
     ufunc: np.ufunc | None = None
 

@@ -50,7 +50,7 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
 
 
 # -- reading ---------------------------------------------------------------------------------------
-@op("gather",
+@op("gather", numpy="np.take",
     moves_values=True, shares_memory="perhaps", gives_number=True, reads_some_of="x",
     looks_up=("index", "x", None),
     samples=[S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
@@ -133,7 +133,8 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
     return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards))
 
 
-@op("gather", reads_some_of="x", looks_up=("index", "x", None), aliases=("take_along_axis",),
+@op("gather", numpy="np.take_along_axis",
+    reads_some_of="x", looks_up=("index", "x", None), aliases=("take_along_axis",),
     samples=[S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
              S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0), S("f64[5]", uniform("i32[7]", -5, 5), 0),
              S("f32[1,4]", uniform("i64[3,2]", 0, 4), -1),
