@@ -1,4 +1,5 @@
-"""Loops of a kernel made readable: adjacent ones joined, and names for what is in them.
+"""Loops of a kernel made readable: adjacent ones joined, one with several cases cut into parts, and
+names for what is in them.
 
 In: loop variables, the value of an element, and where it is stored; or statements with the unique
 names that lowering made. Out: the same with fewer loops, where every address stays free of
@@ -8,12 +9,22 @@ t1``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import (
+    Apply,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    MultiIndex,
+    Reduction,
+)
 from fxlite.scalar.index import Index, Quotient, Remainder, Var, flatten
 
 
@@ -22,7 +33,7 @@ def collapse(
     space: tuple[Var, ...],
     value: Expr,
     store: MultiIndex,
-    shapes: dict[str, MultiIndex],
+    shapes: Mapping[str, MultiIndex],
     output: str,
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
     """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
@@ -65,7 +76,7 @@ def divides(index: Index, variable: Var) -> bool:
     )
 
 
-def is_flat(value: Expr, variable: Var, shapes: dict[str, MultiIndex]) -> bool:
+def is_flat(value: Expr, variable: Var, shapes: Mapping[str, MultiIndex]) -> bool:
     """True if no address in the expression divides the variable."""
     for node in expr.walk(value):
         if isinstance(node, Load) and divides(flatten(node.index, shapes[node.buffer]), variable):
@@ -77,6 +88,79 @@ def is_flat(value: Expr, variable: Var, shapes: dict[str, MultiIndex]) -> bool:
         ):
             return False
     return True
+
+
+# -- cut -------------------------------------------------------------------------------------------
+#: Most loops that one is cut into.
+MOST_PARTS = 8
+
+
+def cut(space: Sequence[Var], value: Expr) -> tuple[Var, list[Index]] | None:
+    """A loop variable whose range falls into parts with values of their own, as that of what is
+    joined from several, and where each part begins, and the last one ends."""
+    choices = [n for n in expr.walk(value, (Reduction,)) if _is_choice(n)]
+    for choice in reversed(choices):
+        variable = _bounded(choice, space)
+        if variable is None:
+            continue
+        same = [c for c in choices if _bounded(c, space) is variable]
+        starts = [Index.of(0), *dict.fromkeys(_bound(c, variable) for c in same)]
+        starts = [*_sorted(starts), variable.extent]
+        if 2 < len(starts) <= MOST_PARTS + 1 and all(a <= b for a, b in itertools.pairwise(starts)):
+            return variable, starts
+    return None
+
+
+def part(
+    variable: Var, start: Index, stop: Index, value: Expr, store: MultiIndex
+) -> tuple[Var, Expr, MultiIndex]:
+    """A variable for that part of a loop's range, and what its iterations store where."""
+    within = expr.fresh_var(stop - start, "v")
+    env = {variable: start + within}
+    moved = expr.decided(expr.substitute_index(value, env))
+    return within, moved, tuple(i.substitute(env) for i in store)
+
+
+def _is_choice(node: Expr) -> bool:
+    """Whether a ``where`` asks for the place alone, and each side is more than a number."""
+    return (
+        isinstance(node, Apply) and node.function == "where"
+        and isinstance(node.args[0], Apply) and node.args[0].function == "lt"
+        and all(isinstance(a, (IndexValue, Const)) for a in node.args[0].args)
+        and not any(isinstance(side, Const) for side in node.args[1:])
+    )  # fmt: skip
+
+
+def _difference(choice: Expr) -> Index:
+    """What is less than 0 where the choice is its first side."""
+    (a, b) = choice.children[0].children
+    return expr.index_of(a) - expr.index_of(b)
+
+
+def _bounded(choice: Expr, space: Sequence[Var]) -> Var | None:
+    """The loop variable that a choice compares with sizes, if it compares one."""
+    difference = _difference(choice)
+    variables = difference.variables()
+    if len(variables) != 1 or not variables <= {*space} or not difference.is_polynomial:
+        return None
+    (variable,) = variables
+    return variable if difference.coefficient(variable) in (1, -1) else None
+
+
+def _bound(choice: Expr, variable: Var) -> Index:
+    """The first place of a range in which a choice changes sides."""
+    difference = _difference(choice)
+    rest = difference.substitute({variable: Index.of(0)})
+    return -rest if difference.coefficient(variable) == 1 else rest + 1
+
+
+def _sorted(starts: list[Index]) -> list[Index]:
+    """In ascending order, where that is known."""
+    made: list[Index] = []
+    for start in starts:
+        place = next((n for n, other in enumerate(made) if start <= other), len(made))
+        made.insert(place, start)
+    return made
 
 
 # -- named -----------------------------------------------------------------------------------------
@@ -145,10 +229,12 @@ def _first(candidates: Iterator[str], used: set[str]) -> str:
 
 
 class _Renamer:
-    """Statements with new names, where it has one, and without loops of one trip."""
+    """Statements with new names, where it has one, and without loops of one trip. Of two loops over
+    one variable, the second gets a variable of its own."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
+        self.bound: set[str] = set()
 
     def body(self, statements: Sequence[Stmt], env: dict[Var, Index]) -> tuple[Stmt, ...]:
         made: list[Stmt] = []
@@ -161,7 +247,8 @@ class _Renamer:
 
     def statement(self, s: Stmt, env: dict[Var, Index]) -> Stmt:
         if isinstance(s, For):
-            var = Var(self.name(s.var.name), self.index(s.var.extent, env))
+            name = self.name(s.var.name) if self.names else self._own(s.var.name)
+            var = Var(name, self.index(s.var.extent, env))
             return For(var, self.body(s.body, {**env, s.var: Index.of(var)}), s.kind, s.step)
         if isinstance(s, If):
             return If(self.value(s.condition, env), self.body(s.body, env))
@@ -181,6 +268,13 @@ class _Renamer:
 
     def name(self, old: str) -> str:
         return self.names.get(old, old)
+
+    def _own(self, name: str) -> str:
+        """The variable's name, or another of that kind where it is a loop's already."""
+        if name in self.bound:
+            name = expr.fresh_var(0, name.strip("_0123456789")).name
+        self.bound.add(name)
+        return name
 
     def index(self, i: Index, env: dict[Var, Index]) -> Index:
         probe = expr.Load(expr.TRUE.dtype, "", (i,))

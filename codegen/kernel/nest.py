@@ -181,23 +181,46 @@ class Nest:
             body = [*self.levels[depth], loop] if depth > start else [loop]
         return body
 
+    def within(self, variables: Sequence[Var]) -> Nest:
+        """Loops inside this nest's, of which it may have several, one behind the other."""
+        inner = Nest(
+            [*self.order, *variables], [*self.levels, *([] for _ in variables)], self.bound,
+            self.keep, self.lanes, self.shapes,
+        )  # fmt: skip
+        inner.checks = self.checks
+        return inner
+
+    def add(self, inner: Nest, final: Sequence[Stmt]) -> None:
+        """The loops of ``inner`` (:meth:`within`) come next; ``final`` is the innermost of them."""
+        depth = len(self.order)
+        inner.levels[-1].extend(final)
+        self.levels[-1].extend(inner._from(depth))
+        inner._forget_inside(depth)
+        self.depths.update(inner.depths)
+
     def finish(self, final: Sequence[Stmt]) -> list[Stmt]:
-        """All loops with ``final`` innermost: the outermost on threads, the innermost in SIMD, or,
-        if that is shorter than a vector, the one around it, in which compilers unroll it."""
+        """All loops with ``final`` innermost."""
         self.levels[-1].extend(final)
-        body = self.levels[-1]
+        return [*self.levels[0], *self._from(0)]
+
+    def _from(self, start: int) -> list[Stmt]:
+        """The loops from depth ``start`` inwards: the outermost of all on threads, the innermost in
+        SIMD, or, if that is shorter than a vector, the one around it, in which compilers unroll
+        it."""
         count = len(self.order)
-        if count == 0:
-            return body
+        if count == start:
+            return []
         is_flat = [not any(isinstance(s, (For, If)) for s in level) for level in self.levels]
         in_vectors = count - 1 if is_flat[-1] else count
-        if count > 1 and is_flat[-1] and is_flat[-2]:
+        if count - start > 1 and is_flat[-1] and is_flat[-2]:
             is_short = (self.order[-1].extent.constant or LANES) <= SHORT
             in_vectors -= is_short
-        for depth in range(count - 1, -1, -1):
+        body: list[Stmt] = []
+        for depth in range(count - 1, start - 1, -1):
+            body = [*self.levels[depth + 1], *body]
             vector = depth == in_vectors
             kind = " ".join(k for k, on in (("parallel", depth == 0), ("simd", vector)) if on)
-            body = [*self.levels[depth], For(self.order[depth], tuple(body), kind or "independent")]
+            body = [For(self.order[depth], tuple(body), kind or "independent")]
         return body
 
 

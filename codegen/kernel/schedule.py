@@ -9,6 +9,7 @@ scatters have loops of their own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fxlite.base.errors import CodegenError
@@ -26,7 +27,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import collapse, rename
+from fxlite.codegen.kernel.loops import collapse, cut, part, rename
 from fxlite.codegen.kernel.lower import Lowered, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.windows import window_rows
@@ -46,6 +47,9 @@ from fxlite.scalar.expr import (
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import DimVar, Index, Value, Var, product
 from fxlite.types import dtypes
+
+#: Elements up to which a row that is joined from parts is written at once.
+SHORT_ROW = 1024
 
 
 def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
@@ -72,9 +76,34 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
     rows = window_rows(space, value, store, output, shapes) if lanes else None
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
-    nest = Nest(space, lanes=lanes, shapes=shapes)
-    body = nest.finish([Store(output.name, store, nest.bind(value))])
-    return finish(name, (*lowered.buffers, output), body, group)
+    nest = Nest((), lanes=lanes, shapes=shapes)
+    _fill(nest, space, value, store, output.name)
+    return finish(name, (*lowered.buffers, output), nest.levels[0], group)
+
+
+def _fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str) -> None:
+    """Put loops over ``space`` inside those of ``nest``, which store the value. Where a loop has
+    several cases, each is a loop of its own: inside the same outer ones where rows are short, which
+    are written at once, else inside outer ones of its own, of which threads take parts. The threads
+    of a GPU share one loop."""
+    found = cut(space, value) if nest.lanes else None
+    if found is None:
+        inner = nest.within(space)
+        nest.add(inner, [Store(output, store, inner.bind(value))])
+        return
+    variable, starts = found
+    place = space.index(variable)
+    before, behind = space[:place], space[place + 1 :]
+    row = product(v.extent for v in space[place:]).constant
+    is_row = variable is space[-1] or (row is not None and row <= SHORT_ROW)
+    outer = nest.within(before if is_row else ())
+    for start, stop in itertools.pairwise(starts):
+        within, there, at = part(variable, start, stop, value, store)
+        joinable = (within, *behind) if is_row or not before else (within,)
+        loops, there, at = collapse(joinable, there, at, nest.shapes, output)
+        loops = (*loops, *behind[len(joinable) - 1 :])
+        _fill(outer, loops if is_row else (*before, *loops), there, at, output)
+    nest.add(outer, [])
 
 
 def _with_scale(

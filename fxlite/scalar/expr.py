@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
@@ -525,6 +525,39 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
         return node
 
     return transform(expr, replace)
+
+
+def decided(expr: Expr) -> Expr:
+    """The expression without conditions on indices that hold always or never, as where the range of
+    a loop was cut."""
+
+    def decide(node: Expr) -> Expr:
+        if isinstance(node, Apply):
+            if node.function == "lt" and all(map(_is_index, node.args)):
+                return less(*map(index_of, node.args))
+            if node.function == "and":
+                return both(*node.args)
+            if node.function == "where" and isinstance(node.args[0], Const):
+                return node.args[1] if node.args[0].value else node.args[2]
+        if isinstance(node, (Load, CheckedIndex)) and isinstance(node.guard, Const):
+            if node.guard.value:
+                return replace(node, guard=None)
+            return const(0 if isinstance(node, Load) else -1, node.dtype)
+        return node
+
+    return transform(expr, decide)
+
+
+def _is_index(value: Expr) -> bool:
+    """Whether an operand of a comparison is an index, or a number that may be one."""
+    is_number = isinstance(value, Const) and value.dtype is dtypes.int64
+    return is_number or isinstance(value, IndexValue)
+
+
+def index_of(value: Expr) -> Index:
+    """The index that :func:`index_value` made a number of."""
+    assert isinstance(value, (IndexValue, Const))
+    return Index.of(value.index if isinstance(value, IndexValue) else int(value.value))
 
 
 def free_variables(expr: Expr, memo: dict[int, frozenset[Var]] | None = None) -> frozenset[Var]:

@@ -26,7 +26,9 @@ from fxlite.codegen.runtime import sizes
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.ops.integer.quantized import least_magnitude
 from fxlite.ops.integer.quantized_recurrence import LARGEST
+from fxlite.types.tensor_type import parse_type
 from tests.codegen.compiling import HEAD, compile_c
+from tests.oracle import agree
 
 FILE = """\
 /* About boxes of T. */
@@ -240,3 +242,41 @@ def test_what_is_too_little_for_threads_is_computed_in_vectors_still() -> None:
     assert " simd " in pragma and " if (parallel: " in pragma
     for text in Path(__file__).with_name("golden").glob("*.c"):
         assert not re.search(r"omp.*\bsimd\b.* if \((?!parallel: )", text.read_text()), text
+
+
+def test_what_is_joined_is_a_loop_for_each_part() -> None:
+    """Parts may be empty."""
+
+    def turned(x: Any, cos: Any, sin: Any) -> Any:
+        a, b = x[..., :4], x[..., 4:]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+    rng = np.random.default_rng(0)
+
+    def check(program: Any, parts: int, *types: str, least: int = 0) -> None:
+        compiled = fx.compile(program, *types)
+        source = next(t for name, t in compiled.sources.items() if name.endswith(".c"))
+        kernels = source[: source.index("_largest_bytes(")]
+        stores = re.findall(r"^ +(?:concat|exp|stack)\w*\[.*\] = ", kernels, re.M)
+        assert len(stores) == parts and ("?" not in kernels or parts == 1), kernels
+        for size in range(least, 4):
+            sizes = dict.fromkeys("BPTHW", 2) | {types[0][4]: size}
+            shapes = [parse_type(t).substitute(sizes).shape for t in types]
+            agree(program, *(rng.standard_normal(s, np.float32) for s in shapes), types=types)
+
+    check(turned, 2, "f32[T,2,8]", "f32[T,1,4]", "f32[T,1,4]")
+    check(lambda x, y: np.exp(np.concatenate([x, y])), 2, "f32[P,3]", "f32[T,3]")
+    check(lambda x, y: np.concatenate([x, y, x], 1), 3, "f32[B,3,H]", "f32[B,1,H]")
+    check(lambda x, y: np.concatenate([x, y, x, y], 2), 4, "f32[B,3,W]", "f32[B,3,5]")
+    check(lambda x, y: np.stack([x, y, x + y], -1), 3, "f32[T]", "f32[T]")
+
+    def of_two_axes(x: Any, y: Any) -> Any:
+        return np.concatenate([np.concatenate([x, y], 1), np.concatenate([y, x], 1)])
+
+    def of_totals(x: Any, y: Any) -> Any:
+        return np.concatenate([x - x.sum(1, keepdims=True), y / y.max(1, keepdims=True)], 1)
+
+    check(of_two_axes, 4, "f32[B,3]", "f32[B,W]")
+    check(of_totals, 2, "f32[T,4]", "f32[T,3]")
+    # more loops than one reads
+    check(lambda *xs: np.concatenate(xs, 1), 1, *(f"f32[B,{1 + n % 2}]" for n in range(12)))

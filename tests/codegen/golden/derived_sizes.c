@@ -2,13 +2,18 @@
  * program.py:1 */
 static void k0_mul(const float *restrict x, float *restrict mul, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*N*8 >= PARALLEL_OPERATIONS)
-    for (int64_t i = 0; i < B*2; ++i) {
-        const bool t0 = i < B;
+    #pragma omp parallel for num_threads(n_threads) if (B*N*4 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < B; ++i) {
         #pragma omp simd
         for (int64_t j = 0; j < N; ++j) {
-            mul[i*N + j] = (t0 ? x[(i*N + j)*2 + i + 1]
-                : (B - 1 < i ? x[((i - B)*N + j)*2 + i - B + 1] : 0)) * 0.5f;
+            mul[i*N + j] = x[(i*N + j)*2 + i + 1] * 0.5f;
+        }
+    }
+    #pragma omp parallel for num_threads(n_threads) if (B*N*4 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < B; ++i) {
+        #pragma omp simd
+        for (int64_t j = 0; j < N; ++j) {
+            mul[(B + i)*N + j] = x[(i*N + j)*2 + i + 1] * 0.5f;
         }
     }
 }
