@@ -112,11 +112,15 @@ ARCH ?= ARCHITECTURE
 #   -fwrapv              signed integers wrap around, as in NumPy
 CFLAGS ?= -O3 $(ARCH)
 CHECKED ?= -O1 -g1
-NEEDED = -std=gnu11 -fno-math-errno -fno-trapping-math -fwrapv
+#   -ffp-contract=fast   a * b + c may be one instruction, as compilers' own dialects have it
+NEEDED = -std=c99 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fwrapv
 
-# -fopenmp where the compiler has it; without it the model runs on one thread. Off: make OPENMP=
+# -fopenmp where the compiler has it, else its SIMD loops alone: the model runs on one thread then.
+# Off: make OPENMP=
 OPENMP ?= $(shell echo 'int main(void) { return 0; }' > .probe.c; \\
-    $(CC) -fopenmp .probe.c -o .probe 2> /dev/null && echo -fopenmp; rm -f .probe .probe.c)
+    for flag in -fopenmp -fopenmp-simd; do \\
+    $(CC) $$flag .probe.c -o .probe 2> /dev/null && echo $$flag && break; done; \\
+    rm -f .probe .probe.c)
 
 all: NAME_selftest
 

@@ -125,7 +125,7 @@ def beside_of(
 
     return Beside(
         (f"float *restrict {name}", name),
-        f"fx_clear({name}, {images} * sizeof *{name});",
+        f"fx_clear({name}, {images} * (int64_t)sizeof *{name});",
         f"finish_scales({images}, {least}, {factor}, {name});",
         tile,
     )

@@ -172,7 +172,7 @@ class _Source:
         head = [comment(about(self.name, self.program)), f'#include "{self.name}.h"']
         head.append(includes(self.name))
         if self.profile:
-            head.insert(2, "#include <time.h>")
+            head.insert(1, "#define _POSIX_C_SOURCE 199309L\n#include <time.h>")
         source = "\n".join([*head, self.functions])
         return self.public(self._header()), source
 

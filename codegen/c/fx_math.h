@@ -95,14 +95,14 @@ FX_FN double fx_sign_f64(double x) {
 /* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it), b if they are equal. Where b is
    a constant, as in relu, that is a comparison and a selection. Else it is the processor's own
    instruction, which gives b if either is NaN, and a selection of a if that is the NaN. */
-#ifdef FX_ON_CUDA
-#define FX_IS_CONSTANT(x) true
-#else
+#if defined(__GNUC__) && !defined(FX_ON_CUDA)
 #define FX_IS_CONSTANT(x) __builtin_constant_p(x)
+#else
+#define FX_IS_CONSTANT(x) 1
 #endif
 #define FX_EXTREMUM(NAME, T, FIRST)                                                               \
     FX_FN T NAME(T a, T b) {                                                                      \
-        if (FX_IS_CONSTANT(b)) return (b FIRST##= a) | (b != b) ? b : a;                          \
+        if (FX_IS_CONSTANT(b)) return ((b FIRST##= a) | (b != b)) ? b : a;                        \
         T either = a FIRST b ? a : b;                                                             \
         return a != a ? a : either;                                                               \
     }
@@ -854,8 +854,13 @@ FX_FN void fx_index_failed(int64_t i, int64_t extent, int64_t where, fx_error *e
     }
 }
 #else
+#ifdef __GNUC__
+#define FX_RARELY __attribute__((noinline, cold, unused)) static
+#else
+#define FX_RARELY static inline
+#endif
 /* Several threads may fail at once: the first one is reported. */
-__attribute__((noinline, cold, unused)) static void fx_index_failed(
+FX_RARELY void fx_index_failed(
     int64_t i, int64_t extent, int64_t where, fx_error *error) {
 #ifdef _OPENMP
 #pragma omp critical(fx_error)

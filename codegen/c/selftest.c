@@ -26,9 +26,17 @@ static void stop(const char *problem, const char *name) {
 
 /* Memory aligned to 64 bytes; never NULL, not even for no bytes. */
 static void *allocate(int64_t bytes) {
-    void *memory = aligned_alloc(64, (size_t)(bytes / 64 + 1) * 64);
+    char *const memory = malloc((size_t)bytes + 64 + sizeof memory);
     if (memory == NULL) stop("cannot allocate memory", "workspace");
-    return memory;
+    char *const after = memory + sizeof memory, *const aligned = after + (64 - (uintptr_t)after % 64);
+    memcpy(aligned - sizeof memory, &memory, sizeof memory);
+    return aligned;
+}
+
+static void release(void *aligned) {
+    void *memory;
+    memcpy(&memory, (char *)aligned - sizeof memory, sizeof memory);
+    free(memory);
 }
 
 static void *read_file(const char *name, int64_t bytes) {
@@ -41,10 +49,13 @@ static void *read_file(const char *name, int64_t bytes) {
     return data;
 }
 
+/* The time, of the processor where a single thread runs. */
 static double seconds(void) {
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#ifdef _OPENMP
+    return omp_get_wtime();
+#else
+    return (double)clock() / CLOCKS_PER_SEC;
+#endif
 }
 
 /* Floats in memory as C reads them. */

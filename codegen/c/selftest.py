@@ -149,9 +149,9 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
         '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time",'
         " best * 1e3, runs);",
         "    }",
-        "    free(workspace);",
-        *(f"    free({v});" for v, _, _ in inputs),
-        *(f"    free({v});\n    free({_expected(label)});" for v, label, _ in outputs),
+        "    release(workspace);",
+        *(f"    release({v});" for v, _, _ in inputs),
+        *(f"    release({v});\n    release({_expected(label)});" for v, label, _ in outputs),
         "    return failed;",
         "}",
         "",
@@ -212,7 +212,7 @@ def _main(program: CProgram, cases: Sequence[Case]) -> str:
         f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
         "    int failed = 0;",
         *calls,
-        "    free(weights);",
+        "    release(weights);",
         f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : "OK",'
         f" {len(cases)} - failed);",
         "    return failed != 0;",

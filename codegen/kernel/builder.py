@@ -12,6 +12,7 @@ In: calls of :class:`Body`. Out: lines of C by the printer of all kernels
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -110,6 +111,7 @@ class Body:
 
     def __init__(self) -> None:
         self._open: list[list[Stmt]] = [[]]
+        self._ints: set[str] = set()  # names that are known to be no wider
 
     def put(self, text: str) -> None:
         """Statements in C, in lines; indentation is relative."""
@@ -131,9 +133,16 @@ class Body:
         Of one that is text no more is known than that, and that it is not negative."""
         if not isinstance(value, str):
             known = Index.of(value)
-            if known.constant is not None or isinstance(known.single_atom, (Var, DimVar)):
+            named = Var if ctype == "int" else (Var, DimVar)  # a size is an int64_t
+            if known.constant is not None or isinstance(known.single_atom, named):
                 return known
             like, value = known if like is None else like, bare(known)
+        if ctype == "int":
+            if any(w.isidentifier() and w not in self._ints for w in _WORD.findall(value)):
+                value = f"(int){value}" if _is_operand(value) else f"(int)({value})"
+            self._ints.add(name)
+        else:
+            self._ints.discard(name)
         self._open[-1].append(Text((f"const {ctype} {name} = {value};",), declares=name))
         return symbol(name, like)
 
@@ -157,6 +166,8 @@ class Body:
         """``for (name = start; name < end; name += step)``; gives the variable. A loop of one trip
         is its body, and what it gives is its start, unless threads share it out."""
         start, end = Index.of(start), Index.of(end)
+        if ctype == "int":
+            self._ints.add(name)
         if takes_one_trip(start, end, step) and ("omp" not in pragma or "simd" in pragma):
             with self._nested() as body:
                 yield start
@@ -219,6 +230,13 @@ class Body:
         """The statements in C, as text of another body, which folds its lines."""
         found = _needed(self.statements(), set())
         return "\n".join(line for s in found for line in _PRINTER.statement(s, 0))
+
+
+def _is_operand(text: str) -> bool:
+    """Whether a cast in front of an expression is one of all of it: a name or one call."""
+    name, _, rest = text.partition("(")
+    depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in f"({rest}"))
+    return re.fullmatch(r"[\w.]+", name) is not None and (not rest or depths.index(0) == len(rest))
 
 
 def takes_one_trip(start: Index, end: Index, step: int) -> bool:

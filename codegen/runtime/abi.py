@@ -109,8 +109,6 @@ class DimText:
     def real_c(self, variable: Callable[[str], str] = str) -> str:
         """The expression as C that computes in double, which does not wrap, from `int64_t`
         variables; it calls `fx_size_div`, `fx_size_mod`, `fmin` and `fmax`."""
-        if isinstance(self._tree, ast.Name):
-            return variable(self.python)
         return _c_text(self._tree, lambda dim: f"(double){variable(dim)}", "fx_size_{}", "f{}")
 
 

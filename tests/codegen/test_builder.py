@@ -95,7 +95,7 @@ def test_integers_read_well():
         "    const int64_t first = n*part / parts;",
         "    const int64_t end = (part + 1)*n / parts;",
         "    f((part + 1)*n / parts - first, a + (part - 1)*m);",
-        "    const int rest = g(n);",
+        "    const int rest = (int)g(n);",
         "    f(end, a - m, rest % (m*4));",
         "    f(part % ((n + 3) / 4));",
     ]

@@ -27,7 +27,7 @@ from fxlite.codegen.c.conv.conv_int8_depthwise import (
 )
 from fxlite.codegen.c.conv.conv_runs import Place, Runs, RunsSpec, run_rows
 from fxlite.codegen.c.conv.conv_walk import empty_result
-from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch
+from fxlite.codegen.c.product.gemm_fused import SUMS_COMMENT, put_switch, tile_function
 from fxlite.codegen.c.product.packed_operands import (
     PANEL_COLUMNS,
     QUAD,
@@ -35,7 +35,7 @@ from fxlite.codegen.c.product.packed_operands import (
     packed_rows,
     packed_size,
 )
-from fxlite.codegen.c.text.template_text import Rendered, parameter_names, signature
+from fxlite.codegen.c.text.template_text import Rendered, ignoring, parameter_names, signature
 from fxlite.codegen.kernel.builder import Argument, Body, Pointer, bare, symbol
 from fxlite.scalar.index import Index
 
@@ -169,16 +169,13 @@ class _Int8Conv(Runs):
         image = "const uint8_t *place, const int64_t *run, const int32_t *weights"
         parameters = f"{image}{ends}, {places}, {spec.parameters}"
         place = Place(*map(symbol, ("n", "oh_0", "ow_0", "first_channel")))
-        body.put("#ifdef HAS_TILES")
         super().tile(body, Pointer("place"), place, symbol("columns"))
-        body.put("#else")
         rest, outputs = ", ".join(parameter_names(parameters)), spec.group_outputs
-        put_switch(body, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
-        body.put("#endif")
+        switch = Body()
+        put_switch(switch, f"{spec.name}_sums", bare(self.out_w), outputs, rest, "pixels")
         own = f"int64_t rows, int pixels, int columns, {parameters}"
-        head = signature(f"{spec.name}_tile", own)
-        sums = self.fused_sums(parameters, place)
-        return [*sums, "", "TILE_FUNCTION", *head, "{", *body.lines(), "}", ""]
+        made = tile_function(f"{spec.name}_tile", own, [body.lines(), switch.lines()])
+        return [*self.fused_sums(parameters, place), "", *made, ""]
 
     def fused_sums(self, parameters: str, place: Place) -> list[str]:
         """The function that keeps sums in registers."""
@@ -202,6 +199,6 @@ class _Int8Conv(Runs):
                     {"n": place.n, "oh": place.oh_0, "k": k}, "#pragma GCC unroll 16",
                 )  # fmt: skip
         finish_beside(body, spec, pixel, Axis("k", place.k_0, columns, "j"), place.n, place.oh_0)
-        own = f"const int pixels, const int columns, {parameters}"
-        lines = [*signature(f"{spec.name}_sums", own), "{", *body.lines(), "}"]
-        return [*SUMS_COMMENT, "inline __attribute__((always_inline))", *lines]
+        own, lines = f"const int pixels, const int columns, {parameters}", body.lines()
+        opening = [*signature(f"{spec.name}_sums", own), "{", *ignoring(own, "\n".join(lines))]
+        return [*SUMS_COMMENT, "TILE_INLINE", *opening, *lines, "}"]

@@ -129,7 +129,7 @@ class _Depthwise(Walk):
             rows = smaller(self.out_h - self.oh_0, self.outputs)
             self.rows = body.let("output_rows", rows, "int")
             body.put(f"uint8_t outside[{width}];")
-            body.put(f"__builtin_memset(outside, {spec.zero_point % 256}, {width});")
+            body.put(f"memset(outside, {spec.zero_point % 256}, {width});")
             body.put(f"const uint8_t *rows[{count}];\nint64_t steps[{count}];")
             first = self.oh_0 * spec.stride[0] - spec.padding[0]
             image = images + self.n * spec.h * row_bytes + self.first

@@ -255,7 +255,7 @@ class Taps(Panels):
             tiles = body.let("tiles", divide_up(pixels, symbol("TILE_ROWS")))
             with body.loop("tile_index", tiles) as tile:
                 offset = body.let("first", tile * pixels // tiles)
-                count = body.let("count", (tile + 1) * pixels // tiles - offset)
+                count = body.let("count", (tile + 1) * pixels // tiles - offset, "int")
                 step = Index.of(self.stride[1])
                 self.sum_up(count, first + (start + offset) * step, step)
                 body.call(

@@ -178,7 +178,7 @@ class Runs(Panels):
         body.put(f"{self.image_type} *const padded = workspace;")
         if spec.has_ends and spec.item_bytes > 1:  # an integer times 0 is 0, whatever it is
             end = Pointer("padded") + self.image_numbers * self.parts
-            body.put(f"__builtin_memset({end}, 0, 64); /* behind the last run */")
+            body.put(f"memset({end}, 0, 64); /* behind the last run */")
         self.copy_rows("The images, channels last, with their padding.", self.pitch, self.copy_row)
 
     def pixel_steps(self) -> tuple[Index, Index]:
@@ -222,7 +222,7 @@ class Runs(Panels):
         """The sums of a tile of ``rows`` and ``pixels`` from this place of the image on, then the
         epilogue."""
         width = PANEL_COLUMNS
-        body.put(f"{self.ctype} tile[{self.tile_rows} * {width}] __attribute__((aligned(64)));")
+        body.put(f"{self.ctype} tile[{self.tile_rows} * {width}] ALIGNED(64);")
         self.sum_up(body, image, columns)
         with body.loop("row", symbol("rows")) as row:
             oh = body.let("oh", place.oh_0 + row)

@@ -194,7 +194,7 @@ class Winograd(Walk):
                 body.call("take_tiles")
             with body.loop("part", parts) as part:
                 start_ = body.let("start", part * count // parts)
-                tiles = body.let("tiles", (part + 1) * count // parts - start_)
+                tiles = body.let("tiles", (part + 1) * count // parts - start_, "int")
                 with body.loop("p", self.points) as p:
                     points = Pointer("points") + (
                         p * self.point_step + (first + start_) * self.items

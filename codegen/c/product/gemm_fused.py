@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fxlite.codegen.c.product.gemm_spec import GemmSpec, ProductSpec
 from fxlite.codegen.c.product.packed_operands import PANEL_COLUMNS
-from fxlite.codegen.c.text.template_text import parameter_names, signature
+from fxlite.codegen.c.text.template_text import ignoring, parameter_names, signature
 from fxlite.codegen.kernel.builder import Argument, Body, bare, spelled_argument, symbol
 from fxlite.scalar.index import Index
 
@@ -68,22 +68,20 @@ def fused_tile(
     parameters = f"{places}, {batch}{spec.parameters}"
     vectors = _sums_function(p, parameters, sums)
     body = Body()
-    if kind.rows != "TILE_ROWS":
-        at = p.whole_tile()
-        body.put("#ifdef HAS_TILES")
-        body.put(f"{kind.ctype} tile[{bare(kind.sums)}];")
-        stored(body, at)
-        finish_vectors(p, body, at)
-        body.put("#else")
     assert spec.m.constant is not None and spec.n.constant is not None
     rest = ", ".join(parameter_names(parameters))
     put_switch(
         body, f"{spec.name}_sums", str(spec.m.constant), spec.n.constant, rest, width=p.width
     )
+    bodies = [body.lines()]
     if kind.rows != "TILE_ROWS":
-        body.put("#endif")
-    head = signature(f"{spec.name}_tile", f"int rows, int columns, {parameters}")
-    return [*vectors, "", "TILE_FUNCTION", *head, "{", *body.lines(), "}", ""]
+        at, body = p.whole_tile(), Body()
+        body.put(f"{kind.ctype} tile[{bare(kind.sums)}];")
+        stored(body, at)
+        finish_vectors(p, body, at)
+        bodies.insert(0, body.lines())
+    head = f"int rows, int columns, {parameters}"
+    return [*vectors, "", *tile_function(f"{spec.name}_tile", head, bodies), ""]
 
 
 def _sums_function(
@@ -109,9 +107,10 @@ def _sums_function(
                 body.let("row", "row_0 + i")
                 body.put(f"const {t}_vec sum = sums[i][v];")
                 body.put(statements)
-    head = signature(f"{spec.name}_sums", f"const int rows, const int columns, {parameters}")
-    inline = "inline __attribute__((always_inline))"
-    return [*SUMS_COMMENT, inline, *head, "{", *body.lines(), "}"]
+    given, lines = f"const int rows, const int columns, {parameters}", body.lines()
+    ignored = ignoring(given, "\n".join(lines))
+    head = signature(f"{spec.name}_sums", given)
+    return [*SUMS_COMMENT, "TILE_INLINE", *head, "{", *ignored, *lines, "}"]
 
 
 def finish_vectors(
@@ -125,7 +124,7 @@ def finish_vectors(
     assert spec.vectors is not None
     with body.block(f"for (int64_t j = 0; j < {bare(at.columns)}; j += {t}_lanes)"):
         j = symbol("j", at.columns - 1)
-        body.put(f"const int count = {bare(at.columns - j)};")
+        body.put(f"const int count = (int)({bare(at.columns - j)});")
         column = body.let("column", at.column_0 + j, like=spec.n - 1)
         row = at.row_0 + (0 if at.rows == 1 else symbol("i", at.rows - 1))
         if at.rows != 1 and row.single_atom is None:
@@ -138,6 +137,15 @@ def finish_vectors(
                 before(body, row)
             body.put(f"const {t}_vec sum = *(const {t}_vec *)&{at.sum(i, j)};")
             body.put(statements)
+
+
+def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -> list[str]:
+    """The function of a tile, in lines. Of two bodies the first is for processors with AMX."""
+    ignored = ignoring(parameters, *map("\n".join, bodies))
+    lines = [*bodies[-1]]
+    if len(bodies) > 1:
+        lines = ["    #ifdef HAS_TILES", *bodies[0], "    #else", *lines, "    #endif"]
+    return ["TILE_FUNCTION", *signature(name, parameters), "{", *ignored, *lines, "}"]
 
 
 def put_switch(

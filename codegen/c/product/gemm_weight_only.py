@@ -10,7 +10,7 @@ so results do not depend on the number of threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxlite.codegen.c.product.gemm import render_product
 from fxlite.codegen.c.product.gemm_spec import (
@@ -153,6 +153,7 @@ class _FewRows(Product):
     def multiply(self, at: Place) -> None:
         spec = self.spec
         panels = spec.panel(spec.weight, at.panel), spec.panel(spec.scale, at.panel)
+        at = replace(at, rows=self.body.let("rows", at.rows, "int"))
         rows = at.rows, at.columns, spec.k, spec.group_size, spec.a.start(), spec.a.row_stride
         self.body.call(f"multiply_scaled_int{spec.bits}", *rows, *panels, at.sums)
         self.body.put(f"{spec.repair(1, at, at.sums)};")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fxlite.codegen.kernel.text import comment
+from fxlite.codegen.kernel.text import comment, wrap
 from fxlite.scalar.index import Index
 
 WIDTH = 100
@@ -77,6 +77,14 @@ def signature(name: str, parameters: str, extra: tuple[str, ...] = ()) -> list[s
 def parameter_names(parameters: str) -> list[str]:
     """The names in a parameter list."""
     return [re.split(r"[ *]+", part.strip())[-1] for part in parameters.split(",") if part.strip()]
+
+
+def ignoring(parameters: str, *bodies: str) -> list[str]:
+    """A line for those parameters that one of the texts, which stand in branches of an `#if`, does
+    without."""
+    read = [re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL) for body in bodies]
+    names = [n for n in parameter_names(parameters) if not all(mentions(r, n) for r in read)]
+    return wrap(f"    {', '.join(f'(void){name}' for name in names)};") if names else []
 
 
 def block_comment(*paragraphs: str) -> list[str]:

@@ -23,7 +23,12 @@ def ticks_source(name: str, kernels: int) -> str:
     """The counters, their clock and the function that gives them out. Threads that run the model
     at the same time have counters of their own."""
     return f"""\
-static _Thread_local int64_t fx_ticks[{kernels + 1}];
+#if __STDC_VERSION__ >= 201112L
+#define FX_THREAD _Thread_local
+#else
+#define FX_THREAD __thread
+#endif
+static FX_THREAD int64_t fx_ticks[{kernels + 1}];
 
 const int64_t *{name}_ticks(void) {{ return fx_ticks; }}
 

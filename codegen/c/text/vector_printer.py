@@ -197,7 +197,7 @@ class _IntegerVectors(_VectorPrinter):
         if x.dtype.name not in _ELEMENTS[1:] or not (e.dtype.name in ("i32", "f32") or kept):
             raise _NoVectorForm
         if e.dtype.is_float:
-            return f"__builtin_convertvector({self.value(x)}, float_vec)", 9
+            return f"CONVERT({self.value(x)}, float_vec)", 9
         return self._text(x)
 
     def statement(self, s: Stmt, depth: int) -> list[str]:

@@ -21,8 +21,8 @@
 #if defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
 #include <immintrin.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #define HAS_TILES
+long syscall(long number, ...);
 #endif
 
 /* Rows of a tile of sums of pairs of bf16, and of quads of integers. */
@@ -66,7 +66,7 @@ static inline void take_tiles(void)
         uint8_t palette, first_row, unused[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
-    } shape __attribute__((aligned(64))) = {
+    } shape ALIGNED(64) = {
         .palette = 1,
         .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
         .rows = {16, 16, 16, 16, 16, 16, 16, 16},
@@ -88,7 +88,7 @@ static inline void release_tiles(void)
 #ifdef HAS_TILES
 /* Tiles 0 to 3, the sums of up to 32 rows and 32 columns: 0, or in each row those of `start`. GCC
  * does not know that a tile is loaded from memory: what was stored before has to be there. */
-static inline __attribute__((always_inline)) void start_sums(
+static TILE_INLINE void start_sums(
     const int row_tiles, const int column_tiles, const void *start)
 {
     __asm__ volatile("" ::: "memory");
@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) void start_sums(
 }
 
 /* The first tile's sums into tile[0..15][32], the second one's from row `second` on. */
-static inline __attribute__((always_inline)) void store_sums(
+static TILE_INLINE void store_sums(
     const int row_tiles, const int column_tiles, int second, void *tile)
 {
     uint8_t *const first = tile, *const last = first + second * 128;
@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void store_sums(
 
 /* 64 bytes of 16 rows at a, a_row bytes apart, into tile 4, of those `second` bytes further into
  * tile 5. */
-static inline __attribute__((always_inline)) void load_rows(
+static TILE_INLINE void load_rows(
     const int row_tiles, const uint8_t *a, int64_t a_row, int64_t second)
 {
     _tile_loadd(4, a, a_row);
@@ -133,7 +133,7 @@ static inline __attribute__((always_inline)) void load_rows(
 }
 
 /* 16 words of up to 32 columns, rows of a panel, into tiles 6 and 7. */
-static inline __attribute__((always_inline)) void load_columns(
+static TILE_INLINE void load_columns(
     const int column_tiles, const uint32_t *b)
 {
     _tile_loadd(6, b, 128);
@@ -142,7 +142,7 @@ static inline __attribute__((always_inline)) void load_columns(
 }
 
 /* Tiles 0 to 3 += their products. */
-static inline __attribute__((always_inline)) void add_products(
+static TILE_INLINE void add_products(
     const int row_tiles, const int column_tiles, const int is_bf16)
 {
     if (is_bf16) {
@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void add_products(
 /* The sums += 16 words of rows at a times those of columns at b. If operands are of two parts, the
  * lower ones are a_low bytes and b_low words further, and their products with the upper ones are
  * added, too. */
-static inline __attribute__((always_inline)) void add_words(
+static TILE_INLINE void add_words(
     const int row_tiles, const int column_tiles, const int is_bf16, const int parts,
     const uint8_t *a, int64_t a_low, int64_t a_row, int64_t second, const uint32_t *b,
     int64_t b_low)
@@ -191,7 +191,7 @@ static inline void copy_rows(int rows, int64_t count, const int flip, const uint
 {
     for (int i = 0; i < 32; i++)
         for (int j = 0; j < 64; j++)
-            block[i * 64 + j] = i < rows && j < count ? a[i * a_row + j] ^ flip : 0;
+            block[i * 64 + j] = (uint8_t)(i < rows && j < count ? a[i * a_row + j] ^ flip : 0);
 }
 
 /* block[16][32] = `words` rows of a panel, and zeros. */
@@ -203,7 +203,7 @@ static inline void copy_columns(int64_t words, const uint32_t *b, uint32_t *rest
 
 /* tile[rows][32] = the sums that `start` has, or 0, and those of A, rows of `depth` bytes, times a
  * panel at b; by one or two tiles of rows and of columns. */
-static inline __attribute__((always_inline)) void multiply_in_tiles(
+static TILE_INLINE void multiply_in_tiles(
     const int row_tiles, const int column_tiles, const int is_bf16, const int parts,
     const int flip, int rows, int64_t depth, const uint8_t *a, int64_t a_low, int64_t a_row,
     const void *start, const uint32_t *b, int64_t b_low, void *tile)
@@ -235,7 +235,7 @@ static inline __attribute__((always_inline)) void multiply_in_tiles(
 }
 
 /* The same for 1 to 32 rows and columns. */
-static inline __attribute__((always_inline)) void multiply_tiles(
+static TILE_INLINE void multiply_tiles(
     const int is_bf16, const int parts, const int flip, int rows, int columns, int64_t depth,
     const void *a, int64_t a_low, int64_t a_row, const void *start, const void *b, int64_t b_low,
     void *tile)

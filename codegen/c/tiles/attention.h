@@ -36,7 +36,7 @@ static void pack_panels_T(
     T *restrict panels)
 {
     for (int64_t j = 0; j < columns; j += PANEL)
-        pack_panel_T(depth, columns - j < PANEL ? columns - j : PANEL, b + j * column_stride,
+        pack_panel_T(depth, columns - j < PANEL ? (int)(columns - j) : PANEL, b + j * column_stride,
                      row_stride, column_stride, panels + j * depth);
 }
 
@@ -65,9 +65,9 @@ static inline T add_lanes_T(T_vec sums)
     for (int half = T_lanes / 2; half > 0; half /= 2) {
         #pragma GCC unroll 8
         for (int l = 0; l < half; l++)
-            sums[l] += sums[l + half];
+            LANE(sums, l) += LANE(sums, l + half);
     }
-    return sums[0];
+    return LANE(sums, 0);
 }
 
 /* exp(x) for x <= 0 and NaN; 0 where it would be nearly subnormal */
@@ -136,7 +136,7 @@ static void sum_weighted_rows_T(
 {
     int64_t first = 0;
     for (; column_stride == 1 && first + 4 * T_lanes <= columns; first += 4 * T_lanes) {
-        T_vec sum[4] = {{0}};
+        T_vec sum[4] = {0};
         for (int64_t i = 0; i < rows; i++) {
             const T *const place = matrix + i * row_stride + first;
             #pragma GCC unroll 4

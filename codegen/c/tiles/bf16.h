@@ -11,17 +11,17 @@
  * along k make a pair, the first in the lower half. AVX512_BF16 multiplies 16 pairs at once and
  * takes subnormal operands as zero; elsewhere the halves are widened to float, and sums are the
  * same but for the order in which they are taken. */
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #include <immintrin.h>
 #endif
 
-typedef uint32_t pair_vec __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef uint32_t pair_vec VECTOR(VECTOR_BYTES, 4);
 
 /* Floats rounded to the nearest bf16, ties to even, in the upper halves; the lower ones are zero.
  * Above 3.39e38 that is infinity; a NaN stays one. */
 static inline pair_vec round_bf16(float_vec x)
 {
-    const pair_vec bits = (pair_vec)x, is_nan = (pair_vec)(x != x);
+    const pair_vec bits = (pair_vec)bits_of_float(x), is_nan = (pair_vec)MASK(x != x);
     const pair_vec rounded = bits + 0x7fff + (bits >> 16 & 1);
     return ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) & 0xffff0000;
 }
@@ -29,13 +29,13 @@ static inline pair_vec round_bf16(float_vec x)
 /* The first or second halves of pairs as floats. */
 static inline float_vec halves_of_pairs(pair_vec pairs, int half)
 {
-    return (float_vec)(pairs << (16 - 16 * half) & 0xffff0000);
+    return float_of_bits((float_index)(pairs << (16 - 16 * half) & 0xffff0000));
 }
 
 /* Pairs of two vectors, element by element: `first` rounded in the lower halves. */
 static inline pair_vec round_to_pairs(float_vec first, float_vec second)
 {
-#if defined(__AVX512BF16__)
+#if VECTOR_BYTES == 64 && defined(__AVX512BF16__)
     const __m512bh halves = _mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
     const __m512i woven = _mm512_set_epi16(
         31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
@@ -48,51 +48,51 @@ static inline pair_vec round_to_pairs(float_vec first, float_vec second)
 
 /* Vectors of bf16 in memory as floats, and floats rounded to them: `count` elements, or a whole
  * vector, if there are more. */
-typedef uint16_t half_vec __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+typedef uint16_t half_vec VECTOR(VECTOR_BYTES / 2, 2);
 
 static inline float_vec load_bf16(const uint16_t *from, int count)
 {
     half_vec halves = {0};
     if (count >= float_lanes) /* the usual case, without a call */
-        __builtin_memcpy(&halves, from, sizeof(halves));
+        memcpy(&halves, from, sizeof(halves));
     else
-        __builtin_memcpy(&halves, from, count * 2);
-#if defined(__AVX512F__) /* one instruction for each, in the place of four and one */
+        memcpy(&halves, from, (size_t)count * 2);
+#if VECTOR_BYTES == 64 /* one instruction for each, in the place of four and one */
     return (float_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16);
 #else
-    return (float_vec)(__builtin_convertvector(halves, pair_vec) << 16);
+    return float_of_bits((float_index)(CONVERT(halves, pair_vec) << 16));
 #endif
 }
 
 static inline void store_bf16(uint16_t *to, float_vec x, int count)
 {
-#if defined(__AVX512BF16__)
+#if VECTOR_BYTES == 64 && defined(__AVX512BF16__)
     const half_vec halves = (half_vec)_mm512_cvtneps_pbh((__m512)x);
 #else
-    const half_vec halves = __builtin_convertvector(round_bf16(x) >> 16, half_vec);
+    const half_vec halves = CONVERT(round_bf16(x) >> 16, half_vec);
 #endif
     if (count >= float_lanes)
-        __builtin_memcpy(to, &halves, sizeof(halves));
+        memcpy(to, &halves, sizeof(halves));
     else
-        __builtin_memcpy(to, &halves, count * 2);
+        memcpy(to, &halves, (size_t)count * 2);
 }
 
 /* The half of one pair, and a float rounded to bf16, as floats: for plain loops. */
 static inline float half_of_pair(uint32_t pair, int half)
 {
-    return halves_of_pairs((pair_vec){pair}, half)[0];
+    return LANE(halves_of_pairs((pair_vec){pair}, half), 0);
 }
 
 static inline float rounded_bf16(float x)
 {
-    return ((float_vec)round_bf16((float_vec){x}))[0];
+    return LANE(float_of_bits((float_index)round_bf16((float_vec){x})), 0);
 }
 
 /* A pair that may have been stored as two bf16. */
-typedef uint32_t stored_pair __attribute__((may_alias, aligned(2)));
+typedef uint32_t stored_pair MAY_ALIAS ALIGNED(2);
 
 /* sum[i * step][v] += the pair a[i * a_row] times the pairs b[v], for each row and vector. */
-static inline __attribute__((always_inline)) void add_pairs(
+static TILE_INLINE void add_pairs(
     const int rows, const int vectors, const int step, const uint32_t *a, int64_t a_row,
     const uint32_t *b, float_vec sum[TILE_ROWS][2])
 {
@@ -101,7 +101,7 @@ static inline __attribute__((always_inline)) void add_pairs(
     #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++)
         b_k[v] = *(const volatile pair_vec *)(b + v * float_lanes);
-#if defined(__AVX512BF16__)
+#if VECTOR_BYTES == 64 && defined(__AVX512BF16__)
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         const __m512bh a_i = (__m512bh)_mm512_set1_epi32((int)a_k[i * a_row]);
@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) void add_pairs(
 }
 
 /* sum_rows_float for pairs: sum[i * split][v] = sum over k < 2 * depth of a[i][k] * b[k][j]. */
-static inline __attribute__((always_inline)) void sum_rows_bf16(
+static TILE_INLINE void sum_rows_bf16(
     const int rows, const int vectors, const int split, int64_t depth,
     const uint32_t *a, int64_t a_row, const uint32_t *b, float_vec sum[TILE_ROWS][2])
 {
@@ -154,7 +154,7 @@ static inline __attribute__((always_inline)) void sum_rows_bf16(
 }
 
 /* The same into memory: tile[i][j]. */
-static inline __attribute__((always_inline)) void multiply_rows_bf16(
+static TILE_INLINE void multiply_rows_bf16(
     const int rows, const int vectors, const int split, int64_t depth,
     const uint32_t *a, int64_t a_row, const uint32_t *b, float *restrict tile)
 {
@@ -203,7 +203,7 @@ static inline void multiply_vectors_bf16(
 /* 32 floats as 16 pairs. */
 static inline void round_pairs(const float *source, uint32_t *target)
 {
-#if defined(__AVX512BF16__)
+#if VECTOR_BYTES == 64 && defined(__AVX512BF16__)
     const __m512 first = _mm512_loadu_ps(source), second = _mm512_loadu_ps(source + 16);
     _mm512_storeu_si512(target, (__m512i)_mm512_cvtne2ps_pbh(second, first));
 #else
@@ -262,12 +262,12 @@ static inline void round_row_pairs(
         const int rest = (int)(count - j) % float_lanes;
         float_vec last[2] = {zero, zero};
         for (int i = 0; i < rest; i++) {
-            last[0][i] = first[j + i];
-            last[1][i] = second ? second[j + i] : 0;
+            LANE(last[0], i) = first[j + i];
+            LANE(last[1], i) = second ? second[j + i] : 0;
         }
         const pair_vec pairs = round_to_pairs(last[0], last[1]);
         for (int i = 0; i < rest; i++)
-            target[j + i] = pairs[i];
+            target[j + i] = LANE(pairs, i);
     }
 }
 
@@ -301,13 +301,14 @@ static inline void split_pairs(const float *source, uint32_t *upper_pairs, uint3
     float rest[32];
     for (int j = 0; j < 32; j += float_lanes) {
         const float_vec x = *(const float_vec *)(source + j);
-        const pair_vec infinite = (pair_vec){0} + 0x7f800000, bits = (pair_vec)x;
-        const pair_vec is_finite = (pair_vec)((bits & infinite) != infinite);
+        const pair_vec infinite = (pair_vec){0} + 0x7f800000, bits = (pair_vec)bits_of_float(x);
+        const pair_vec is_finite = (pair_vec)MASK((bits & infinite) != infinite);
         const pair_vec nearest = round_bf16(x);
-        const pair_vec cut = is_finite & (pair_vec)((nearest & infinite) == infinite);
+        const pair_vec cut = is_finite & (pair_vec)MASK((nearest & infinite) == infinite);
         const pair_vec taken = (cut & bits & 0xffff0000) | (~cut & nearest);
         *(pair_vec *)(upper + j) = taken;
-        *(pair_vec *)(rest + j) = is_finite & (pair_vec)(x - (float_vec)taken);
+        const float_vec left = x - float_of_bits((float_index)taken);
+        *(pair_vec *)(rest + j) = is_finite & (pair_vec)bits_of_float(left);
     }
     for (int j = 0; j < 16; j++)
         upper_pairs[j] = upper[2 * j] >> 16 | upper[2 * j + 1];

@@ -79,14 +79,14 @@ static void pad_row_T(
  *     weight[r][s][lane] * x[top + r][left + p * across + s][lane]
  * for `places` pixels of an output row; x is 0 outside of its h rows and w columns. Pixels of x and
  * weights are `channels` apart. `inside` promises that no column is outside. */
-static inline __attribute__((always_inline)) void sum_last_KIND(
+static TILE_INLINE void sum_last_KIND(
     const int places, const int rows, const int columns, const int across, const int inside,
     const ELEMENT *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
     const T *weight, T *restrict sums)
 {
     V sum[MOST_PLACES], weights[LARGEST_KERNEL];
     for (int j = 0; j < places * across; j++)
-        __builtin_prefetch(x + ((top + rows) * w + left + j) * channels);
+        PREFETCH(x + ((top + rows) * w + left + j) * channels, 0, 3);
     #pragma GCC unroll MOST_PLACES
     for (int p = 0; p < places; p++)
         sum[p] = (V){0};
@@ -116,7 +116,7 @@ static inline __attribute__((always_inline)) void sum_last_KIND(
 
 /* sums[places][PITCH], the same for `count` channels, at least a vector of them: the last
  * vectors overlap. */
-static inline __attribute__((always_inline)) void sum_depthwise_last_IMAGE(
+static TILE_INLINE void sum_depthwise_last_IMAGE(
     const int places, const int rows, const int columns, const int across,
     const ELEMENT *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
     const T *weight, int64_t count, T *restrict sums)
@@ -135,7 +135,7 @@ static inline __attribute__((always_inline)) void sum_depthwise_last_IMAGE(
 }
 
 /* The same for fewer channels than a vector has. */
-static inline __attribute__((always_inline)) void sum_depthwise_few_T(
+static TILE_INLINE void sum_depthwise_few_T(
     const int places, const int rows, const int columns, const int across,
     const T *x, int64_t h, int64_t w, int64_t channels, int64_t top, int64_t left,
     const T *weight, int64_t count, T *restrict sums)

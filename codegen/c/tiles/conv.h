@@ -19,7 +19,7 @@ static void fetch_rows(
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < count; j += 16)
-            __builtin_prefetch(from + i * step + j, 1);
+            PREFETCH(from + i * step + j, 1, 3);
 }
 
 /* One channel of an image with zeros around it: target[i][j] = x[i - top][j - left], or 0 outside
@@ -43,7 +43,7 @@ static void pad_plane_T(
 
 /* tile[i][j] = sum over channels c and taps t of x[c][i * pixel_step + tap[t]] * b[c][t][j] for
  * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
-static inline __attribute__((always_inline)) void sum_pixels_T(
+static TILE_INLINE void sum_pixels_T(
     const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
@@ -105,8 +105,8 @@ TILE_FUNCTION static void sum_long_tile_T(
     T part[TILE_ROWS * PANEL], totals[TILE_ROWS * PANEL] = {0}, left[TILE_ROWS * PANEL] = {0};
     const int most = taps < SUM_STEPS ? SUM_STEPS / taps : 1, blocks = (channels + most - 1) / most;
     for (int block = 0; block < blocks; block++) {
-        const int c = (int64_t)block * channels / blocks;
-        const int end = (int64_t)(block + 1) * channels / blocks;
+        const int c = (int)((int64_t)block * channels / blocks);
+        const int end = (int)((int64_t)(block + 1) * channels / blocks);
         T *const sums = block % SUM_BLOCKS == 0 ? tile : part;
         sum_block_T(pixels, columns, end - c, taps, x + c * channel_step, channel_step, tap,
                     pixel_step, b + (int64_t)c * taps * PANEL, sums);
@@ -131,7 +131,7 @@ static inline void sum_tile_T(
  *     x[c][p * place_step + lane + tap[t]] * weight[o][c][t]
  * for `outputs` output channels and one vector of pixels at each of 4 places (rows, mostly), or
  * added to what is there. Weights of an output channel are `weight_step` apart. */
-static inline __attribute__((always_inline)) void sum_places_T(
+static TILE_INLINE void sum_places_T(
     const int outputs, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t place_step, const T *weight, int64_t weight_step, int adds,
     T *restrict sums, int sums_step)

@@ -57,6 +57,7 @@ static inline int64_t rows_at_once(int64_t pixels, int64_t x_step, int64_t row_s
 #ifdef HAS_TILES
     return pixels > 16 ? 1 : 2 * rows_in_register(pixels, x_step, row_step);
 #else
+    (void)pixels, (void)x_step, (void)row_step;
     return 1;
 #endif
 }
@@ -67,6 +68,7 @@ static inline int64_t rows_of_tile(int64_t rest, int64_t at_once)
 #ifdef HAS_TILES
     return rest < at_once ? rest : at_once;
 #else
+    (void)rest, (void)at_once;
     return 1;
 #endif
 }
@@ -78,6 +80,7 @@ static inline int64_t place_of_row(int64_t row, int pixels, int64_t x_step, int6
     const int64_t held = rows_in_register(pixels, x_step, row_step);
     return row / held * 16 + row % held * (row_step / x_step);
 #else
+    (void)row, (void)pixels, (void)x_step, (void)row_step;
     return 0;
 #endif
 }
@@ -91,6 +94,8 @@ static void copy_ends(
     for (int64_t r = 0; r < runs && tiles_allowed(); r++)
         copy_columns(words % 16, (const uint32_t *)b + (r * words + words / 16 * 16) * 32,
                      (uint32_t *)ends + r * 16 * 32);
+#else
+    (void)runs, (void)words, (void)b, (void)ends;
 #endif
 }
 
@@ -104,7 +109,7 @@ static inline int worth_tiles(int64_t words, const void *ends)
 /* tile[32][32] = the sums that `start` has, or 0, and those of runs of `words` words of 16 places
  * at x, and of 16 more `second` bytes further if there are two tiles, times a panel of weights at
  * b. The sums of the latter begin with row `second_row`. */
-static inline __attribute__((always_inline)) void sum_in_tiles(
+static TILE_INLINE void sum_in_tiles(
     const int row_tiles, const int column_tiles, const int is_bf16, const int parts, int64_t runs,
     int64_t words, const uint8_t *x, int64_t x_low, int64_t x_step, int64_t second, int second_row,
     const int64_t *run, const void *start, const uint32_t *b, const uint32_t *ends, void *tile)
@@ -126,7 +131,7 @@ static inline __attribute__((always_inline)) void sum_in_tiles(
 }
 
 /* The same for 1 to 32 pixels of an output row, or the 1 to 16 pixels of several. */
-static inline __attribute__((always_inline)) void sum_places(
+static TILE_INLINE void sum_places(
     const int is_bf16, const int parts, int64_t rows, int pixels, int columns, int64_t runs,
     int64_t words, const uint8_t *x, int64_t x_low, int64_t x_step, int64_t row_step,
     const int64_t *run, const void *start, const void *b, const void *ends, void *tile)
@@ -184,6 +189,7 @@ static inline void sum_places_u8(
         }
     }
 #else
+    (void)rows, (void)row_step, (void)ends;
     sum_runs_u8(pixels, columns, runs, quads, x, x_step, run, b, tile);
 #endif
 }
@@ -200,18 +206,18 @@ static inline void round_numbers(int64_t count, const float *x, int64_t step,
         uint32_t pairs[2][16];
         uint16_t numbers[2][32];
         if (here < 32) {
-            __builtin_memcpy(part, source, here * 4);
+            memcpy(part, source, (size_t)here * 4);
             source = part;
         }
         if (lower)
             split_pairs(source, pairs[0], pairs[1]);
         else
             round_pairs(source, pairs[0]);
-        __builtin_memcpy(numbers, pairs, lower ? 128 : 64);
+        memcpy(numbers, pairs, lower ? 128 : 64);
         for (int half = 0; half < (lower ? 2 : 1); half++) {
             uint16_t *const target = (half ? lower : upper) + k * step;
             if (step == 1)
-                __builtin_memcpy(target, numbers[half], here * 2);
+                memcpy(target, numbers[half], (size_t)here * 2);
             else
                 for (int64_t j = 0; j < here; j++)
                     target[j * step] = numbers[half][j];
@@ -228,8 +234,8 @@ static void pad_row_rounded(
     const int64_t last = inside ? (columns - left - w) * channels : 0;
     for (int part = 0; part < (lower ? 2 : 1); part++) {
         uint16_t *const target = part ? lower : upper;
-        __builtin_memset(target, 0, first * 2);
-        __builtin_memset(target + columns * channels - last, 0, last * 2);
+        memset(target, 0, (size_t)first * 2);
+        memset(target + columns * channels - last, 0, (size_t)last * 2);
     }
     if (channel == 1 && pixel == channels) {
         round_numbers(inside * channels, row, 1, upper + first, lower ? lower + first : 0);
@@ -255,7 +261,7 @@ static inline void sum_runs_bf16(
             const int64_t count = numbers - k < 64 ? numbers - k : 64, depth = (count + 1) / 2;
             for (int i = 0; i < pixels; i++) {
                 pairs[i * 32 + depth - 1] = 0;
-                __builtin_memcpy(pairs + i * 32, x + run[r] + i * x_step + 2 * k, 2 * count);
+                memcpy(pairs + i * 32, x + run[r] + i * x_step + 2 * k, (size_t)(2 * count));
             }
             multiply_vectors_bf16(pixels, columns, depth, pairs, 32, b, part);
             for (int i = 0; i < pixels; i++)

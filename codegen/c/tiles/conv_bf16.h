@@ -70,7 +70,7 @@ static void pad_row_pairs(
             round_pairs(pixel + c, target + c / 2);
         for (; c < channels; c += 2) {
             const float_vec first = {pixel[c]}, second = {c + 1 < channels ? pixel[c + 1] : 0};
-            target[c / 2] = round_to_pairs(first, second)[0];
+            target[c / 2] = LANE(round_to_pairs(first, second), 0);
         }
     }
 }
@@ -82,14 +82,14 @@ static void pad_row_bf16(
 {
     for (int64_t j = 0; j < columns; j++, target += pitch) {
         if (j < left || j >= left + w)
-            __builtin_memset(target, 0, 2 * channels);
+            memset(target, 0, (size_t)(2 * channels));
         else
-            __builtin_memcpy(target, row + (j - left) * channels, 2 * channels);
+            memcpy(target, row + (j - left) * channels, (size_t)(2 * channels));
     }
 }
 
 /* sum_pixels_float for pairs: `channels` counts pairs of channels, and so does b. */
-static inline __attribute__((always_inline)) void sum_pixels_bf16(
+static TILE_INLINE void sum_pixels_bf16(
     const int pixels, const int vectors, int channels, int taps, const uint32_t *x,
     int64_t channel_step, const int64_t *tap, int64_t pixel_step, const uint32_t *b,
     float *restrict tile)

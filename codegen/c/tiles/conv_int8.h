@@ -14,26 +14,27 @@ static void pad_row_bytes(
 {
     const uint8_t *const x = row;
     const int64_t inside = w > 0 ? w : 0, first = w > 0 ? left : columns;
-    __builtin_memset(target, zero, first * channels);
+    if (first > 0)
+        memset(target, zero, (size_t)(first * channels));
     target += first * channels;
     if (channel == 1 && pixel == channels) {
         if (!flip)
-            __builtin_memcpy(target, x, inside * channels);
+            memcpy(target, x, (size_t)(inside * channels));
         for (int64_t j = 0; flip && j < inside * channels; j++)
-            target[j] = x[j] ^ flip;
+            target[j] = (uint8_t)(x[j] ^ flip);
     } else {
         for (int64_t c = 0; c < channels; c++) {
             for (int64_t j = 0; j < inside; j++)
-                target[j * channels + c] = x[j * pixel + c * channel] ^ flip;
+                target[j * channels + c] = (uint8_t)(x[j * pixel + c * channel] ^ flip);
         }
     }
     if (inside)
-        __builtin_memset(target + w * channels, zero, (columns - left - w) * channels);
+        memset(target + w * channels, zero, (size_t)((columns - left - w) * channels));
 }
 
 /* sum[i][v] = a vector of b[0][j] + the sum over runs r and numbers k of 4 * quads of
  *     x[i * x_step + run[r] + k] * b[1 + r * quads + k / 4][j][k % 4] */
-static inline __attribute__((always_inline)) void sum_pixels_int8(
+static TILE_INLINE void sum_pixels_int8(
     const int rows, const int vectors, int64_t runs, int64_t quads, const uint8_t *x,
     int64_t x_step, const int64_t *run, const int32_t *b, int_vec (*restrict sum)[2])
 {
@@ -65,7 +66,7 @@ static inline __attribute__((always_inline)) void sum_pixels_int8(
 }
 
 /* tile[i][j] = these sums. */
-static inline __attribute__((always_inline)) void store_pixels_int8(
+static TILE_INLINE void store_pixels_int8(
     const int rows, const int vectors, int64_t runs, int64_t quads, const uint8_t *x,
     int64_t x_step, const int64_t *run, const int32_t *b, int32_t *restrict tile)
 {

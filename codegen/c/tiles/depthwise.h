@@ -39,8 +39,8 @@
 
 enum { HALF_BYTES = VECTOR_BYTES > 16 ? VECTOR_BYTES / 2 : 16 }; /* for images of few columns */
 
-typedef T T_half __attribute__((vector_size(HALF_BYTES), aligned(sizeof(T)), may_alias));
-enum { T_vec_lanes = T_lanes, T_half_lanes = HALF_BYTES / sizeof(T) };
+typedef T T_half VECTOR(HALF_BYTES, sizeof(T));
+enum { T_vec_lanes = T_lanes, T_half_lanes = sizeof(T_half) / sizeof(T) };
 
 static const int32_t float_positions[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
@@ -59,82 +59,106 @@ static const T *readable_image_T(
     return copy + before;
 }
 
-typedef INTEGER V_lane __attribute__((vector_size(SIZE), aligned(sizeof(T)), may_alias));
+typedef INTEGER V_lane VECTOR(SIZE, sizeof(T));
+
+/* The vector of bits. */
+static inline V V_of_lane(V_lane bits)
+{
+#if VECTOR_BYTES > 4
+    return (V)bits;
+#else
+    V x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+#endif
+}
 
 /* Every second element of two vectors, from the first or the second on. */
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #define float_vec_even(a, b) \
     SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
 #define float_vec_odd(a, b) \
     SHUFFLE(float_vec_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
-#elif defined(__AVX__)
+#elif VECTOR_BYTES == 32
 #define float_vec_even(a, b) \
     SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
 #define float_vec_odd(a, b) \
     SHUFFLE(float_vec_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
-#else
+#elif VECTOR_BYTES == 16
 #define float_vec_even(a, b) \
     SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6)
 #define float_vec_odd(a, b) \
     SHUFFLE(float_vec_lane, a, b, 1, 3, 5, 7)
+#else
+#define float_vec_even(a, b) (a)
+#define float_vec_odd(a, b) (b)
 #endif
 
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #define float_half_even(a, b) \
     SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
 #define float_half_odd(a, b) \
     SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
-#elif defined(__AVX__)
+#elif VECTOR_BYTES == 32
+#define float_half_even(a, b) \
+    SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6)
+#define float_half_odd(a, b) \
+    SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7)
+#elif VECTOR_BYTES == 16
 #define float_half_even(a, b) \
     SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6)
 #define float_half_odd(a, b) \
     SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7)
 #else
-#define float_half_even(a, b) \
-    SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6)
-#define float_half_odd(a, b) \
-    SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7)
+#define float_half_even(a, b) (a)
+#define float_half_odd(a, b) (b)
 #endif
 
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #define double_vec_even(a, b) \
     SHUFFLE(double_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
 #define double_vec_odd(a, b) \
     SHUFFLE(double_vec_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
-#elif defined(__AVX__)
+#elif VECTOR_BYTES == 32
 #define double_vec_even(a, b) \
     SHUFFLE(double_vec_lane, a, b, 0, 2, 4, 6)
 #define double_vec_odd(a, b) \
     SHUFFLE(double_vec_lane, a, b, 1, 3, 5, 7)
-#else
+#elif VECTOR_BYTES == 16
 #define double_vec_even(a, b) \
     SHUFFLE(double_vec_lane, a, b, 0, 2)
 #define double_vec_odd(a, b) \
     SHUFFLE(double_vec_lane, a, b, 1, 3)
+#else
+#define double_vec_even(a, b) (a)
+#define double_vec_odd(a, b) (b)
 #endif
 
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #define double_half_even(a, b) \
     SHUFFLE(double_half_lane, a, b, 0, 2, 4, 6)
 #define double_half_odd(a, b) \
     SHUFFLE(double_half_lane, a, b, 1, 3, 5, 7)
-#elif defined(__AVX__)
+#elif VECTOR_BYTES == 32
+#define double_half_even(a, b) \
+    SHUFFLE(double_half_lane, a, b, 0, 2)
+#define double_half_odd(a, b) \
+    SHUFFLE(double_half_lane, a, b, 1, 3)
+#elif VECTOR_BYTES == 16
 #define double_half_even(a, b) \
     SHUFFLE(double_half_lane, a, b, 0, 2)
 #define double_half_odd(a, b) \
     SHUFFLE(double_half_lane, a, b, 1, 3)
 #else
-#define double_half_even(a, b) \
-    SHUFFLE(double_half_lane, a, b, 0, 2)
-#define double_half_odd(a, b) \
-    SHUFFLE(double_half_lane, a, b, 1, 3)
+#define double_half_even(a, b) (a)
+#define double_half_odd(a, b) (b)
 #endif
 
 /* sums[p][lane] = sum over rows r and columns s of the kernel of
  *     weight[r][s] * x[top + p * down + r][left + lane * across + s]
  * for `places` rows of a vector of output pixels; x is 0 outside of its h rows and w columns.
  * `down` and `across` are the strides; across is 1 or 2. */
-static inline __attribute__((always_inline)) void sum_depthwise_V(
+static TILE_INLINE void sum_depthwise_V(
     const int places, const int rows, const int columns, const int down, const int across,
     const T *x, int64_t h, int64_t w, int64_t top, int64_t left, const T *weight,
     T *restrict sums, int64_t sums_step)
@@ -145,7 +169,7 @@ static inline __attribute__((always_inline)) void sum_depthwise_V(
     #pragma GCC unroll MOST_COLUMNS
     for (int s = 0; s < columns; s++) {
         const int64_t rest = w - left - s, end = rest < V_lanes * 2 ? rest : V_lanes * 2;
-        inside[s] = (position >= (INTEGER)(-left - s)) & (position < (INTEGER)end);
+        inside[s] = MASK((position >= (INTEGER)(-left - s)) & (position < (INTEGER)end));
     }
     #pragma GCC unroll MOST_PLACES
     for (int p = 0; p < places; p++)
@@ -167,7 +191,7 @@ static inline __attribute__((always_inline)) void sum_depthwise_V(
         }
         #pragma GCC unroll MOST_COLUMNS
         for (int s = 0; s < columns; s++) {
-            const V pixel = (V)(pixels[s] & inside[s]);
+            const V pixel = V_of_lane(pixels[s] & inside[s]);
             #pragma GCC unroll MOST_PLACES
             for (int p = 0; p < places; p++) {
                 const int r = i - p * down;
@@ -183,7 +207,7 @@ static inline __attribute__((always_inline)) void sum_depthwise_V(
 
 /* sums[places][out_w], the same for whole rows. What follows the last sum is overwritten, up to a
  * vector. The last vectors of a row overlap. */
-static inline __attribute__((always_inline)) void sum_depthwise_rows_T(
+static TILE_INLINE void sum_depthwise_rows_T(
     const int places, const int rows, const int columns, const int down, const int across,
     const T *x, int64_t h, int64_t w, int64_t top, int64_t left, const T *weight,
     int64_t out_w, T *restrict sums)

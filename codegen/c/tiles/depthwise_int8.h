@@ -41,8 +41,8 @@ static void find_rows(
 
 /* woven[m] = quads of x[0][c], x[1][c], x[2][c], x[3][c] for channels c = m * int_lanes + (0, 1,
  * ...), for m < vectors, of which `bytes` are read. Numbers of i8 become unsigned: plus 128. */
-#if defined(__AVX512BW__)
-static inline __attribute__((always_inline)) void weave_rows(
+#if VECTOR_BYTES == 64 && defined(__AVX512BW__)
+static TILE_INLINE void weave_rows(
     const uint8_t *const x[4], int64_t bytes, int vectors, const int is_signed,
     int_vec *restrict woven)
 {
@@ -67,8 +67,8 @@ static inline __attribute__((always_inline)) void weave_rows(
     if (vectors > 3)
         woven[3] = (int_vec)_mm512_unpackhi_epi16(high_a, high_b);
 }
-#elif defined(__AVX2__) && !defined(__AVX512F__)
-static inline __attribute__((always_inline)) void weave_rows(
+#elif VECTOR_BYTES == 32 && defined(__AVX2__)
+static TILE_INLINE void weave_rows(
     const uint8_t *const x[4], int64_t bytes, int vectors, const int is_signed,
     int_vec *restrict woven)
 {
@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) void weave_rows(
         uint8_t end[32] = {0};
         const uint8_t *from = x[i];
         if (bytes < 32)
-            from = __builtin_memcpy(end, from, bytes);
+            from = memcpy(end, from, (size_t)bytes);
         p[i] = _mm256_loadu_si256((const __m256i *)from);
         p[i] = _mm256_permutevar8x32_epi32(p[i], order);
         if (is_signed)
@@ -98,22 +98,23 @@ static inline __attribute__((always_inline)) void weave_rows(
         woven[3] = (int_vec)_mm256_unpackhi_epi16(high_a, high_b);
 }
 #else
-static inline __attribute__((always_inline)) void weave_rows(
+static TILE_INLINE void weave_rows(
     const uint8_t *const x[4], int64_t bytes, int vectors, const int is_signed,
     int_vec *restrict woven)
 {
     uint32_t quads[VECTOR_BYTES] = {0};
     for (int c = 0; c < vectors * int_lanes && c < bytes; c++) {
-        const uint32_t low = x[0][c] | x[1][c] << 8, high = x[2][c] | x[3][c] << 8;
+        const uint32_t low = x[0][c] | (uint32_t)x[1][c] << 8;
+        const uint32_t high = x[2][c] | (uint32_t)x[3][c] << 8;
         quads[c] = (low | high << 16) ^ (is_signed ? 0x80808080 : 0);
     }
-    __builtin_memcpy(woven, quads, vectors * sizeof *woven);
+    memcpy(woven, quads, (size_t)vectors * sizeof *woven);
 }
 #endif
 
 /* Weaves `columns` columns of four rows, from column column_0 on, `vectors` vectors of channels of
  * each: woven[column][channel]. */
-static inline __attribute__((always_inline)) void weave_columns(
+static TILE_INLINE void weave_columns(
     const int is_signed, int vectors, int64_t bytes, int64_t columns, int64_t channel,
     int64_t column_0, int64_t width, const uint8_t *const *rows, const int64_t *steps,
     int32_t outside, int32_t *restrict woven)
@@ -137,7 +138,7 @@ static inline __attribute__((always_inline)) void weave_columns(
 }
 
 /* The weights of a vector of channels: of each column of the kernel, for each output row. */
-static inline __attribute__((always_inline)) void load_kernel(
+static TILE_INLINE void load_kernel(
     const int outputs, const int s, const int32_t *weights, int_vec (*restrict kernel)[2])
 {
     #pragma GCC unroll 16
@@ -147,8 +148,8 @@ static inline __attribute__((always_inline)) void load_kernel(
 
 /* Adds to the sums of a pixel of `outputs` (1 or 2) rows the woven columns from its first one on,
  * times the kernel. */
-static inline __attribute__((always_inline)) void add_columns(
-    const int outputs, const int s, const int32_t *woven, const int_vec (*kernel)[2],
+static TILE_INLINE void add_columns(
+    const int outputs, const int s, const int32_t *woven, int_vec (*kernel)[2],
     int_vec *restrict sum)
 {
     #pragma GCC unroll 16
@@ -161,7 +162,7 @@ static inline __attribute__((always_inline)) void add_columns(
 
 /* The same for `places` pixels and all channels: tile[output][place][channel] = the sums so far,
  * or what they start from, plus that. */
-static inline __attribute__((always_inline)) void add_tile(
+static TILE_INLINE void add_tile(
     const int outputs, const int s, int places, int channels, int64_t stride,
     const int32_t *starts, const int32_t *weights, const int32_t *woven, int32_t *restrict tile)
 {
@@ -193,7 +194,7 @@ TILE_FUNCTION static void weave_TYPE(
     const int32_t outside = (int32_t)(0x01010101u * (uint8_t)(zero_point + ADDED));
     for (int c = 0; c < channels; c += VECTOR_BYTES) {
         const int64_t bytes = channels - c < VECTOR_BYTES ? channels - c : VECTOR_BYTES;
-        const int vectors = (bytes + int_lanes - 1) / int_lanes;
+        const int vectors = (int)((bytes + int_lanes - 1) / int_lanes);
         weave_columns(IS_SIGNED, vectors, bytes, columns, c, column_0, width, rows, steps, outside,
                       woven + c);
     }

@@ -6,14 +6,14 @@
 /* ---- Scales of values that are quantized by their own range -------------------------------------
  * Floats that are not negative are in the order of their bits, NaN being last. So a scale is the
  * bits of a magnitude, which integer instructions compare, until all of it is known. */
-typedef int32_t magnitude_bits __attribute__((may_alias));
+typedef int32_t magnitude_bits MAY_ALIAS;
 
 /* The larger one of numbers from 0 on. */
-static inline __attribute__((always_inline)) int_vec larger_bits(int_vec a, int_vec b)
+static TILE_INLINE int_vec larger_bits(int_vec a, int_vec b)
 {
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
     return (int_vec)_mm512_max_epi32((__m512i)a, (__m512i)b);
-#elif defined(__AVX2__)
+#elif VECTOR_BYTES == 32 && defined(__AVX2__)
     return (int_vec)_mm256_max_epi32((__m256i)a, (__m256i)b);
 #else
     return a + ((b - a) & ~((b - a) >> 31));
@@ -40,15 +40,20 @@ static inline void raise_magnitude(
             largest = bits > largest ? bits : largest;
         }
     }
-    __builtin_memcpy(lanes, &most, sizeof lanes);
+    memcpy(lanes, &most, sizeof lanes);
     #pragma omp simd reduction(max: largest)
     for (int j = 0; j < int_lanes; j++)
         largest = lanes[j] > largest ? lanes[j] : largest;
     magnitude_bits *const shared = (magnitude_bits *)scale;
+#if defined(__GNUC__) && !defined(__TINYC__)
     int32_t known = __atomic_load_n(shared, __ATOMIC_RELAXED);
     while (largest > known && !__atomic_compare_exchange_n(
                shared, &known, largest, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
+#else
+    #pragma omp critical(fx_scale)
+    *shared = largest > *shared ? largest : *shared;
+#endif
 }
 
 /* The same of rows from row_0 on of several images, which have `pixels` rows each. */

@@ -3,13 +3,16 @@
 
 /* Quotient and remainder as Python has them, for b > 0: rounded down, not towards zero. */
 static inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
 static inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
 
 static inline int64_t fx_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static inline int64_t fx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Quotient and remainder of sizes, rounded down; NaN, which fits nowhere, for a divisor of 0. */
 static inline double fx_size_div(double a, double b) { return b > 0 ? floor(a / b) : NAN; }
+
 static inline double fx_size_mod(double a, double b) { return a - fx_size_div(a, b) * b; }
 
 /* Enter the bytes of a value in those of the largest. False if there cannot be one: a size is

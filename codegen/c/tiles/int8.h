@@ -24,19 +24,19 @@
  * Four numbers that follow each other along k make a quad, the first in the lowest byte. Quads of
  * activations are unsigned, those of weights signed; sums start from the first row of a panel of
  * weights, which holds what that leaves out. */
-#if defined(__SSE2__)
+#if VECTOR_BYTES > 4 && defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
-typedef int32_t int_vec __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
-enum { int_lanes = VECTOR_BYTES / 4, int_panel = 32 };
+typedef int32_t int_vec VECTOR(VECTOR_BYTES, 4);
+enum { int_lanes = sizeof(int_vec) / 4, int_panel = 32 };
 
 /* The quad at `a` in all lanes; numbers of i8 are made unsigned by adding 128. */
-static inline __attribute__((always_inline)) int_vec load_quad(const uint8_t *a,
+static TILE_INLINE int_vec load_quad(const uint8_t *a,
                                                                const int is_signed)
 {
     int32_t quad;
-    __builtin_memcpy(&quad, a, 4);
+    memcpy(&quad, a, 4);
     int_vec all = quad - (int_vec){0};
     if (is_signed)
         all ^= (int32_t)0x80808080;
@@ -44,23 +44,23 @@ static inline __attribute__((always_inline)) int_vec load_quad(const uint8_t *a,
 }
 
 /* sum + the products of the numbers of each two quads. */
-static inline __attribute__((always_inline)) int_vec add_quads(int_vec sum, int_vec a, int_vec b)
+static TILE_INLINE int_vec add_quads(int_vec sum, int_vec a, int_vec b)
 {
-#if defined(__AVX512VNNI__)
+#if VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
     return (int_vec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
-#elif defined(__AVX512BW__)
+#elif VECTOR_BYTES == 64 && defined(__AVX512BW__)
     const __m512i even_a = (__m512i)(a & 0x00ff00ff), odd_a = (__m512i)(a >> 8 & 0x00ff00ff);
     const __m512i even_b = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)b, 8), 8);
     const __m512i odd_b = _mm512_srai_epi16((__m512i)b, 8);
     sum += (int_vec)_mm512_madd_epi16(even_a, even_b);
     return sum + (int_vec)_mm512_madd_epi16(odd_a, odd_b);
-#elif defined(__AVX2__) && !defined(__AVX512F__)
+#elif VECTOR_BYTES == 32 && defined(__AVX2__)
     const __m256i even_a = (__m256i)(a & 0x00ff00ff), odd_a = (__m256i)(a >> 8 & 0x00ff00ff);
     const __m256i even_b = _mm256_srai_epi16(_mm256_slli_epi16((__m256i)b, 8), 8);
     const __m256i odd_b = _mm256_srai_epi16((__m256i)b, 8);
     sum += (int_vec)_mm256_madd_epi16(even_a, even_b);
     return sum + (int_vec)_mm256_madd_epi16(odd_a, odd_b);
-#elif defined(__SSE2__) && !defined(__AVX__)
+#elif VECTOR_BYTES == 16 && defined(__SSE2__)
     const __m128i even_a = (__m128i)(a & 0x00ff00ff), odd_a = (__m128i)(a >> 8 & 0x00ff00ff);
     const __m128i even_b = _mm_srai_epi16(_mm_slli_epi16((__m128i)b, 8), 8);
     const __m128i odd_b = _mm_srai_epi16((__m128i)b, 8);
@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) int_vec add_quads(int_vec sum, int_
 /* sum[i][v] = a vector of start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for `quads`
  * quads of a row and, unless `last` is null, one more, which is last[i]. `split` sums of a row are
  * computed side by side. For each quad of several rows, 64 bytes of `next` are fetched. */
-static inline __attribute__((always_inline)) void sum_rows_int8(
+static TILE_INLINE void sum_rows_int8(
     const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
     const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b, const int32_t *start,
     int64_t start_row, const int32_t *next, int_vec (*restrict total)[2])
@@ -106,7 +106,7 @@ static inline __attribute__((always_inline)) void sum_rows_int8(
     for (;;) {
         const uint8_t *const a_6 = opaque_pointer(a + 6 * a_row);
         for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel, next += 16) {
-            __builtin_prefetch(next, 0, 2);
+            PREFETCH(next, 0, 2);
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
                 b_k[v] = *(const volatile int_vec *)(b + v * int_lanes);
@@ -136,7 +136,7 @@ static inline __attribute__((always_inline)) void sum_rows_int8(
 }
 
 /* tile[i][j] = these sums; `tile` may be `start`. */
-static inline __attribute__((always_inline)) void multiply_rows_int8(
+static TILE_INLINE void multiply_rows_int8(
     const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
     const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b, const int32_t *start,
     int64_t start_row, const int32_t *next, int32_t *tile)
@@ -159,7 +159,7 @@ static inline void fetch_tile(
 {
     for (int64_t i = 0; i < rows; i++)
         for (int j = 0; j < columns; j += 16)
-            __builtin_prefetch(from + i * step + j, 1);
+            PREFETCH(from + i * step + j, 1, 3);
 }
 
 /* A panel of quads of a right operand of TYPE that is computed: [depth, columns], elements of a
@@ -174,12 +174,12 @@ static void pack_panel_TYPE(
     const int32_t flip = FLIP;
     int32_t *const quads = panel + int_panel;
     const int64_t whole = depth / 4, rest = depth % 4;
-    int_vec sums[int_panel / int_lanes] = {{0}};
+    int_vec sums[int_panel / int_lanes] = {0};
     if (b_row == 1) {
         for (int64_t j = 0; j < columns; j++) {
             for (int64_t q = 0; q < whole; q++) {
                 int32_t quad;
-                __builtin_memcpy(&quad, b + j * b_column + 4 * q, 4);
+                memcpy(&quad, b + j * b_column + 4 * q, 4);
                 quads[q * int_panel + j] = quad ^ flip;
             }
         }
@@ -230,11 +230,11 @@ TILE_FUNCTION static void multiply_vectors_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
     const int32_t *start, int64_t start_row, const int32_t *next, int32_t *tile)
 {
-    const int step = 2 * int_lanes, rest = depth % 4;
+    const int step = 2 * int_lanes, rest = (int)(depth % 4);
     const int64_t quads = depth / 4;
     uint8_t ends[TILE_ROWS][4] = {{0}}, *const last = rest ? ends[0] : 0;
     for (int i = 0; rest && i < rows; i++)
-        __builtin_memcpy(ends[i], (const uint8_t *)a + i * a_row + 4 * quads, rest);
+        memcpy(ends[i], (const uint8_t *)a + i * a_row + 4 * quads, (size_t)rest);
     for (int j = 0; j < columns; j += step, b += step, start += step, tile += step) {
         if (columns - j > int_lanes) {
             switch (rows) {

@@ -40,7 +40,7 @@ _TITLE = re.compile(r"/\* -{4}")
 #: What a definition at the outermost level may look like; the group is the name it gives.
 _DEFINED = re.compile(
     r"^#define (\w+)"
-    r"|^typedef [\w ]+?[\s*](\w+)(?=;|\s+__attribute__)"
+    r"|^typedef [\w ]+?[\s*](\w+)(?=;|\s+(?:__attribute__|VECTOR|MAY_ALIAS)\b)"
     r"|^static const \w+ (\w+)\["
     r"|^(?!#|typedef|enum)\S[^\n;{]*?[\s*](\w+)\((?!\()",
     re.MULTILINE,
@@ -145,6 +145,12 @@ _TILES = """\
 #include <string.h>
 
 #include "fx_math.h"
+
+/* Without OpenMP its pragmas are unknown, and nothing reads what only they read. */
+#if defined(__GNUC__) && !defined(_OPENMP)
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#endif
 
 """
 

@@ -35,16 +35,55 @@
 
 /* ---- Matrix tiles: what every matrix product and convolution below is built from ---------- */
 
-/* Bytes of a vector register, and rows of a tile: two vectors of sums for each row, the operands
- * and a few addresses fill the registers (32 of them, or 16). */
-#if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64, TILE_ROWS = 11 };
+/* Bytes of a vector register. Vectors are an extension of GCC's, which Clang has, too; elsewhere,
+ * and with -DVECTOR_BYTES=4, a vector has one lane: it is a number, and this is plain C99. */
+#if defined(VECTOR_BYTES)
+#elif !defined(__GNUC__) || defined(__TINYC__)
+#define VECTOR_BYTES 4
+#elif defined(__AVX512F__)
+#define VECTOR_BYTES 64
 #elif defined(__AVX__)
-enum { VECTOR_BYTES = 32, TILE_ROWS = 6 };
-#elif defined(__aarch64__)
-enum { VECTOR_BYTES = 16, TILE_ROWS = 11 };
+#define VECTOR_BYTES 32
 #else
-enum { VECTOR_BYTES = 16, TILE_ROWS = 6 };
+#define VECTOR_BYTES 16
+#endif
+
+/* Rows of a tile: two vectors of sums for each row, the operands and a few addresses fill the
+ * registers (32 of them, or 16). */
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { TILE_ROWS = 11 };
+#else
+enum { TILE_ROWS = 6 };
+#endif
+
+/* For arrays that are read and written in whole lines, and for types that are found at any address,
+ * in memory of any type. */
+#ifdef __GNUC__
+#define ALIGNED(bytes) __attribute__((aligned(bytes)))
+#define MAY_ALIAS __attribute__((may_alias))
+#else
+#define ALIGNED(bytes)
+#define MAY_ALIAS
+#endif
+
+/* What a type's name is followed by that stands for a vector, whose elements may be read from
+ * memory of any type. */
+#if VECTOR_BYTES > 4
+#define VECTOR(bytes, alignment) __attribute__((vector_size(bytes))) ALIGNED(alignment) MAY_ALIAS
+#else
+#define VECTOR(bytes, alignment) MAY_ALIAS
+#endif
+
+/* A comparison of vectors, all bits of a lane set where it holds; one lane; the values of a vector
+ * in another type. */
+#if VECTOR_BYTES > 4
+#define MASK(comparison) (comparison)
+#define LANE(vector, number) (vector)[number]
+#define CONVERT(vector, type) __builtin_convertvector(vector, type)
+#else
+#define MASK(comparison) (-(comparison))
+#define LANE(vector, number) (vector)
+#define CONVERT(vector, type) ((type)(vector))
 #endif
 
 /* Multiply-adds from which a second thread pays: a core does them in 7 us, and threads are started
@@ -64,16 +103,35 @@ int omp_get_thread_num(void);
  * fetches them from vector registers (measured: 102 against 115 GFLOP/s). */
 static inline const void *opaque_pointer(const void *pointer)
 {
+#if VECTOR_BYTES > 4
     __asm__("" : "+r"(pointer));
+#endif
     return pointer;
 }
 
+/* Asks for a line of memory: to be written (1), and to be kept in the first-level cache (3) or
+ * below. */
+#ifdef __GNUC__
+#define PREFETCH(address, writes, level) __builtin_prefetch(address, writes, level)
+#else
+#define PREFETCH(address, writes, level) ((void)(address))
+#endif
+
 /* For tiles: one copy of the code, whoever calls it; on a cache line of its own, because where the
  * inner loop starts within one was seen to make a difference of 4 % (20 % for depthwise). */
-#ifdef __clang__
+#if defined(__clang__)
 #define TILE_FUNCTION __attribute__((noinline, unused, aligned(64)))
-#else
+#elif defined(__GNUC__)
 #define TILE_FUNCTION __attribute__((noinline, noclone, unused, aligned(64)))
+#else
+#define TILE_FUNCTION
+#endif
+
+/* For what a tile consists of: constants among its arguments are known where it is inlined. */
+#ifdef __GNUC__
+#define TILE_INLINE inline __attribute__((always_inline))
+#else
+#define TILE_INLINE inline
 #endif
 
 /* The vector of those elements of a (numbered from 0) and b (following a's) that are listed. */
@@ -160,9 +218,32 @@ static inline int64_t count_panel_blocks(int64_t panels, int64_t tiles,
     return tiles >= 4 * n_threads ? 1 : panels < n_threads ? panels : n_threads;
 }
 
-typedef T T_vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
-typedef INDEX T_index __attribute__((vector_size(VECTOR_BYTES)));
-enum { T_lanes = VECTOR_BYTES / sizeof(T), T_panel = PANEL };
+typedef T T_vec VECTOR(VECTOR_BYTES, sizeof(T));
+typedef INDEX T_index VECTOR(VECTOR_BYTES, sizeof(T));
+enum { T_lanes = sizeof(T_vec) / sizeof(T), T_panel = PANEL };
+
+/* The bits of a vector, and the vector of bits. */
+static inline T_index bits_of_T(T_vec x)
+{
+#if VECTOR_BYTES > 4
+    return (T_index)x;
+#else
+    T_index bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+#endif
+}
+
+static inline T_vec T_of_bits(T_index bits)
+{
+#if VECTOR_BYTES > 4
+    return (T_vec)bits;
+#else
+    T_vec x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+#endif
+}
 
 /* For epilogues in registers: a vector of one value, and `count` elements from or to memory (a
  * whole vector, if there are more). Minimum and maximum are those of fx_math.h: a NaN wins. */
@@ -176,7 +257,7 @@ static inline T_vec load_T(const T *from, int count)
     T_vec x = {0};
     if (count >= T_lanes) /* without a call */
         return *(const T_vec *)from;
-    __builtin_memcpy(&x, from, count * sizeof(T));
+    memcpy(&x, from, (size_t)count * sizeof(T));
     return x;
 }
 
@@ -185,19 +266,19 @@ static inline void store_T(T *to, T_vec x, int count)
     if (count >= T_lanes)
         *(T_vec *)to = x;
     else
-        __builtin_memcpy(to, &x, count * sizeof(T));
+        memcpy(to, &x, (size_t)count * sizeof(T));
 }
 
 static inline T_vec maximum_T(T_vec a, T_vec b)
 {
-    const T_index second = (a <= b) | (b != b);
-    return (T_vec)((second & (T_index)b) | (~second & (T_index)a));
+    const T_index second = MASK((a <= b) | (b != b));
+    return T_of_bits((second & bits_of_T(b)) | (~second & bits_of_T(a)));
 }
 
 static inline T_vec minimum_T(T_vec a, T_vec b)
 {
-    const T_index second = (a >= b) | (b != b);
-    return (T_vec)((second & (T_index)b) | (~second & (T_index)a));
+    const T_index second = MASK((a >= b) | (b != b));
+    return T_of_bits((second & bits_of_T(b)) | (~second & bits_of_T(a)));
 }
 
 /* sum[i * split][v] = sum over k of a[i][k] * b[k][j], for `rows` rows of A and `vectors` vectors v
@@ -206,7 +287,7 @@ static inline T_vec minimum_T(T_vec a, T_vec b)
  * FMA. B is read through volatile so that GCC loads a vector once for all rows: left alone it folds
  * the load into every FMA when rows <= 4, and is bound by loads (measured: 85 against 117
  * GFLOP/s). */
-static inline __attribute__((always_inline)) void sum_rows_T(
+static TILE_INLINE void sum_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
     const T *a, int64_t a_row, const T *b, int64_t b_row, T_vec sum[TILE_ROWS][2])
 {
@@ -255,17 +336,19 @@ static inline __attribute__((always_inline)) void sum_rows_T(
 }
 
 /* The same into memory: tile[i][j], or added to what is there. */
-static inline __attribute__((always_inline)) void multiply_rows_T(
+static TILE_INLINE void multiply_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
     const T *a, int64_t a_row, const T *b, int64_t b_row, const int adds, T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2];
     sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, sum);
-    #pragma GCC unroll 16
-    for (int i = 0; adds && i < rows; i++) {
-        #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++)
-            sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+    if (adds) {
+        #pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            #pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+        }
     }
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
@@ -417,38 +500,44 @@ static inline void multiply_LOW_tile_T(
         multiply_LOW_blocks_T(rows, columns, depth, most, a, a_row, b, B_ROW_ARGUMENT tile);
 }
 
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #define float_weave_low(a, b) \
     SHUFFLE(float_index, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define float_weave_high(a, b) \
     SHUFFLE(float_index, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#elif defined(__AVX__)
+#elif VECTOR_BYTES == 32
 #define float_weave_low(a, b) \
     SHUFFLE(float_index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define float_weave_high(a, b) \
     SHUFFLE(float_index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#else
+#elif VECTOR_BYTES == 16
 #define float_weave_low(a, b) \
     SHUFFLE(float_index, a, b, 0, 4, 1, 5)
 #define float_weave_high(a, b) \
     SHUFFLE(float_index, a, b, 2, 6, 3, 7)
+#else
+#define float_weave_low(a, b) (a)
+#define float_weave_high(a, b) (b)
 #endif
 
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #define double_weave_low(a, b) \
     SHUFFLE(double_index, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define double_weave_high(a, b) \
     SHUFFLE(double_index, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#elif defined(__AVX__)
+#elif VECTOR_BYTES == 32
 #define double_weave_low(a, b) \
     SHUFFLE(double_index, a, b, 0, 4, 1, 5)
 #define double_weave_high(a, b) \
     SHUFFLE(double_index, a, b, 2, 6, 3, 7)
-#else
+#elif VECTOR_BYTES == 16
 #define double_weave_low(a, b) \
     SHUFFLE(double_index, a, b, 0, 2)
 #define double_weave_high(a, b) \
     SHUFFLE(double_index, a, b, 1, 3)
+#else
+#define double_weave_low(a, b) (a)
+#define double_weave_high(a, b) (b)
 #endif
 
 /* target[j][i] = source[i][j] for `rows` x `columns` values: whole squares of one vector's lanes by

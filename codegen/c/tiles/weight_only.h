@@ -21,31 +21,31 @@
 #endif
 
 /* ---- Products of floats and integers of 8 or 4 bits ----------------------------------------- */
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
 #include <immintrin.h>
 #endif
 
-typedef int32_t word_vec __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int32_t word_vec VECTOR(VECTOR_BYTES, 4);
 
 /* Number `i` of each lane's word, as floats. */
-static inline __attribute__((always_inline)) float_vec numbers_of_int8(word_vec four, const int i)
+static TILE_INLINE float_vec numbers_of_int8(word_vec four, const int i)
 {
-    return __builtin_convertvector(four << (24 - 8 * i) >> 24, float_vec);
+    return CONVERT(four << (24 - 8 * i) >> 24, float_vec);
 }
 
-static inline __attribute__((always_inline)) float_vec numbers_of_int4(word_vec eight, const int i)
+static TILE_INLINE float_vec numbers_of_int4(word_vec eight, const int i)
 {
-#if defined(__AVX512F__)
+#if VECTOR_BYTES == 64
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     return (float_vec)_mm512_permutexvar_ps((__m512i)(eight >> 4 * i), numbers);
 #else
-    return __builtin_convertvector(eight << (28 - 4 * i) >> 28, float_vec);
+    return CONVERT(eight << (28 - 4 * i) >> 28, float_vec);
 #endif
 }
 
 /* sum[i * split + turn][v] += a[i][s] * number s of the words at b, for `rows` rows of A, a_row
  * apart (from the seventh on counted from a_6), and `vectors` vectors v. */
-static inline __attribute__((always_inline)) void add_number_INT(
+static TILE_INLINE void add_number_INT(
     const int rows, const int vectors, const int split, const int turn, const int s,
     const float *a, const float *a_6, int64_t a_row, const int32_t *b,
     float_vec sum[TILE_ROWS][2])
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void add_number_INT(
 
 /* tile[i][j] = sum over groups g of scale[g][j] * sum over k in g of a[i][k] * b[k][j], for a panel
  * of integers of BITS bits and `rows` rows of A. The last group is what is left of `depth`. */
-static inline __attribute__((always_inline)) void sum_scaled_INT(
+static TILE_INLINE void sum_scaled_INT(
     const int rows, const int vectors, const int split, int64_t depth, int64_t group_size,
     const float *a, int64_t a_row, const int32_t *b, const float *scale, float *restrict tile)
 {
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void sum_scaled_INT(
         const float *a_6 = opaque_pointer(a + 6 * a_row);
         int64_t left = next - k_0;
         for (; left >= STEP; left -= STEP, a += STEP, a_6 += STEP, b += float_panel) {
-            __builtin_prefetch(b + 512);
+            PREFETCH(b + 512, 0, 3);
             #pragma GCC unroll 8
             for (int s = 0; s < STEP; s++) /* the numbers of a word */
                 add_number_INT(rows, vectors, split, s % split, s, a, a_6, a_row, b, sum);
@@ -128,13 +128,13 @@ TILE_FUNCTION static void multiply_scaled_INT(
 
 /* `count` words of a panel of integers of BITS bits as floats, times `scale` if `scaled`. What is
  * `ahead` of them is asked for: the words that are wanted when these have been multiplied. */
-static inline __attribute__((always_inline)) void widen_words_INT(
+static TILE_INLINE void widen_words_INT(
     const int scaled, int64_t count, int64_t ahead, const int32_t *b, const float *scale,
     float *restrict panel)
 {
     for (int64_t w = 0; w < count; w++) {
-        __builtin_prefetch(b + w * float_panel + ahead, 0, 2);
-        __builtin_prefetch(b + w * float_panel + ahead + 16, 0, 2);
+        PREFETCH(b + w * float_panel + ahead, 0, 2);
+        PREFETCH(b + w * float_panel + ahead + 16, 0, 2);
         #pragma GCC unroll 8
         for (int j = 0; j < float_panel; j += float_lanes) {
             float_vec factor = {0};
@@ -190,11 +190,11 @@ TILE_FUNCTION static const float *repair_INT(
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j += float_lanes) {
             const float_vec sum = *(const float_vec *)(tile + i * float_panel + j);
-            bits |= (float_index)(sum - sum); /* 0, or those of a NaN */
+            bits |= bits_of_float(sum - sum); /* 0, or those of a NaN */
         }
     int found = 0;
     for (int e = 0; e < float_lanes; e++)
-        found |= bits[e];
+        found |= LANE(bits, e);
     if (!found)
         return scaled ? ones : scale;
     for (int e = 0; e < rows * float_panel; e++) {
@@ -207,13 +207,13 @@ TILE_FUNCTION static const float *repair_INT(
         }
         double total = 0;
         for (int64_t k = 0; k < depth; k++) {
-            const uint32_t word = b[k / STEP * float_panel + j];
+            const uint32_t word = (uint32_t)b[k / STEP * float_panel + j];
             const int number = (int32_t)(word << (32 - BITS * (k % STEP + 1))) >> (32 - BITS);
-            const float weight = number * scale[k / group_size * float_panel + j];
+            const float weight = (float)number * scale[k / group_size * float_panel + j];
             const float product = a[i * a_row + k] * weight;
             total += product;
         }
-        tile[e] = total;
+        tile[e] = (float)total;
     }
     return ones;
 }

@@ -159,7 +159,7 @@ TILE_FUNCTION static int winograd_input_NAME(
     }
     int finite = 1;
     for (int lane = 0; lane < float_lanes; lane++)
-        finite &= zero_or_nan[lane] == 0;
+        finite &= LANE(zero_or_nan, lane) == 0;
     return finite;
 }
 

@@ -42,7 +42,7 @@ static void k0_scaled_dot_product_attention(const float *restrict x, const float
                 pack_panels_float(10, 8, v_item, 32, 1, v_panels);
                 for (int64_t tile_index = first_tile; tile_index < end_tile; ++tile_index) {
                     const int64_t row_0 = tile_index*10 / row_tiles;
-                    const int rows = (tile_index*10 + 10) / row_tiles - row_0;
+                    const int rows = (int)((tile_index*10 + 10) / row_tiles - row_0);
                     float tile[TILE_ROWS*32], rescale[TILE_ROWS];
                     /* Scaled queries, their scores, weights and weighted values. */
                     for (int64_t i = 0; i < rows; ++i) {

@@ -47,7 +47,7 @@ static void k0_scaled_dot_product_attention(const double *restrict q, const doub
                 pack_panels_double(keys, 8, v_item + key_0*8, 8, 1, v_panels);
                 for (int64_t tile_index = first_tile; tile_index < end_tile; ++tile_index) {
                     const int64_t row_0 = tile_index*T / row_tiles;
-                    const int rows = (tile_index + 1)*T / row_tiles - row_0;
+                    const int rows = (int)((tile_index + 1)*T / row_tiles - row_0);
                     const int64_t before = row_0 + rows - key_0;
                     const int64_t tile_keys = skips && before < keys ? before : keys;
                     if (tile_keys > 0) {
@@ -61,7 +61,7 @@ static void k0_scaled_dot_product_attention(const double *restrict q, const doub
                             }
                         }
                         for (int64_t column_0 = 0; column_0 < tile_keys; column_0 += 16) {
-                            const int columns = fx_min(tile_keys - column_0, 16);
+                            const int columns = (int)fx_min(tile_keys - column_0, 16);
                             multiply_tile_double(rows, columns, 8, q_rows, 32,
                                 k_panels + column_0*8, tile);
                             for (int64_t i = 0; i < rows; ++i) {

@@ -23,9 +23,9 @@ static void k0_conv1d(const float *restrict x, const float *restrict weight_pack
         for (int64_t block = 0; block < 2; ++block) {
             const float *const image = padded + n*pitch*4;
             const float *const weights = weight_packed + block*48;
-            const int channels = fx_min(6 - block*4, 4);
+            const int channels = (int)fx_min(6 - block*4, 4);
             for (int64_t ow_0 = 0; ow_0 < out_w; ow_0 += 64) {
-                const int pixels = fx_min(out_w - ow_0, 64);
+                const int pixels = (int)fx_min(out_w - ow_0, 64);
                 float sums[256];
                 sum_segment_float(4, 16, 4, 3, image + ow_0, pitch, tap, 16, weights, sums, 16);
                 for (int64_t o = 0; o < channels; ++o) {

@@ -25,7 +25,7 @@ static void k0_relu(const float *restrict x, const uint32_t *restrict weight_pac
             const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
             for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                 const int64_t first = tile_index*8 / tiles;
-                const int64_t count = (tile_index*8 + 8) / tiles - first;
+                const int count = (int)((tile_index*8 + 8) / tiles - first);
                 sum_tile_bf16(count, 32, 8, 9, image + oh*36 + first*2, 324, tap, 2, weights, tile);
                 copy_transposed_float(16, 32, tile, 32, turned + first, 80);
             }

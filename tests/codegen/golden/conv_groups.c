@@ -31,7 +31,7 @@ static void k0_conv2d(const float *restrict x, const float *restrict weight_pack
                     float sums[1024];
                     sum_segment_float(4, 9, 2, 9, image + row_4*76, 266, tap, 19, weights, sums,
                         64);
-                    const int rows = fx_min(9 - row_4*4, 4);
+                    const int rows = (int)fx_min(9 - row_4*4, 4);
                     for (int64_t o = 0; o < 4; ++o) {
                         const int64_t k = group*4 + o;
                         for (int64_t p = 0; p < rows; ++p) {

@@ -43,9 +43,9 @@ static void k0_requantize(const int8_t *restrict x, const int32_t *restrict weig
                 const int64_t tiles = (out_w + QUAD_ROWS - 1) / QUAD_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = first_tile_row(tile_index, tiles, out_w, QUAD_ROWS);
-                    const int pixels = first_tile_row(tile_index + 1, tiles, out_w, QUAD_ROWS)
-                        - ow_0;
-                    int32_t tile[QUAD_ROWS * 32] __attribute__((aligned(64)));
+                    const int pixels = (int)(first_tile_row(tile_index + 1, tiles, out_w,
+                        QUAD_ROWS) - ow_0);
+                    int32_t tile[QUAD_ROWS * 32] ALIGNED(64);
                     sum_places_u8(rows, pixels, 16, 3, 6, image + oh_0*padded_w*16 + ow_0*16, 16,
                         padded_w*16, run, weights, ends, tile);
                     for (int64_t row = 0; row < rows; ++row) {

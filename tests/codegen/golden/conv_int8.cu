@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_int8_k0_requantize(
     __shared__ __align__(16) int b_tile[16][68];  // [quad along k][column]
     const int64_t out_h = fx_floor_div(H - 1, 2) + 1;
     const int64_t out_w = fx_floor_div(W - 1, 2) + 1;
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread % 16)*4;
     const int thread_col = (thread / 16)*4;
     const int64_t block_row = (int64_t)blockIdx.x*64;

@@ -10,7 +10,7 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
         const int32_t *const weights = weight_packed;
         const int64_t oh_0 = row_step*2;
         uint8_t outside[64];
-        __builtin_memset(outside, 7, 64);
+        memset(outside, 7, 64);
         const uint8_t *rows[4];
         int64_t steps[4];
         find_rows(oh_0 - 1, 4, 1, 8, 128, 16, x, outside, rows, steps);
@@ -18,7 +18,7 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
         int32_t woven[640];
         weave_u8(10, 16, -1, 8, rows, steps, 7, woven);
         for (int j = 0; j < 16; j += int_lanes) {
-            const int count = 16 - j;
+            const int count = (int)(16 - j);
             const float_vec scale_at_j = load_f32(&scale[j], count);
             int_vec kernel[3][2];
             load_kernel(2, 3, weights + j + 64, kernel);
@@ -34,7 +34,8 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
                     const int64_t oh = oh_0 + o;
                     const int_vec sum = sums[o];
                     store_rounded_u8(&requantize[(oh*8 + i)*16 + j],
-                        __builtin_convertvector(sum, float_vec) * scale_at_j, 3, 0, 255, count);
+                        CONVERT(sum, float_vec) * scale_at_j, 3, 0, 255,
+                        count);
                 }
             }
         }

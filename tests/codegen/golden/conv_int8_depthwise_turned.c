@@ -23,9 +23,9 @@ static void k0_sigmoid(const int8_t *restrict x, const int32_t *restrict weight_
         for (int64_t row_step = 0; row_step < 3; ++row_step) {
             const int32_t *const weights = weight_packed;
             const int64_t oh_0 = row_step*2;
-            const int output_rows = fx_min(5 - oh_0, 2);
+            const int output_rows = (int)fx_min(5 - oh_0, 2);
             uint8_t outside[64];
-            __builtin_memset(outside, 0, 64);
+            memset(outside, 0, 64);
             const uint8_t *rows[4];
             int64_t steps[4];
             find_rows(oh_0 - 1, 4, 1, 5, W*8, 8, padded + n*W*40, outside, rows, steps);
@@ -33,7 +33,7 @@ static void k0_sigmoid(const int8_t *restrict x, const int32_t *restrict weight_
             int32_t woven[640];
             int32_t tile[1024];
             for (int64_t ow_0 = 0; ow_0 < W; ow_0 += 8) {
-                const int pixels = fx_min(W - ow_0, 8);
+                const int pixels = (int)fx_min(W - ow_0, 8);
                 weave_i8(pixels + 2, 8, ow_0 - 1, W, rows, steps, 0, woven);
                 add_tile(2, 3, pixels, 8, 1, weights, weights + 64, woven, tile);
                 for (int64_t o = 0; o < output_rows; ++o) {

@@ -9,7 +9,7 @@ static void k0_relu(const uint8_t *restrict x, const int32_t *restrict weight_pa
                     int64_t W, float *restrict dynamic_scale, void *restrict workspace,
                     int n_threads)
 {
-    fx_clear(dynamic_scale, N * sizeof *dynamic_scale);
+    fx_clear(dynamic_scale, N * (int64_t)sizeof *dynamic_scale);
     const int64_t out_h = H - 2;
     const int64_t out_w = W - 2;
     const int64_t padded_h = out_h + 2;
@@ -46,9 +46,9 @@ static void k0_relu(const uint8_t *restrict x, const int32_t *restrict weight_pa
                 const int64_t tiles = (out_w + QUAD_ROWS - 1) / QUAD_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = first_tile_row(tile_index, tiles, out_w, QUAD_ROWS);
-                    const int pixels = first_tile_row(tile_index + 1, tiles, out_w, QUAD_ROWS)
-                        - ow_0;
-                    int32_t tile[QUAD_ROWS * 32] __attribute__((aligned(64)));
+                    const int pixels = (int)(first_tile_row(tile_index + 1, tiles, out_w,
+                        QUAD_ROWS) - ow_0);
+                    int32_t tile[QUAD_ROWS * 32] ALIGNED(64);
                     sum_places_u8(rows, pixels, 32, 3, 12, image + oh_0*padded_w*16 + ow_0*16, 16,
                         padded_w*16, run, weights, ends, tile);
                     for (int64_t row = 0; row < rows; ++row) {
@@ -56,16 +56,16 @@ static void k0_relu(const uint8_t *restrict x, const int32_t *restrict weight_pa
                         const int32_t *const sums = tile
                             + place_of_row(row, pixels, 16, padded_w*16)*32;
                         for (int j = 0; j < 32; j += int_lanes) {
-                            const int count = 32 - j;
+                            const int count = (int)(32 - j);
                             const float_vec scale_at_j = load_f32(&scale[j], count);
                             for (int64_t i = 0; i < pixels; ++i) {
                                 const int64_t ow = ow_0 + i;
                                 const int_vec sum = *(const int_vec *)&sums[i*32 + j];
                                 store_f32(&relu[((n*H + oh - n*2)*W + n*4 + ow - n*H*2 - oh*2)*32
                                     + j],
-                                    maximum_float(product_f32(__builtin_convertvector(sum,
-                                        float_vec), scale_at_j),
-                                    (0.0f - (float_vec){0})), count);
+                                    maximum_float(product_f32(CONVERT(sum, float_vec), scale_at_j),
+                                        (0.0f - (float_vec){0})),
+                                    count);
                             }
                         }
                         raise_magnitude(pixels, 32, relu

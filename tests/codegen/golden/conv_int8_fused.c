@@ -1,11 +1,12 @@
 /* A tile of the function below: sums are finished in registers, and stored. */
-inline __attribute__((always_inline))
+TILE_INLINE
 static void k0_requantize_sums(const int pixels, const int columns, const uint8_t *place,
                                const int64_t *run, const int32_t *weights, const int32_t *ends,
                                int64_t n, int64_t oh_0, int64_t ow_0, int64_t first_channel,
                                const uint8_t *restrict x, const int32_t *restrict weight_packed,
                                const float *restrict scale, uint8_t *restrict requantize)
 {
+    (void)ends, (void)n, (void)x, (void)weight_packed;
     #pragma GCC unroll 4
     for (int first = 0; first < columns; first += 2 * int_lanes) {
         const int vectors = columns - first > int_lanes ? 2 : 1;
@@ -13,7 +14,7 @@ static void k0_requantize_sums(const int pixels, const int columns, const uint8_
         sum_pixels_int8(pixels, vectors, 3, 12, place, 16, run, weights + first, sums);
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
-            const int count = columns - first - int_lanes*v;
+            const int count = (int)(columns - first - int_lanes*v);
             const int64_t k = first_channel + first + int_lanes*v;
             const float_vec scale_at_k = load_f32(&scale[k], count);
             #pragma GCC unroll 16
@@ -21,7 +22,8 @@ static void k0_requantize_sums(const int pixels, const int columns, const uint8_
                 const int64_t ow = ow_0 + i;
                 const int_vec sum = sums[i][v];
                 store_rounded_u8(&requantize[(oh_0*8 + ow)*32 + k],
-                    __builtin_convertvector(sum, float_vec) * scale_at_k, 3, 0, 255, count);
+                    CONVERT(sum, float_vec) * scale_at_k, 3, 0,
+                    255, count);
             }
         }
     }
@@ -34,21 +36,23 @@ static void k0_requantize_tile(int64_t rows, int pixels, int columns, const uint
                                const uint8_t *restrict x, const int32_t *restrict weight_packed,
                                const float *restrict scale, uint8_t *restrict requantize)
 {
+    (void)rows, (void)columns, (void)n, (void)x, (void)weight_packed;
     #ifdef HAS_TILES
-    int32_t tile[QUAD_ROWS * 32] __attribute__((aligned(64)));
+    int32_t tile[QUAD_ROWS * 32] ALIGNED(64);
     sum_places_u8(rows, pixels, columns, 3, 12, place, 16, 160, run, weights, ends, tile);
     for (int64_t row = 0; row < rows; ++row) {
         const int64_t oh = oh_0 + row;
         const int32_t *const sums = tile + place_of_row(row, pixels, 16, 160)*32;
         for (int j = 0; j < columns; j += int_lanes) {
-            const int count = columns - j;
+            const int count = (int)(columns - j);
             const int64_t k = first_channel + j;
             const float_vec scale_at_k = load_f32(&scale[k], count);
             for (int64_t i = 0; i < pixels; ++i) {
                 const int64_t ow = ow_0 + i;
                 const int_vec sum = *(const int_vec *)&sums[i*32 + j];
                 store_rounded_u8(&requantize[(oh*8 + ow)*32 + k],
-                    __builtin_convertvector(sum, float_vec) * scale_at_k, 3, 0, 255, count);
+                    CONVERT(sum, float_vec) * scale_at_k, 3, 0, 255,
+                    count);
             }
         }
     }
@@ -99,7 +103,8 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
             const int64_t tiles = (QUAD_ROWS + 7) / QUAD_ROWS;
             for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                 const int64_t ow_0 = first_tile_row(tile_index, tiles, 8, QUAD_ROWS);
-                const int pixels = first_tile_row(tile_index + 1, tiles, 8, QUAD_ROWS) - ow_0;
+                const int pixels = (int)(first_tile_row(tile_index + 1, tiles, 8, QUAD_ROWS)
+                    - ow_0);
                 k0_requantize_tile(rows, pixels, 32, image + oh_0*160 + ow_0*16, run, weights,
                     ends, 0, oh_0, ow_0, 0, x, weight_packed, scale, requantize);
             }

@@ -36,7 +36,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                 const int64_t tiles = (out_w + TILE_ROWS - 1) / TILE_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = out_w*tile_index / tiles;
-                    const int pixels = (tile_index + 1)*out_w / tiles - ow_0;
+                    const int pixels = (int)((tile_index + 1)*out_w / tiles - ow_0);
                     sum_tile_float(pixels, 32, 16, 9, image + oh*padded_w*32 + ow_0*32, 1, tap, 32,
                         weights, tile);
                     for (int64_t i = 0; i < pixels; ++i) {

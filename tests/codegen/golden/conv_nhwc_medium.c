@@ -48,7 +48,7 @@ static void k1_conv2d(const uint16_t *restrict cast_bf16, const uint32_t *restri
                 const int64_t tiles = (out_w + TILE_ROWS - 1) / TILE_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = out_w*tile_index / tiles;
-                    const int pixels = (tile_index + 1)*out_w / tiles - ow_0;
+                    const int pixels = (int)((tile_index + 1)*out_w / tiles - ow_0);
                     sum_tile_bf16(pixels, 32, 8, 9, image + oh*padded_w*8 + ow_0*8, 1, tap, 8,
                         weights, tile);
                     for (int64_t i = 0; i < pixels; ++i) {

@@ -43,11 +43,11 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
                 const float *const image = padded + n*padded_h*pitch*6;
                 const float *const weights = weight_packed + block*108;
                 for (int64_t ow_0 = 0; ow_0 < out_w; ow_0 += 64) {
-                    const int pixels = fx_min(out_w - ow_0, 64);
+                    const int pixels = (int)fx_min(out_w - ow_0, 64);
                     float sums[1024];
                     sum_segment_float(4, pixels, 3, 9, image + pitch*row_4*8 + ow_0,
                         padded_h*pitch*2, tap, pitch*2, weights, sums, 64);
-                    const int rows = fx_min(out_h - row_4*4, 4);
+                    const int rows = (int)fx_min(out_h - row_4*4, 4);
                     for (int64_t o = 0; o < 4; ++o) {
                         const int64_t k = block*4 + o;
                         for (int64_t p = 0; p < rows; ++p) {

@@ -23,7 +23,7 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
                 for (int64_t tile_index = row_block*row_tiles / row_blocks;
                      tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                     const int64_t row_0 = tile_index*32 / row_tiles;
-                    const int rows = (tile_index*32 + 32) / row_tiles - row_0;
+                    const int rows = (int)((tile_index*32 + 32) / row_tiles - row_0);
                     float tile[TILE_ROWS*32];
                     multiply_tile_float(rows, 32, 16, weight_packed + row_0*16, 16, b_panel, tile);
                     const int64_t first_oh = column_0 / 8;

@@ -10,7 +10,7 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
             if (n_threads > 1 && N*31360 > PARALLEL_PRODUCTS)
     for (int64_t n = 0; n < N; ++n) {
         for (int64_t panel = 0; panel < 2; ++panel) {
-            const int columns = fx_min(40 - panel*32, 32);
+            const int columns = (int)fx_min(40 - panel*32, 32);
             const float *const weights = weight_packed + panel*512;
             const float *const image = x + n*784;
             float tile[16 * 32] = {0}, turned[32 * 80];
@@ -18,7 +18,7 @@ static void k0_add(const float *restrict x, const float *restrict weight_packed,
             const int64_t tiles = (TILE_ROWS + 48) / TILE_ROWS;
             for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                 const int64_t first = tile_index*49 / tiles;
-                const int64_t count = (tile_index*49 + 49) / tiles - first;
+                const int count = (int)((tile_index*49 + 49) / tiles - first);
                 sum_tile_float(count, columns, 16, 1, image + first, 49, tap, 1, weights, tile);
                 copy_transposed_float(16, 32, tile, 32, turned + first, 80);
             }

@@ -12,7 +12,7 @@ static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_p
     const int64_t row_groups = (at_once + 7) / at_once;
     const int64_t row_blocks = count_row_blocks(row_groups, at_once*320, 1, 1);
     uint16_t *const padded = workspace;
-    __builtin_memset(padded + 3200, 0, 64); /* behind the last run */
+    memset(padded + 3200, 0, 64); /* behind the last run */
     /* The images, channels last, with their padding. */
     for (int64_t i = 0; i < 10; ++i) {
         pad_row_rounded(i >= 1 && i < 9 ? 8 : 0, 16, x + i*128 - 128, 16, 1, 1, 10, padded + i*160,
@@ -33,8 +33,9 @@ static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_p
             const int64_t tiles = (PAIR_ROWS + 7) / PAIR_ROWS;
             for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                 const int64_t ow_0 = first_tile_row(tile_index, tiles, 8, PAIR_ROWS);
-                const int pixels = first_tile_row(tile_index + 1, tiles, 8, PAIR_ROWS) - ow_0;
-                float tile[PAIR_ROWS * 32] __attribute__((aligned(64)));
+                const int pixels = (int)(first_tile_row(tile_index + 1, tiles, 8, PAIR_ROWS)
+                    - ow_0);
+                float tile[PAIR_ROWS * 32] ALIGNED(64);
                 sum_places_split(rows, pixels, 32, 3, 48, image + oh_0*320 + ow_0*32, 3200, 32,
                     320, run, weights, ends, tile);
                 for (int64_t row = 0; row < rows; ++row) {

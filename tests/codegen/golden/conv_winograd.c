@@ -21,7 +21,7 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
         const int64_t held = to*16 - from*16;
         #pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
         for (int64_t chunk = 0; chunk < (held + 63) / 64; ++chunk) {
-            const int count = fx_min(held - chunk*64, 64);
+            const int count = (int)fx_min(held - chunk*64, 64);
             float *const turned = pixels + chunk*2048;
             copy_transposed_float(32, count, x + from*16 + chunk*64, 256, turned, 32);
         }
@@ -40,13 +40,13 @@ static void k0_relu(const float *restrict x, const float *restrict weight_packed
             const int64_t row_1 = group*4;
             const int64_t down = rows - row_1;
             const int64_t first = row_1*4;
-            const int count = down*4;
+            const int count = (int)(down*4);
             float products[36][TILE_ROWS*32], square[8192];
             float turned[2048];
             const int64_t parts = (count + TILE_ROWS - 1) / TILE_ROWS;
             for (int64_t part = 0; part < parts; ++part) {
                 const int64_t start = count*part / parts;
-                const int64_t tiles = (part + 1)*count / parts - start;
+                const int tiles = (int)((part + 1)*count / parts - start);
                 for (int64_t p = 0; p < 36; ++p) {
                     multiply_tile_float(tiles, 32, 32, points + (first + start)*32 + p*point_step,
                         32, weights + p*1024, products[p]);

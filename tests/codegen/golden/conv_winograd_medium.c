@@ -30,13 +30,13 @@ static void k0_conv2d(const float *restrict x, const uint32_t *restrict weight_p
             const int64_t row_1 = group*4;
             const int64_t down = fx_min(rows - row_1, 4);
             const int64_t first = row_1*8;
-            const int count = down*8;
+            const int count = (int)(down*8);
             float products[16][PAIR_ROWS*32], square[4096];
             const int64_t parts = (count + PAIR_ROWS - 1) / PAIR_ROWS;
             take_tiles();
             for (int64_t part = 0; part < parts; ++part) {
                 const int64_t start = count*part / parts;
-                const int64_t tiles = (part + 1)*count / parts - start;
+                const int tiles = (int)((part + 1)*count / parts - start);
                 for (int64_t p = 0; p < 16; ++p) {
                     multiply_tile_bf16(tiles, 32, 16, points + (first + start)*16 + p*point_step,
                         16, weights + p*512, products[p]);

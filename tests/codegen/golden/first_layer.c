@@ -29,7 +29,7 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
                 const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
                 for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                     const int64_t ow_0 = tile_index*8 / tiles;
-                    const int pixels = (tile_index*8 + 8) / tiles - ow_0;
+                    const int pixels = (int)((tile_index*8 + 8) / tiles - ow_0);
                     sum_tile_float(pixels, 16, 1, 9, image + oh*10 + ow_0, 1, tap, 1, weights,
                         tile);
                     for (int64_t i = 0; i < pixels; ++i) {
@@ -70,7 +70,7 @@ static void k1_max_pool2d(const float *restrict relu, float *restrict max_pool2d
 
 int64_t first_layer_largest_bytes(int64_t B) {
     double fx_largest = 0;
-    if (!fx_count(&fx_largest, true, 4, 4, (const double[]){B, 8, 8, 16})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 4, (const double[]){(double)B, 8, 8, 16})) return -1;
     return (int64_t)fx_largest;
 }
 

@@ -28,7 +28,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
                     for (int64_t tile_index = row_block*row_tiles / row_blocks;
                          tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                         const int64_t row_0 = tile_index*64 / row_tiles;
-                        const int rows = (tile_index*64 + 64) / row_tiles - row_0;
+                        const int rows = (int)((tile_index*64 + 64) / row_tiles - row_0);
                         const int64_t number = tile_index*33 + panel;
                         float *const total = sums + number*tile_size;
                         float tile[TILE_ROWS*32];

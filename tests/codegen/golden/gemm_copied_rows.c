@@ -22,7 +22,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
         for (int64_t batch = 0; batch < B; ++batch) {
             for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
                 const int64_t row_0 = tile_index*M / row_tiles;
-                const int rows = (tile_index + 1)*M / row_tiles - row_0;
+                const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
                 pack_rows_float(rows, K, x + batch*K*M + row_0, 1, M,
                     a_rows + (batch*M + row_0)*a_pitch, a_pitch);
             }
@@ -36,7 +36,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
                 for (int64_t tile_index = row_block*row_tiles / row_blocks;
                      tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                     const int64_t row_0 = tile_index*M / row_tiles;
-                    const int rows = (tile_index + 1)*M / row_tiles - row_0;
+                    const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
                     float tile[TILE_ROWS*32];
                     multiply_tile_float(rows, 20, K, a_rows + (batch*M + row_0)*a_pitch, a_pitch,
                         b_panel, tile);

@@ -1,10 +1,11 @@
 /* A tile of the function below: sums are finished in registers, and stored. */
-inline __attribute__((always_inline))
+TILE_INLINE
 static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
                         const float *a_tile, int64_t a_row, const float *b_tile,
                         const float *restrict x, const float *restrict weight_packed,
                         const float *restrict bias, float *restrict mul)
 {
+    (void)x, (void)weight_packed;
     #pragma GCC unroll 4
     for (int first = 0; first < columns; first += 2*float_lanes) {
         const int vectors = columns - first > float_lanes ? 2 : 1;
@@ -32,6 +33,7 @@ static void k0_mul_tile(int rows, int columns, int64_t row_0, int64_t column_0, 
                         const float *restrict weight_packed, const float *restrict bias,
                         float *restrict mul)
 {
+    (void)columns;
     /* Tiles have LOW rows or, if they do not divide all, one more. */
     enum { TILES = (24 + TILE_ROWS - 1) / TILE_ROWS };
     enum { LOW = 24 / TILES, HIGH = LOW + (24 % TILES > 0) };
@@ -56,7 +58,7 @@ static void k0_mul(const float *restrict x, const float *restrict weight_packed,
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = tile_index*24 / row_tiles;
-            const int rows = (tile_index*24 + 24) / row_tiles - row_0;
+            const int rows = (int)((tile_index*24 + 24) / row_tiles - row_0);
             k0_mul_tile(rows, 32, row_0, 0, x + row_0*40, 40, b_panel, x, weight_packed, bias, mul);
         }
     }

@@ -15,7 +15,7 @@ static void k0_linear(const float *restrict x, const uint32_t *restrict weight_p
     /* The rows of A, in bf16. */
     for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
         const int64_t row_0 = first_tile_row(tile_index, row_tiles, 40, PAIR_ROWS);
-        const int rows = first_tile_row(tile_index + 1, row_tiles, 40, PAIR_ROWS) - row_0;
+        const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, 40, PAIR_ROWS) - row_0);
         split_rows_bf16(rows, 64, x + row_0*64, 64, 1, a_rows + a_pitch*row_0, a_pitch, a_low);
     }
     /* The product. */
@@ -25,7 +25,8 @@ static void k0_linear(const float *restrict x, const uint32_t *restrict weight_p
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = first_tile_row(tile_index, row_tiles, 40, PAIR_ROWS);
-            const int rows = first_tile_row(tile_index + 1, row_tiles, 40, PAIR_ROWS) - row_0;
+            const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, 40, PAIR_ROWS)
+                - row_0);
             float tile[PAIR_ROWS*32];
             multiply_tile_split(rows, 32, 32, a_rows + a_pitch*row_0, a_low, a_pitch, b_panel,
                 1024, tile);

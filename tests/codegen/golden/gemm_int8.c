@@ -22,20 +22,20 @@ static void k0_requantize(const uint8_t *restrict x, const int32_t *restrict wei
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = first_tile_row(tile_index, row_tiles, B, QUAD_ROWS);
-            const int rows = first_tile_row(tile_index + 1, row_tiles, B, QUAD_ROWS) - row_0;
+            const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, B, QUAD_ROWS) - row_0);
             int32_t tile[QUAD_ROWS*32];
             add_block_u8(rows, 32, 300, x + row_0*300, 300, quads, b_panel,
                 next + (tile_index % 2)*1200, tile);
             for (int64_t j = 0; j < 32; j += int_lanes) {
-                const int count = 32 - j;
+                const int count = (int)(32 - j);
                 const int_vec bias_at_j = load_i32(&bias[j], count);
                 const float_vec scale_at_j = load_f32(&scale[j], count);
                 for (int64_t i = 0; i < rows; ++i) {
                     const int64_t row = row_0 + i;
                     const int_vec sum = *(const int_vec *)&tile[i*32 + j];
                     store_rounded_u8(&requantize[row*32 + j],
-                        __builtin_convertvector(sum + bias_at_j, float_vec) * scale_at_j, 3, 0,
-                            255, count);
+                        CONVERT(sum + bias_at_j, float_vec) * scale_at_j, 3, 0,
+                        255, count);
                 }
             }
         }

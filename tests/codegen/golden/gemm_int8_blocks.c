@@ -25,7 +25,8 @@ static void k0_add(const uint8_t *restrict x, const int32_t *restrict weight_pac
             for (int64_t tile_index = row_block*row_tiles / row_blocks;
                  tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                 const int64_t row_0 = first_tile_row(tile_index, row_tiles, 4096, QUAD_ROWS);
-                const int rows = first_tile_row(tile_index + 1, row_tiles, 4096, QUAD_ROWS) - row_0;
+                const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, 4096, QUAD_ROWS)
+                    - row_0);
                 int32_t *const total = sums + tile_index*tile_size;
                 fetch_tile(rows, 32, add + row_0*32, 32);
                 fetch_tile(rows, 32, y + row_0*32, 32);
@@ -33,13 +34,13 @@ static void k0_add(const uint8_t *restrict x, const int32_t *restrict weight_pac
                     block == 0 ? b_panel : 0, next + (depth / 4)*(tile_index % 2)*16, total);
                 if (block == 4) {
                     for (int64_t j = 0; j < 32; j += int_lanes) {
-                        const int count = 32 - j;
+                        const int count = (int)(32 - j);
                         for (int64_t i = 0; i < rows; ++i) {
                             const int64_t row = row_0 + i;
                             const int_vec sum = *(const int_vec *)&total[i*32 + j];
                             store_f32(&add[row*32 + j],
-                                product_f32(__builtin_convertvector(sum, float_vec),
-                                (0.5f - (float_vec){0})) + load_f32(&y[row*32 + j], count), count);
+                                product_f32(CONVERT(sum, float_vec), (0.5f - (float_vec){0}))
+                                + load_f32(&y[row*32 + j], count), count);
                         }
                     }
                 }

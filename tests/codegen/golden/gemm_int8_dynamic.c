@@ -57,7 +57,7 @@ static void k1_sigmoid(const int8_t *restrict quantize, const int32_t *restrict 
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = first_tile_row(tile_index, row_tiles, B, QUAD_ROWS);
-            const int rows = first_tile_row(tile_index + 1, row_tiles, B, QUAD_ROWS) - row_0;
+            const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, B, QUAD_ROWS) - row_0);
             int32_t tile[QUAD_ROWS*32];
             add_block_i8(rows, 32, 300, quantize + row_0*300, 300, quads, b_panel,
                 next + (tile_index % 2)*1200, tile);

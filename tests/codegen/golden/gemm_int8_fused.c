@@ -1,11 +1,12 @@
 /* A tile of the function below: sums are finished in registers, and stored. */
-inline __attribute__((always_inline))
+TILE_INLINE
 static void k0_dequantize_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
                                const void *a_tile, int64_t a_row, const int32_t *b_panel,
                                const int32_t *next, const uint8_t *restrict x,
                                const int32_t *restrict weight_packed, const int32_t *restrict bias,
                                const float *restrict scale, float *restrict dequantize)
 {
+    (void)x, (void)weight_packed;
     #pragma GCC unroll 4
     for (int first = 0; first < columns; first += 2*int_lanes) {
         const int vectors = columns - first > int_lanes ? 2 : 1;
@@ -24,8 +25,7 @@ static void k0_dequantize_sums(const int rows, const int columns, int64_t row_0,
                 const int64_t row = row_0 + i;
                 const int_vec sum = sums[i][v];
                 store_f32(&dequantize[row*32 + column],
-                    product_f32(__builtin_convertvector(sum + bias_at_column, float_vec),
-                        scale_at_column), count);
+                    product_f32(CONVERT(sum + bias_at_column, float_vec), scale_at_column), count);
             }
         }
     }
@@ -38,11 +38,12 @@ static void k0_dequantize_tile(int rows, int columns, int64_t row_0, int64_t col
                                const int32_t *restrict weight_packed, const int32_t *restrict bias,
                                const float *restrict scale, float *restrict dequantize)
 {
+    (void)columns, (void)x, (void)weight_packed;
     #ifdef HAS_TILES
     int32_t tile[QUAD_ROWS*32];
     add_block_u8(rows, columns, 40, a_tile, a_row, b_panel + 32, b_panel, next, tile);
     for (int64_t j = 0; j < columns; j += int_lanes) {
-        const int count = columns - j;
+        const int count = (int)(columns - j);
         const int64_t column = column_0 + j;
         const int_vec bias_at_column = load_i32(&bias[column], count);
         const float_vec scale_at_column = load_f32(&scale[column], count);
@@ -50,8 +51,7 @@ static void k0_dequantize_tile(int rows, int columns, int64_t row_0, int64_t col
             const int64_t row = row_0 + i;
             const int_vec sum = *(const int_vec *)&tile[i*32 + j];
             store_f32(&dequantize[row*32 + column],
-                product_f32(__builtin_convertvector(sum + bias_at_column, float_vec),
-                    scale_at_column), count);
+                product_f32(CONVERT(sum + bias_at_column, float_vec), scale_at_column), count);
         }
     }
     #else
@@ -88,7 +88,8 @@ static void k0_dequantize(const uint8_t *restrict x, const int32_t *restrict wei
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = first_tile_row(tile_index, row_tiles, 24, QUAD_ROWS);
-            const int rows = first_tile_row(tile_index + 1, row_tiles, 24, QUAD_ROWS) - row_0;
+            const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, 24, QUAD_ROWS)
+                - row_0);
             k0_dequantize_tile(rows, 32, row_0, 0, x + row_0*40, 40, b_panel,
                 next + (tile_index % 2)*160, x, weight_packed, bias, scale, dequantize);
         }

@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_pair_k0_dequantize(
     __shared__ __align__(16) int b_tile[16][68];  // [quad along k][column]
     __shared__ int b_sums[64];
     __shared__ int a_sums[64];
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread / 16)*4;
     const int thread_col = (thread % 16)*4;
     const int64_t block_row = (int64_t)blockIdx.x*64;

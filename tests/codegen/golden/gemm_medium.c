@@ -19,7 +19,8 @@ static void k0_linear(const float *restrict x, const uint32_t *restrict weight_p
         #pragma omp for schedule(static)
         for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
             const int64_t row_0 = first_tile_row(tile_index, row_tiles, B*T, PAIR_ROWS);
-            const int rows = first_tile_row(tile_index + 1, row_tiles, B*T, PAIR_ROWS) - row_0;
+            const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, B*T, PAIR_ROWS)
+                - row_0);
             round_rows_bf16(rows, 40, x + row_0*40, 40, 1, a_rows + a_pitch*row_0, a_pitch);
         }
         /* The product. */
@@ -30,7 +31,8 @@ static void k0_linear(const float *restrict x, const uint32_t *restrict weight_p
             for (int64_t tile_index = row_block*row_tiles / row_blocks;
                  tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                 const int64_t row_0 = first_tile_row(tile_index, row_tiles, B*T, PAIR_ROWS);
-                const int rows = first_tile_row(tile_index + 1, row_tiles, B*T, PAIR_ROWS) - row_0;
+                const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, B*T, PAIR_ROWS)
+                    - row_0);
                 float tile[PAIR_ROWS*32];
                 multiply_tile_bf16(rows, 32, 20, a_rows + a_pitch*row_0, a_pitch, b_panel, tile);
                 for (int64_t i = 0; i < rows; ++i) {

@@ -8,12 +8,13 @@ static void k0_cast_bf16(const uint16_t *restrict x, uint16_t *restrict cast_bf1
 }
 
 /* A tile of the function below: sums are finished in registers, and stored. */
-inline __attribute__((always_inline))
+TILE_INLINE
 static void k1_relu_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
                          const uint32_t *a_tile, int64_t a_row, const uint32_t *b_tile,
                          const uint16_t *restrict cast_bf16, const uint32_t *restrict weight_packed,
                          float *restrict relu)
 {
+    (void)cast_bf16, (void)weight_packed;
     #pragma GCC unroll 4
     for (int first = 0; first < columns; first += 2*float_lanes) {
         const int vectors = columns - first > float_lanes ? 2 : 1;
@@ -39,11 +40,12 @@ static void k1_relu_tile(int rows, int columns, int64_t row_0, int64_t column_0,
                          const uint16_t *restrict cast_bf16, const uint32_t *restrict weight_packed,
                          float *restrict relu)
 {
+    (void)columns, (void)cast_bf16, (void)weight_packed;
     #ifdef HAS_TILES
     float tile[PAIR_ROWS*32];
     multiply_tile_bf16(rows, columns, 20, a_tile, a_row, b_tile, tile);
     for (int64_t j = 0; j < columns; j += float_lanes) {
-        const int count = columns - j;
+        const int count = (int)(columns - j);
         const int64_t column = column_0 + j;
         for (int64_t i = 0; i < rows; ++i) {
             const int64_t row = row_0 + i;
@@ -81,7 +83,8 @@ static void k1_relu(const uint16_t *restrict cast_bf16, const uint32_t *restrict
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = first_tile_row(tile_index, row_tiles, 24, PAIR_ROWS);
-            const int rows = first_tile_row(tile_index + 1, row_tiles, 24, PAIR_ROWS) - row_0;
+            const int rows = (int)(first_tile_row(tile_index + 1, row_tiles, 24, PAIR_ROWS)
+                - row_0);
             k1_relu_tile(rows, 32, row_0, 0, (const uint32_t *)(cast_bf16 + row_0*40), 20, b_panel,
                 cast_bf16, weight_packed, relu);
         }

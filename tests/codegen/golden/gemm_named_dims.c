@@ -18,14 +18,14 @@ static void k0_mul(const double *restrict x, const double *restrict y, double *r
             for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
                 for (int64_t panel = 0; panel < panels; ++panel) {
                     const int64_t column_0 = panel*16;
-                    const int columns = fx_min(T - column_0, 16);
+                    const int columns = (int)fx_min(T - column_0, 16);
                     double *const b_panel = b_panels + share*this_thread();
                     pack_panel_double(8, columns, y + ((batch_0*H + batch_1)*T + column_0)*8, 1, 8,
                         b_panel);
                     for (int64_t tile_index = row_block*row_tiles / row_blocks;
                          tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                         const int64_t row_0 = tile_index*T / row_tiles;
-                        const int rows = (tile_index + 1)*T / row_tiles - row_0;
+                        const int rows = (int)((tile_index + 1)*T / row_tiles - row_0);
                         double tile[TILE_ROWS*16];
                         multiply_tile_double(rows, columns, 8,
                             x + ((batch_0*H + batch_1)*T + row_0)*8, 8, b_panel, tile);

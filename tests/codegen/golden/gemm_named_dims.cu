@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
     int64_t H, int64_t T) {
     __shared__ __align__(16) double a_tile[16][68];  // [k][row]
     __shared__ __align__(16) double b_tile[16][68];  // [k][column]
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread / 16)*4;
     const int thread_col = (thread % 16)*4;
     const int64_t block_row = (int64_t)blockIdx.x*64;

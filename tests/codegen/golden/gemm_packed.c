@@ -13,12 +13,12 @@ static void k0_mul(const float *restrict x, const float *restrict weight_packed,
     for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
         for (int64_t panel = 0; panel < 2; ++panel) {
             const int64_t column_0 = panel*32;
-            const int columns = fx_min(50 - column_0, 32);
+            const int columns = (int)fx_min(50 - column_0, 32);
             const float *const b_panel = weight_packed + panel*panel_size;
             for (int64_t tile_index = row_block*row_tiles / row_blocks;
                  tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                 const int64_t row_0 = tile_index*B / row_tiles;
-                const int rows = (tile_index + 1)*B / row_tiles - row_0;
+                const int rows = (int)((tile_index + 1)*B / row_tiles - row_0);
                 float tile[TILE_ROWS*32];
                 multiply_tile_float(rows, columns, 40, x + row_0*40, 40, b_panel, tile);
                 for (int64_t i = 0; i < rows; ++i) {

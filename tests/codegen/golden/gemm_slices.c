@@ -26,7 +26,7 @@ static void k0_matmul(const float *restrict x, const float *restrict weight_pack
                         for (int64_t tile_index = row_block*row_tiles / row_blocks;
                              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                             const int64_t row_0 = tile_index*8 / row_tiles;
-                            const int rows = (tile_index*8 + 8) / row_tiles - row_0;
+                            const int rows = (int)((tile_index*8 + 8) / row_tiles - row_0);
                             const int64_t number = (row_tiles*slice + tile_index)*3 + panel;
                             float *const total = sums + number*tile_size;
                             multiply_tile_float(rows, 32, 272, x + row_0*544 + k_0, 544, b_panel,
@@ -42,7 +42,7 @@ static void k0_matmul(const float *restrict x, const float *restrict weight_pack
             for (int64_t panel = 0; panel < 3; ++panel) {
                 const int64_t column_0 = panel*32;
                 const int64_t row_0 = tile_index*8 / row_tiles;
-                const int rows = (tile_index*8 + 8) / row_tiles - row_0;
+                const int rows = (int)((tile_index*8 + 8) / row_tiles - row_0);
                 const int64_t number = tile_index*3 + panel;
                 float *const total = sums + number*tile_size;
                 const int64_t step = row_tiles*tile_size*3;

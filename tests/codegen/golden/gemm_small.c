@@ -6,7 +6,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
 {
     for (int64_t panel = 0; panel < 2; ++panel) {
         const int64_t column_0 = panel*32;
-        const int columns = fx_min(48 - column_0, 32);
+        const int columns = (int)fx_min(48 - column_0, 32);
         const float *const b_panel = y + column_0;
         float tile[TILE_ROWS*32];
         multiply_low_tile_float(1, columns, 64, x, 64, b_panel, 48, tile);

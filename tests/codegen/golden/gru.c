@@ -26,7 +26,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             const float *const inputs = gates + batch*step*24;
             for (int64_t tile = first_tile; tile < end_tile; ++tile) {
                 const int64_t row_0 = batch*tile / row_tiles;
-                const int rows = (tile + 1)*batch / row_tiles - row_0;
+                const int rows = (int)((tile + 1)*batch / row_tiles - row_0);
                 float sums[3][TILE_ROWS*32];
                 for (int64_t gate = 0; gate < 3; ++gate) {
                     multiply_tile_float(rows, 8, 8, state + row_0*8, 8, panels + gate*256,
@@ -48,5 +48,5 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             }
         }
     }
-    fx_copy(last_state, last_state - batch*8, batch*8 * sizeof(float));
+    fx_copy(last_state, last_state - batch*8, batch*8 * (int64_t)sizeof(float));
 }

@@ -14,7 +14,7 @@ static void k0_linear(const float *restrict x, const float *restrict weight_pack
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = tile_index*B / row_tiles;
-            const int rows = (tile_index + 1)*B / row_tiles - row_0;
+            const int rows = (int)((tile_index + 1)*B / row_tiles - row_0);
             float tile[TILE_ROWS*32];
             multiply_tile_float(rows, 32, 16, x + row_0*16, 16, b_panel, tile);
             for (int64_t i = 0; i < rows; ++i) {
@@ -73,7 +73,7 @@ static void k1_gelu(const float *restrict linear, const float *restrict gain,
 
 int64_t linear_norm_gelu_largest_bytes(int64_t B) {
     double fx_largest = 0;
-    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){B, 32})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){(double)B, 32})) return -1;
     return (int64_t)fx_largest;
 }
 

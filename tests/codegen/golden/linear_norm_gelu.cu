@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_norm_gelu_k0_linear(
     int64_t B) {
     __shared__ __align__(16) float a_tile[16][68];  // [k][row]
     __shared__ __align__(16) float b_tile[16][68];  // [k][column]
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread / 16)*4;
     const int thread_col = (thread % 16)*4;
     const int64_t block_row = (int64_t)blockIdx.x*64;

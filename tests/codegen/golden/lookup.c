@@ -46,8 +46,8 @@ static void k1_mean(const float *restrict add, float *restrict mean, int64_t B, 
 
 int64_t lookup_largest_bytes(int64_t B, int64_t T) {
     double fx_largest = 0;
-    if (!fx_count(&fx_largest, true, 4, 3, (const double[]){B, T, 16})) return -1;
-    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){B, 16})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 3, (const double[]){(double)B, (double)T, 16})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){(double)B, 16})) return -1;
     return (int64_t)fx_largest;
 }
 

@@ -10,7 +10,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
     /* Behind the states of all steps: the last one, and the cells of the current step. */
     float *const last_state = states + batch*steps*8;
     float *const cells = last_state + batch*8;
-    fx_copy(cells, c0, batch*8 * sizeof(float));
+    fx_copy(cells, c0, batch*8 * (int64_t)sizeof(float));
     const int64_t row_tiles = count_row_tiles(batch, TILE_ROWS);
     const int64_t step_work = batch*256;
     const int64_t parts = step_work*steps < PARALLEL_PRODUCTS ? 1 : fx_min(n_threads, row_tiles);
@@ -24,7 +24,7 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             const float *const inputs = gates + batch*step*32;
             for (int64_t tile = first_tile; tile < end_tile; ++tile) {
                 const int64_t row_0 = batch*tile / row_tiles;
-                const int rows = (tile + 1)*batch / row_tiles - row_0;
+                const int rows = (int)((tile + 1)*batch / row_tiles - row_0);
                 float sums[4][TILE_ROWS*32];
                 for (int64_t gate = 0; gate < 4; ++gate) {
                     multiply_tile_float(rows, 8, 8, state + row_0*8, 8, weight_hh + gate*256,
@@ -50,5 +50,5 @@ static void k0_recurrence(const float *restrict gates, const float *restrict wei
             }
         }
     }
-    fx_copy(last_state, steps == 0 ? h0 : last_state - batch*8, batch*8 * sizeof(float));
+    fx_copy(last_state, steps == 0 ? h0 : last_state - batch*8, batch*8 * (int64_t)sizeof(float));
 }

@@ -50,8 +50,9 @@ static void k3_div(const float *restrict exp, const float *restrict max, float *
 
 int64_t named_sizes_largest_bytes(int64_t B, int64_t N, int64_t M) {
     double fx_largest = 0;
-    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){B, N})) return -1;
-    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){M, ((double)B * (double)N)})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){(double)B, (double)N})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 2, (const double[]){(double)M,
+        ((double)B * (double)N)})) return -1;
     if (!fx_count(&fx_largest, true, 4, 1, (const double[]){((double)B * (double)N)})) return -1;
     return (int64_t)fx_largest;
 }

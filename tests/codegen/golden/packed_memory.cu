@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(256) packed_memory_k0_matmul(
     const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ matmul) {
     __shared__ __align__(16) float a_tile[16][68];  // [k][row]
     __shared__ __align__(16) float b_tile[16][68];  // [k][column]
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread / 16)*4;
     const int thread_col = (thread % 16)*4;
     float sums[4][4] = {};

@@ -1,7 +1,8 @@
 /* profiled: (x: f32[N]) -> f32[N]
  * Made by fxlite from profiled. */
-#include "profiled.h"
+#define _POSIX_C_SOURCE 199309L
 #include <time.h>
+#include "profiled.h"
 #include "fx_math.h"
 #include "profiled_tiles.h"
 
@@ -16,7 +17,7 @@ static void k0_sqrt(const float *restrict x, float *restrict sqrt, int64_t N, in
 
 int64_t profiled_largest_bytes(int64_t N) {
     double fx_largest = 0;
-    if (!fx_count(&fx_largest, true, 4, 1, (const double[]){N})) return -1;
+    if (!fx_count(&fx_largest, true, 4, 1, (const double[]){(double)N})) return -1;
     return (int64_t)fx_largest;
 }
 
@@ -26,7 +27,12 @@ int64_t profiled_workspace_bytes(int64_t N, int n_threads) {
     return 0;
 }
 
-static _Thread_local int64_t fx_ticks[2];
+#if __STDC_VERSION__ >= 201112L
+#define FX_THREAD _Thread_local
+#else
+#define FX_THREAD __thread
+#endif
+static FX_THREAD int64_t fx_ticks[2];
 
 const int64_t *profiled_ticks(void) { return fx_ticks; }
 

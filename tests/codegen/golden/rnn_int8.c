@@ -29,5 +29,5 @@ static void k0_int_recurrence(const float *restrict gates, const int32_t *restri
         }
     }
     release_tiles();
-    fx_copy(last_state, last_state - 32, 32 * sizeof(float));
+    fx_copy(last_state, last_state - 32, 32 * (int64_t)sizeof(float));
 }

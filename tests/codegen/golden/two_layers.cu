@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) two_layers_k0_relu(const float
     int64_t B) {
     __shared__ __align__(16) float a_tile[16][68];  // [k][row]
     __shared__ __align__(16) float b_tile[16][68];  // [k][column]
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread / 16)*4;
     const int thread_col = (thread % 16)*4;
     const int64_t block_row = (int64_t)blockIdx.x*64;
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(256) two_layers_k1_relu_1(
     float *__restrict__ relu_1, int64_t B) {
     __shared__ __align__(16) float a_tile[16][68];  // [k][row]
     __shared__ __align__(16) float b_tile[16][68];  // [k][column]
-    const int thread = threadIdx.x;
+    const int thread = (int)threadIdx.x;
     const int thread_row = (thread / 16)*4;
     const int thread_col = (thread % 16)*4;
     const int64_t block_row = (int64_t)blockIdx.x*64;

@@ -20,7 +20,7 @@ static void k0_linear_weight_only_of_many_rows(const float *restrict x,
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
             const int64_t row_0 = tile_index*B / row_tiles;
-            const int rows = (tile_index + 1)*B / row_tiles - row_0;
+            const int rows = (int)((tile_index + 1)*B / row_tiles - row_0);
             float tile[TILE_ROWS*32];
             multiply_tile_float(rows, 32, 128, x + row_0*128, 128, b_panel, tile);
             repair_int4(1, rows, 32, 128, 32, x + row_0*128, 128, weight_packed, scale_packed,
@@ -51,8 +51,9 @@ static void k0_linear_weight_only(const float *restrict x, const int32_t *restri
         return;
     }
     float tile[TILE_ROWS*32];
-    multiply_scaled_int4(B, 32, 128, 32, x, 128, weight_packed, scale_packed, tile);
-    repair_int4(1, B, 32, 128, 32, x, 128, weight_packed, scale_packed, tile);
+    const int rows = (int)B;
+    multiply_scaled_int4(rows, 32, 128, 32, x, 128, weight_packed, scale_packed, tile);
+    repair_int4(1, rows, 32, 128, 32, x, 128, weight_packed, scale_packed, tile);
     for (int64_t i = 0; i < B; ++i) {
         #pragma omp simd
         for (int64_t j = 0; j < 32; ++j) {
