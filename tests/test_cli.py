@@ -115,6 +115,8 @@ def test_regenerate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("o/other.py").write_text("mine")
     assert main(["regenerate", *net, "--name", "other", "-o", "o"]) == 1
     assert "not written by fxlite" in capsys.readouterr().err
+    assert main(["regenerate", *net, "--dialect", "numpy", "-o", "n"]) == 0
+    assert sorted(p.name for p in Path("n").iterdir()) == ["net.npz", "net.py"]
 
 
 def test_trace_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,6 +106,7 @@ class Draft:
             place = {name: i for i, name in enumerate(self.source.parameters)}
             self.inputs = sorted(self.inputs, key=lambda n: place.get(inputs[n], len(place)))
         file.orders[id(module)] = [*map(self.graph.placeholders.index, self.inputs)]
+        self.items: dict[str, str] = {}  # what variables of loops are called
         self.indexed = any(not is_attribute(part) for part in self.tree)
         self.chains = {chain.container: chain for chain in self._chains()}
         self.by_last = {chain.calls[-1]: chain for chain in self.chains.values()}
@@ -132,7 +133,7 @@ class Draft:
     def _init(self) -> Iterator[Line]:
         for part, value in self.tree.items():
             if not (self.indexed or isinstance(value, (dict, GraphModule))):
-                yield Line(self.dialect.array(part, value, self.file.imports))
+                yield Line(self.dialect.array(self.module, part, value, self.file.imports))
                 continue
             made = self._held(part, value)
             if self.indexed:
@@ -207,7 +208,7 @@ class Draft:
             is_loop = False
         if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
             return None
-        return Chain(container, calls, position, is_loop)
+        return Chain(container, calls, position, is_loop or not self.dialect.has_sequential)
 
     def _loop(self, chain: Chain) -> Iterator[Line]:
         first, last = chain.calls[0], chain.calls[-1]
@@ -337,8 +338,11 @@ class Draft:
             self.names[chain.calls[-1]] = self.names.unique(container)
             return names
         plural = container[:-1] if container.endswith("s") and len(container) > 2 else ""
-        item, value = self.source.loop(chain.container) or (plural or f"{container}_item", "x")
-        chain.item = self.names.unique(item)
+        item, value = self.source.loop(chain.container) or (plural or "layer", "x")
+        if not self.dialect.has_sequential:
+            value = (*self.source.variables(chain.calls[-1], chain.container), value)[0]
+        chain.item = self.items.setdefault(item, "") or self.names.unique(item)
+        self.items[item] = chain.item
         self.names[chain.calls[-1]] = self.names.unique(container)
         return [value]
 
@@ -575,7 +579,7 @@ def classes_of(
         key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
     }
     classes: list[Class] = []
-    taken = {class_name(name), *file.tuples.values(), *file.functions.values()}
+    taken = {class_name(name), *file.tuples.values(), *file.functions.values(), *dialect.parts}
     for height in sorted({h for _, h in found.values()}):
         groups: dict[Any, list[Draft]] = {}
         for module, own in found.values():

@@ -7,6 +7,7 @@ the dialect "fxlite"; the others are subclasses of it, in files of their own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,11 @@ class Dialect:
         """Functions of the file's own with which values are computed."""
         return ()
 
-    def definitions(self, used: Callable[[str], bool]) -> str:
-        """The text of those whose names are used, and of what they need."""
+    #: What else a file may define, besides these and the classes of the program.
+    parts: tuple[str, ...] = ()
+
+    def definitions(self, names: Iterable[str]) -> str:
+        """The text of such functions and parts, and of what they need."""
         return ""
 
     # -- modules ---------------------------------------------------------------------------------
@@ -62,7 +66,9 @@ class Dialect:
         """The layer that computes what a module does, if the dialect has it."""
         return layer_of(module)
 
-    def array(self, part: str, value: Any, imports: Mapping[str, str]) -> str:
+    def array(
+        self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]
+    ) -> str:  # fmt: skip
         """The statement that makes an array of a module."""
         type = type_of(value)
         made = f'{imports["ops"]}.zeros({shape_text(type)}, dtype="{type.dtype.name}")'
@@ -121,7 +127,8 @@ def is_trained(value: Any) -> bool:
     return isinstance(value, Parameter) and value.is_parameter
 
 
-def shape_text(type: TensorType) -> str:
-    """A shape whose sizes may become parameters of a class."""
-    sizes = [number_text(size, "size") for size in type.shape]
+def shape_text(type: TensorType, names: Iterable[str] = ()) -> str:
+    """A shape whose sizes may become parameters of a class, which are called by their ``names``."""
+    named = zip(type.shape, itertools.chain(names, itertools.repeat("size")))
+    sizes = [number_text(size, name) for size, name in named]
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"

@@ -85,10 +85,8 @@ def _known(calls: list[Node], weights: Mapping[str, Array]) -> dict[str, Any]:
                 known["dim" if name == "axis" else name] = _plain(value)
     shape: tuple[int, ...] = weights["weight"].shape if "weight" in weights else ()
     op = calls[0].target.name
-    if op == "linear" and len(shape) == 2:
-        known["out_features"], known["in_features"] = shape
-    elif op == "embedding" and len(shape) == 2:
-        known["num_embeddings"], known["embedding_dim"] = shape
+    if matrix_sizes(op) and len(shape) == 2:
+        known |= dict(zip(matrix_sizes(op), shape))
     elif "groups" in known and len(shape) > 2:
         first, second = shape[0], shape[1] * known["groups"]
         known |= {"out_channels": first, "in_channels": second, "kernel_size": _plain(shape[2:])}
@@ -103,6 +101,28 @@ def _known(calls: list[Node], weights: Mapping[str, Array]) -> dict[str, Any]:
     if len(floats) == 1 and floats != {"f32"}:
         known["dtype"] = floats.pop()
     return known
+
+
+def matrix_sizes(op: str) -> tuple[str, ...]:
+    """What the sizes of a matrix are to the layer of an op."""
+    if op == "linear":
+        return ("out_features", "in_features")
+    return ("num_embeddings", "embedding_dim") if op == "embedding" else ()
+
+
+def size_names(module: GraphModule, value: Any) -> tuple[str, ...]:
+    """What the sizes of an array are called in the module of a layer, which is one op."""
+    ops = [n.target for n in module.graph.nodes if n.op == "call_function"]
+    rank = np.ndim(value)
+    if len(ops) != 1:
+        return ("size",) * rank
+    if matrix_sizes(ops[0].name):
+        return matrix_sizes(ops[0].name)[:rank]
+    if rank > 2:
+        names = ("out_channels", "in_channels")
+        return (*(names[::-1] if ops[0].transposes else names), *("kernel_size",) * (rank - 2))
+    channels = "out_channels" if ops[0].role == "product" else "num_features"
+    return (channels,) if rank == 1 else ("size",) * rank
 
 
 def _plain(value: Any) -> Any:

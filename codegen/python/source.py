@@ -37,6 +37,7 @@ from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import FolderError
 from fxlite.codegen.python.classes import classes_of
 from fxlite.codegen.python.dialect import Dialect
+from fxlite.codegen.python.numpy_dialect import NumpyDialect
 from fxlite.codegen.python.text import class_name, module_name
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
@@ -47,7 +48,7 @@ from fxlite.show.text.pretty import type_text
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
-DIALECTS: dict[str, Dialect] = {made.name: made for made in (Dialect(),)}
+DIALECTS: dict[str, Dialect] = {made.name: made for made in (Dialect(), NumpyDialect())}
 """How regenerated source may be written, by name."""
 
 _numbers = itertools.count()
@@ -180,10 +181,10 @@ class _Source:
         """Functions and classes of the file's own, and other names for them where a parameter has
         theirs."""
         named = self.file.helpers
-        own = {name for name, alias in named.items() if alias in words}
-        text = self.dialect.definitions(lambda name: name in (own if name in named else words))
-        others = [f"{named[n]} = {n}" for n in sorted(own) if named[n] != n]
-        return "\n".join([text, *others, *(["", ""] if others else [])])
+        own = [name for name, alias in named.items() if alias in words]
+        text = self.dialect.definitions([*own, *words.intersection(self.dialect.parts)])
+        others = [f"{named[name]} = {name}" for name in own if named[name] != name]
+        return "\n".join([text, *others, "", "", ""]) if others else text
 
     # -- head ----------------------------------------------------------------------------------
     def _documentation(self) -> list[str]:

@@ -122,10 +122,11 @@ class FileNames(_Taken):
         helpers: Iterable[str],
     ) -> None:  # fmt: skip
         super().__init__({"self", "fx", "nn", class_name, *_USED_BY_TEXT})
+        self.taken |= {str(node.target) for node in graphs[0].placeholders}
         for graph in graphs:
             for node in graph.placeholders:
                 shape = node.type.shape if isinstance(node.type, TensorType) else ()
-                self.taken |= {str(node.target), *shapes.names(shape)}
+                self.taken |= shapes.names(shape)
         self.imports = {name: self.unique(name) for name in imports}
         self.helpers = {name: self.unique(name, builtin=True) for name in helpers}
         self.functions: dict[WrappedOp, str] = {}
@@ -293,11 +294,11 @@ _RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x"}
 _SIMPLE = re.compile(r"-?[\w.]+")
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 #: How strongly operators bind.
-_LEVELS = {
+LEVELS = {
     **dict.fromkeys(_COMPARISONS, 1), "|": 2, "^": 3, "&": 4, "<<": 5, ">>": 5, "+": 6, "-": 6,
     "*": 7, "/": 7, "//": 7, "%": 7, "@": 7, "**": 9,
 }  # fmt: skip
-_UNARY, _CALL = 8, 11
+_UNARY, CALL = 8, 11
 
 
 class Text:
@@ -317,8 +318,8 @@ class Text:
     def level(self, node: Node) -> int:
         """How strongly the operator binds that :meth:`call` writes for a value."""
         if node.op == "call_function" and self._operator(node) is not None:
-            return _LEVELS[node.target.symbol] if len(node.args) > 1 else _UNARY
-        return _CALL
+            return LEVELS[node.target.symbol] if len(node.args) > 1 else _UNARY
+        return CALL
 
     def value(self, value: Any) -> str:
         """An argument as Python text."""
@@ -390,7 +391,7 @@ class Text:
             _, given = node.bound.values()
             if isinstance(given, tuple):
                 owner = self.owner(node.args[0])
-                return f"{owner}.{target.method}({', '.join(map(self.value, given))})"
+                return f"{owner}.{target.method}({', '.join(map(self.value, given)) or '()'})"
         if target.name in F.__all__ and target.name not in _OTHER_MEANING:
             text = self._functional(node)
             if text is not None:
@@ -411,10 +412,10 @@ class Text:
         if not has_operator(node) or not any(isinstance(a, Node) for a in node.args):
             return None
         if len(node.args) == 1:
-            return f"{target.symbol}{self._operand(node.args[0], _CALL)}"
+            return f"{target.symbol}{self._operand(node.args[0], CALL)}"
         left, right = node.args
         symbol = target.symbol or ""
-        level = _LEVELS[symbol]
+        level = LEVELS[symbol]
         if target.symbol in _COMPARISONS and not isinstance(left, Node):
             return None  # Python would ask the array on the right, with the operator turned around
         is_power = target.symbol == "**"
@@ -433,11 +434,11 @@ class Text:
 
     def owner(self, value: Any) -> str:
         """A value whose method is called, or that is indexed."""
-        return self._operand(value, _CALL)
+        return self._operand(value, CALL)
 
     def _operand(self, value: Any, level: int) -> str:
         """A value beside an operator, in parentheses if its own binds less than that."""
-        text, own = self.value(value), _CALL
+        text, own = self.value(value), CALL
         if isinstance(value, Node) and value in self.inlined:
             own = self.inlined[value][1]
         return text if own >= level else f"({text})"

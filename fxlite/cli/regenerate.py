@@ -11,6 +11,9 @@ from rich.console import Console
 
 from fxlite.cli.shared import after_passes, passes_option, program_options
 
+#: Those of ``fxlite.codegen.python.source``, which takes a while to import.
+DIALECT_NAMES = ("fxlite", "numpy")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite regenerate``."""
@@ -19,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="what the class is called; default: as the program")
     parser.add_argument(
         "-o", "--output", metavar="FOLDER",
-        help="write NAME.py and NAME.safetensors there instead of printing the source",
+        help="write NAME.py and its weights there instead of printing the source",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dialect", choices=DIALECT_NAMES, default=DIALECT_NAMES[0],
+        help="fxlite: layers of fxlite.nn (default); numpy: NumPy alone",
     )  # fmt: skip
     parser.add_argument(
         "--force", action="store_true", help="overwrite a file that fxlite has not written"
@@ -35,8 +42,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     _, module = trace_program(options.program, options.weights, options.input)
     module = after_passes(module, options.passes)
     if options.output is None:
-        print_code(console, python_source(module, options.name))
+        print_code(console, python_source(module, options.name, options.dialect))
         return 0
-    path = save_python(module, options.output, options.name, force=options.force)
+    name, dialect = options.name, options.dialect
+    path = save_python(module, options.output, name, force=options.force, dialect=dialect)
     console.print(f"{path} written", soft_wrap=True, markup=False)
     return 0

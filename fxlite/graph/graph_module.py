@@ -402,15 +402,19 @@ class GraphModule(Module):
         Equal blocks that follow each other are one row; ``depth`` limits the levels of modules."""
         return above("summarize")(self, depth)  # type: ignore[no-any-return]
 
-    def source(self, name: str | None = None) -> str:
+    def source(self, name: str | None = None, dialect: str = "fxlite") -> str:
         """Python source that a person could have written: classes by the program's modules, equal
-        blocks once, layers of ``fxlite.nn``, the names and comments of the program where its text
-        is at hand. ``name``: of the class. Raises CodegenError for leaf modules."""
-        return above("python_source")(self, name)  # type: ignore[no-any-return]
+        blocks once, the names and comments of the program where its text is at hand. ``name``: of
+        the class. ``dialect``: "fxlite", with layers of ``fxlite.nn``, or "numpy", which needs
+        NumPy alone. Raises CodegenError for leaf modules and for what the dialect cannot say."""
+        return above("python_source")(self, name, dialect)  # type: ignore[no-any-return]
 
-    def to_folder(self, folder: str, module_name: str | None = None) -> None:
-        """Write :meth:`source` as ``NAME.py``, with the weights in ``NAME.safetensors``."""
-        above("save_python")(self, folder, module_name or self.name)
+    def to_folder(
+        self, folder: str, module_name: str | None = None, dialect: str = "fxlite"
+    ) -> None:
+        """Write :meth:`source` as ``NAME.py``, with the weights in ``NAME.safetensors``, in the
+        dialect "numpy" in ``NAME.npz``."""
+        above("save_python")(self, folder, module_name or self.name, dialect=dialect)
 
     def __repr__(self) -> str:
         return f"{self.name}()\n\n{self.graph}"

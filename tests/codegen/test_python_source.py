@@ -27,6 +27,7 @@ from fxlite.codegen.python.text import class_name
 from fxlite.nn.container import Buffer, Weights
 from fxlite.ops.op import REGISTRY
 from fxlite.passes import dce, decompose
+from fxlite.show.text.pretty import wrap_code
 from fxlite.tracing.nonempty import missing_guards
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
@@ -347,6 +348,22 @@ def test_weights() -> None:
         Weights(w="f32[N]")
     with pytest.raises(fx.errors.ArgumentError, match="'w' must be a type text"):
         Weights(w=3)
+
+
+def test_a_long_expression_in_parentheses_stays_one() -> None:
+    """Broken into lines it gets no comma, which would make it a tuple."""
+
+    def program(a_long_name: Any) -> Any:
+        return a_long_name * 0.5 * (np.tanh((a_long_name + a_long_name * 0.044715) * 0.79788) + 1.0)
+
+    gm = fx.symbolic_trace(program, "f32[3]")
+    x = np.float32([1, -2, 3])
+    np.testing.assert_array_equal(python_program(gm)(x), gm(x))
+    assert wrap_code("x = (aaaa + bbbb) * (cccc + dddd)", 24) == [
+        "x = (aaaa + bbbb) * (cccc + dddd)"]  # fmt: skip
+    assert wrap_code("x = aaaa * (cccc + dddd)", 20) == ["x = aaaa * (", "    cccc + dddd", ")"]
+    assert wrap_code("return (aaaaaaaaaaaaaaa,)", 20) == ["return (", "    aaaaaaaaaaaaaaa,", ")"]
+    assert wrap_code("xxxxxxxxxx = aaaa + bbbb", 20) == ["xxxxxxxxxx = (", "    aaaa + bbbb", ")"]
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

@@ -486,18 +486,21 @@ def wrap_code(line: str, width: int = 100, always: bool = False) -> list[str]:
     found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
     start = found.start() if found else 0
     inner = _inside(line, start) if found and (always or len(line) > width) else None
-    if not inner:
-        return [line]
     indent = " " * (len(line) - len(line.lstrip()))
+    if not inner:
+        left, _, right = line.partition(" = ")
+        is_long = len(line) > width and not found and " " in right
+        return [f"{left} = (", f"{indent}    {right}", f"{indent})"] if is_long else [line]
     end, tail = line[start + 1 + len(inner) :], []
     if end.startswith(") for "):  # of a comprehension
         end, tail = end[:1], [indent + end[2:]]
     body = f"{indent}    {inner}"
     parts = _split(inner)
     is_call = start > 0 and (line[start - 1].isalnum() or line[start - 1] in "_)]")
-    if len(body) <= width and (is_call or " for " in inner):
+    is_group = not is_call and line[start] == "(" and len(parts) == 1 and inner[-1] != ","
+    if len(body) <= width and (is_call or is_group or " for " in inner):
         return [line[: start + 1], body, indent + end, *tail]
-    is_one = len(parts) == 1 and (" for " in inner or inner[0] in "([{")
+    is_one = is_group or (len(parts) == 1 and (" for " in inner or inner[0] in "([{"))
     comma = "" if is_one or (len(parts) == 1 and line[start] != "(") else ","
     broken = [text for p in parts for text in wrap_code(f"{indent}    {p}{comma}", width)]
     return [line[: start + 1], *broken, indent + end, *tail]

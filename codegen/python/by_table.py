@@ -1,0 +1,283 @@
+"""Dialects in which ops are written by a table: calls of a library's functions, and functions of
+the file's own where the library has none.
+
+In: for each op a spelling, or a function of a Python file that is kept as text (a
+:class:`Library`). Out: :class:`TableText`, which prints values, and :class:`TableDialect`. An
+op that has neither is replaced by what it is made of; one that is made of nothing is an error that
+names the node.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from fxlite.base.errors import CodegenError
+from fxlite.codegen.python.dialect import Dialect
+from fxlite.codegen.python.layers import Layer
+from fxlite.codegen.python.text import CALL, Text, number_text
+from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op
+from fxlite.ops.wrapping import WrappedOp
+from fxlite.passes.rules.decompose import decompose
+from fxlite.types.dtypes import DType
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Library:
+    """Functions and classes of a Python file, by name: their text, and what they need."""
+
+    def __init__(self, file: str) -> None:
+        self.path = Path(__file__).with_name(file)
+
+    @functools.cached_property
+    def text(self) -> Mapping[str, str]:
+        """The text of each definition, in the order of the file."""
+        source = self.path.read_text(encoding="utf-8")
+        lines = source.splitlines()
+        found = {}
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+        return found
+
+    @functools.cached_property
+    def needs(self) -> Mapping[str, frozenset[str]]:
+        """The definitions of the file that each of them mentions."""
+        found = {}
+        for name, text in self.text.items():
+            words = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+            found[name] = frozenset(words & self.text.keys() - {name})
+        return found
+
+    def definitions(self, names: Iterable[str]) -> str:
+        """The text of definitions, and of what they need."""
+        wanted: set[str] = set()
+        waiting = [*names]
+        while waiting:
+            name = waiting.pop()
+            if name not in wanted:
+                wanted.add(name)
+                waiting += self.needs[name]
+        return "".join(f"{text}\n\n\n" for name, text in self.text.items() if name in wanted)
+
+
+class Verbatim(str):
+    """The text of an operand."""
+
+
+def spellings(table: str) -> Mapping[str, str]:
+    """Spellings by op, of lines with both."""
+    rows = (line.strip().partition(" ") for line in table.strip().splitlines())
+    return {name: spelling.strip() for name, _, spelling in rows}
+
+
+def uses(*names: str) -> Callable[[Method], Method]:
+    """Say which functions of the library a method of :class:`TableText` writes calls of, where it
+    is not the one of the op's name."""
+
+    def said(method: Method) -> Method:
+        method.uses = names  # type: ignore[attr-defined]
+        return method
+
+    return said
+
+
+class TableText(Text):
+    """Prints values by a table of spellings.
+
+    A spelling is a function, or after a dot a method of the first operand, and which of the op's
+    parameters it is given: ``np.sum x axis= keepdims=``. ``name=`` is given by that name and
+    ``other=name`` by another, both only where the call does; ``*name`` are all of them; a number
+    is itself."""
+
+    calls: ClassVar[Mapping[str, str]] = {}
+    library: ClassVar[Library]
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        #: What operands are cast to, while the call that reads them is printed.
+        self.casts: Mapping[Node, DType] = {}
+
+    # -- what is written how ---------------------------------------------------------------------
+    @classmethod
+    def is_known(cls, op: Op) -> bool:
+        """Whether a call of the op can be written."""
+        if op.symbol or op.method or hasattr(cls, f"op_{op.name}") or op.name in cls.calls:
+            return True
+        return cls.helper(op) is not None
+
+    @classmethod
+    def helper(cls, op: Op) -> str | None:
+        """The function of the library that computes an op: of its name, perhaps for any rank."""
+        names = (op.name, op.name.removesuffix("1d").removesuffix("2d"))
+        return next((name for name in names if name in cls.library.text), None)
+
+    def cast_operands(self, node: Node) -> tuple[Mapping[Node, DType], DType | None]:
+        """What operands of a call must be cast to, and what its result, if anything."""
+        return {}, None
+
+    def cast(self, text: str, dtype: DType) -> str:
+        """A value, which binds as a call does, as another dtype."""
+        raise NotImplementedError
+
+    # -- calls -----------------------------------------------------------------------------------
+    def call(self, node: Node) -> str:
+        return self.spelled(node)[0]
+
+    def level(self, node: Node) -> int:
+        return self.spelled(node)[1]
+
+    def spelled(self, node: Node) -> tuple[str, int]:
+        """The right-hand side of a node's line, and how strongly it binds."""
+        if node.op != "call_function" or isinstance(node.target, WrappedOp):
+            return super().call(node), CALL
+        operands, result = self.cast_operands(node)
+        self.casts = operands
+        try:
+            text, level = self.plain(node)
+        finally:
+            self.casts = {}
+        if result is None:
+            return text, level
+        return self.cast(text if level >= CALL else f"({text})", result), CALL
+
+    def plain(self, node: Node) -> tuple[str, int]:
+        """:meth:`spelled` before the result is cast."""
+        target: Op = node.target
+        write = getattr(self, f"op_{target.name}", None)
+        if write is not None:
+            found: tuple[str, int] | str = write(node, **node.bound)
+            return (found, CALL) if isinstance(found, str) else found
+        operator = self._operator(node)
+        if operator is not None:
+            return operator, super().level(node)
+        if target.name in self.calls:
+            return self.by_spelling(node, self.calls[target.name]), CALL
+        if target.method is not None:
+            return super().call(node), CALL
+        helper = self.helper(target)
+        if helper is None:
+            return self.by_spelling(node, self.default_spelling(target)), CALL
+        return self.by_helper(node, helper, node.arguments), CALL
+
+    def default_spelling(self, op: Op) -> str:
+        """The spelling of an op that the table lacks."""
+        raise CodegenError(f"the op {op.name} cannot be written in this dialect")
+
+    def by_spelling(self, node: Node, spelling: str) -> str:
+        """A call as its spelling says."""
+        head, *parameters = spelling.split()
+        given, bound = node.arguments, node.bound
+        parts: list[str] = []
+        if head.startswith("."):
+            head = f"{self.owner(node.args[0])}{head}"
+        else:
+            head = self.function(head)
+        for parameter in parameters:
+            keyword, equals, name = parameter.partition("=")
+            name = name or keyword
+            if equals and name not in given:
+                continue
+            if parameter.startswith("*"):
+                parts += map(self.value, bound[parameter[1:]])
+            else:
+                text = self.value(bound[name]) if name in bound else name
+                parts.append(f"{keyword}={text}" if equals else text)
+        return f"{head}({', '.join(parts)})"
+
+    def by_helper(self, node: Node, helper: str, given: Mapping[str, Any], *first: str) -> str:
+        """A call of a function of the file's own: operands by position, others by name."""
+        parts, by_position = [*first], True
+        for name in node.target.tensor_kinds:
+            value = given.get(name)
+            if value is None:
+                by_position = False
+                continue
+            text = self.named(name, value)
+            parts.append(text if by_position else f"{name}={text}")
+        others = {n: v for n, v in given.items() if n not in node.target.tensor_kinds}
+        parts += [f"{name}={self.named(name, value)}" for name, value in others.items()]
+        return f"{self.file.helpers[helper]}({', '.join(parts)})"
+
+    # -- parts of text ---------------------------------------------------------------------------
+    def named(self, name: str, value: Any) -> str:
+        """An argument; a number that becomes a parameter of a class is called as it is here."""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number_text(value, name) if is_number and math.isfinite(value) else self.value(value)
+
+    def function(self, name: str) -> str:
+        """``np.sum`` with the name that the module has in this file."""
+        module, dot, rest = name.partition(".")
+        return f"{self.file.imports.get(module, module)}{dot}{rest}"
+
+    def value(self, value: Any) -> str:
+        if isinstance(value, Verbatim):
+            return str(value)
+        text = super().value(value)
+        if isinstance(value, Node) and value in self.casts:
+            if value in self.inlined and self.inlined[value][1] < CALL:
+                text = f"({text})"
+            return self.cast(text, self.casts[value])
+        return text
+
+    def _operand(self, value: Any, level: int) -> str:
+        if isinstance(value, Node) and value in self.casts:
+            return self.value(value)
+        return super()._operand(value, level)
+
+
+class TableDialect(Dialect):
+    """A dialect whose values are printed by a :class:`TableText`."""
+
+    text: type[TableText]
+
+    def prepared(self, gm: GraphModule) -> GraphModule:
+        gm = decompose(gm, keep=self.is_kept)
+        for node in gm.graph.nodes:
+            if node.op == "call_function" and not isinstance(node.target, WrappedOp):
+                self.check(node)
+        return gm
+
+    def is_kept(self, node: Node) -> bool:
+        """Whether a call stays as it is, where it could be written as what it is made of."""
+        return self.text.is_known(node.target)
+
+    def check(self, node: Node) -> None:
+        """Raise CodegenError for a call that cannot be written."""
+        if node.type is None:
+            raise CodegenError(
+                f"{node.describe()} has no type, on which its text depends in the dialect "
+                f"{self.name!r}; trace the program with types of its inputs"
+            )
+        if not self.text.is_known(node.target):
+            raise CodegenError(
+                f"{node.describe()}: the dialect {self.name!r} has no text for the op "
+                f"{node.target.name}, and the op has no expansion into others"
+            )
+
+    def helpers(self, graphs: Iterable[Graph]) -> Iterable[str]:
+        ops = dict.fromkeys(
+            node.target
+            for graph in graphs
+            for node in graph.nodes
+            if isinstance(node.target, Op) and not isinstance(node.target, WrappedOp)
+        )
+        found: dict[str, None] = {}
+        for op in ops:
+            own = getattr(getattr(self.text, f"op_{op.name}", None), "uses", ())
+            found |= dict.fromkeys(own or filter(None, [self.text.helper(op)]))
+        return found
+
+    def definitions(self, names: Iterable[str]) -> str:
+        return self.text.library.definitions(names)
+
+    def layer(self, module: GraphModule) -> Layer | None:
+        return None

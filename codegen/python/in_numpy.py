@@ -1,0 +1,639 @@
+"""What NumPy has not as one call, as functions of NumPy: the text of those that a program needs is
+part of its source in the dialect "numpy".
+
+Functions are called like the ops and have their parameters; images are [N, C, ...] with any number
+of spatial axes. Nothing here is typed, because a reader of the emitted file knows only NumPy.
+"""
+
+import math
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+
+# -- modules ---------------------------------------------------------------------------------------
+class Identity:
+    """Gives back what it is given."""
+
+    def __call__(self, x):
+        return x
+
+
+class Weights:
+    """Arrays and other parts by any name: ``self["0"]`` or ``self[0]``."""
+
+    def __init__(self, parts=None, /, **named):
+        for name, value in {**(parts or {}), **named}.items():
+            self.add(name, value)
+
+    def add(self, name, value):
+        """Enter an array or another part."""
+        setattr(self, str(name), value)
+
+    def __getitem__(self, name):
+        return getattr(self, str(name))
+
+
+def load_weights(model, path):
+    """Fill the arrays of a model from an .npz file of arrays by name, ``layers.0.weight``."""
+    for name, array in np.load(path).items():
+        owner = model
+        *parents, last = name.split(".")
+        for part in parents:
+            owner = owner[int(part)] if isinstance(owner, list) else getattr(owner, part)
+        target = getattr(owner, last)
+        if array.shape != target.shape:
+            raise ValueError(f"{name} has the shape {array.shape}, not {target.shape}")
+        target[...] = array.view(target.dtype) if array.dtype.kind == "V" else array
+    return model
+
+
+# -- functions of numbers --------------------------------------------------------------------------
+def erf(x):
+    """Error function."""
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def sigmoid(x):
+    """``1 / (1 + exp(-x))``, which overflows on neither side."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, e) / (1 + e)
+
+
+def silu(x):
+    """``x * sigmoid(x)``."""
+    return x * sigmoid(x)
+
+
+def gelu(x, approximate="none"):
+    """``x`` times the normal distribution function; "tanh": the usual approximation of it."""
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def hardsigmoid(x):
+    """A piecewise linear sigmoid."""
+    return np.clip(x + 3, 0, 6) / 6
+
+
+def hardswish(x):
+    """``x * hardsigmoid(x)``."""
+    return x * np.clip(x + 3, 0, 6) / 6
+
+
+def elu(x, alpha=1.0):
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def selu(x):
+    """Scaled elu that keeps mean 0 and variance 1."""
+    return 1.0507009873554805 * elu(x, 1.6732632423543772)
+
+
+def celu(x, alpha=1.0):
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+def leaky_relu(x, negative_slope=0.01):
+    """``x`` where positive, else ``negative_slope * x``."""
+    return np.where(x > 0, x, negative_slope * x)
+
+
+def prelu(x, weight):
+    """``x`` where positive, else ``weight * x``, with one weight or one for each channel."""
+    slope = per_channel(weight, x.ndim) if x.ndim else weight[0]
+    return np.where(x > 0, x, slope * x)
+
+
+def softplus(x, beta=1.0, threshold=20.0):
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where that is the same."""
+    return np.where(beta * x > threshold, x, np.logaddexp(0, beta * x) / beta)
+
+
+def softsign(x):
+    """``x / (1 + |x|)``."""
+    return x / (1 + np.abs(x))
+
+
+def mish(x):
+    """``x * tanh(log(1 + exp(x)))``."""
+    return x * np.tanh(np.logaddexp(0, x))
+
+
+def tanhshrink(x):
+    """``x - tanh(x)``."""
+    return x - np.tanh(x)
+
+
+def hardshrink(x, lambd=0.5):
+    """0 where ``|x| <= lambd``, else ``x``."""
+    return np.where(np.abs(x) <= lambd, 0, x)
+
+
+def softshrink(x, lambd=0.5):
+    """``x`` moved toward 0 by ``lambd``, 0 where it is nearer than that."""
+    return x - np.clip(x, -lambd, lambd)
+
+
+def threshold(x, threshold, value):
+    """``x`` where above the threshold, else ``value``."""
+    return np.where(x <= threshold, value, x)
+
+
+def logsigmoid(x):
+    """``log(sigmoid(x))``, exact where sigmoid underflows."""
+    return -np.logaddexp(0, -x)
+
+
+def glu(x, axis=-1):
+    """The first half of ``x`` times the sigmoid of the second."""
+    first, second = np.split(x, 2, axis=axis)
+    return first * sigmoid(second)
+
+
+def dropout(x, p=0.5):
+    """Zeros with probability ``p``, other elements divided by ``1 - p``."""
+    kept = np.random.random(x.shape) >= p
+    return np.where(kept, x / (1 - p) if p < 1 else x, 0)
+
+
+# -- along axes ------------------------------------------------------------------------------------
+def softmax(x, axis=-1):
+    """``exp(x) / sum(exp(x))`` along an axis."""
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+
+def log_softmax(x, axis=-1):
+    """The logarithm of softmax."""
+    x = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    return x - np.log(np.sum(np.exp(x), axis=axis, keepdims=True))
+
+
+def logsumexp(x, axis=None, keepdims=False):
+    """``log(sum(exp(x)))`` over axes, without overflow."""
+    largest = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(largest), largest, 0)
+    result = np.log(np.sum(np.exp(x - shift), axis=axis, keepdims=True)) + shift
+    return result if keepdims else np.squeeze(result, axis)
+
+
+def normalize(x, p=2.0, axis=1, eps=1e-12):
+    """``x`` divided by its p-norm along an axis, which counts as ``eps`` at least."""
+    return x / np.maximum(np.linalg.norm(x, ord=p, axis=axis, keepdims=True), eps)
+
+
+def cosine_similarity(x, y, axis=1, eps=1e-8):
+    """The cosine of the angle between vectors along an axis."""
+    x, y = (v / np.maximum(np.sqrt(np.sum(v * v, axis, keepdims=True)), eps) for v in (x, y))
+    return np.sum(x * y, axis=axis)
+
+
+def standardize(x, axes, eps):
+    """``x`` with mean 0 and variance 1 over axes."""
+    centered = x - np.mean(x, axis=axes, keepdims=True)
+    return centered / np.sqrt(np.mean(centered * centered, axis=axes, keepdims=True) + eps)
+
+
+def affine(x, weight, bias):
+    """``x * weight + bias``, each of which may be None."""
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def per_channel(vector, ndim):
+    """[C] as [C, 1, ...], for a value [N, C, ...] with that many axes; None stays None."""
+    return None if vector is None else vector.reshape(-1, *[1] * (ndim - 2))
+
+
+def layer_norm(x, weight=None, bias=None, *, normalized_shape, eps=1e-5):
+    """Mean 0 and variance 1 over the last axes, then ``* weight + bias``."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    return affine(standardize(x, axes, eps), weight, bias)
+
+
+def rms_norm(x, weight=None, *, normalized_shape, eps=None):
+    """``x`` divided by its root mean square over the last axes, then ``* weight``."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    eps = np.finfo(x.dtype).eps if eps is None else eps
+    return affine(x / np.sqrt(np.mean(x * x, axis=axes, keepdims=True) + eps), weight, None)
+
+
+def batch_norm(
+    x, running_mean=None, running_var=None, weight=None, bias=None, training=False, eps=1e-5
+):
+    """Each channel standardized by the running statistics, or by its own when ``training``."""
+    weight, bias = per_channel(weight, x.ndim), per_channel(bias, x.ndim)
+    if training:
+        return affine(standardize(x, (0, *range(2, x.ndim)), eps), weight, bias)
+    mean, var = per_channel(running_mean, x.ndim), per_channel(running_var, x.ndim)
+    return affine((x - mean) / np.sqrt(var + eps), weight, bias)
+
+
+def group_norm(x, weight=None, bias=None, *, num_groups, eps=1e-5):
+    """Each group of channels of each sample standardized, then ``* weight + bias``."""
+    groups = x.reshape(len(x), num_groups, x.shape[1] // num_groups, *x.shape[2:])
+    x = standardize(groups, tuple(range(2, groups.ndim)), eps).reshape(x.shape)
+    return affine(x, per_channel(weight, x.ndim), per_channel(bias, x.ndim))
+
+
+def instance_norm(
+    x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, eps=1e-5
+):
+    """Each channel of each sample standardized, or each by the running statistics."""
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
+    x = standardize(x, tuple(range(2, x.ndim)), eps)
+    return affine(x, per_channel(weight, x.ndim), per_channel(bias, x.ndim))
+
+
+# -- attention and recurrence ----------------------------------------------------------------------
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, is_causal=False, scale=None, empty_rows="zero",
+    masked_score=-math.inf,
+):  # fmt: skip
+    """``softmax(query @ key.T * scale + mask) @ value`` over the last two axes.
+
+    A bool mask keeps scores where True, a float one is added to them. A row without any score
+    left gives zeros, or NaN."""
+    scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    scores = query @ key.swapaxes(-1, -2) * scale
+    if is_causal:
+        attn_mask = np.tril(np.ones(scores.shape[-2:], bool))
+    if attn_mask is not None:
+        is_bool = attn_mask.dtype == bool
+        scores = np.where(attn_mask, scores, masked_score) if is_bool else scores + attn_mask
+    weights = softmax(scores)
+    if attn_mask is not None and empty_rows == "zero":
+        weights = np.where(np.isneginf(scores).all(axis=-1, keepdims=True), 0, weights)
+    return weights @ value
+
+
+def lstm_step(x, hidden, state, cell):
+    """The next state and cell from what inputs and state give to the gates i, f, g, o."""
+    i, f, g, o = np.split(x + hidden, 4, axis=-1)
+    cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(cell), cell
+
+
+def gru_step(x, hidden, state, cell):
+    """The next state from what inputs and state give to the gates r, z, n."""
+    (r, z, n), (hidden_r, hidden_z, hidden_n) = (np.split(v, 3, axis=-1) for v in (x, hidden))
+    new = np.tanh(n + sigmoid(r + hidden_r) * hidden_n)
+    return new + sigmoid(z + hidden_z) * (state - new), cell
+
+
+def rnn_tanh_step(x, hidden, state, cell):
+    """The next state."""
+    return np.tanh(x + hidden), cell
+
+
+def rnn_relu_step(x, hidden, state, cell):
+    """The next state."""
+    return np.maximum(x + hidden, 0), cell
+
+
+def recurrence(step, gates, weight_hh, h0, c0=None, bias_hh=None, reverse=False):
+    """States [T, B, H] from the inputs' part of the gates [T, B, G*H], then the last state once
+    more and, if there is one, the last cell."""
+    state, cell, states = h0, c0, []
+    for x in gates[::-1] if reverse else gates:
+        state, cell = step(x, affine(state @ weight_hh.T, None, bias_hh), state, cell)
+        states.append(state)
+    states = states[::-1] if reverse else states
+    return np.stack([*states, state] if cell is None else [*states, state, cell])
+
+
+def lstm(x, h0, c0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
+    """All states [T, B, H] of a long short-term memory, the last one and the last cell."""
+    gates = affine(x @ weight_ih.T, None, bias_ih)
+    states = recurrence(lstm_step, gates, weight_hh, h0, c0, bias_hh, reverse)
+    return states[:-2], states[-2], states[-1]
+
+
+def gru(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
+    """All states [T, B, H] of gated recurrent units, and the last one."""
+    gates = affine(x @ weight_ih.T, None, bias_ih)
+    states = recurrence(gru_step, gates, weight_hh, h0, None, bias_hh, reverse)
+    return states[:-1], states[-1]
+
+
+def rnn(
+    x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False
+):
+    """All states [T, B, H] of a plain recurrent network, and the last one."""
+    step = rnn_tanh_step if nonlinearity == "tanh" else rnn_relu_step
+    gates = affine(x @ weight_ih.T, None, bias_ih)
+    states = recurrence(step, gates, weight_hh, h0, None, bias_hh, reverse)
+    return states[:-1], states[-1]
+
+
+# -- images ----------------------------------------------------------------------------------------
+def windows(x, kernel, stride=1, padding=0, dilation=1, ceil_mode=False, fill=0):
+    """The windows over the spatial axes of ``x`` [N, C, ...], as a view [N, C, ..., *kernel].
+
+    ``padding`` is a number, or (low, high) for each axis; ``ceil_mode`` adds windows that begin
+    inside and end behind the padding."""
+    rank = x.ndim - 2
+    kernel, stride, dilation = (np.broadcast_to(v, rank) for v in (kernel, stride, dilation))
+    padding = np.broadcast_to(padding, (rank, 2))
+    counts = -(-(np.array(x.shape[2:]) + padding[:, 0]) // stride)  # of those that begin inside
+    if ceil_mode:
+        padding = padding + np.stack([0 * stride, stride - 1], axis=1)
+    x = np.pad(x, [(0, 0), (0, 0), *padding], constant_values=fill)
+    spans = dilation * (kernel - 1) + 1
+    x = sliding_window_view(x, tuple(spans), axis=tuple(range(2, 2 + rank)))
+    x = x[:, :, *(slice(None, None, s) for s in (*stride, *dilation))]
+    return x[:, :, *map(slice, counts)] if ceil_mode else x
+
+
+def conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Cross-correlation of ``x`` [N, C, ...] with ``weight`` [C_out, C / groups, ...]: a matrix
+    product with the windows of ``x`` as columns."""
+    rank = x.ndim - 2
+    view = windows(x, weight.shape[2:], stride, padding, dilation)
+    sizes = view.shape[2 : 2 + rank]
+    view = view.transpose(0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    depth = math.prod(weight.shape[1:])
+    columns = view.reshape(len(x), groups, depth, math.prod(sizes))
+    matrix = weight.reshape(groups, len(weight) // groups, depth)
+    y = (matrix @ columns).reshape(len(x), len(weight), *sizes)
+    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+
+
+def conv_transpose(
+    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
+    """Transposed convolution of ``x`` [N, C, ...] with ``weight`` [C, C_out / groups, ...]: each
+    element adds the kernel times its value to the result."""
+    n, channels, *sizes = x.shape
+    rank, kernel, outputs = len(sizes), weight.shape[2:], weight.shape[1] * groups
+    stride, padding, output_padding, dilation = (
+        np.broadcast_to(v, rank) for v in (stride, padding, output_padding, dilation)
+    )
+    matrix = weight.reshape(groups, channels // groups, -1).swapaxes(1, 2)
+    parts = matrix @ x.reshape(n, groups, channels // groups, math.prod(sizes))
+    parts = parts.reshape(n, outputs, *kernel, *sizes)
+    full = (np.array(sizes) - 1) * stride + dilation * (np.array(kernel) - 1) + 1 + output_padding
+    y = np.zeros((n, outputs, *full), parts.dtype)
+    for at in np.ndindex(*kernel):
+        first = at * dilation
+        last = first + (np.array(sizes) - 1) * stride + 1
+        y[:, :, *map(slice, first, last, stride)] += parts[:, :, *at]
+    y = y[:, :, *map(slice, padding, full - padding)]
+    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+
+
+def max_pool(x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """The largest element of each window of ``x`` [N, C, ...]."""
+    stride = kernel_size if stride is None else stride
+    lowest = np.iinfo(x.dtype).min if np.issubdtype(x.dtype, np.integer) else -np.inf
+    view = windows(x, kernel_size, stride, padding, dilation, ceil_mode, lowest)
+    return view.max(axis=tuple(range(x.ndim, view.ndim)))
+
+
+def avg_pool(
+    x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
+):  # fmt: skip
+    """The mean of each window of ``x`` [N, C, ...]; padding counts, if ``count_include_pad``."""
+    stride = kernel_size if stride is None else stride
+    view = windows(x, kernel_size, stride, padding, 1, ceil_mode)
+    axes = tuple(range(x.ndim, view.ndim))
+    counted, around = np.ones((1, 1, *x.shape[2:]), x.dtype), padding
+    if count_include_pad:
+        pairs = np.broadcast_to(padding, (x.ndim - 2, 2))
+        counted, around = np.pad(counted, [(0, 0), (0, 0), *pairs], constant_values=1), 0
+    count = windows(counted, kernel_size, stride, around, 1, ceil_mode).sum(axis=axes)
+    return view.sum(axis=axes) / count[:, :, *map(slice, view.shape[2 : x.ndim])]
+
+
+def adaptive_pool(x, output_size, reduce):
+    """``reduce`` (np.mean or np.max) of as many windows along each spatial axis as
+    ``output_size`` says; None leaves an axis as it is."""
+    for axis in range(2, x.ndim):
+        size = x.shape[axis]
+        out = output_size[axis - 2] if isinstance(output_size, tuple) else output_size
+        if out is None or out == size:
+            continue
+        edges = [(n * size // out, -(-(n + 1) * size // out)) for n in range(out)]
+        parts = (np.take(x, range(*edge), axis) for edge in edges)
+        x = np.stack([reduce(part, axis=axis) for part in parts], axis)
+    return x
+
+
+def adaptive_avg_pool(x, output_size):
+    """The means of ``output_size`` windows."""
+    return adaptive_pool(x, output_size, np.mean)
+
+
+def adaptive_max_pool(x, output_size):
+    """The largest elements of ``output_size`` windows."""
+    return adaptive_pool(x, output_size, np.max)
+
+
+def interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=False):
+    """``x`` [N, C, ...] resized: ``mode`` "nearest", else linear. Positions are rounded to
+    float32, those for linear interpolation of float64 to float64."""
+    rank, is_linear = x.ndim - 2, mode != "nearest"
+    dtype = np.float64 if is_linear and x.dtype == np.float64 else np.float32
+    sizes = size if isinstance(size, tuple) else (size,) * rank
+    factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * rank
+    for axis, m, factor in zip(range(2, x.ndim), sizes, factors):
+        n = x.shape[axis]
+        m = math.floor(n * factor) if m is None else m
+        is_doubled = rank == 2 and not is_linear and m == 2 * n
+        is_same = m == n and (rank == 2 or is_linear)
+        step = n / m if factor is None or is_same or is_doubled else 1 / factor
+        if align_corners:
+            step = (n - 1) / (m - 1) if m > 1 else 0
+        at = np.arange(m, dtype=dtype)
+        if not is_linear:
+            at = np.floor(at * dtype(step)).astype(int)
+            x = np.take(x, np.minimum(at, n - 1), axis)
+            continue
+        at = at * dtype(step) if align_corners else (at + dtype(0.5)) * dtype(step) - dtype(0.5)
+        at = np.maximum(at, 0)
+        low = np.minimum(at.astype(int), n - 1)
+        part = np.clip(at - low.astype(dtype), 0, 1).reshape(-1, *[1] * (x.ndim - 1 - axis))
+        high = np.minimum(low + 1, n - 1)
+        x = np.take(x, low, axis) * (1 - part) + np.take(x, high, axis) * part
+    return x
+
+
+# -- indices ---------------------------------------------------------------------------------------
+def updated(x, at, values):
+    """A copy of ``x`` with other values at an index."""
+    x = x.copy()
+    x[at] = values
+    return x
+
+
+def scatter_add(x, index, source, axis):
+    """A copy of ``x`` with ``source`` added where ``index`` says along an axis."""
+    x = x.copy()
+    at = list(np.indices(index.shape, sparse=True))
+    at[axis] = index
+    np.add.at(x, tuple(at), source)
+    return x
+
+
+# -- losses ----------------------------------------------------------------------------------------
+def reduced(values, reduction):
+    """The "mean" or "sum" of losses, or all of them: "none"."""
+    if reduction == "none":
+        return values
+    return np.mean(values) if reduction == "mean" else np.sum(values)
+
+
+def mse_loss(x, target, reduction="mean"):
+    """The squared distance."""
+    return reduced(np.square(x - target), reduction)
+
+
+def l1_loss(x, target, reduction="mean"):
+    """The distance."""
+    return reduced(np.abs(x - target), reduction)
+
+
+def binary_cross_entropy_with_logits(x, target, weight=None, pos_weight=None, reduction="mean"):
+    """The cross entropy of ``sigmoid(x)`` and probabilities."""
+    factor = 1 if pos_weight is None else 1 + target * (pos_weight - 1)
+    values = (1 - target) * x + factor * np.logaddexp(0, -x)
+    return reduced(values if weight is None else values * weight, reduction)
+
+
+def nll_loss(x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """``-weight[target] * x[target]`` of log-probabilities ``x`` [N, C, ...] or [C]."""
+    x = np.moveaxis(x, 1, -1) if x.ndim > 1 else x
+    counted = target != ignore_index
+    chosen = np.where(counted, target, 0)[..., None]
+    weight = np.ones(x.shape[-1], x.dtype) if weight is None else weight
+    factor = np.where(counted, weight[chosen[..., 0]], 0)
+    values = -np.take_along_axis(x, chosen, -1)[..., 0] * factor
+    if label_smoothing:
+        spread = np.where(counted, -np.mean(x * weight, axis=-1), 0)
+        values = (1 - label_smoothing) * values + label_smoothing * spread
+    return np.sum(values) / np.sum(factor) if reduction == "mean" else reduced(values, reduction)
+
+
+def cross_entropy(
+    x, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+):  # fmt: skip
+    """The cross entropy of ``softmax(x)`` [N, C, ...] and class numbers or probabilities."""
+    axis = 1 if x.ndim > 1 else 0
+    logs = log_softmax(x, axis)
+    if np.issubdtype(target.dtype, np.integer):
+        return nll_loss(logs, target, weight, ignore_index, reduction, label_smoothing)
+    target = (1 - label_smoothing) * target + label_smoothing / x.shape[axis]
+    terms = np.moveaxis(-logs * target, axis, -1)
+    return reduced(np.sum(affine(terms, weight, None), axis=-1), reduction)
+
+
+# -- integers --------------------------------------------------------------------------------------
+def rounded(x, zero_point, dtype, qmin, qmax):
+    """``x + zero_point`` as integers from ``qmin`` to ``qmax``; halves go to the even one."""
+    info = np.iinfo(dtype)
+    x = np.rint(x) + np.float32(0 if zero_point is None else zero_point)
+    x = np.fmax(x, np.float32(info.min if qmin is None else qmin))  # also for NaN
+    return np.minimum(x, np.float32(info.max if qmax is None else qmax)).astype(dtype)
+
+
+def quantize(x, scale, zero_point=None, dtype=np.int8, qmin=None, qmax=None):
+    """``x / scale + zero_point`` as integers."""
+    scaled = np.float32(x) * (np.float32(1) / np.float32(scale))
+    return rounded(scaled, zero_point, dtype, qmin, qmax)
+
+
+def dequantize(q, scale, zero_point=None):
+    """``(q - zero_point) * scale`` as float32."""
+    q = q if zero_point is None else np.int32(q) - np.int32(zero_point)
+    return np.float32(q) * np.float32(scale)
+
+
+def requantize(acc, scale, zero_point=None, dtype=np.int8, qmin=None, qmax=None):
+    """``acc * scale + zero_point`` as integers."""
+    return rounded(np.float32(acc) * np.float32(scale), zero_point, dtype, qmin, qmax)
+
+
+def fake_quantize(x, scale, zero_point=None, dtype=np.int8, qmin=None, qmax=None):
+    """``x`` rounded to what its integers stand for."""
+    return dequantize(quantize(x, scale, zero_point, dtype, qmin, qmax), scale, zero_point)
+
+
+def dynamic_scale(x, axis=None, keepdims=False, qmax=127):
+    """The scale by which the largest magnitude becomes ``qmax``, 2**-120 at least."""
+    largest = np.max(np.abs(np.float32(x)), axis=axis, keepdims=keepdims, initial=0)
+    return np.maximum(largest, np.float32(2.0**-120 * qmax)) * np.float32(1 / qmax)
+
+
+def int_sums(sums, bias=None):
+    """Integers as int32, with a bias. They were added up as float64, which is exact up to 2**53 and
+    faster than products of integers."""
+    return sums.astype(np.int32) if bias is None else sums.astype(np.int32) + bias
+
+
+def int_linear(x, weight, bias=None, x_zero_point=0):
+    """``(x - x_zero_point) @ weight.T + bias`` as int32."""
+    return int_sums((np.float64(x) - x_zero_point) @ np.float64(weight).T, bias)
+
+
+def int_matmul(x, y, x_zero_point=0, y_zero_point=0):
+    """``(x - x_zero_point) @ (y - y_zero_point)`` as int32."""
+    return int_sums((np.float64(x) - x_zero_point) @ (np.float64(y) - y_zero_point))
+
+
+def int_conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, x_zero_point=0):
+    """The convolution of ``x - x_zero_point`` as int32."""
+    x, weight = np.float64(x) - x_zero_point, np.float64(weight)
+    sums = conv(x, weight, None, stride, padding, dilation, groups)
+    return int_sums(sums, per_channel(bias, x.ndim))
+
+
+def pack_int4(q):
+    """Pairs of integers in -8..7 as bytes, the one with the even index in the low half."""
+    return ((q[..., 0::2] & 15) | (q[..., 1::2] << 4)).view(np.uint8)
+
+
+def unpack_int4(packed):
+    """The integers that ``pack_int4`` packed."""
+    signed = packed.view(np.int8)
+    pairs = np.stack([np.left_shift(signed, 4) >> 4, signed >> 4], axis=-1)
+    return pairs.reshape(*signed.shape[:-1], 2 * signed.shape[-1])
+
+
+def dequantize_weight(weight, scale, shape, bits=8, group_size=None):
+    """A weight of a shape from integers, or from pairs of int4, whose rows have one scale each or
+    one for each group of numbers."""
+    depth = math.prod(shape[1:])
+    integers = unpack_int4(weight)[:, :depth] if bits == 4 else weight
+    scales = np.repeat(scale.reshape(len(integers), -1), group_size or depth, axis=1)
+    return (integers * scales[:, :depth]).reshape(shape)
+
+
+def linear_weight_only(x, weight, scale, bias=None, bits=8, group_size=None):
+    """``x @ weight.T + bias`` with a weight of integers."""
+    shape = (len(weight), x.shape[-1])
+    return affine(x @ dequantize_weight(weight, scale, shape, bits, group_size).T, None, bias)
+
+
+def int_recurrence(
+    step, gates, weight_hh, weight_scale, h0, c0=None, bias_hh=None, reverse=False,
+    state_scale=None, state_zero_point=None,
+):  # fmt: skip
+    """``recurrence`` with integer weights: each state is rounded to 8 bits before its product, by a
+    scale of each row unless ``state_scale`` is given."""
+    dtype, qmin = (np.int8, -127) if state_zero_point is None else (np.uint8, None)
+    state, cell, states, scale = h0, c0, [], state_scale
+    for x in gates[::-1] if reverse else gates:
+        if state_scale is None:
+            scale = dynamic_scale(state, axis=-1, keepdims=True)
+        q = quantize(state, scale, state_zero_point, dtype, qmin)
+        sums = int_linear(q, weight_hh, x_zero_point=state_zero_point or 0)
+        hidden = dequantize(sums, np.float32(scale) * weight_scale)
+        state, cell = step(x, affine(hidden, None, bias_hh), state, cell)
+        states.append(state)
+    states = states[::-1] if reverse else states
+    return np.stack([*states, state] if cell is None else [*states, state, cell])

@@ -1,0 +1,242 @@
+"""Regenerated Python in dialects other than fxlite's: it runs where fxlite cannot be imported, and
+computes the same."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite import nn, ops, passes
+from fxlite.base.errors import CodegenError, OptionError
+from fxlite.codegen.python.source import module_name, python_source, save_python
+from fxlite.codegen.python.text import class_name
+from fxlite.ops.op import REGISTRY
+from fxlite.passes import quantize as q
+from fxlite.show.node_cost import longest_chain
+from tests.codegen.test_python_classes import resnet, transformer
+from tests.oracle import compare, flatten
+from tests.zoo import ZOO
+
+ROOT = Path(__file__).parents[2]
+
+_RUN = """
+import importlib, sys
+from pathlib import Path
+import ml_dtypes
+import numpy as np
+
+sys.modules["fxlite"] = None  # an import of it is an error
+sys.path.insert(0, sys.argv[1])
+np.seterr(all="ignore")
+
+
+def arrays(path):
+    with np.load(path) as found:
+        return [v.view(ml_dtypes.bfloat16) if v.dtype.kind == "V" else v for v in found.values()]
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [leaf for v in value for leaf in leaves(v)]
+    return [np.asarray(value)]
+
+
+for line in Path(sys.argv[1], "cases").read_text().splitlines():
+    module, name = line.split()
+    made = getattr(importlib.import_module(module), name)
+    model = made.load() if hasattr(made, "load") else made()
+    inputs = arrays(Path(sys.argv[1], f"{module}.in.npz"))
+    np.savez(Path(sys.argv[1], f"{module}.out.npz"), *leaves(model(*inputs)))
+"""
+
+
+def arrays_of(path: Path) -> list[Any]:
+    import ml_dtypes
+
+    with np.load(path) as found:
+        return [v.view(ml_dtypes.bfloat16) if v.dtype.kind == "V" else v for v in found.values()]
+
+
+def run_without_fxlite(
+    cases: Iterable[tuple[str, fx.GraphModule, Sequence[Any]]], folder: Path, dialect: str = "numpy"
+) -> None:
+    """Save programs under their names, run all of them in one process that has no fxlite, and
+    compare what they give with what their graphs give."""
+    cases = list(cases)
+    for name, gm, inputs in cases:
+        save_python(gm, folder, name, dialect=dialect)
+        np.savez(folder / f"{module_name(name)}.in.npz", *inputs)
+    lines = [f"{module_name(name)} {class_name(name)}\n" for name, _, _ in cases]
+    (folder / "cases").write_text("".join(lines))
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, str(folder)], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, gm, inputs in cases:
+        found = arrays_of(folder / f"{module_name(name)}.out.npz")
+        with np.errstate(all="ignore"):
+            expected = gm(*inputs)
+        got = [v.dtype for v in found]
+        assert got == [np.asarray(v).dtype for v in flatten(expected)], (name, got)
+        compare(f"{dialect}: {name}", found, expected, longest_chain(gm.graph.nodes, {}))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_op_in_numpy(part: int, tmp_path: Path) -> None:
+    cases = []
+    for name in sorted(REGISTRY)[part::4]:
+        for number, sample in enumerate(REGISTRY[name].samples):
+            names = [f"x{i}" for i in range(len(sample.types()))]
+            space: dict[str, Any] = {"run": lambda *v, n=name, s=sample: s.call(REGISTRY[n], v)}
+            exec(f"def program({', '.join(names)}): return run({', '.join(names)})", space)
+            gm = fx.symbolic_trace(space["program"], *sample.types())
+            cases.append((f"{name}_sample_{number}", gm, sample.arrays()))
+    run_without_fxlite(cases, tmp_path)
+
+
+def integers() -> list[tuple[str, fx.GraphModule, Sequence[Any]]]:
+    """Quantized programs."""
+    (model, image), (language, inputs) = resnet(), transformer()
+    static = q.QConfigMapping().set_global(q.static_int8())
+    weights = q.QConfigMapping().set_global(q.weight_only_int8())
+    return [
+        ("integer_resnet", q.quantize(passes.fuse_conv_bn(model), static, [image]), image),
+        ("integer_weights", q.quantize(language, weights, [inputs]), inputs),
+    ]
+
+
+def test_programs_in_numpy(tmp_path: Path) -> None:
+    cases = integers()
+    for program in ZOO:
+        gm, _, inputs = program.trace()
+        cases += [(program.name, gm, inputs)]
+        cases += [(f"{program.name}_decomposed", passes.decompose(gm), inputs)]
+    run_without_fxlite(cases, tmp_path)
+    for path in tmp_path.glob("*.py"):
+        text = path.read_text()
+        assert "fxlite." not in text.partition('"""\n\n')[2], path
+        assert max(map(len, text.splitlines())) <= 100, path
+
+
+def clean(folder: Path) -> None:
+    """ruff would change nothing but unused values, which are the program's own; mypy is content."""
+    if shutil.which("ruff", path=str(Path(sys.executable).parent)) is None:
+        pytest.skip("ruff is not installed")
+    ruff = [str(Path(sys.executable).parent / "ruff")]
+    config = ["--config", str(ROOT / "pyproject.toml"), str(folder)]
+    for command in (
+        [*ruff, "format", "--diff", *config],
+        [*ruff, "check", "--ignore", "F841,RET504,RUF059", *config],
+        [sys.executable, "-m", "mypy", "--config-file=", "--follow-imports=skip",
+         "--ignore-missing-imports", "--cache-dir", str(folder / ".mypy"),
+         *map(str, folder.glob("*.py"))],
+    ):  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_clean_numpy(tmp_path: Path) -> None:
+    for program in ZOO:
+        save_python(program.trace()[0], tmp_path, program.name, dialect="numpy")
+    for name, gm, _ in integers():
+        save_python(gm, tmp_path, name, dialect="numpy")
+    clean(tmp_path)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
+        self.register_buffer("shift", np.ones(3, np.float32))
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.body(x) + self.shift
+        return hidden[:, 1:].reshape(-1, 2) * 2
+
+
+def test_reads_well_in_numpy() -> None:
+    source = fx.symbolic_trace(Net().eval(), x="f32[B,4]").source(dialect="numpy")
+    assert (
+        source.partition("class Linear")[2]
+        == '''\
+:
+    def __init__(self, out_features, in_features):
+        self.weight = np.zeros((out_features, in_features), np.float32)
+        self.bias = np.zeros(out_features, np.float32)
+
+    def __call__(self, x):
+        return x @ self.weight.T + self.bias  # f32[B,out_features]
+
+
+class GELU:
+    def __call__(self, x):
+        return gelu(x)  # f32[B,8]
+
+
+class Net:
+    def __init__(self):
+        self.shift = np.zeros(3, np.float32)
+        self.body = [
+            Linear(out_features=8, in_features=4),
+            GELU(),
+            Linear(out_features=3, in_features=8),
+        ]
+
+    @classmethod
+    def load(cls, path=WEIGHTS):
+        """The model with its weights."""
+        return load_weights(cls(), path)
+
+    def __call__(self, x):
+        for layer in self.body:
+            x = layer(x)  # f32[B,3]
+        hidden = x + self.shift  # f32[B,3]
+        return hidden[:, 1:].reshape(-1, 2) * 2  # f32[B,2]
+'''
+    )
+    assert "def softmax" not in source and source.count("def gelu(") == 1
+
+
+def test_names_of_functions_give_way(tmp_path: Path) -> None:
+    """Parameters and variables may be called as NumPy and the functions of the file are."""
+
+    def program(np: Any, softmax: Any, min: Any) -> Any:
+        gelu = ops.gelu(np)
+        rolled = np[: min.shape[0]].reshape(-1)  # of Min(B, N) rows
+        return ops.softmax(softmax + gelu, axis=-1), ops.gelu(gelu), rolled, min[1:][:2]
+
+    gm = fx.symbolic_trace(program, "f32[B,3]", "f32[3]", "f32[N]")
+    inputs = [np.float32([[1, 2, 3]]), np.float32([1, 0, -1]), np.float32([1, 2])]
+    run_without_fxlite([("named", gm, inputs)], tmp_path)
+
+
+def test_weights_are_read_by_name(tmp_path: Path) -> None:
+    """The keys are those of the state_dict; a wrong shape is an error."""
+    model = Net().eval()
+    fx.symbolic_trace(model, x="f32[B,4]").to_folder(str(tmp_path), dialect="numpy")
+    with np.load(tmp_path / "net.npz") as found:
+        assert found.keys() == model.state_dict().keys()
+    space = runpy.run_path(str(tmp_path / "net.py"))
+    np.savez(tmp_path / "other.npz", shift=np.zeros(2, np.float32))
+    with pytest.raises(ValueError, match=r"shift has the shape \(2,\), not \(3,\)"):
+        space["Net"].load(tmp_path / "other.npz")
+
+
+def test_what_a_dialect_cannot_say() -> None:
+    gm = fx.symbolic_trace(lambda x: ops.exp(x), "f32[3]")
+    with pytest.raises(OptionError, match=r"must be one of fxlite, numpy.*not 'rust'"):
+        python_source(gm, dialect="rust")
+    untyped = fx.symbolic_trace(lambda x: ops.exp(x))
+    with pytest.raises(CodegenError, match=r"node exp .*_dialects\.py:\d+\) has no type"):
+        python_source(untyped, dialect="numpy")
