@@ -24,6 +24,7 @@ from fxlite.base.errors import ArgumentError, FxliteError, did_you_mean, expect
 from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import Container, GraphModule
+from fxlite.passes.derived import derivations, set_derivations
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
 
@@ -125,6 +126,7 @@ class Pass:
         module = as_module(program)
         edited = module.copy()
         set_ledger(edited, refusals(module))
+        set_derivations(edited, derivations(module))
         return run_in_place(self, edited, options)
 
     def __repr__(self) -> str:
@@ -214,7 +216,7 @@ def run_in_place(
     """Run a pass on ``module`` itself as one transaction, so that ``module.undo()`` takes it back;
     returns the module, or the other one that the pass returned. ``check`` gets the result; when it
     or the pass raises, graph, weights and ledger are as they were. Raises PassError."""
-    graph, entries = module.graph, refusals(module)
+    graph, entries, derived = module.graph, refusals(module), derivations(module)
     try:
         with graph.transaction(item.name):
             with read_only_weights(module):
@@ -226,6 +228,7 @@ def run_in_place(
                 check(made)
     except BaseException as error:
         set_ledger(module, entries)
+        set_derivations(module, derived)
         if module.graph is not graph:
             module.graph = graph
         if isinstance(error, PassError) or not isinstance(error, Exception):
@@ -233,6 +236,8 @@ def run_in_place(
         raise PassError(_failure(item.name, error, graph)) from error
     if made is not module and "_ledger" not in made.__dict__:
         set_ledger(made, refusals(module))
+    if made is not module and "_derivations" not in made.__dict__:
+        set_derivations(made, derivations(module))
     return made
 
 

@@ -20,6 +20,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
 from fxlite.passes.checking.verify import VerificationReport, verify, verify_edits
+from fxlite.passes.derived import derivations, set_derivations
 from fxlite.passes.ledger import Refusal, refusals, set_ledger
 
 
@@ -148,6 +149,7 @@ class PassManager:
         given = as_module(program)
         module = given.copy()
         set_ledger(module, refusals(given))
+        set_derivations(module, derivations(given))
         # what no pass touches is as valid as it was given: lint looks at the edits alone
         module.graph._linted = module.graph.journal.version
         self.report = Report([])

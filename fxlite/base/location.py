@@ -93,6 +93,15 @@ class Location:
         end = stop if last == first else len(line)
         return len(line[:start].decode()), len(line[:end].decode())
 
+    @property
+    def span(self) -> tuple[int, int, int, int] | None:
+        """First and last line, first and last column of the expression, columns in bytes of UTF-8;
+        None where they are unknown."""
+        if self._code is None:
+            return None
+        found = _positions(self._code)[self._offset // 2]
+        return None if None in found else found
+
     def file_lines(self) -> list[str]:
         """The lines of the file; none where it is not at hand. Of a location that was read from a
         saved graph only the source of a Python program is shown: its file may name any other."""

@@ -31,6 +31,7 @@ examples:
   fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html
   fxlite quantize model.py:Net --input "x=f32[B,64]" --data calib.npz --min-sqnr 30 -o net.fxl
   fxlite regenerate model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn -o out/
+  fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -53,6 +54,7 @@ _COMMANDS = {
     "report": "write one HTML page: the graph to explore with costs, times, memory, source",
     "quantize": "make a program of integers, by a scheme, a plan or a budget",
     "regenerate": "write a program, or what passes made of it, as Python source",
+    "optimize": "show or apply what passes do as a patch on the program's own files",
     "info": "version, compiler, CPU, cache and devices",
 }
 

@@ -116,3 +116,8 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def numbers(text: str) -> list[int]:
+    """``1,3`` -> numbers from 1 on."""
+    return [positive(part) for part in text.split(",")]

@@ -6,12 +6,15 @@ In: that text, and maybe a file of weights. Out: a module or function that runs 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +80,22 @@ def unique(pairs: Sequence[tuple[str, Any]], option: str) -> dict[str, Any]:
     return made
 
 
-def load_program(text: str, weights: str | None = None) -> Any:
+def load_program(
+    text: str, weights: str | None = None, sources: Mapping[str, bytes] | None = None
+) -> Any:
     """The program that ``FILE.py:NAME`` or ``FILE.fxl`` names, in evaluation mode, with its
     weights.
 
     NAME is a module, a Module class or a function without required arguments that makes a Module
-    (both are called), or any other function, which is the program itself. Raises ProgramError."""
+    (both are called), or any other function, which is the program itself. ``sources``: contents of
+    the file, see :func:`find_object`. Raises ProgramError."""
     if text.endswith(".fxl"):
         program = _saved(text)
     else:
         path, colon, name = text.rpartition(":")
         if not colon or not path.endswith(".py"):
             raise ProgramError(f"{text!r} does not name a program; write FILE.py:NAME or FILE.fxl")
-        program = _instance(find_object(path, name), text)
+        program = _instance(find_object(path, name, sources), text)
     if isinstance(program, Module):
         program.eval()
     if weights is not None:
@@ -103,12 +109,14 @@ def _saved(path: str) -> Any:
     return load(path)
 
 
-def find_object(path: str, name: str) -> Any:
-    """The object ``name`` of a Python file, which is run. Raises ProgramError."""
+def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None) -> Any:
+    """The object ``name`` of a Python file, which is run, with the contents that ``sources`` has
+    for its absolute path, if any. Raises ProgramError."""
     file = Path(path).resolve()
     if not file.is_file():
         raise ProgramError(f"there is no file {path}{_near_files(Path(path))}")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    loader = None if sources is None else _OverlayLoader(file.stem, str(file), sources)
+    spec = importlib.util.spec_from_file_location(file.stem, file, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(file.parent))
@@ -123,6 +131,65 @@ def find_object(path: str, name: str) -> Any:
             raise ProgramError(f"{path} has no {name!r}{_near_names(module, name, str(file.stem))}")
         found = getattr(found, part)
     return found
+
+
+class _Overlay(importlib.abc.MetaPathFinder):
+    """Imports files with other contents than those on disk."""
+
+    def __init__(self, sources: Mapping[str, bytes]) -> None:
+        self.sources = sources
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None and spec.origin in self.sources:
+            spec.loader = _OverlayLoader(name, spec.origin, self.sources)
+            return spec
+        return None
+
+
+class _OverlayLoader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, sources: Mapping[str, bytes]) -> None:
+        super().__init__(name, path)
+        self.sources = sources
+
+    def get_data(self, path: str) -> bytes:
+        return self.sources[path] if path in self.sources else super().get_data(path)
+
+    def path_stats(self, path: str) -> Any:
+        raise OSError("compiled code is not kept")
+
+
+@contextlib.contextmanager
+def fresh_modules(folder: Path, sources: Mapping[str, bytes]) -> Iterator[None]:
+    """Inside, modules of files below ``folder`` are imported anew, with the contents ``sources``
+    (by absolute path) in place of those on disk; behind it all is as it was."""
+    own = {
+        name: module for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None)) and _is_below(file, folder)
+    }  # fmt: skip
+    known, path = {*sys.modules} - own.keys(), list(sys.path)
+    for name in own:
+        del sys.modules[name]
+    finder = _Overlay(sources)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if name not in known and _is_below(getattr(module, "__file__", None) or "", folder):
+                del sys.modules[name]
+        sys.modules.update(own)
+
+
+def _is_below(file: str, folder: Path) -> bool:
+    path = Path(file).resolve() if file else Path("/")
+    return (
+        path.is_relative_to(folder)
+        and "site-packages" not in path.parts
+        and not is_own_file(str(path))
+    )
 
 
 def describe(error: BaseException, file: Path | None = None) -> str:

@@ -23,6 +23,7 @@ from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.passes.derived import Derivation, Source, derivations, set_derivations
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
@@ -58,14 +59,16 @@ def fold_constants(
             sources = (constant[n] for n in node.all_input_nodes)
             constant[node] = next((s for s in sources if s), "")
     kept = _to_store(constant)
-    values = _evaluate(gm, constant, kept)
+    values, steps = _evaluate(gm, constant, kept)
     rewiring = Rewiring(graph)
+    stored: dict[Node, str] = {}
     for node in kept:
         target = _store(gm, node, constant[node], np.asarray(values[node]))
-        folded[target] = node.name
+        folded[target], stored[node] = node.name, target
         with graph.inserting_before(node), graph.with_origin(node):
             rewiring.replace(node, graph.get_attr(target, node.type))
     rewiring.finish()
+    _note(gm, steps, stored)
     for node in reversed([n for n in constant if not n._erased]):
         if not node.users:
             graph.erase_node(node)
@@ -129,8 +132,11 @@ def _to_store(constant: dict[Node, str]) -> list[Node]:
     return kept[::-1]
 
 
-def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> dict[Node, Any]:
-    """Values of ``kept``, computed by the ops' references; intermediate ones are freed."""
+def _evaluate(
+    gm: GraphModule, constant: dict[Node, str], kept: list[Node]
+) -> tuple[dict[Node, Any], list[Node]]:
+    """Values of ``kept``, computed by the ops' references, and the calls that this took;
+    intermediate values are freed."""
     stored = set(kept)
     needed: set[Node] = set()
     for node in reversed(constant):
@@ -138,12 +144,14 @@ def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> d
             needed.add(node)
     waiting = {n: sum(u in needed for u in n.users) for n in needed}
     values: dict[Node, Any] = {}
+    steps: list[Node] = []
     for node in constant:
         if node not in needed:
             continue
         if node.op == "get_attr":
             values[node] = np.asarray(gm.get_attribute(node.target))
             continue
+        steps.append(node)
         args = map_nodes(node.args, lambda n: values[n])
         kwargs = map_nodes(node.kwargs, lambda n: values[n])
         values[node] = node.target.evaluate(node.target.bind(args, kwargs))
@@ -151,7 +159,72 @@ def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> d
             waiting[used] -= 1
             if not waiting[used] and used not in stored:
                 del values[used]
-    return values
+    return values, steps
+
+
+def _note(gm: GraphModule, steps: list[Node], stored: dict[Node, str]) -> None:
+    """Enter what was computed in the list of derived weights."""
+
+    def name(node: Node) -> Source:
+        path = node.target if node.op == "get_attr" else stored.get(node, f"%{node.name}")
+        return Source(path)
+
+    made = []
+    for node in steps:
+        tensors = node.target.tensor_kinds
+        operands = {k: v for k, v in node.bound.items() if k in tensors}
+        options = {k: v for k, v in node.bound.items() if k not in tensors}
+        shapes = tuple(v.type.shape if isinstance(v, Node) else v for v in operands.values())
+        given = tuple(map_nodes(v, name) for v in operands.values())
+        inverse = None if any(isinstance(v, tuple) for v in operands.values()) else _inverse(node)
+        made.append(Derivation((name(node),), node.target, given, options, inverse, "", shapes))
+    set_derivations(gm, [*derivations(gm), *made])
+
+
+def _inverse(node: Node) -> Any:
+    """The function that undoes a step; None where that is not known."""
+    found = _INVERSES.get(node.target.name)
+    if found is None or not isinstance(node.args[0], Node):
+        return None
+    factor = node.args[1] if len(node.args) > 1 else 1
+    return found if type(factor) in (int, float) and factor and np.isfinite(factor) else None
+
+
+_INVERSES: dict[str, Any] = {}
+
+
+def _undoes(op: str) -> Any:
+    """Enters the function that undoes an op, as :class:`Derivation` says."""
+
+    def enter(function: Any) -> Any:
+        _INVERSES[op] = function
+        return function
+
+    return enter
+
+
+@_undoes("permute")
+def unpermuted(result: Any, given: Any, *, axes: Any) -> Any:
+    """The array whose axes were permuted."""
+    return (np.transpose(result, np.argsort(axes)),)
+
+
+@_undoes("reshape")
+def reshaped(result: Any, given: Any, **_: Any) -> Any:
+    """The array that was given another shape."""
+    return (np.reshape(result, given[0]),)
+
+
+@_undoes("mul")
+def unscaled(result: Any, given: Any) -> Any:
+    """The array that was multiplied by a number."""
+    return result / result.dtype.type(given[1]), None
+
+
+@_undoes("div")
+def undivided(result: Any, given: Any) -> Any:
+    """The array that was divided by a number."""
+    return result * result.dtype.type(given[1]), None
 
 
 def _store(gm: GraphModule, node: Node, source: str, value: np.ndarray[Any, Any]) -> str:

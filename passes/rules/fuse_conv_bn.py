@@ -25,6 +25,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import Container, GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.passes.derived import derive
 from fxlite.types.tensor_type import TensorType
 
 
@@ -114,64 +115,72 @@ def why_not(norm: Node) -> str | None:
 def _fold(gm: GraphModule, norm: Node, readers: Counter[str]) -> None:
     layer = norm.arguments["x"]
     ours, layers = norm.bound, layer.arguments
-
-    def value(node: Node | None) -> Any:
-        if node is None:
-            return None
-        return np.asarray(gm.get_attribute(node.target)).astype(np.float64)
-
-    weight = np.asarray(gm.get_attribute(layers["weight"].target))
-    bias = value(layers.get("bias"))
-    mean, variance = value(ours["running_mean"]), value(ours["running_var"])
-    scale = 1.0 / np.sqrt(variance + ours["eps"])
-    if ours["weight"] is not None:
-        scale = scale * value(ours["weight"])
-    shift = -mean * scale if bias is None else (bias - mean) * scale
-    if ours["bias"] is not None:
-        shift = shift + value(ours["bias"])
-    groups = layers.get("groups", 1)
-    new_weight = scale_output_channels(layer.target.name, weight, scale, groups)
     weight_path = layers["weight"].target
     bias_node = layers.get("bias")
     bias_path = bias_node.target if bias_node else weight_path.rpartition(".")[0] + ".bias"
     graph = gm.graph
+    paths = [
+        _free(gm, layers["weight"], weight_path, readers),
+        _free(gm, bias_node, bias_path.lstrip("."), readers),
+    ]
+    reads = (layers["weight"], bias_node, *(ours[n] for n in norm.target.tensor_kinds if n != "x"))
+    values = derive(
+        gm, paths, fold_batch_norm, [None if node is None else node.target for node in reads],
+        unfold_batch_norm, "The batch norm becomes one that changes nothing: what it was is lost.",
+        eps=ours["eps"], groups=layers.get("groups", 1),
+        transposed=layer.target.name.startswith("conv_transpose"),
+    )  # fmt: skip
     with graph.inserting_before(layer), graph.with_origin(layer):
-        weight_node = _store(gm, layers["weight"], weight_path, new_weight, readers)
-        bias_new = _store(gm, bias_node, bias_path.lstrip("."), shift.astype(weight.dtype), readers)
-    layer.args = (layer.args[0], weight_node, bias_new, *layer.args[3:])
+        made = []
+        for path, value in zip(paths, values):
+            gm.set_attribute(path, Parameter(value))
+            made.append(graph.get_attr(path))
+    layer.args = (layer.args[0], *made, *layer.args[3:])
     norm.replace_all_uses_with(layer)
     graph.erase_node(norm)
-    for read in (layers["weight"], bias_node, *(ours[n] for n in norm.target.tensor_kinds)):
-        if read is not None and read.op == "get_attr" and not read._erased and not read.users:
+    for read in reads:
+        if read is not None and not read._erased and not read.users:
             graph.erase_node(read)
 
 
-def scale_output_channels(op: str, weight: Any, scale: Any, groups: int) -> Any:
-    """``weight`` with each output channel multiplied by its ``scale``, rounded to its dtype. A
-    transposed convolution stores (in, out / groups, ...), the others (out, ...)."""
-    if not op.startswith("conv_transpose"):
-        return _product(weight, scale.reshape(-1, *[1] * (weight.ndim - 1)))
-    inside, outside = weight.shape[:2]
-    grouped = weight.reshape(groups, inside // groups, *weight.shape[1:])
-    factor = scale.reshape(groups, 1, outside, *[1] * (weight.ndim - 2))
-    return _product(grouped, factor).reshape(weight.shape)
+def fold_batch_norm(
+    weight: Any, bias: Any, mean: Any, variance: Any, scale: Any, shift: Any, *, eps: float,
+    groups: int, transposed: bool,
+) -> Any:  # fmt: skip
+    """Weight and bias of a layer followed by batch norm, in float64 and rounded once."""
+    factor = 1.0 / np.sqrt(variance.astype(np.float64) + eps)
+    if scale is not None:
+        factor = factor * scale.astype(np.float64)
+    moved = -mean.astype(np.float64) if bias is None else bias.astype(np.float64) - mean
+    moved = moved * factor
+    if shift is not None:
+        moved = moved + shift
+    made = np.empty(weight.shape, weight.dtype)  # a product in float64, a buffer's worth at a time
+    given, rounded, shape = weight, made, (-1, *[1] * (weight.ndim - 1))
+    if transposed:  # (in, out / groups, ...), where others are (out, ...)
+        given = weight.reshape(groups, -1, *weight.shape[1:])
+        rounded, shape = made.reshape(given.shape), (groups, 1, -1, *[1] * (weight.ndim - 2))
+    np.multiply(given, factor.reshape(shape), out=rounded, dtype=np.float64, casting="unsafe")
+    return made, moved.astype(weight.dtype)
 
 
-def _product(weight: Any, factor: Any) -> Any:
-    """``weight * factor`` in float64, of which no more than a buffer's worth is in memory."""
-    rounded = np.empty(weight.shape, weight.dtype)
-    return np.multiply(weight, factor, out=rounded, dtype=np.float64, casting="unsafe")
+def unfold_batch_norm(results: Any, shapes: Any, *, eps: float, **_: Any) -> Any:
+    """A batch norm that changes nothing after a layer of the folded weights."""
+    weight, bias = results
+    zeros = np.zeros_like(bias)
+    has_bias, has_shift = shapes[1] is not None, shapes[5] is not None
+    moved = zeros if has_bias else bias
+    return (
+        weight, bias if has_bias else None, zeros if has_shift else -moved,
+        np.full_like(bias, 1 - eps), None if shapes[4] is None else np.ones_like(bias),
+        moved if has_shift else None,
+    )  # fmt: skip
 
 
-def _store(gm: GraphModule, old: Node | None, wish: str, value: Any, readers: Counter[str]) -> Node:
-    """A get_attr of the folded array: under the old name if nobody else reads that."""
-    target = wish
+def _free(gm: GraphModule, old: Node | None, wish: str, readers: Counter[str]) -> str:
+    """The path of a folded array: the old one if nobody else reads that."""
     alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
-    if not alone or not isinstance(_owner(gm, wish), (GraphModule, Container)):
-        target = unique_attribute(gm, f"{wish}_folded" if old is not None else wish)
-    gm.set_attribute(target, Parameter(value))
-    return gm.graph.get_attr(target)
-
-
-def _owner(gm: GraphModule, path: str) -> Any:
-    return gm.get_submodule(path.rpartition(".")[0])
+    owner = gm.get_submodule(wish.rpartition(".")[0])
+    if alone and isinstance(owner, (GraphModule, Container)):
+        return wish
+    return unique_attribute(gm, f"{wish}_folded" if old is not None else wish)

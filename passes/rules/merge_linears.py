@@ -49,6 +49,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
+from fxlite.passes.derived import derive
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -216,9 +217,19 @@ def _merge(gm: GraphModule, products: Parallel) -> None:
 def _side_by_side(gm: GraphModule, reads: list[Node], wish: str, axis: int) -> Node:
     """A new weight that holds the old ones along ``axis``, read at the insertion point."""
     path = unique_attribute(gm, wish)
-    values = [np.asarray(gm.get_attribute(read.target)) for read in reads]
-    gm.set_attribute(path, Parameter(np.concatenate(values, axis)))
+    paths = [read.target for read in reads]
+    gm.set_attribute(path, Parameter(*derive(gm, [path], side_by_side, paths, _apart, axis=axis)))
     return gm.graph.get_attr(path)
+
+
+def side_by_side(*weights: Any, axis: int) -> Any:
+    """Weights as one."""
+    return np.concatenate(weights, axis)
+
+
+def _apart(merged: Any, shapes: Any, *, axis: int) -> Any:
+    """The weights that were put side by side."""
+    return np.split(merged, np.cumsum([shape[axis] for shape in shapes])[:-1], axis)
 
 
 def _merged_scope(products: Parallel) -> Scope | None:

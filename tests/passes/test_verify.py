@@ -159,14 +159,15 @@ def test_batch_norm_folded_with_a_wrong_scale(monkeypatch: pytest.MonkeyPatch) -
     from fxlite.passes import fuse_conv_bn as folding
 
     module = sys.modules["fxlite.passes.rules.fuse_conv_bn"]
-    right = module.scale_output_channels
+    right = module.fold_batch_norm
     gm, _, _ = by_name("resnet_block").trace()
     assert checked(gm, folding.function, "allclose").run == 3
 
-    def wrong(op: str, weight: Any, scale: Any, groups: int) -> Any:
-        return right(op, weight, scale * scale if weight.shape[2] == 1 else scale, groups)
+    def wrong(weight: Any, *others: Any, **options: Any) -> Any:
+        made, bias = right(weight, *others, **options)
+        return made * np.float32(2) if weight.shape[2] == 1 else made, bias
 
-    monkeypatch.setattr(module, "scale_output_channels", wrong)
+    monkeypatch.setattr(module, "fold_batch_norm", wrong)
     error = refused(gm, folding.function, "allclose")
     assert error.node == "batch_norm_2" and "down.0" in str(error)
 

@@ -1,0 +1,1 @@
+"""What passes made of a program, as a patch on the user's own files."""

@@ -1,0 +1,310 @@
+"""What passes made of a program as a patch on the user's own files: planned, proven, applied.
+
+In: how to load a program, types of its inputs, passes. Out: a :class:`Patch`: unified diffs, hunks
+to choose from, and a converter of weights. Nothing is given away that was not run: the patched
+program is loaded beside the original, with weights from the converter, and gives what the
+optimized graph gives; so does the original with weights from the converter's inverse.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.console import write_whole
+from fxlite.base.errors import FxliteError
+from fxlite.codegen.program.example_inputs import make_cases
+from fxlite.codegen.python.patch.apply_edits import edited
+from fxlite.codegen.python.patch.converter import Converter, make_converter
+from fxlite.codegen.python.patch.plan import Plan
+from fxlite.codegen.python.patch.recording import Recording
+from fxlite.codegen.python.patch.values import ADVICE, PatchError
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Module
+from fxlite.passes.base import Pass
+from fxlite.passes.derived import Derivation, derivations, sources_in
+from fxlite.passes.manager import PassManager
+from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.types.agreement import compare, leaves
+
+#: Makes the program anew, reading these files' bytes in place of what is on disk.
+Load = Callable[[Mapping[str, bytes]], Any]
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """A part of a diff: lines ``start`` to ``stop`` of the old file (from 0) become ``new``;
+    ``text`` is how the diff shows it."""
+
+    file: str
+    start: int
+    stop: int
+    new: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``old`` and ``new`` are the bytes of the files that change, by path; ``converter`` is None
+    for a program that is a function; ``attributes`` are paths of new weights in the patched
+    program, by their paths in the graph ``after`` passes."""
+
+    name: str
+    old: Mapping[str, bytes]
+    new: Mapping[str, bytes]
+    converter: Converter | None
+    title: str
+    load: Load
+    program: Any
+    before: GraphModule
+    after: GraphModule
+    attributes: Mapping[str, str]
+    names: frozenset[str] = frozenset()  # of the weights of the patched program
+
+    def hunks(self) -> list[Hunk]:
+        """All parts, in the order of the diff."""
+        return [h for file in self.new for h in _hunks(file, self.old[file], self.new[file])]
+
+    def diff(self, hunks: Sequence[Hunk] | None = None) -> str:
+        """A unified diff with paths relative to the working folder, as ``patch -p1`` and
+        ``git apply`` take it."""
+        chosen = self.hunks() if hunks is None else hunks
+        lines: list[str] = []
+        for file in dict.fromkeys(h.file for h in chosen):
+            shown = os.path.relpath(file).replace(os.sep, "/")
+            lines += [f"--- a/{shown}\n", f"+++ b/{shown}\n"]
+            lines += [h.text for h in chosen if h.file == file]
+        return "".join(lines)
+
+    def choose(self, hunks: Sequence[Hunk]) -> Patch:
+        """The patch with these hunks only, proven as a whole one is. Raises PatchError where they
+        make no program without others."""
+        made: dict[str, bytes] = {}
+        for file in self.new:
+            chosen = [h for h in hunks if h.file == file]
+            if chosen:
+                lines = _lines(self.old[file])
+                for hunk in reversed(chosen):
+                    lines[hunk.start : hunk.stop] = hunk.new
+                made[file] = "".join(lines).encode("utf-8", "surrogateescape")
+        if made == dict(self.new) or not made:
+            return replace(self, new=made)
+        try:
+            converter = self.prove(made, self.before)
+        except (FxliteError, Exception) as error:
+            raise PatchError(
+                f"these hunks do not make a program without the others: {error}"
+            ) from error
+        return replace(self, new=made, converter=converter)
+
+    def prove(self, made: Mapping[str, bytes], expected: GraphModule) -> Converter | None:
+        """Run the program with these files, and the original with weights that were converted there
+        and back; returns the converter. Raises PatchError, and what the program raises."""
+        patched = self.load(made)
+        if not isinstance(patched, Module) or not isinstance(self.program, Module):
+            _agree("the patched program", patched, expected)
+            return None
+        own = dict(self.program.state_dict())
+        converter = self._converter(patched)
+        functions = converter.functions()
+        patched.load_state_dict(functions["convert"](own))
+        _agree("the patched program", patched, expected)
+        original = self.load({})
+        if not converter.stored:  # then it holds for any weights
+            original.load_state_dict(_others(own))
+            patched.load_state_dict(functions["convert"](original.state_dict()))
+            _agree("the patched program with other weights", patched, self.before, original)
+            patched.load_state_dict(_others(patched.state_dict()))
+        original.load_state_dict(functions["invert"](patched.state_dict(), own))
+        what = "the program with weights that were converted back"
+        _agree(what, original, self.before, patched)
+        return converter
+
+    def _converter(self, patched: Module) -> Converter:
+        names = {new: old for old, new in self.attributes.items()}
+        for module in (self.program, patched):  # weights of two paths are traced under the first
+            first: dict[int, str] = {}
+            for key, array in module.state_dict().items():
+                kept = first.setdefault(_address(array), key)
+                if kept != key:
+                    names[key] = names.get(kept, kept)
+        mine = {k: np.asarray(v) for k, v in self.program.state_dict().items()}
+        reads = {str(n.target) for n in self.before.graph.find_nodes(op="get_attr")}
+        constants = {p: np.asarray(self.before.get_attribute(p)) for p in reads - mine.keys()}
+        keys = list(patched.state_dict())
+        read = {str(n.target) for n in self.after.graph.find_nodes(op="get_attr")}
+        own = {names.get(key, key) for key in keys}
+        steps = _applied(derivations(self.after), {*mine, *constants}, own, self.names or own)
+        changed = {path for step in derivations(self.after) for path in step.results}
+        undone = changed - {path for step in steps for path in step.results}
+        wanted = {
+            key: np.asarray(self.after.get_attribute(names.get(key, key)))
+            for key in keys if names.get(key, key) in read - undone
+        }  # fmt: skip
+        return make_converter(self.title, mine, keys, names, wanted, steps, constants, read)
+
+    def check_unchanged(self) -> None:
+        """Raise PatchError if a file is not what it was when the program was traced."""
+        for file, content in self.old.items():
+            try:
+                now = Path(file).read_bytes()
+            except OSError as error:
+                raise PatchError(f"{file} cannot be read any more: {error.strerror}") from error
+            if now != content:
+                first = next(
+                    (i for i, (a, b) in enumerate(zip(_lines(content), _lines(now)), 1) if a != b),
+                    min(len(_lines(content)), len(_lines(now))),
+                )
+                raise PatchError(
+                    f"{file}:{first}: the file changed after the program was traced; run the "
+                    f"command again"
+                )
+
+    def write(self) -> None:
+        """Put the new text in place of the files. Raises PatchError for a file that has changed,
+        and OSError."""
+        self.check_unchanged()
+        for file, content in self.new.items():
+            write_whole(file, content)
+
+
+def make_patch(
+    name: str, folder: Path, load: Load, inputs: Mapping[str, Any], passes: Iterable[Pass],
+    dims: Mapping[str, int] | None = None,
+) -> Patch:  # fmt: skip
+    """The patch that makes of a program, whose files lie below ``folder``, what passes make of its
+    graph. ``dims``: sizes of named dims to prove it with.
+
+    Raises PatchError for what cannot be said in the program's text, or cannot be proven; and what
+    tracing and passes raise."""
+    names = list(passes)
+    with Recording(folder.resolve()) as recording:
+        program = load({})
+        before = symbolic_trace(program, inputs=dict(inputs))
+    after = PassManager(names)(before)
+    plan = Plan(program, before, after, recording)
+    old = {file: text.content for file, text in recording.texts.items() if text is not None}
+    new = {file: edited(old[file], edits) for file, edits in plan.edits.items()}
+    new = {file: content for file, content in new.items() if content != old[file]}
+    old = {file: old[file] for file in new}
+    title = (
+        f"Converts weights of {name} between {', '.join(Path(f).name for f in new)} as it was and "
+        f"as {', '.join(p.name for p in names)} made it."
+    )
+    made = Patch(name, old, new, None, title, load, program, before, after, plan.attributes)
+    if not new:
+        return made
+    try:
+        converter = made.prove(new, after)
+        return replace(
+            made, converter=converter, names=converter.names if converter else frozenset()
+        )
+    except PatchError:
+        raise
+    except Exception as error:
+        raise PatchError(
+            f"the patched program does not run: {type(error).__name__}: {error}; {ADVICE}"
+        ) from error
+
+
+def _applied(
+    steps: Sequence[Derivation], before: set[str], names: set[str], whole: Container[str]
+) -> list[Derivation]:
+    """The steps whose results a program with weights of these names has: of those that share
+    weights all or none. ``whole``: the names in the whole patch. Raises PatchError."""
+    groups: list[tuple[set[str], list[Derivation]]] = []
+    for step in steps:
+        paths, own = {*step.results, *sources_in(step.arguments)}, [step]
+        for group in [g for g in groups if g[0] & paths]:
+            groups.remove(group)
+            paths, own = paths | group[0], [*group[1], *own]
+        groups.append((paths, own))
+    made: list[Derivation] = []
+    for paths, own in groups:
+        new = {p for p in paths if p in whole and p not in before}
+        gone = {p for p in paths if p in before and p not in whole}
+        if new <= names and not gone & names:
+            made += own
+        elif new & names or gone - names:
+            raise PatchError(f"the weights {', '.join(sorted(new | gone))} belong together")
+    return [step for step in steps if any(step is one for one in made)]
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0]) if array.size else id(array)
+
+
+def _others(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights near those, but for sure others."""
+    generator = np.random.default_rng(0)
+    made: dict[int, Any] = {}  # weights of two names stay one
+    for array in map(np.asarray, weights.values()):
+        if _address(array) not in made:
+            is_float = array.dtype.kind not in "biu"
+            factor = 1 + generator.random(array.shape) / 4 if is_float else 1
+            made[_address(array)] = np.asarray(array * factor, array.dtype)
+    return {key: made[_address(np.asarray(value))] for key, value in weights.items()}
+
+
+def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None) -> None:
+    """Compare a program with a graph, or with ``reference``, on inputs drawn for the graph. Raises
+    PatchError."""
+    for module in (program, reference):
+        if isinstance(module, Module):
+            module.eval()
+    for case in make_cases(graph):
+        with np.errstate(all="ignore"):
+            wanted = leaves((reference or graph)(**case.inputs))
+            try:
+                found = leaves(program(**case.inputs))
+            except Exception as error:
+                raise PatchError(
+                    f"{what} fails at {case.label}: {type(error).__name__}: {error}; {ADVICE}"
+                ) from error
+        agreement = compare(wanted, found)
+        if not agreement.agrees:
+            raise PatchError(
+                f"{what} does not give what it has to at {case.label}: {agreement}; {ADVICE}"
+            )
+
+
+# -- text ------------------------------------------------------------------------------------------
+def _lines(content: bytes) -> list[str]:
+    """Lines with their ends, as diff counts them."""
+    parts = content.decode("utf-8", "surrogateescape").split("\n")
+    lines = [f"{part}\n" for part in parts[:-1]]
+    return [*lines, parts[-1]] if parts[-1] else lines
+
+
+def _hunks(file: str, old: bytes, new: bytes) -> list[Hunk]:
+    before, after = _lines(old), _lines(new)
+    made = []
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for group in matcher.get_grouped_opcodes(3):
+        first, last = group[0], group[-1]
+        text = f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@\n"
+        for kind, i, j, k, m in group:
+            if kind == "equal":
+                text += "".join(map(_shown, before[i:j], [" "] * (j - i)))
+                continue
+            text += "".join(map(_shown, before[i:j], ["-"] * (j - i)))
+            text += "".join(map(_shown, after[k:m], ["+"] * (m - k)))
+        made.append(Hunk(file, first[1], last[2], tuple(after[first[3] : last[4]]), text))
+    return made
+
+
+def _shown(line: str, mark: str) -> str:
+    end = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
+    return f"{mark}{line}{end}"
+
+
+def _range(start: int, stop: int) -> str:
+    """As diff writes it: the first line, counted from 1, and how many."""
+    size = stop - start
+    return f"{start + (size > 0)},{size}"

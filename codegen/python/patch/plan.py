@@ -1,0 +1,257 @@
+"""Which parts of a program's text change where passes changed its graph.
+
+In: the graph of a program before and after passes, and a recording of how its text made the graph.
+Out: for each file the edits of its text. What each expression gave before is known; what it gives
+now follows from what its operands give, as far as the optimized graph has such a node. Where it has
+none, or where the graph has another node in that place, the expression is spelled anew: by a
+variable or a part of the expression that gives what is wanted, else as the calls of new nodes.
+
+A statement is changed for all calls of its function at once, or not at all: where runs of it would
+need different texts, the patch is refused. So is what no text was found for. Whether the patched
+program is right is not decided here: it is run (:mod:`fxlite.codegen.python.patch.patch`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.codegen.python.patch.constructors import Constructors
+from fxlite.codegen.python.patch.recording import Recording, Span, Step, span_of
+from fxlite.codegen.python.patch.values import ADVICE, Edit, PatchError, Value, within
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Module
+
+
+class Plan(Constructors):
+    """The edits by file. Raises PatchError."""
+
+    def __init__(
+        self, program: Any, before: GraphModule, after: GraphModule, recording: Recording
+    ) -> None:
+        super().__init__(program, before, after, recording)
+        self.identities, self.hoisted = set(), {}
+        self._statements()
+        self._constructors()
+
+    # -- statements ------------------------------------------------------------------------------
+    def _statements(self) -> None:
+        """Edits of all statements; once more, where one of them needs a variable of another's."""
+        while True:
+            before = dict(self.hoisted)
+            self.edits, self.named, self.attributes, self.new_attributes = {}, {}, {}, {}
+            self._edit_statements()
+            if self.hoisted == before:
+                return
+
+    def _edit_statements(self) -> None:
+        self._mark_mixed()
+        self.spans: dict[Step, list[Span]] = {}
+        for step, span in self.values:
+            self.spans.setdefault(step, []).append(span)
+        runs: dict[tuple[Any, Span], list[_Run]] = {}
+        for call in self.recording.calls:
+            for step in call.steps:
+                key = call.code, span_of(step.statement)
+                runs.setdefault(key, []).append(self._run(step))
+        for (code, span), found in runs.items():
+            changed = [run for run in found if run.edits or run.is_gone]
+            for one in changed[:1]:
+                for other in found:
+                    if other.step in self.spans and one.differs(other):
+                        raise self._mixed(code.co_filename, one, other)
+            if any(run.is_gone for run in changed):
+                self.add(code.co_filename, Edit("delete", span))
+                continue
+            for edit in dict.fromkeys(edit for run in changed for edit in run.edits):
+                self.add(code.co_filename, edit)
+        self._delete_dead()
+
+    def _run(self, step: Step) -> _Run:
+        """What one run of a statement asks for."""
+        statement = step.statement
+        self.inserted = []
+        edits = [e for x in _expressions(statement) for e in self.patched(x, step)]
+        chosen: dict[Span, str | None] = {}
+        for span in self.spans.get(step, ()):
+            around = next((e for e in edits if within(span, e.span)), None)
+            if around is None or around.span == span:
+                chosen[span] = None if around is None else around.text
+        new = [Edit("insert", span_of(statement), text) for text in self.inserted]
+        is_gone = len(edits) == 1 and not new and _stores(statement, edits[0])
+        return _Run(step, chosen, [*new, *edits], is_gone)
+
+    def _mixed(self, file: str, one: _Run, other: _Run) -> PatchError:
+        statement = one.step.statement
+        text = self.text(file).segment(statement).strip().split("\n")[0]
+        said = []
+        for run in (one, other):
+            where = self.paths.get(id(run.step.call.owner), "") or run.step.call.code.co_name
+            texts = "; ".join(f"`{e.text}`" for e in run.edits)
+            made = "is left out" if run.is_gone else f"has {texts}" if texts else "stays"
+            said.append(f"in {where} it {made}")
+        return PatchError(
+            f"{file}:{statement.lineno}: `{text}` runs in several places, which the passes changed "
+            f"differently: {', '.join(said)}; {ADVICE}"
+        )
+
+    def _mark_mixed(self) -> None:
+        """Layers in whose place their input is read, in a line that calls other layers, too, or in
+        a Sequential, become an Identity."""
+        places: dict[tuple[str, Span], list[tuple[bool, Value]]] = {}
+        for (step, span), values in self.values.items():
+            expression = self.text(step.call.code.co_filename).by_span.get(span)
+            for value in values:
+                is_direct = len(values) == 1 and self._is_called(expression, value, step)
+                place = places.setdefault((step.call.code.co_filename, span), [])
+                place.append((is_direct, value))
+        for found in places.values():
+            layers = [v for _, v in found if v.path is not None]
+            states = {v.state for _, v in found}
+            is_mixed = len(states - {"shared"}) > 1 or not all(direct for direct, _ in found)
+            for value in layers:
+                if value.state == "forward" and value.path is not None and is_mixed:
+                    value.state = "identity"
+                    self.identities.add(value.path)
+
+    def _is_called(self, expression: ast.AST | None, value: Value, step: Step) -> bool:
+        """Whether an expression calls the layer itself, and no container of it."""
+        if value.path is None:
+            return True
+        if not isinstance(expression, ast.Call):
+            return False
+        called = self._object(expression.func, step)
+        return called is None or called is self.module(value.path)
+
+    def _object(self, node: ast.AST, step: Step) -> Any:
+        """The module that an expression names."""
+        if isinstance(node, ast.Name):
+            found = step.variables.get(node.id, step.call.globals.get(node.id))
+            return found if isinstance(found, Module) else None
+        if isinstance(node, ast.Attribute):
+            owner = self._object(node.value, step)
+            return None if owner is None else owner._modules.get(node.attr)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            owner = self._object(node.value, step)
+            return None if owner is None else owner._modules.get(str(node.slice.value))
+        return None
+
+    # -- statements of which nothing is left -----------------------------------------------------
+    def _delete_dead(self) -> None:
+        """Leave out statements whose values nothing reads any more."""
+        dead: dict[tuple[str, Span], bool] = {}
+        names: dict[tuple[str, Span], tuple[str, ast.AST]] = {}
+        for call in self.recording.calls:
+            function = self.text(call.code.co_filename).function(call.code)
+            for step in call.steps:
+                name = _name_set(step.statement)
+                if name is not None and function is not None:
+                    key = (call.code.co_filename, span_of(step.statement))
+                    dead[key] = dead.get(key, True) and self._is_dead(step)
+                    names[key] = name, function
+        going = {key for key, is_dead in dead.items() if is_dead}
+        while True:
+            kept = {key for key in going if self._is_read(key[0], *names[key], going)}
+            if not kept:
+                break
+            going -= kept
+        for file, span in going:
+            inside = [e for e in self.edits.get(file, {}) if within(e.span, span)]
+            for edit in inside:
+                del self.edits[file][edit]
+            self.add(file, Edit("delete", span))
+
+    def _is_dead(self, step: Step) -> bool:
+        """Whether all that a statement computed is gone from the optimized graph."""
+        calls = [n for n in ast.walk(step.statement) if isinstance(n, ast.Call)]
+        known = {span for span, _ in step.calls}
+        if not step.nodes and not step.calls:
+            return False
+        if any(not self.values_of(c, step) and span_of(c) not in known for c in calls):
+            return False
+        return all(self.now.get(n) is None for n in _made_in(step))
+
+    def _is_read(self, file: str, name: str, function: ast.AST, going: set[Any]) -> bool:
+        """Whether the variable is read by text that stays."""
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        gone = [s for f, s in going if f == file]
+        gone += [
+            e.span for e in self.edits.get(file, {})
+            if e.kind == "delete" or (e.kind == "replace" and not word.search(e.text or ""))
+        ]  # fmt: skip
+        return bool(name) and any(
+            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            and not any(within(span_of(node), span) for span in gone)
+            for node in ast.walk(function)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What one run of a statement asks for: by the place of each expression that gave something and
+    is still there, its new text, or None for the old one."""
+
+    step: Step
+    chosen: dict[Span, str | None]
+    edits: list[Edit]
+    is_gone: bool
+
+    def differs(self, other: _Run) -> bool:
+        """Whether one text cannot do for both."""
+        both = self.chosen.keys() & other.chosen.keys()
+        is_same = all(self.chosen[span] == other.chosen[span] for span in both)
+        return not is_same or bool(other.edits and self.is_gone != other.is_gone)
+
+
+def _stores(statement: ast.stmt, edit: Edit) -> bool:
+    """Whether a statement with an edit says ``x = x``."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target: ast.expr = statement.targets[0]
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        target = statement.target
+    else:
+        return False
+    if not isinstance(target, ast.Name) or edit.text != target.id or statement.value is None:
+        return False
+    whole = statement if isinstance(statement, ast.AugAssign) else statement.value
+    return edit.span == span_of(whole)
+
+
+def _name_set(statement: ast.stmt) -> str | None:
+    """The variable that a statement sets, empty for an expression; None for other statements."""
+    if isinstance(statement, ast.Expr):
+        return ""
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return statement.target.id
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return target.id if isinstance(target, ast.Name) else None
+    return None
+
+
+def _made_in(step: Step) -> Iterator[Node]:
+    yield from step.nodes
+    for _, call in step.calls:
+        for inner in call.steps:
+            yield from _made_in(inner)
+
+
+def _expressions(statement: ast.stmt) -> list[ast.AST]:
+    """The expressions of a statement itself, without those of statements inside of it."""
+    if isinstance(statement, ast.AugAssign):
+        return [statement]
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+        return []
+    found: list[ast.AST] = []
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.expr) and not isinstance(getattr(child, "ctx", None), ast.Store):
+            found.append(child)
+        elif isinstance(child, ast.withitem):
+            found.append(child.context_expr)
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.value] if statement.value is not None else []
+    return found

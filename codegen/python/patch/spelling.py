@@ -1,0 +1,391 @@
+"""Text for values of an optimized graph, at a place in the program.
+
+In: a node of the optimized graph and a run of a statement. Out: the text of a variable that holds
+it, of a part of the statement that gives it, or of the calls of new nodes, which read such texts.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import fxlite
+from fxlite import nn, ops
+from fxlite.codegen.python.patch.recording import Call, Span, Step, Text, span_of, value_of
+from fxlite.codegen.python.patch.values import Edit, Values
+from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
+from fxlite.codegen.python.text import Text as Printer
+from fxlite.graph.graph import Node
+from fxlite.nn.module import Parameter
+from fxlite.types import shapes
+
+_MOST_NUMBERS = 16  # of an array that becomes part of the text
+
+
+class Spelling(Values):
+    """Edits inside of statements; ``attributes``: paths of new weights in the patched program, by
+    their paths in the optimized graph."""
+
+    edits: dict[str, dict[Edit, None]]
+    attributes: dict[str, str]
+    new_attributes: dict[tuple[str, Span], dict[str, str]]
+    hoisted: dict[tuple[str, Span], str]
+    named: dict[tuple[Call, Node], str]
+    inserted: list[str]
+
+    def add(self, file: str, edit: Edit) -> None:
+        """Enter an edit of a file, once."""
+        self.edits.setdefault(file, {})[edit] = None
+
+    def patched(self, expression: ast.AST, step: Step) -> list[Edit]:
+        """The edits inside of an expression, outer ones in place of inner ones."""
+        span = span_of(expression)
+        file = step.call.code.co_filename
+        name = self.hoisted.get((file, span))
+        values = self.values_of(expression, step)
+        if name is not None and values:
+            target = self.now[values[-1].top]
+            if (step.call, target) not in self.named and target is not None:
+                text = self._spliced(expression, step, children_only=True)
+                self.inserted.append(f"{name} = {text}")
+                self.named[step.call, target] = name
+            return [Edit("replace", span, name)]
+        if values:
+            states = {v.state for v in values}
+            is_container = len({v.path for v in values}) > 1 and values[-1].path is not None
+            target = self.now[values[-1].top]
+            if states & {"other", "forward"}:
+                if is_container:
+                    raise self.cannot(step, expression, "is a container of layers, one of which is "
+                                       "no layer of fxlite.nn any more")  # fmt: skip
+                if target is not None:
+                    text = self.spelled(target, expression, step)
+                    return [Edit("replace", span, text)]
+            elif states == {"shared"} and target is not None:
+                known = self._known(target, step) or self._hoist(target, step)
+                if known is not None:
+                    return [Edit("replace", span, known)]
+        return [e for child in _children(expression) for e in self.patched(child, step)]
+
+    # -- text for values of the optimized graph ----------------------------------------------------
+    def _known(self, target: Node, step: Step) -> str | None:
+        """A variable that holds a value."""
+        name = self.named.get((step.call, target))
+        if name is not None:
+            return name
+        for name, value in step.variables.items():
+            node = value_of(value)
+            if isinstance(node, Node) and self.now.get(node) is target:
+                return name
+        return None
+
+    def _hoist(self, target: Node, step: Step) -> str | None:
+        """The name of a variable for what an earlier statement of the call computes inside."""
+        for other in step.call.steps[: step.number + 1]:
+            for node in other.nodes:
+                if self.now.get(node) is not target or self.value_of_node.get(node) is None:
+                    continue
+                value = self.value_of_node[node]
+                if value.top is not node or value.state not in ("same", "layer"):
+                    continue
+                if not self._reaches(other, step):
+                    return None
+                file = step.call.code.co_filename
+                span = node.loc.span if node.loc is not None else None
+                expression = self.text(file).by_span.get(span) if span is not None else None
+                if expression is None or isinstance(expression, ast.AugAssign):
+                    return None
+                key = (file, span_of(expression))
+                if key not in self.hoisted:
+                    self.hoisted[key] = self._free_name(target, step.call)
+                return self.hoisted[key]
+        return None
+
+    def _reaches(self, one: Step, other: Step) -> bool:
+        """Whether a statement always runs before another that is not in a block of its own."""
+        text = self.text(one.call.code.co_filename)
+        block = text.parents.get(one.statement)
+        around: ast.AST | None = other.statement
+        while around is not None:
+            if text.parents.get(around) is block:
+                return True
+            around = text.parents.get(around)
+        return False
+
+    def _free_name(self, target: Node, call: Call) -> str:
+        wish = re.sub(r"(?<=\D)_\d+$", "", target.name)
+        function = self.text(call.code.co_filename).function(call.code)
+        taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} if function else set()
+        taken |= {*call.code.co_varnames, *self.hoisted.values(), *dir(builtins)}
+        taken |= {name for (other, _), name in self.named.items() if other is call}
+        name, number = wish, 1
+        while name in taken:
+            number += 1
+            name = f"{wish}_{number}"
+        return name
+
+    def spelled(self, target: Node, expression: ast.AST, step: Step) -> str:
+        """Text for a value of the optimized graph, in place of an expression."""
+        if target.op == "get_attr":
+            return self._weight(target, expression, step)
+        known = self._known(target, step)
+        if known is not None:
+            return known
+        for part in ast.walk(expression):
+            if part is not expression and self._gives(part, step) is target:
+                return self._spliced(part, step)
+        if target in self.given:
+            name = self._hoist(target, step)
+            if name is not None:
+                return name
+        if target.op != "call_function" or target in self.given:
+            raise self.cannot(
+                step, expression, f"would read {target.name}, which has no name here; it is of "
+                f"{target.origin or 'elsewhere'}"
+            )  # fmt: skip
+        if len(target.users) > 1:
+            name = self._free_name(target, step.call)
+            text = self._printed(target, expression, step)
+            self.inserted.append(f"{name} = {text}")
+            self.named[step.call, target] = name
+            return name
+        return self._printed(target, expression, step)
+
+    def _printed(self, target: Node, expression: ast.AST, step: Step) -> str:
+        """The call of a new node."""
+        return with_numbers(_Calls(self, expression, step).call(target))
+
+    def _gives(self, part: ast.AST, step: Step) -> Node | None:
+        """What an expression gives in the patched program."""
+        found: Any = None
+        if not isinstance(part, ast.expr):
+            return None
+        if isinstance(part, ast.Name):
+            found = value_of(step.variables.get(part.id))
+        else:
+            values = self.values_of(part, step)
+            if values:
+                found = values[-1].top
+            else:
+                places = self.text(step.call.code.co_filename).spans_of(part)
+                for span, call in step.calls:
+                    if span in places:
+                        found = value_of(call.result)
+        return self.now.get(found) if isinstance(found, Node) else None
+
+    def _spliced(self, part: ast.AST, step: Step, children_only: bool = False) -> str:
+        """The text of an expression with the edits inside of it."""
+        text = self.text(step.call.code.co_filename)
+        if children_only:
+            edits = [e for child in _children(part) for e in self.patched(child, step)]
+        else:
+            edits = self.patched(part, step)
+        if [e.span for e in edits] == [span_of(part)]:
+            return edits[0].text or ""
+        return spliced(text, part, edits)
+
+    def _weight(self, node: Node, expression: ast.AST, step: Step) -> str:
+        """Text for a weight of the optimized graph."""
+        path = str(node.target)
+        owner = step.call.owner
+        own_path = self.paths.get(id(owner))
+        prefix = f"{own_path}." if own_path else ""
+        if owner is not None and own_path is not None and self.has(path):
+            if path.startswith(prefix):
+                return step.call.owner_name + attribute_text(path[len(prefix) :]).removeprefix(
+                    "self"
+                )
+            raise self.cannot(step, expression, f"would read {path}, which lies outside of "
+                               f"{own_path or 'the module'}")  # fmt: skip
+        value = np.asarray(self.after.get_attribute(path))
+        if owner is None or own_path is None:
+            return self._literal(value, expression, step, path)
+        name = path.removeprefix(prefix).replace(".", "_")
+        if re.fullmatch(r"constant_\d+", name) and value.size <= _MOST_NUMBERS:
+            return self._literal(value, expression, step, path)
+        text = self.text(step.call.code.co_filename)
+        function = text.function(step.call.code)
+        body = text.enclosing(function, ast.ClassDef) if function is not None else None
+        if body is None:
+            raise self.cannot(step, expression, f"needs a new weight {path}, and no class holds it")
+        self.attributes[path] = prefix + name
+        zeros = self._array_text(np.zeros(0, value.dtype), value.shape, step)
+        array = self.after.get_attribute(path)
+        is_parameter = isinstance(array, Parameter) and array.is_parameter
+        if is_parameter:
+            line = f"self.{name} = {self.module_text(nn, step)}.Parameter({zeros})"
+        else:
+            line = f'self.register_buffer("{name}", {zeros})'
+        new = self.new_attributes.setdefault((step.call.code.co_filename, span_of(body)), {})
+        if new.setdefault(name, line) != line:
+            raise self.cannot(
+                step, expression, f"needs a new weight {name} that differs from place to place: "
+                f"{line} and {new[name]}"
+            )  # fmt: skip
+        return f"{step.call.owner_name}.{name}"
+
+    def _literal(self, value: Any, expression: ast.AST, step: Step, path: str) -> str:
+        """A small array as text."""
+        for name, other in {**step.call.globals, **step.variables}.items():
+            is_array = isinstance(other, np.ndarray) and other.dtype == value.dtype
+            if is_array and other.shape == value.shape and other.tobytes() == value.tobytes():
+                return name
+        if value.size > _MOST_NUMBERS:
+            raise self.cannot(
+                step, expression, f"needs the new weight {path} of {value.size} numbers; a "
+                f"function has no place: make the program an nn.Module"
+            )  # fmt: skip
+        return self._array_text(value, None, step)
+
+    def _array_text(self, value: Any, shape: tuple[int, ...] | None, step: Step) -> str:
+        module = self.module_text(np, step)
+        if value.dtype.kind == "V" or value.dtype.name not in dir(np):
+            kind = f'"{value.dtype.name}"'
+        else:
+            kind = f"{module}.{value.dtype.name}".replace(".bool", ".bool_")
+        if shape is not None:
+            return f"{module}.zeros({shape}, {kind})"
+        return f"{module}.array({np.asarray(value).tolist()!r}, {kind})"
+
+    def module_text(self, module: Any, step: Step) -> str:
+        """What the file calls a module of Python; it is imported where it has no name yet."""
+        own = step.call.globals
+        for name, value in own.items():
+            if value is module and not name.startswith("_"):
+                return name
+        for name, value in own.items():
+            if value is nn and module is nn.functional:
+                return f"{name}.functional"
+            if value is fxlite and module in (nn, ops):
+                return f"{name}.{module.__name__.rpartition('.')[2]}"
+        title, line = _IMPORTS[module.__name__]
+        if title in own:
+            title, line = f"{title}_", f"{line} as {title}_".replace(f" as {title} as", " as")
+        self.add(step.call.code.co_filename, Edit("import", (0, 0, 0, 0), line))
+        return title
+
+
+_IMPORTS = {
+    "fxlite.nn.functional": ("F", "import fxlite.nn.functional as F"),
+    "fxlite.ops": ("ops", "from fxlite import ops"),
+    "fxlite.nn": ("nn", "from fxlite import nn"),
+    "fxlite.types.shapes": ("shapes", "from fxlite import shapes"),
+    "math": ("math", "import math"),
+    "numpy": ("np", "import numpy as np"),
+}
+
+
+class _Calls(Printer):
+    """Prints the calls of new nodes with the names of a place in the program."""
+
+    def __init__(self, plan: Spelling, expression: ast.AST, step: Step) -> None:
+        super().__init__(Names(plan.after.graph, FileNames([plan.after.graph], "_")), {})
+        self.plan, self.expression, self.step = plan, expression, step
+
+    def value(self, value: Any) -> str:
+        if isinstance(value, Node):
+            return self.plan.spelled(value, self.expression, self.step)
+        return super().value(value)
+
+    def _operand(self, value: Any, level: int) -> str:
+        text = self.value(value)
+        if isinstance(value, Node) and not re.fullmatch(
+            r"[\w.\[\]]+(\([^()]*\))?", with_numbers(text)
+        ):
+            return f"({text})"
+        return text
+
+    def call(self, node: Node) -> str:
+        if node.target.name == "slice":
+            text = self._slice(node)
+            if text is not None:
+                return text
+        modules = {"F": nn.functional, "ops": ops, "shapes": shapes, "math": math}
+        text = super().call(node)
+        for short, module in modules.items():
+            own = self.file.imports[short]
+            if re.search(rf"(?<![\w.]){own}\.", text):
+                title = self.plan.module_text(module, self.step)
+                text = re.sub(rf"(?<![\w.]){own}\.", f"{title}.", text)
+        return text
+
+    def _slice(self, node: Node) -> str | None:
+        """``x[..., :8]``"""
+        given = node.arguments
+        rank = getattr(given["x"].type, "rank", None)
+        if rank is None or given["axis"] % rank != rank - 1:
+            return None
+        start, stop, step = (given.get(part) for part in ("start", "stop", "step"))
+        bounds = ["" if v in (None, d) else self.value(v) for v, d in ((start, 0), (stop, None))]
+        steps = "" if step in (None, 1) else f":{self.value(step)}"
+        return f"{self._operand(given['x'], 11)}[..., {':'.join(bounds)}{steps}]"
+
+    def dim(self, value: Any) -> str:
+        text = super().dim(value)
+        for symbol in value.free_symbols:
+            place = self._size(symbol)
+            text = re.sub(rf"\b{re.escape(symbol.name)}\b", place, text)
+        return text
+
+    def _size(self, symbol: Any) -> str:
+        for name, value in self.step.variables.items():
+            node = value_of(value)
+            shape = getattr(getattr(node, "type", None), "shape", ())
+            if symbol in shape:
+                return f"{name}.shape[{list(shape).index(symbol)}]"
+        raise self.plan.cannot(
+            self.step, self.expression, f"needs the size {symbol}, which no variable there has"
+        )
+
+
+def _children(expression: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(expression):
+        if isinstance(child, ast.keyword):
+            yield child.value
+        elif isinstance(child, (ast.FormattedValue, ast.JoinedStr)):
+            continue
+        elif isinstance(child, ast.expr) and not isinstance(getattr(child, "ctx", None), ast.Store):
+            yield child
+
+
+def spliced(text: Text, part: ast.AST, edits: Sequence[Edit]) -> str:
+    """The text of a part with others in place of expressions inside of it."""
+    first, last, start, stop = span_of(part)
+    lines = [bytes(line) for line in text.lines[first - 1 : last]]
+    ends = [0]
+    for line in lines:
+        ends.append(ends[-1] + len(line) + 1)
+    whole = b"\n".join(lines)
+
+    def place(line: int, column: int) -> int:
+        return ends[line - first] + column
+
+    result, position = b"", place(first, start)
+    for edit in sorted(edits, key=lambda e: (e.span[0], e.span[2])):
+        begin, end = place(edit.span[0], edit.span[2]), place(edit.span[1], edit.span[3])
+        new, node = edit.text or "", text.by_span[edit.span]
+        if isinstance(text.parents.get(node), OPERATORS):
+            before, after = whole[:begin].rstrip(), whole[end:].lstrip()
+            if before.endswith(b"(") and after.startswith(b")"):
+                begin, end = len(before) - 1, len(whole) - len(after) + 1
+            new = f"({new})" if needs_brackets(new) else new
+        result += whole[position:begin] + new.encode()
+        position = end
+    return (result + whole[position : place(last, stop)]).decode()
+
+
+#: Parts of which operands may need brackets.
+OPERATORS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Attribute, ast.Subscript)
+
+
+def needs_brackets(text: str) -> bool:
+    """Whether an expression is not a name, a call or the like."""
+    node = ast.parse(f"({text})", mode="eval").body
+    plain = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
+    return not isinstance(node, plain)

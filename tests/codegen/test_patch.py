@@ -1,0 +1,258 @@
+"""``fxlite optimize``: each of the model files is changed by a patch that ``patch`` takes, and the
+patched program, in a process of its own text, gives what the optimized graph gives."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fxlite as fx
+from fxlite.cli.program_file import fresh_modules, load_program
+from fxlite.cli.shared import find_passes
+from fxlite.codegen.program.example_inputs import make_cases
+from fxlite.passes import PassManager
+from fxlite.types.agreement import compare, leaves
+from tests.codegen.patch_models import HEAD, MODELS, Model
+from tests.command_line import run
+
+pytest.importorskip("libcst")
+PATCH = shutil.which("patch")
+
+
+def write(model: Model, folder: Path) -> None:
+    for name, text in {"model": model.text, **model.other_files}.items():
+        (folder / f"{name}.py").write_bytes(text.encode())
+
+
+def options(model: Model) -> list[str]:
+    given = [part for text in model.inputs for part in ("--input", text)]
+    return ["optimize", f"model.py:{model.program}", *given, "--passes", model.passes]
+
+
+def loaded(folder: Path, name: str) -> Any:
+    with fresh_modules(folder, {}):
+        return load_program(f"{folder}/model.py:{name}", None, {})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
+) -> None:
+    model = MODELS[name]
+    monkeypatch.chdir(tmp_path)
+    write(model, tmp_path)
+    original = loaded(tmp_path, model.program)
+    types = dict(text.split("=", 1) for text in model.inputs)
+    traced = fx.symbolic_trace(original, inputs=types)
+    optimized = PassManager(find_passes(model.passes))(traced)
+
+    status, diff, error = run(capsysbinary, *options(model), "--converter", "convert.py")
+    assert status == 0, error
+    diff = diff.rpartition(b"convert.py written")[0] or diff
+    shown = [(line[:1], line[1:].strip(b" \t")) for line in diff.split(b"\n")]
+    for mark, lines in ((b"-", model.removed), (b"+", model.added)):
+        for line in lines:
+            assert (mark, line.encode()) in shown, diff.decode()
+    assert (tmp_path / "model.py").read_bytes() == model.text.encode(), "only shown"
+
+    (tmp_path / "x.diff").write_bytes(diff)
+    if PATCH is not None:
+        dry = [PATCH, "--dry-run", "--binary", "-p1", "-i", "x.diff"]
+        subprocess.run(dry, check=True, capture_output=True)
+        subprocess.run([PATCH, "--binary", "-p1", "-i", "x.diff"], check=True, capture_output=True)
+    else:
+        run(capsysbinary, *options(model), "--apply", "--yes", "--force")
+    patched = loaded(tmp_path, model.program)
+    convert: dict[str, Any] = {"__name__": "convert"}
+    if (tmp_path / "convert.py").exists():
+        exec((tmp_path / "convert.py").read_text(), convert)
+        patched.load_state_dict(convert["convert"](original.state_dict()))
+    for case in make_cases(optimized):
+        found = compare(leaves(optimized(**case.inputs)), leaves(patched(**case.inputs)))
+        assert found.agrees, found
+    again = fx.symbolic_trace(patched, inputs=types)
+    assert len(again.graph) <= len(traced.graph), "what was left out is left out"
+    if "convert" in convert:
+        original.load_state_dict(convert["invert"](patched.state_dict()))
+        for case in make_cases(optimized):
+            found = compare(leaves(optimized(**case.inputs)), leaves(original(**case.inputs)))
+            assert found.agrees, found
+
+
+TWO = (
+    HEAD
+    + """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.bn = nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4, 4)
+
+    def stem(self, x):
+        return self.bn(self.conv(x))
+
+    def forward(self, x):
+        x = self.stem(x)
+        # one
+        # two
+        # three
+        # four
+        # five
+        # six
+        # seven
+        x = x.mean(axis=(2, 3)) * 1
+        return self.fc(x)
+"""
+)
+ARGUMENTS = (
+    "optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", "fuse_conv_bn,simplify",
+)  # fmt: skip
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(TWO)
+    return tmp_path / "model.py"
+
+
+def test_hunks_are_chosen(two: Path, capsys: Any) -> None:
+    status, diff, _ = run(capsys, *ARGUMENTS)
+    assert status == 0 and diff.count("@@ -") == 2
+    status, diff, _ = run(capsys, *ARGUMENTS, "--hunks", "2")
+    assert status == 0 and "mean(axis=(2, 3)) * 1" in diff and "self.bn" not in diff
+    status, _, _ = run(capsys, *ARGUMENTS, "--hunks", "1", "--apply")
+    assert status == 0
+    text = two.read_text()
+    assert "self.bn" not in text and "mean(axis=(2, 3)) * 1" in text
+    assert "def convert(" in (two.parent / "model_weights.py").read_text()
+    status, _, error = run(capsys, *ARGUMENTS, "--hunks", "3")
+    assert status == 1 and "the diff has 1 hunks" in error
+
+
+def test_hunks_that_need_others(two: Path, capsys: Any) -> None:
+    apart = TWO.replace("    def stem", "    #\n" * 9 + "    def stem")
+    two.write_text(apart)
+    status, _, error = run(capsys, *ARGUMENTS, "--hunks", "1", "--apply")
+    assert status == 1 and "do not make a program without the others" in error
+    assert two.read_text() == apart
+
+
+def test_hunks_are_asked_for(two: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["?", "n", "y"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    status, shown, _ = run(capsys, *ARGUMENTS, "--apply")
+    assert status == 0 and "model.py changed" in shown
+    assert two.read_text() == TWO.replace("(2, 3)) * 1", "(2, 3))")
+
+
+def test_a_file_that_changed_is_refused(
+    two: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edit(_: str) -> str:
+        two.write_text(TWO.replace("# four", "# 4"))
+        return "a"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", edit)
+    status, _, error = run(capsys, *ARGUMENTS, "--apply")
+    assert status == 1 and "model.py:22: the file changed" in error
+    assert "self.bn" in two.read_text()
+
+
+REFUSED = {
+    "mixed": (
+        """class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+        self.bn = nn.BatchNorm2d(3)
+
+    def forward(self, x, again=False):
+        y = self.conv(x)
+        z = self.bn(y)
+        return z + y if again else z
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = Block()
+        self.b = Block()
+
+    def forward(self, x):
+        return self.b(self.a(x), True)
+""",
+        "fuse_conv_bn", (
+            "model.py:11: `nn.BatchNorm2d(3)` makes layers that passes changed differently",
+            "a.bn: does nothing any more; b.bn: as before", "fxlite regenerate",
+        ),
+    ),
+    "copied": (
+        """import copy
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+        self.again = copy.deepcopy(self.layers)
+
+    def forward(self, x):
+        return self.again(self.layers(x))
+""",
+        "fuse_conv_bn", ("again.1", "it was copied"),
+    ),
+    "factories": (
+        """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        options = {"bias": False}
+        self.conv = nn.Conv2d(3, 3, 1, **options)
+        self.bn = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return self.bn(self.conv(x))
+""",
+        "fuse_conv_bn", ("model.py:11: `nn.Conv2d(3, 3, 1, **options)`", "bias="),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_patch_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    text, passes, said = REFUSED[name]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(HEAD + text)
+    status, shown, error = run(
+        capsys, "optimize", "model.py:Net", "-i", "x=f32[B,3,6,6]", "--passes", passes
+    )
+    assert status == 1 and not shown
+    for part in said:
+        assert part in error
+
+
+def test_nothing_to_change(two: Path, capsys: Any) -> None:
+    status, shown, _ = run(capsys, *ARGUMENTS[:-1], "cse")
+    assert status == 0 and "change nothing" in shown
+    status, _, error = run(capsys, "optimize", "net.fxl", "--passes", "cse")
+    assert status == 1 and "no source" in error
+
+
+def test_a_wrong_pass_gives_no_diff(two: Path, capsys: Any) -> None:
+    (two.parent / "wrong.py").write_text(
+        "def wrong(gm):\n"
+        "    for node in gm.graph.find_nodes(op='call_function', target='mul'):\n"
+        "        node.replace_all_uses_with(node.args[0])\n"
+        "        gm.graph.erase_node(node)\n"
+    )
+    two.write_text(TWO.replace("* 1", "* 2"))
+    status, shown, error = run(capsys, *ARGUMENTS[:-1], "wrong.py:wrong")
+    assert status == 1 and not shown and "pass wrong" in error
