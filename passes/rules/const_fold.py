@@ -14,6 +14,7 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -190,13 +191,14 @@ def _inverse(node: Node) -> Any:
     return found if type(factor) in (int, float) and factor and np.isfinite(factor) else None
 
 
-_INVERSES: dict[str, Any] = {}
+_Function = Callable[..., Any]
+_INVERSES: dict[str, _Function] = {}
 
 
-def _undoes(op: str) -> Any:
+def _undoes(op: str) -> Callable[[_Function], _Function]:
     """Enters the function that undoes an op, as :class:`Derivation` says."""
 
-    def enter(function: Any) -> Any:
+    def enter(function: _Function) -> _Function:
         _INVERSES[op] = function
         return function
 

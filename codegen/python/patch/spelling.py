@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,10 +16,11 @@ import numpy as np
 
 import fxlite
 from fxlite import nn, ops
+from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.patch.recording import Call, Span, Step, Text, span_of, value_of
 from fxlite.codegen.python.patch.values import Edit, Values
+from fxlite.codegen.python.spelling import NumpyText
 from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
-from fxlite.codegen.python.text import Text as Printer
 from fxlite.graph.graph import Node
 from fxlite.nn.module import Parameter
 from fxlite.types import shapes
@@ -276,24 +276,27 @@ _IMPORTS = {
     "fxlite.ops": ("ops", "from fxlite import ops"),
     "fxlite.nn": ("nn", "from fxlite import nn"),
     "fxlite.types.shapes": ("shapes", "from fxlite import shapes"),
-    "math": ("math", "import math"),
     "numpy": ("np", "import numpy as np"),
 }
 
 
-class _Calls(Printer):
+class _Calls(NumpyText):
     """Prints the calls of new nodes with the names of a place in the program."""
 
     def __init__(self, plan: Spelling, expression: ast.AST, step: Step) -> None:
-        super().__init__(Names(plan.after.graph, FileNames([plan.after.graph], "_")), {})
+        super().__init__(
+            Names(plan.after.graph, FileNames([plan.after.graph], "_", Dialect.imports, ())), {}
+        )
         self.plan, self.expression, self.step = plan, expression, step
 
     def value(self, value: Any) -> str:
-        if isinstance(value, Node):
+        if isinstance(value, Node) and value not in self.inlined:
             return self.plan.spelled(value, self.expression, self.step)
         return super().value(value)
 
     def _operand(self, value: Any, level: int) -> str:
+        if value.__class__ is Node and value in self.inlined:
+            return super()._operand(value, level)
         text = self.value(value)
         if isinstance(value, Node) and not re.fullmatch(
             r"[\w.\[\]]+(\([^()]*\))?", with_numbers(text)
@@ -302,11 +305,7 @@ class _Calls(Printer):
         return text
 
     def call(self, node: Node) -> str:
-        if node.target.name == "slice":
-            text = self._slice(node)
-            if text is not None:
-                return text
-        modules = {"F": nn.functional, "ops": ops, "shapes": shapes, "math": math}
+        modules = {"F": nn.functional, "ops": ops, "shapes": shapes, "np": np}
         text = super().call(node)
         for short, module in modules.items():
             own = self.file.imports[short]
@@ -315,19 +314,10 @@ class _Calls(Printer):
                 text = re.sub(rf"(?<![\w.]){own}\.", f"{title}.", text)
         return text
 
-    def _slice(self, node: Node) -> str | None:
-        """``x[..., :8]``"""
-        given = node.arguments
-        rank = getattr(given["x"].type, "rank", None)
-        if rank is None or given["axis"] % rank != rank - 1:
-            return None
-        start, stop, step = (given.get(part) for part in ("start", "stop", "step"))
-        bounds = ["" if v in (None, d) else self.value(v) for v, d in ((start, 0), (stop, None))]
-        steps = "" if step in (None, 1) else f":{self.value(step)}"
-        return f"{self._operand(given['x'], 11)}[..., {':'.join(bounds)}{steps}]"
-
     def dim(self, value: Any) -> str:
         text = super().dim(value)
+        if self.inlined:  # a spelling is proven with other names
+            return text
         for symbol in value.free_symbols:
             place = self._size(symbol)
             text = re.sub(rf"\b{re.escape(symbol.name)}\b", place, text)
