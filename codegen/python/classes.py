@@ -17,7 +17,7 @@ import ast
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ from fxlite.types.guards import OPPOSITE
 
 WIDTH = 100
 _ALIKE = 3  # modules in a row that become a loop
+_BODIES = range(1, 13)  # lines of a loop's body
+_INDEXED = re.compile(r"\bself\.([A-Za-z_][\w.]*)\[(\d+)\]")
 _SHORT = 4  # ops of an expression that the program has in several
 
 
@@ -99,8 +101,11 @@ class Draft:
         if not is_root:
             inputs = parameter_names(self.graph.placeholders, self.source, orders)
         self.names = Names(self.graph, file, inputs)
-        self.tree = _tree(module)
+        numbers = [n for n in self.graph.find_nodes(op="get_attr") if dialect.is_number(n)]
+        self.tree = _tree(module, numbers)
         self.print = dialect.text(self.names, orders)
+        for node in numbers:
+            self.print.inline(node, self.print.scalar(module.get_attribute(node.target)))
         self.inputs = self.graph.placeholders
         if inputs is not None:
             place = {name: i for i, name in enumerate(self.source.parameters)}
@@ -120,7 +125,7 @@ class Draft:
         self.statements[self.shown[-1]] = self.source.returned()
         self.init = list(self._init())
         self.head = f"def {dialect.method}({', '.join(self._parameters())}):"
-        self.forward = list(self._forward())
+        self.forward = self._rolled(list(self._forward()))
 
     @property
     def signature(self) -> Any:
@@ -219,6 +224,70 @@ class Draft:
         yield Line(f"for {chain.item} in {attribute_text(chain.container)}:")
         yield Line(f"{name} = {chain.item}({', '.join(given)})", 3, _note(last))
 
+    def _rolled(self, lines: list[Line]) -> list[Line]:
+        """Lines that are the same for one module of a list after the other as a loop over it: what
+        runs stays the same."""
+        made: list[Line] = []
+        position = 0
+        while position < len(lines):
+            found = next(filter(None, (self._repeats(lines, position, n) for n in _BODIES)), None)
+            if found is None:
+                made.append(lines[position])
+                position += 1
+                continue
+            lists, count, size = found
+            items: dict[str, str] = {}
+            for path in lists:
+                item = self._item(path)
+                items[path] = self.names.unique(item) if item in items.values() else item
+            listed = [attribute_text(path) for path in lists]
+            over = listed[0] if len(listed) == 1 else f"zip({', '.join(listed)})"
+            made.append(Line(f"for {', '.join(items.values())} in {over}:", lines[position].depth))
+            for line in lines[position : position + size]:
+                made.append(Line(_with_items(line.code, items), line.depth + 1, line.note))
+            position += count * size
+        return made
+
+    def _repeats(
+        self, lines: list[Line], start: int, size: int
+    ) -> tuple[list[str], int, int] | None:
+        """The lists whose modules lines call one after the other, how often, and in how many
+        lines."""
+        body = lines[start : start + size]
+        if not any("[0]" in line.code for line in body):
+            return None
+        found = [f for line in body for f in _INDEXED.findall(line.code)]
+        lists = [*dict.fromkeys(path for path, index in found if index == "0")]
+        counts = {self._length(path) for path in lists}
+        if len(counts) != 1 or (count := counts.pop()) < _ALIKE:
+            return None
+        for number in range(1, count):
+            begin = start + number * size
+            for line, other in itertools.zip_longest(body, lines[begin : begin + size]):
+                if other is None or (line.depth, line.note) != (other.depth, other.note):
+                    return None
+                if _with_items(line.code, {p: f"self.{p}[{number}]" for p in lists}) != other.code:
+                    return None
+        return lists, count, size
+
+    def _length(self, path: str) -> int:
+        """How many modules a list has; 0 for what is no list of modules only."""
+        held: Any = self.tree
+        for part in path.split("."):
+            held = held.get(part, {}) if isinstance(held, dict) else {}
+        if not isinstance(held, dict) or [*held] != [*map(str, range(len(held)))]:
+            return 0
+        return len(held) if all(isinstance(v, GraphModule) for v in held.values()) else 0
+
+    def _item(self, path: str) -> str:
+        """The variable of a loop over a list."""
+        return self._unique_item(self.source.item(path) or _singular(path))
+
+    def _unique_item(self, wish: str) -> str:
+        """A name of loops' variables, which several loops may share."""
+        self.items[wish] = self.items.get(wish) or self.names.unique(wish)
+        return self.items[wish]
+
     # -- forward ---------------------------------------------------------------------------------
     def _forward(self) -> Iterator[Line]:
         self._name_values()
@@ -244,7 +313,7 @@ class Draft:
     def _lines(self, node: Node) -> Iterator[Line]:
         """The lines of a value, and before it of those that would make its own too long."""
         lines = list(self._line(node))
-        inlined = [n for n in self._read(node) if n in self.print.inlined]
+        inlined = [n for n in self._read(node) if n in self.inside & self.print.inlined.keys()]
         if inlined and any(len(with_numbers(x.code)) + 4 * x.depth > WIDTH for x in lines):
             longest = max(inlined, key=lambda n: len(self.print.inlined[n][0]))
             del self.print.inlined[longest]
@@ -331,18 +400,15 @@ class Draft:
 
     def _name_chain(self, chain: Chain) -> list[str]:
         """The variables of a loop, and what the program called its result."""
-        words = [part for part in chain.container.split(".") if is_name(part)]
-        container = words[-1] if words else "layers"
+        container = _last_word(chain.container)
         if not chain.is_loop:
             names = self.source.variables(chain.calls[-1], chain.container)
             self.names[chain.calls[-1]] = self.names.unique(container)
             return names
-        plural = container[:-1] if container.endswith("s") and len(container) > 2 else ""
-        item, value = self.source.loop(chain.container) or (plural or "layer", "x")
+        item, value = self.source.loop(chain.container) or (_singular(chain.container), "x")
         if not self.dialect.has_sequential:
             value = (*self.source.variables(chain.calls[-1], chain.container), value)[0]
-        chain.item = self.items.setdefault(item, "") or self.names.unique(item)
-        self.items[item] = chain.item
+        chain.item = self._unique_item(item)
         self.names[chain.calls[-1]] = self.names.unique(container)
         return [value]
 
@@ -599,6 +665,22 @@ def classes_of(
     return file, classes, paths
 
 
+def _with_items(code: str, items: Mapping[str, str]) -> str:
+    """A line with other text for items of lists, by path."""
+    return _INDEXED.sub(lambda found: items.get(found[1], found[0]), code)
+
+
+def _last_word(path: str) -> str:
+    words = [part for part in path.split(".") if is_name(part)]
+    return words[-1] if words else "layers"
+
+
+def _singular(path: str) -> str:
+    """What one of a list is called: ``block`` of ``blocks``."""
+    name = _last_word(path)
+    return name[:-1] if name.endswith("s") and len(name) > 2 else "layer"
+
+
 def _arguments(layer: Layer) -> str:
     """Arguments of a layer's constructor: the first ones without their names."""
     texts: list[str] = []
@@ -671,11 +753,12 @@ def _wrapped(line: Line) -> list[str]:
     return [*lines[:-1], f"{lines[-1]}  # {note}"]
 
 
-def _tree(module: GraphModule) -> dict[str, Any]:
-    """What the graph reads and calls as nested dicts by the parts of the paths; what a module that
-    is called holds is in that module."""
+def _tree(module: GraphModule, numbers: Collection[Node]) -> dict[str, Any]:
+    """What the graph reads and calls as nested dicts by the parts of the paths, ``numbers`` apart;
+    what a module that is called holds is in that module."""
     tree: dict[str, Any] = {}
     nodes = [n for n in module.graph.nodes if n.op == "call_module" or n.op == "get_attr"]
+    nodes = [n for n in nodes if n not in numbers]
     called = {n.target for n in nodes if n.op == "call_module"}
     for node in nodes:
         *parents, name = node.target.split(".")

@@ -17,9 +17,10 @@ from fxlite.codegen.python.layers import Layer, layer_of
 from fxlite.codegen.python.spelling import NumpyText
 from fxlite.codegen.python.text import Text, number_text
 from fxlite.files.serialize import save_safetensors
-from fxlite.graph.graph import Graph
+from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
+from fxlite.passes.cutting.outline_modules import NUMBER
 from fxlite.types.tensor_type import TensorType, type_of
 
 Imports = tuple[list[str], list[str]]  # lines: of the standard library, of other packages
@@ -75,6 +76,10 @@ class Dialect:
         if is_trained(value):
             return f"self.{part} = nn.Parameter({made})"
         return f"self.register_buffer({python_string(part)}, {made})"
+
+    def is_number(self, node: Node) -> bool:
+        """Whether a constant is written where it is read, as ``np.float32(0.5)``."""
+        return "np" in self.imports and bool(node.meta.get(NUMBER))
 
     def held_array(self, value: Any, imports: Mapping[str, str]) -> str:
         """What makes an array that ``Weights`` hold."""

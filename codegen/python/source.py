@@ -43,7 +43,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.inline_modules import flattened
-from fxlite.passes.cutting.outline_modules import outline_modules
+from fxlite.passes.cutting.outline_modules import outline_modules, with_own_constants
 from fxlite.show.text.pretty import type_text
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
@@ -142,9 +142,10 @@ def _regenerated(
                 f"{node.describe()}: {node.target.title} cannot be imported by other files; define "
                 f"it at the level of a module"
             )
-    gm = dialect.prepared(gm)
+    gm = with_own_constants(dialect.prepared(gm))
     program = _Source(gm, name or gm.name, dialect)
-    reads = dict.fromkeys(n.target for n in gm.graph.find_nodes(op="get_attr") if n.users)
+    weights = gm.graph.find_nodes(op="get_attr")
+    reads = dict.fromkeys(n.target for n in weights if n.users and not dialect.is_number(n))
     arrays = {path: np.asarray(gm.get_attribute(path)) for path in reads}
     for path, layer in program.layers.items():
         arrays |= {f"{path}.{key}": value for key, value in layer.state.items()}

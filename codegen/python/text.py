@@ -313,7 +313,7 @@ class Text:
 
     def inline(self, node: Node, text: str) -> None:
         """Write a value where it is read."""
-        self.inlined[node] = text, self.level(node)
+        self.inlined[node] = text, CALL if node.op == "get_attr" else self.level(node)
 
     def level(self, node: Node) -> int:
         """How strongly the operator binds that :meth:`call` writes for a value."""
@@ -353,6 +353,15 @@ class Text:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return number_text(value)
         return repr(value)
+
+    def scalar(self, value: Any) -> str:
+        """A value of rank 0 as NumPy's number of its dtype."""
+        number = value.item()
+        short = str(value[()])  # the shortest text that gives it
+        if isinstance(number, float) and float(value.dtype.type(float(short))) == number:
+            number = float(short)
+        kind = f"{self.file.imports['np']}.{value.dtype.type.__name__}"
+        return f"{kind}({number_text(number, 'factor')})"
 
     def dtype(self, value: DType) -> str:
         """A dtype as Python text."""

@@ -41,7 +41,17 @@ class Written:
             found = self._calls.get(_path_text(node.target))
             if found is not None:
                 return found
-        return self._at(node.loc)
+        return self._at(self._place(node))
+
+    @staticmethod
+    def _place(node: Node) -> Location | None:
+        """Where a value was made; of a module, where it was called."""
+        scope = node.scope if node.op == "call_module" else None
+        while scope is not None:
+            if f".{scope.path}".endswith(f".{node.target}") and scope.called_at is not None:
+                return scope.called_at
+            scope = scope.caller
+        return node.loc
 
     def _at(self, loc: Location | None) -> ast.stmt | None:
         """The innermost statement that holds a place, be it in a function that this one calls."""
@@ -75,7 +85,8 @@ class Written:
 
     @staticmethod
     def _is_at(node: Node, value: str) -> bool:
-        found = None if node.loc is None else _syntax(node.loc.expression)
+        place = Written._place(node)
+        found = None if place is None else _syntax(place.expression)
         return found is not None and ast.dump(found) == value
 
     def returned(self) -> ast.stmt | None:
@@ -95,6 +106,19 @@ class Written:
         for statement in found.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
                 return found.target.id, statement.targets[0].id
+        return None
+
+    def item(self, path: str) -> str | None:
+        """The variable of a loop over ``self.PATH``: alone, beside others in ``zip``, counted."""
+        for text, found in self._loops.items():
+            targets, values = [found.target], [found.iter]
+            if isinstance(found.iter, ast.Call) and isinstance(found.target, ast.Tuple):
+                targets, values = found.target.elts, found.iter.args
+                if text.startswith("enumerate("):
+                    targets = targets[1:]
+            for target, value in zip(targets, values):
+                if isinstance(target, ast.Name) and ast.unparse(value) == _path_text(path):
+                    return target.id
         return None
 
     @functools.cached_property

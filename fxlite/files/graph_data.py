@@ -432,7 +432,10 @@ def _is_type(value: Any) -> bool:
 
 
 def _scope(entry: Any) -> Scope | None:
-    return None if entry is None else Scope(*map(_text, entry))
+    if entry is None:
+        return None
+    path, class_name = map(_text, entry)
+    return Scope(path, class_name)
 
 
 def _location(entry: Any) -> Location | None:

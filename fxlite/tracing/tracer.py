@@ -206,8 +206,10 @@ class Tracer:
         path = self.path_of_module(module)
         if path != "" and self.is_leaf_module(module, path or ""):
             return self._call_leaf(module, args, kwargs)
-        outer = self._scopes[-1].path if self._scopes else ""
-        self._scopes.append(Scope(outer if path is None else path, type(module).__name__))
+        caller = self._scopes[-1] if self._scopes else None
+        own = path if path is not None else caller.path if caller is not None else ""
+        place = here(2, self._locations) if caller is not None else None
+        self._scopes.append(Scope(own, type(module).__name__, place, caller))
         try:
             if isinstance(module, GraphModule):
                 from fxlite.tracing.retrace import call_graph_module

@@ -20,11 +20,16 @@ they stay where they are, and what is inside it is outlined by itself. Numbered 
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from fxlite.base.checked import checked
-from fxlite.base.outside_text import is_name, is_number
+from fxlite.base.errors import ParseError
+from fxlite.base.outside_text import is_name, is_number, syntax_tree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
@@ -176,3 +181,67 @@ class _Finder:
                 node.target = f"input_{number}"
             graphs.append(made)
         return all(find_difference(graphs[0], other) is None for other in graphs[1:])
+
+
+# -- constants -------------------------------------------------------------------------------------
+_CONSTANT = re.compile(r"constant_\d+")  # what the tracer calls arrays that no module holds
+NUMBER = "number"  # in the meta of a constant that may be written as a number
+
+
+def with_own_constants(program: GraphModule) -> GraphModule:
+    """A copy in which the constants of a trace belong to the modules that read them, so that these
+    can be outlined, and equal ones are equal. :data:`NUMBER` is noted where all that reads one is
+    elementwise with something else, so that NumPy's number means the same."""
+    gm = program.copy()
+    taken: dict[str, set[str]] = {}
+    reads = gm.graph.find_nodes(op="get_attr")
+    for node in reads:
+        parent, _, name = node.target.rpartition(".")
+        taken.setdefault(parent, set()).add(name)
+    for node in reads:
+        if not _CONSTANT.fullmatch(node.target):
+            continue
+        value = gm.get_attribute(node.target)
+        readers: dict[str, list[Node]] = {}
+        for user in node.users:
+            path = user.scope.path if user.scope is not None else ""
+            readers.setdefault(path, []).append(user)
+        for path, users in readers.items():
+            own = node
+            if path:
+                target = f"{path}.{_free_name(users[0], node, taken.setdefault(path, set()))}"
+                gm.set_attribute(target, value)
+                with gm.graph.inserting_before(node), gm.graph.with_origin(users[0]):
+                    own = gm.graph.get_attr(target, node.type)
+                for user in users:
+                    user.replace_input_with(node, own)
+            if value.ndim == 0 and value.dtype.isbuiltin == 1 and np.isfinite(value):
+                own.meta[NUMBER] = all(map(_is_elementwise, users))
+        if not node.users:
+            gm.graph.erase_node(node)
+    return gm
+
+
+def _is_elementwise(node: Node) -> bool:
+    is_call = node.op == "call_function" and node.target.kind == "pointwise"
+    return is_call and any(n.op != "get_attr" for n in node.all_input_nodes)
+
+
+def _free_name(user: Node, constant: Node, taken: set[str]) -> str:
+    """What the program calls a constant, ``mask`` in ``np.where(self.mask, x, 0)``, as far as that
+    can be told; else ``constant_0``, ..."""
+    wish, count = "constant", 0
+    try:
+        found = syntax_tree(user.loc.expression.strip()) if user.loc is not None else None
+    except (SyntaxError, ParseError):
+        found = None
+    if isinstance(found, ast.Expression) and isinstance(found.body, ast.Call):
+        given = dict(zip(user.args, found.body.args)).get(constant)
+        if isinstance(given, ast.Attribute) and len(found.body.args) == len(user.args):
+            wish = given.attr
+    name = wish if wish != "constant" and is_name(wish) else f"{wish}_{count}"
+    while name in taken:
+        count += 1
+        name = f"{wish}_{count}"
+    taken.add(name)
+    return name
