@@ -23,7 +23,7 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, did_you_mean, expect
 from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
-from fxlite.graph.graph_module import Container, GraphModule
+from fxlite.graph.graph_module import Container, GraphModule, passes_of, set_passes
 from fxlite.passes.derived import derivations, set_derivations
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
@@ -226,6 +226,7 @@ def run_in_place(
                 raise TypeError(f"a pass returns a GraphModule or None, not {type(made).__name__}")
             if check is not None:
                 check(made)
+            set_passes(made, [*passes_of(module), item.name])
     except BaseException as error:
         set_ledger(module, entries)
         set_derivations(module, derived)

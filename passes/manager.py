@@ -17,7 +17,7 @@ from fxlite.base.checked import checked_methods
 from fxlite.base.console import Printed
 from fxlite.base.errors import FxliteError, GraphError, expect
 from fxlite.graph.graph import Graph, Node
-from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
 from fxlite.passes.checking.verify import VerificationReport, verify, verify_edits
 from fxlite.passes.derived import derivations, set_derivations
@@ -31,12 +31,13 @@ class Snapshot:
     live: GraphModule
     position: int
     undone: int  # how often the journal had been undone
+    passes: tuple[str, ...]
     _made: GraphModule | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, module: GraphModule) -> Snapshot:
         journal = module.graph.journal
-        return cls(module, len(journal.records), len(journal.undone))
+        return cls(module, len(journal.records), len(journal.undone), passes_of(module))
 
     def get(self) -> GraphModule:
         """A copy of the module of then. Raises GraphError if that state was undone since."""
@@ -47,6 +48,7 @@ class Snapshot:
             again = journal.take_back(self.position)
             try:
                 self._made = self.live.copy()
+                set_passes(self._made, self.passes)
             finally:
                 journal.replay(again)
         return self._made

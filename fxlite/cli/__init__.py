@@ -55,6 +55,7 @@ _COMMANDS = {
     "quantize": "make a program of integers, by a scheme, a plan or a budget",
     "regenerate": "write a program, or what passes made of it, as Python source",
     "optimize": "show or apply what passes do as a patch on the program's own files",
+    "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
 }
 

@@ -1,8 +1,8 @@
-"""The archive that a ``.fxl`` file is: two members, read within bounds.
+"""The archive that a ``.fxl`` file is: three members, read within bounds.
 
-In: bytes that somebody else may have made. Out: the graph's JSON and the bytes of the weights. An
-archive that holds anything else, or more than it may when it is unpacked, is refused before memory
-is taken for it.
+In: bytes that somebody else may have made. Out: the graph's JSON and the bytes of the weights,
+which have the digests that the file says. An archive that holds anything else, or more than it may
+when it is unpacked, is refused before memory is taken for it. ``docs/file_format.md`` describes it.
 
 Of weights in a safetensors file beside it the memory is the file's, mapped; the system reads a page
 when it is touched, shares it between processes, and may take it back. :func:`release` gives pages
@@ -11,6 +11,7 @@ back at once: what has gone through the processor's cache once need not stay in 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -26,7 +27,10 @@ from fxlite.base import outside_text
 from fxlite.base.errors import FileFormatError
 from fxlite.base.outside_text import line, lines
 
-GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.json", "weights.safetensors"
+#: The version that is written. A reader refuses another major version that is newer; of a newer
+#: minor version it leaves out what it does not know.
+VERSION, MINOR = 3, 0
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
 _DEFAULT_LIMIT = 256.0  # megabytes, 2.5 million nodes
 LIMIT_VARIABLE = "FXLITE_LOAD_LIMIT"
@@ -42,7 +46,7 @@ def load_limit() -> float:
     return megabytes * 1e6 if megabytes > 0 else math.inf
 
 
-def pack(content: dict[str, Any], weights: bytes) -> bytes:
+def pack(content: dict[str, Any], weights: bytes, writer: str = "fxlite") -> bytes:
     """The archive. Raises FileFormatError for texts that :func:`unpack` refuses."""
     try:
         text = json.dumps(content, allow_nan=False, separators=(",", ":"))
@@ -51,29 +55,76 @@ def pack(content: dict[str, Any], weights: bytes) -> bytes:
     if "\\" in text:
         _check_texts(content, "the graph cannot be saved")
     target = io.BytesIO()
+    graph = text.encode()
+    manifest = {
+        "format": "fxlite", "version": VERSION, "minor": MINOR, "writer": writer,
+        "sha256": {GRAPH: _digest(graph), WEIGHTS: _digest(weights)},
+    }  # fmt: skip
     with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr(_entry(GRAPH), text, zipfile.ZIP_DEFLATED, 1)
+        archive.writestr(_entry(MANIFEST), f"{json.dumps(manifest, indent=1)}\n")
+        archive.writestr(_entry(GRAPH), graph, zipfile.ZIP_DEFLATED, 1)
         archive.writestr(_entry(WEIGHTS), weights, zipfile.ZIP_STORED)
     return target.getvalue()
 
 
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def _entry(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name)  # with the fixed date 1980: equal graphs give equal files
+    entry = zipfile.ZipInfo(name)  # with the fixed date 1980: equal graphs give equal files
+    entry.create_system = 3  # on each system
+    return entry
 
 
-def unpack(data: bytes, name: str) -> tuple[Any, bytes]:
-    """The JSON of the graph, and the bytes of the weights. Raises FileFormatError, and what
-    :mod:`zipfile` raises, for an archive that is damaged; ``name`` is the file's."""
+def unpack(data: bytes, name: str) -> tuple[Any, bytes, dict[str, Any]]:
+    """The JSON of the graph, the bytes of the weights and the manifest, which says ``version`` and
+    ``minor``. Raises FileFormatError, and what :mod:`zipfile` raises, for an archive that is
+    damaged; ``name`` is the file's."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         found = sorted(info.filename for info in archive.infolist())
-        if found != [GRAPH, WEIGHTS]:
-            listed = outside_text.line(", ".join(found[:4])) + (", ..." if len(found) > 4 else "")
+        if found == [GRAPH, WEIGHTS]:  # versions 1 and 2
+            graph, weights = (_member(archive, m, len(data), name) for m in found)
+            content = _parsed(graph, name, GRAPH)
+            return content, weights, _checked_header(content, name, 1, 2) | {"minor": 0}
+        if not {MANIFEST, GRAPH, WEIGHTS} <= {*found} or len({*found}) < len(found):
+            _refuse_members(found, name)
+        manifest = _parsed(_member(archive, MANIFEST, len(data), name), name, MANIFEST)
+        _checked_header(manifest, name, 3, VERSION)
+        digests, minor = manifest.get("sha256"), manifest.get("minor")
+        if type(minor) is not int or minor < 0 or not isinstance(digests, dict):
+            raise FileFormatError(f"{name} is damaged: {MANIFEST} says no minor version or digests")
+        if minor <= MINOR and len(found) > 3:
+            _refuse_members(found, name)
+        members = {m: _member(archive, m, len(data), name) for m in (GRAPH, WEIGHTS)}
+    for member, content in members.items():
+        if digests.get(member) != _digest(content):
             raise FileFormatError(
-                f"{name} is damaged or not a .fxl file: it must hold {GRAPH} and {WEIGHTS}, once "
-                f"each and nothing else, and holds {listed[:200] or 'nothing'}"
+                f"{name} is damaged: the SHA-256 digest of {member} is {_digest(content)[:16]}..., "
+                f"and {MANIFEST} says {outside_text.line(str(digests.get(member)))[:16]}..."
             )
-        graph, weights = (_member(archive, member, len(data), name) for member in (GRAPH, WEIGHTS))
-    return _parsed(graph, name), weights
+    return _parsed(members[GRAPH], name, GRAPH), members[WEIGHTS], manifest
+
+
+def _refuse_members(found: list[str], name: str) -> None:
+    listed = outside_text.line(", ".join(found[:4])) + (", ..." if len(found) > 4 else "")
+    raise FileFormatError(
+        f"{name} is damaged or not a .fxl file: it must hold {MANIFEST}, {GRAPH} and {WEIGHTS}, "
+        f"once each and nothing else, and holds {listed[:200] or 'nothing'}"
+    )
+
+
+def _checked_header(content: Any, name: str, least: int, most: int) -> dict[str, Any]:
+    """What says format and version. Raises FileFormatError."""
+    if not isinstance(content, dict) or content.get("format") != "fxlite":
+        raise FileFormatError(f"{name} is an archive, but not one of fxlite")
+    version = content.get("version")
+    if type(version) is not int or not least <= version <= most:
+        raise FileFormatError(
+            f"{name} has format version {outside_text.line(str(version))[:40]}, this fxlite reads "
+            f"up to {VERSION}.{MINOR}: upgrade it"
+        )
+    return content
 
 
 def _member(archive: zipfile.ZipFile, member: str, room: int, name: str) -> bytes:
@@ -92,14 +143,14 @@ def _member(archive: zipfile.ZipFile, member: str, room: int, name: str) -> byte
         return stream.read(info.file_size + 1)  # reads to the end, which compares the checksum
 
 
-def _parsed(graph: bytes, name: str) -> Any:
+def _parsed(graph: bytes, name: str, member: str) -> Any:
     try:
         text = graph.decode("utf-8")
         content = json.loads(text)
     except RecursionError:
-        raise FileFormatError(f"{name} is damaged: {GRAPH} is nested too deeply") from None
+        raise FileFormatError(f"{name} is damaged: {member} is nested too deeply") from None
     except ValueError as error:
-        raise FileFormatError(f"{name} is damaged: {GRAPH}: {error}") from None
+        raise FileFormatError(f"{name} is damaged: {member}: {error}") from None
     if "\\" in text or not text.isascii() or not text.isprintable():
         _check_texts(content, f"{name} is refused")
     return content

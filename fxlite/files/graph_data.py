@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from keyword import iskeyword
@@ -40,6 +41,9 @@ from fxlite.ops.op import Op, lookup
 from fxlite.types import guards, shapes
 from fxlite.types.symbols import Facts, FactSymbol, symbol
 from fxlite.types.tensor_type import TensorType
+
+#: Where a file of a newer minor version is read: the entries that were left out.
+skipped: ContextVar[list[str] | None] = ContextVar("skipped", default=None)
 
 _DEEPEST_PATH = 100  # parts in the path of a weight
 
@@ -199,9 +203,13 @@ _KEYS = frozenset(
 
 def check_keys(content: Any, known: Collection[str], what: str) -> None:
     """Raise FileFormatError for an entry that the format lacks: a damaged one, which reading would
-    pass over."""
+    pass over. In a file of a newer minor version it is one to leave out: see :data:`skipped`."""
     for key in content:
         if key not in known:
+            left_out = skipped.get()
+            if left_out is not None:
+                left_out.append(f"{_quoted(key)} of {what}")
+                continue
             raise FileFormatError(f"{what} has an entry {_quoted(key)}, which the format lacks")
 
 

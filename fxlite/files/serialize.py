@@ -4,9 +4,10 @@ In: a GraphModule. Out: a file, or bytes for pickle; and back, the identical gra
 types, scope, loc, meta, tied weights. Loading traces nothing and runs no code from the file: names
 must be identifiers, ops must be in the registry, types must be what the ops' rules give.
 
-A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safetensors``::
+A ``.fxl`` file is a zip archive of ``manifest.json`` (versions and digests, see ``archive.py``),
+``weights.safetensors`` and ``graph.json``::
 
-    {"format": "fxlite", "version": 2, "name": ..., "training": ...,
+    {"name": ..., "training": ..., "passes": ["fuse_conv_bn", ...],
      "weights": {path: {"kind": "parameter" | "buffer", "same_as": path}},
      "graph": {see graph_data.py}, "modules": {path: {"name", "training", "graph"}}}
 
@@ -14,7 +15,8 @@ A ``.fxl`` file is a zip archive of ``graph.json`` (below) and ``weights.safeten
 
 Files of format version 1 had one object per node, ``{"nodes": [{"name", "op", "target", "args",
 "kwargs", "type", "scope", "loc", "meta"}], ...}``, operands by name; they are read into the form of
-version 2, which is where everything is checked.
+today, which is where everything is checked. Version 2 had no manifest, but what it says of the
+format in ``graph.json``. Both are read.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import fxlite
 from fxlite.base import outside_text
 from fxlite.base.checked import checked
 from fxlite.base.console import write_whole
 from fxlite.base.errors import FileFormatError, FxliteError, expect
 from fxlite.base.state import paused_gc
-from fxlite.files.archive import map_safetensors, pack, unpack
-from fxlite.files.graph_data import check_keys, check_path, describe, rebuild
-from fxlite.graph.graph_module import GraphModule
+from fxlite.files.archive import MINOR, VERSION, map_safetensors, pack, unpack
+from fxlite.files.graph_data import check_keys, check_path, describe, rebuild, skipped
+from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.nn.module import Parameter
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import type_of
@@ -93,8 +96,7 @@ def _numbered(value: Any, operands: list[str]) -> Any:
 
 
 # -- files -----------------------------------------------------------------------------------------
-VERSION = 2
-_KEYS = ("format", "version", "weights", "name", "training", "graph", "modules")
+_KEYS = ("format", "version", "weights", "name", "training", "passes", "graph", "modules")
 _WEIGHT_KEYS = ("kind", "requires_grad", "persistent", "none", "same_as")
 
 
@@ -200,27 +202,33 @@ def to_bytes(gm: GraphModule) -> bytes:
     for path in weights:
         check_path(path)
     dropped: list[str] = []
-    header = {"format": "fxlite", "version": VERSION}
     try:
-        content = header | describe_module(gm, dropped) | {"weights": weights}
+        content = describe_module(gm, dropped) | {"weights": weights}
     except RecursionError:
         raise FileFormatError("the graph cannot be saved: a value is nested too deeply") from None
     if dropped:
         more = f" and {len(dropped) - 5} more" if len(dropped) > 5 else ""
         warnings.warn(f"not saved: {', '.join(dropped[:5])}{more}", stacklevel=3)
-    return pack(content, _weights_bytes(arrays))
+    return pack(content, _weights_bytes(arrays), f"fxlite {fxlite.__version__}")
 
 
 def from_bytes(data: bytes, name: str = "the data") -> GraphModule:
     """The module from :func:`to_bytes`."""
     try:
         with paused_gc():
-            content, weights = unpack(data, name)
-            _check_header(content, name)
-            if content["version"] == 1:
+            content, weights, manifest = unpack(data, name)
+            if manifest["version"] == 1:
                 content = from_version_1(content)
             arrays = _arrays(weights, name)
-            return _rebuild_module(content, _weights(content["weights"], arrays))
+            is_newer = manifest["version"] == VERSION and manifest["minor"] > MINOR
+            token = skipped.set([] if is_newer else None)
+            try:
+                made = _rebuild_module(content, _weights(content["weights"], arrays))
+                if is_newer:
+                    _warn(name, manifest["minor"], skipped.get() or [])
+                return made
+            finally:
+                skipped.reset(token)
     except zipfile.BadZipFile:
         raise FileFormatError(f"{name} is not a .fxl file, or it is damaged") from None
     except FileFormatError as error:
@@ -252,14 +260,13 @@ def _shown(message: str) -> str:
     return text if len(text) <= 1500 else f"{text[:1000]} ... {text[-400:]}"
 
 
-def _check_header(content: Any, name: str) -> None:
-    if not isinstance(content, dict) or content.get("format") != "fxlite":
-        raise FileFormatError(f"{name} is an archive, but not one of fxlite")
-    version = content.get("version")
-    if type(version) is not int or not 1 <= version <= VERSION:
-        raise FileFormatError(
-            f"{name} has format version {version}, this fxlite reads up to {VERSION}: upgrade it"
-        )
+def _warn(name: str, minor: int, left_out: list[str]) -> None:
+    said = "; ".join(dict.fromkeys(left_out).keys()) or "nothing that this graph needs"
+    warnings.warn(
+        f"{name} has format version {VERSION}.{minor}, this fxlite reads {VERSION}.{MINOR}; "
+        f"left out: {_shown(said)[:500]}",
+        stacklevel=4,
+    )
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -304,7 +311,10 @@ def describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
             )
         if node.target not in modules:
             modules[node.target] = describe_module(module, dropped)
-    content = {"name": gm.name, "training": gm.training, "graph": describe(gm.graph, dropped)}
+    content: dict[str, Any] = {"name": gm.name, "training": gm.training}
+    if passes_of(gm):
+        content["passes"] = list(passes_of(gm))
+    content["graph"] = describe(gm.graph, dropped)
     return content | {"modules": modules} if modules else content
 
 
@@ -336,8 +346,15 @@ def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> Gra
     if not isinstance(content["training"], bool):
         raise FileFormatError(f"'training' must be true or false, not {content['training']!r}")
     gm.training = content["training"]
+    set_passes(gm, map(_pass_name, content.get("passes", ())))
     _check_weight_types(gm)
     return gm
+
+
+def _pass_name(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > outside_text.LONGEST_NAME:
+        raise FileFormatError(f"{str(name)[:80]!r} cannot be the name of a pass")
+    return outside_text.line(name)
 
 
 @dataclass(frozen=True)

@@ -341,11 +341,18 @@ class GraphModule(Module):
         """Take back the last pass, ``replace_pattern`` or transaction (or the edits since it),
         weights included; returns its name. Raises GraphError where there is nothing to take
         back."""
-        return self.graph.undo()
+        name = self.graph.undo()
+        if passes_of(self)[-1:] == (name,):
+            set_passes(self, passes_of(self)[:-1])
+            self.__dict__.setdefault("_undone_passes", []).append(name)
+        return name
 
     def redo(self) -> str:
         """Do again what the last :meth:`undo` took back; returns its name. Raises GraphError."""
-        return self.graph.redo()
+        name = self.graph.redo()
+        if self.__dict__.get("_undone_passes", ())[-1:] == [name]:
+            set_passes(self, [*passes_of(self), self.__dict__["_undone_passes"].pop()])
+        return name
 
     # -- copies ----------------------------------------------------------------------------------
     def copy(self) -> GraphModule:
@@ -362,6 +369,7 @@ class GraphModule(Module):
             if module._non_persistent:
                 made.get_submodule(path)._non_persistent.update(module._non_persistent)
         made.training = self.training
+        made.__dict__["_passes"] = passes_of(self)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
@@ -418,6 +426,17 @@ class GraphModule(Module):
 
     def __repr__(self) -> str:
         return f"{self.name}()\n\n{self.graph}"
+
+
+def passes_of(module: GraphModule) -> tuple[str, ...]:
+    """Names of the passes that made a module, in order."""
+    found: tuple[str, ...] = module.__dict__.get("_passes", ())
+    return found
+
+
+def set_passes(module: GraphModule, names: Iterable[str]) -> None:
+    """Say which passes made a module."""
+    module.__dict__["_passes"] = tuple(names)
 
 
 def _find_attribute(program: Module, owner: Module | None, path: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from fxlite.codegen.python.source import python_program
 from fxlite.files.archive import release
 from fxlite.files.serialize import from_bytes, to_bytes
 from tests.oracle import flatten
+from tests.security.specimen import packed, packed_2
 from tests.zoo import ZOO, Program
 
 
@@ -238,11 +240,7 @@ def _rewritten(change: Any, version_1: bool = False) -> bytes:
     if version_1:
         content = json.loads(VERSION_1)
     change(content)
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr("graph.json", json.dumps(content))
-        archive.writestr("weights.safetensors", weights)
-    return target.getvalue()
+    return (packed_2 if version_1 else packed)(content, weights)
 
 
 #: What the first version of the format wrote for Small.
@@ -331,8 +329,6 @@ def _at(path: str, value: Any) -> Any:
 
 # in the order of the program: x, w, mul, exp, sum, output
 DAMAGE: dict[str, tuple[Any, str]] = {
-    "foreign": (lambda c: c.update(format="other"), "not one of fxlite"),
-    "newer": (lambda c: c.update(version=99), "format version 99"),
     "missing weight": (lambda c: c["weights"].clear(), "no attribute 'w'"),
     "missing key": (lambda c: c.pop("graph"), "damaged"),
     "missing column": (lambda c: c["graph"].pop("inputs"), "damaged"),
@@ -385,6 +381,89 @@ def test_damaged_file(name: str) -> None:
     change, message = DAMAGE[name]
     with pytest.raises(FileFormatError, match=message):
         from_bytes(_rewritten(change), "file.fxl")
+
+
+def _content() -> tuple[dict[str, Any], bytes]:
+    with zipfile.ZipFile(io.BytesIO(to_bytes(fx.symbolic_trace(Small(), x="f32[B,3]")))) as file:
+        return json.loads(file.read("graph.json")), file.read("weights.safetensors")
+
+
+def test_version_2_is_read() -> None:
+    content, weights = _content()
+    content |= {"format": "fxlite", "version": 2}
+    assert from_bytes(packed_2(content, weights)).graph == from_bytes(packed(*_content())).graph
+
+
+MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
+    "foreign": ({"format": "other"}, "not one of fxlite"),
+    "newer": ({"version": 99}, "format version 99, this fxlite reads up to 3"),
+    "older": ({"version": 2}, "format version 2"),
+    "no minor": ({"minor": "1"}, "no minor version"),
+    "no digests": ({"sha256": None}, "digests"),
+    "no digest": ({"sha256": {}}, "the SHA-256 digest of graph.json is"),
+    "wrong digest": ({"sha256": {"graph.json": "0" * 64}}, "the SHA-256 digest of graph.json is"),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifest_that_does_not_fit(name: str) -> None:
+    manifest, message = MANIFESTS[name]
+    with pytest.raises(FileFormatError, match=message):
+        from_bytes(packed(*_content(), **manifest), "file.fxl")
+
+
+def test_a_newer_minor_version_is_read() -> None:
+    content, weights = _content()
+    content["colour"] = "green"
+    content["graph"]["shade"] = [1, 2]
+    content["weights"]["w"]["unit"] = "m"
+    with pytest.raises(FileFormatError, match="the format lacks"):
+        from_bytes(packed(content, weights))
+    with pytest.raises(FileFormatError, match="it must hold"):
+        from_bytes(packed(*_content(), {"preview.png": b"..."}))
+    newer = packed(content, weights, {"preview.png": b"..."}, minor=7, mood="fine")
+    with pytest.warns(UserWarning, match=r"version 3.7, this .* 'colour' .*; left out|left out:"):
+        gm = from_bytes(newer, "file.fxl")
+    assert gm.graph == from_bytes(packed(*_content())).graph
+    with pytest.raises(FileFormatError, match="exp_9"):  # what means something is not left out
+        content["graph"]["calls"][3][1] = "exp_9"
+        from_bytes(packed(content, weights, minor=7))
+
+
+def test_passes_are_saved() -> None:
+    from fxlite.passes import PassManager, cse
+
+    gm = PassManager(["dce", "simplify"])(fx.symbolic_trace(Small(), x="f32[B,3]"))
+    again = from_bytes(to_bytes(cse(gm)))
+    assert again.__dict__["_passes"] == ("dce", "simplify", "cse")
+    assert to_bytes(again) == to_bytes(cse(gm))
+
+
+WRITES = """
+import sys
+import numpy as np
+import fxlite as fx
+from fxlite import nn, passes
+
+net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+for number, array in enumerate(net.state_dict().values()):
+    array[...] = number + 1
+gm = fx.symbolic_trace(net.eval(), x="f32[B,3,8,8]")
+gm = passes.PassManager(["fuse_conv_bn", "simplify", "dce"])(gm)
+fx.save(gm, sys.argv[1])
+"""
+
+
+def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
+    found = []
+    for seed in ("1", "2"):
+        path = tmp_path / f"{seed}.fxl"
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        script = tmp_path / "writes.py"
+        script.write_text(WRITES)
+        subprocess.run([sys.executable, str(script), str(path)], check=True, env=environment)
+        found.append(path.read_bytes())
+    assert found[0] == found[1]
 
 
 def test_comments_cannot_carry_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ every text in that JSON, found by walking it; :data:`BREAKOUTS`.
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import zipfile
@@ -18,6 +19,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import nn
+from fxlite.files.archive import MINOR, VERSION
 from fxlite.files.serialize import to_bytes
 from tests.security.parses import opened
 
@@ -88,8 +90,24 @@ def specimen() -> Files:
     return opened(to_bytes(gm))
 
 
-def packed(content: Any, weights: bytes) -> bytes:
-    """A file of that JSON, which may be anything."""
+def packed(
+    content: Any, weights: bytes, more: dict[str, bytes] | None = None, **manifest: Any
+) -> bytes:
+    """A file of that JSON, which may be anything, with right digests; ``manifest``: what it says
+    else; ``more``: further members."""
+    graph = json.dumps(content).encode()
+    members = {"graph.json": graph, "weights.safetensors": weights, **(more or {})}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    said = {"format": "fxlite", "version": VERSION, "minor": MINOR, "sha256": digests} | manifest
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in {"manifest.json": json.dumps(said).encode(), **members}.items():
+            archive.writestr(name, data)
+    return target.getvalue()
+
+
+def packed_2(content: Any, weights: bytes) -> bytes:
+    """A file as versions 1 and 2 were, which had no manifest."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         archive.writestr("graph.json", json.dumps(content))

@@ -118,6 +118,7 @@ def _archive(members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATE
 
 def _small() -> tuple[bytes, bytes]:
     content, weights = specimen()
+    content |= {"format": "fxlite", "version": 2}  # the last one without a manifest
     return json.dumps(content).encode(), weights
 
 
