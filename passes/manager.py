@@ -204,7 +204,7 @@ def _as_it_was(module: GraphModule, graph: Graph, start: int) -> GraphModule:
     made = module.graph
     module.__dict__["_graph"] = graph
     try:
-        return Snapshot(module, start, len(graph.journal.undone)).get()
+        return Snapshot(module, start, len(graph.journal.undone), passes_of(module)).get()
     finally:
         module.__dict__["_graph"] = made
 
