@@ -104,6 +104,8 @@ class Draft:
         numbers = [n for n in self.graph.find_nodes(op="get_attr") if dialect.is_number(n)]
         self.tree = _tree(module, numbers)
         self.print = dialect.text(self.names, orders)
+        layers = {path: file.layers.get(id(module.get_submodule(path))) for path in called}
+        self.print.layers = {path: layer for path, layer in layers.items() if layer is not None}
         for node in numbers:
             self.print.inline(node, self.print.scalar(module.get_attribute(node.target)))
         self.inputs = self.graph.placeholders
@@ -189,6 +191,9 @@ class Draft:
         if len(calls) < 2 or indices != sorted({*indices}) or len(held) != len(calls):
             return None
         if not all(isinstance(value, GraphModule) for value in held.values()):
+            return None
+        layers = filter(None, (self.print.layers.get(node.target) for node in calls))
+        if any(layer.results != 0 or layer.options for layer in layers):
             return None
         given = [self.print.given(node) for node in calls]
         positions = set()
@@ -396,7 +401,14 @@ class Draft:
     def _wishes(self, node: Node) -> list[str]:
         """What the program called a value, or its parts."""
         chain = self.by_last.get(node)
-        return self.source.variables(node) if chain is None else self._name_chain(chain)
+        if chain is not None:
+            return self._name_chain(chain)
+        layer = self.print.layers.get(node.target) if node.op == "call_module" else None
+        if layer is None or layer.results == 0:
+            return self.source.variables(node)
+        found = dict(_places(layer.results, self.source.target(node)))
+        names = [found.get(i, "") for i in range(len(self.names.parts.get(node, [node])))]
+        return names if all(names) else []
 
     def _name_chain(self, chain: Chain) -> list[str]:
         """The variables of a loop, and what the program called its result."""
@@ -508,10 +520,14 @@ class Draft:
             note = _note(node) if self.print.inlined.keys() & {*node.all_input_nodes} else ""
             yield Line(f"return {self.print.value(node.args[0])}", note=note)
             return
-        left = self.names[node]
-        if parts is not None:
+        left, right = self.names[node], self._call(node)
+        layer = self.print.layers.get(node.target) if node.op == "call_module" else None
+        if layer is not None and layer.results != 0:
+            left = _pattern(layer.results, parts or [left])
+            right = right.removesuffix(layer.place)
+        elif parts is not None:
             left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
-        yield Line(f"{left} = {self._call(node)}", note=_note(node))
+        yield Line(f"{left} = {right}", note=_note(node))
 
 
 @dataclass
@@ -641,6 +657,8 @@ def classes_of(
     ordered = [m for m, _ in sorted(found.values(), key=lambda pair: pair[1])]
     graphs = [root.graph, *(m.graph for m in ordered if m is not root)]
     file = FileNames(graphs, class_name(name), dialect.imports, dialect.helpers(graphs))
+    for key, layer in layers.items():
+        file.layers[key], file.orders[key] = layer, layer.given
     made: dict[int, str] = {
         key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
     }
@@ -670,6 +688,24 @@ def _with_items(code: str, items: Mapping[str, str]) -> str:
     return _INDEXED.sub(lambda found: items.get(found[1], found[0]), code)
 
 
+def _places(form: Any, target: ast.expr | None) -> Iterator[tuple[int, str]]:
+    """The variables of a left side, by the number of what they are given."""
+    if isinstance(form, int) and isinstance(target, ast.Name):
+        yield form, target.id
+    elif isinstance(form, tuple) and isinstance(target, ast.Tuple):
+        for part, inner in zip(form, target.elts):
+            yield from _places(part, inner)
+
+
+def _pattern(form: Any, names: Sequence[str], depth: int = 0) -> str:
+    """The left side that takes results apart: ``y, (h, _)``."""
+    if not isinstance(form, tuple):
+        return "_" if form is None else names[form]
+    inner = ", ".join(_pattern(part, names, depth + 1) for part in form)
+    inner += "," if len(form) == 1 else ""
+    return f"({inner})" if depth or len(form) == 1 else inner
+
+
 def _last_word(path: str) -> str:
     words = [part for part in path.split(".") if is_name(part)]
     return words[-1] if words else "layers"
@@ -694,7 +730,8 @@ def _arguments(layer: Layer) -> str:
 _POSITIONAL = frozenset((
     "in_features", "out_features", "in_channels", "out_channels", "kernel_size", "num_features",
     "num_groups", "num_channels", "normalized_shape", "num_embeddings", "embedding_dim",
-    "output_size",
+    "output_size", "input_size", "hidden_size", "embed_dim", "num_heads", "upscale_factor",
+    "p", "d_model", "nhead", "dim_feedforward",
 ))  # fmt: skip
 
 

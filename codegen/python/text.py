@@ -23,6 +23,7 @@ import sympy
 import fxlite.nn.functional as F
 from fxlite.base.outside_text import is_number, python_string
 from fxlite.codegen.kernel.names import file_name
+from fxlite.codegen.python.layers import Input, Layer, picked
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
@@ -134,7 +135,9 @@ class FileNames(_Taken):
             if isinstance(node.target, WrappedOp) and node.target not in self.functions:
                 self.functions[node.target] = self.unique(node.target.function.__name__)
         #: By the identity of a module: the order of its parameters, as positions in its graph.
-        self.orders: dict[int, Sequence[int]] = {}
+        self.orders: dict[int, Sequence[Any]] = {}
+        #: By the identity of a module: the layer that it is.
+        self.layers: dict[int, Layer] = {}
         self.tuples: dict[Any, str] = {}
         for found in _named_tuples(graphs[0].output_node().args[0]):
             if found not in self.tuples:
@@ -307,6 +310,7 @@ class Text:
     def __init__(self, names: Names, orders: Mapping[str, Sequence[int]]) -> None:
         self.names, self.file = names, names.file
         self.orders = orders  #: of the modules that are called, by path
+        self.layers: Mapping[str, Layer] = {}  #: those that are layers, by path
         #: Values that have no name, but are written where they are read: the text, and how strongly
         #: its operator binds.
         self.inlined: dict[Node, tuple[str, int]] = {}
@@ -382,16 +386,30 @@ class Text:
 
     def given(self, node: Node) -> list[Any]:
         """What a module is given, in the order of its parameters."""
-        return [node.args[i] for i in self.orders.get(node.target, range(len(node.args)))]
+        order = self.orders.get(node.target, range(len(node.args)))
+        return [picked(place, node.args) for place in order]
 
     def arguments(self, node: Node) -> list[str]:
-        """The same as text."""
-        return [*map(self.value, self.given(node))]
+        """The same as text, with options."""
+        layer = self.layers.get(node.target)
+        options = {} if layer is None else dict(layer.options)
+        by_name = {
+            k: picked(v, node.args) if isinstance(v, (tuple, Input)) else v
+            for k, v in options.items()
+        }
+        named = [f"{name}={self.value(value)}" for name, value in by_name.items()]
+        return [*map(self.value, self.given(node)), *named]
+
+    def part(self, node: Node) -> str:
+        """Which of the results of a layer is read, if that is one of several: ``[1][0]``."""
+        layer = self.layers.get(node.target) if node.op == "call_module" else None
+        return "" if layer is None else layer.place
 
     def call(self, node: Node) -> str:
         """The right-hand side of a node's line."""
         if node.op == "call_module":
-            return f"{attribute_text(node.target)}({', '.join(self.arguments(node))})"
+            called = f"{attribute_text(node.target)}({', '.join(self.arguments(node))})"
+            return f"{called}{self.part(node)}"
         target: Op = node.target
         operator = self._operator(node)
         if operator is not None:

@@ -62,6 +62,13 @@ class Written:
             return None  # a part of an expression, such as <genexpr>, is in its statement
         return found[1]
 
+    def target(self, node: Node) -> ast.expr | None:
+        """To what a statement assigned the results of a call, as a whole."""
+        statement = self.statement(node)
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            return None
+        return statement.targets[0] if self._is_at(node, ast.dump(statement.value)) else None
+
     def variables(self, node: Node, container: str = "") -> list[str]:
         """The variables to which a statement gave the value, as a whole or in parts; of what the
         call of a ``container`` gives."""
@@ -288,7 +295,7 @@ def parameter_names(
             names = source.names_at(user)
             if user.op == "call_module" and user.target in orders:
                 given = source.arguments(user.target)
-                order = [user.args[i] for i in orders[user.target]]
+                order = [user.args[i] if type(i) is int else None for i in orders[user.target]]
                 names = {name for name, value in zip(given, order) if value is node}
             mentioned = names if mentioned is None else mentioned & names or mentioned
         left = [p for p in source.parameters if p in (mentioned or ()) and p not in found.values()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -28,12 +29,14 @@ _IS_OWN: dict[str, bool] = {}
 @dataclass(frozen=True)
 class Scope:
     """A module the value was made in: ``path`` from the root (``layers.0.attn``), its class
-    name. ``called_at`` is where, and ``caller`` the module by which it was called in this trace."""
+    name. ``called_at`` is where, and ``caller`` the module by which it was called in this trace;
+    ``arguments`` are those that a layer of fxlite was made with."""
 
     path: str
     class_name: str
     called_at: Location | None = field(default=None, compare=False, repr=False)
     caller: Scope | None = field(default=None, compare=False, repr=False)
+    arguments: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.path} ({self.class_name})" if self.path else self.class_name

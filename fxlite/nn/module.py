@@ -7,6 +7,7 @@ as graph inputs while a tracer is active, with torch's names in ``state_dict``.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -415,6 +416,26 @@ class Module:
             return f"{type(self).__name__}({extra})"
         body = "\n  ".join(([extra] if extra else []) + lines)
         return f"{type(self).__name__}(\n  {body}\n)"
+
+
+def made_with(module: Module) -> dict[str, Any] | None:
+    """The arguments that a layer of fxlite was made with, as far as it keeps them and they are
+    plain; None for modules of others."""
+    names = _parameters_of(type(module))  # type: ignore[arg-type]
+    if names is None:
+        return None
+    kept = {name: vars(module)[name] for name in names if name in vars(module)}
+    return {name: v for name, v in kept.items() if v is None or isinstance(v, _PLAIN)}
+
+
+_PLAIN = (bool, int, float, str, tuple)
+
+
+@functools.cache
+def _parameters_of(made_by: Any) -> tuple[str, ...] | None:
+    if not made_by.__module__.startswith("fxlite.nn."):
+        return None
+    return tuple(inspect.signature(made_by.__init__).parameters)[1:]
 
 
 class FunctionLayer(Module):

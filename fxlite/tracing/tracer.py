@@ -28,7 +28,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import NO_KWARGS, stored_kwargs
-from fxlite.nn.module import Module
+from fxlite.nn.module import Module, made_with
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import activate_wrapped_names
 from fxlite.tracing.inputs import (
@@ -209,7 +209,8 @@ class Tracer:
         caller = self._scopes[-1] if self._scopes else None
         own = path if path is not None else caller.path if caller is not None else ""
         place = here(2, self._locations) if caller is not None else None
-        self._scopes.append(Scope(own, type(module).__name__, place, caller))
+        name = type(module).__name__
+        self._scopes.append(Scope(own, name, place, caller, made_with(module)))
         try:
             if isinstance(module, GraphModule):
                 from fxlite.tracing.retrace import call_graph_module
