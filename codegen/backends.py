@@ -97,6 +97,14 @@ class CFunction:
                 program.entry, library, program.weights, threads, memory_limit=memory_limit
             )
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was asked for, as far as the emitted source depends on it."""
+        return {
+            "optimize": self._optimize, "matmul_precision": self.matmul_precision,
+            "autotune": self._autotune is not None, "profile": self._profile,
+        }  # fmt: skip
+
     @cached_property
     def _passed(self) -> tuple[GraphModule, PassManager]:
         from fxlite.codegen.c import templates

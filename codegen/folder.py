@@ -2,25 +2,32 @@
 complete.
 
 In: a path and a function that writes files into a folder. Out: the folder, with a list of its
-files, ``fxlite.json``, by which a later run knows its own files. Other files in the folder are left
-alone.
+files, ``manifest.json``: what made them of what, their digests and licenses. A later run knows its
+own files by it. Other files in the folder are left alone. The same input and version give the same
+bytes: no file holds a time, a path or anything else of this run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fxlite
 from fxlite.base.errors import FxliteError
+from fxlite.graph.graph_module import GraphModule, passes_of
 
 #: The list of files; only a folder that has one is written to again.
-MANIFEST = "fxlite.json"
+MANIFEST = "manifest.json"
+#: Of text that comes with fxlite, and, in the terms of SPDX, of what is made from the user's model,
+#: of which fxlite claims nothing.
+LICENSE, UNKNOWN_LICENSE = "Apache-2.0", "NOASSERTION"
 
 
 class FolderError(FxliteError, OSError):
@@ -54,7 +61,8 @@ def write_folder(
     force: bool = False,
 ) -> Path:
     """Run ``write`` on a new folder and move what it made to ``folder``; the facts that it returns
-    go into the list of files. When writing fails (a full disk, say) ``folder`` is as it was.
+    (see :func:`facts_of`) go into the list of files. When writing fails (a full disk, say)
+    ``folder`` is as it was.
 
     Raises FolderError; without ``force`` also for a folder that holds files of somebody else."""
     target = Path(folder)
@@ -64,9 +72,9 @@ def write_folder(
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.absolute().parent))
         os.chmod(work, 0o755)  # mkdtemp's folder is private
-        facts = write(work) or {}
+        facts = dict(write(work) or {})
         names = sorted(p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file())
-        manifest = {"made by": "fxlite", **facts, "files": [*names, MANIFEST]}
+        manifest = _manifest(facts, work, names)
         (work / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         _publish(work, target, [*names, MANIFEST])
     except FolderError:
@@ -78,6 +86,33 @@ def write_folder(
         if work is not None:
             shutil.rmtree(work, ignore_errors=True)
     return target
+
+
+def facts_of(
+    module: GraphModule, optimized: GraphModule, options: Mapping[str, Any], own: Iterable[str]
+) -> dict[str, Any]:
+    """What a list of files says of a model: its passes and options. ``own``: names of files whose
+    text comes with fxlite."""
+    return {
+        "model": module.name, "passes": list(passes_of(optimized)), "options": dict(options),
+        "own": list(own),
+    }  # fmt: skip
+
+
+def _manifest(facts: dict[str, Any], folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The list: facts, components with their licenses, and the files, of which each is of one."""
+    own = {*facts.pop("own", ())}
+    model = {"name": facts.pop("model", "model"), "license": UNKNOWN_LICENSE}
+    library = {"name": "fxlite", "version": fxlite.__version__, "license": LICENSE}
+    listed = []
+    for name in names:
+        with (folder / name).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size, of = (folder / name).stat().st_size, library if name in own else model
+        listed.append({"path": name, "bytes": size, "sha256": digest, "component": of["name"]})
+    components = [model, library] if own & {*names} else [model]
+    made_by = {"made by": "fxlite", "version": fxlite.__version__}
+    return {**made_by, "model": model["name"], **facts, "components": components, "files": listed}
 
 
 def _publish(work: Path, target: Path, names: list[str]) -> None:
@@ -98,7 +133,7 @@ def _own_files(target: Path) -> list[str] | None:
     """Files an earlier run wrote; None where there was none."""
     try:
         manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
-        names = manifest["files"]
+        names = [*(file["path"] for file in manifest["files"]), MANIFEST]
         own = manifest["made by"] == "fxlite"
     except (OSError, ValueError, KeyError, TypeError):
         return None

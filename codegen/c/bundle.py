@@ -18,7 +18,7 @@ from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.text.header import result_paths
-from fxlite.codegen.folder import write_folder
+from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.types import dtypes
@@ -49,12 +49,13 @@ def save_bundle(
 
 def _facts(function: CFunction) -> dict[str, Any]:
     """What the folder's list of files says about the model."""
-    entry = function.program.entry
-    return {
-        "version": fxlite.__version__,
-        "model": function.graph_module.name,
+    program = function.program
+    entry = program.entry
+    own = [file for file in program.sources if not file.startswith(f"{program.name}.")]
+    options = function.options | {"architecture": march_flag()}
+    return facts_of(function.graph_module, function.optimized, options, own) | {
         "inputs": {spec.name: str(spec) for spec in entry.inputs},
-        "outputs": {n: str(spec) for n, spec in zip(function.program.outputs, entry.outputs)},
+        "outputs": {n: str(spec) for n, spec in zip(program.outputs, entry.outputs)},
         "dims": list(entry.dims),
     }
 

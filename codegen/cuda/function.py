@@ -23,7 +23,7 @@ import numpy as np
 from fxlite.backend import Stage, silent
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
-from fxlite.codegen.folder import write_folder
+from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.program.program import optimize, said_of_passes
 from fxlite.codegen.program.run import flat_arguments, restructure, run_hollow
@@ -256,7 +256,7 @@ class CudaFunction:
         and the launches in order. Raises FolderError for a folder that holds other files, unless
         ``force`` is given."""
 
-        def write(into: Path) -> None:
+        def write(into: Path) -> dict[str, Any]:
             for name, text in self.sources.items():
                 (into / name).write_text(text, encoding="utf-8")
             if self.program.weights:
@@ -264,5 +264,7 @@ class CudaFunction:
             for arch, cubin in self.cubins.items():
                 (into / f"{self.program.name}.{arch}.cubin").write_bytes(cubin.code)
             (into / "README.md").write_text(readme(self.program), encoding="utf-8")
+            own = [file for file in self.sources if not file.startswith(f"{self.program.name}.")]
+            return facts_of(self.graph_module, self.optimized, {"device": [*self.cubins]}, own)
 
         write_folder(folder, write, force)

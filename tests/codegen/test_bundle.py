@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -129,6 +130,15 @@ def test_readme_says_what_is_needed(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 100
     facts = json.loads((tmp_path / "out" / MANIFEST).read_text())
     assert facts["inputs"] == {"x": "f32[B,4]"} and facts["dims"] == ["B"]
+    assert "dce" in facts["passes"] and facts["options"]["matmul_precision"] == "highest"
+    for file in facts["files"]:
+        data = (tmp_path / "out" / file["path"]).read_bytes()
+        assert file["sha256"] == hashlib.sha256(data).hexdigest() and file["bytes"] == len(data)
+    of = {file["path"]: file["component"] for file in facts["files"]}
+    title = fn.program.name
+    assert of["fx_math.h"] == of[f"{title}_tiles.h"] == "fxlite"
+    assert of[f"{title}.c"] == of[f"{title}_weights.bin"] == facts["model"]
+    assert [c["license"] for c in facts["components"]] == ["NOASSERTION", "Apache-2.0"]
 
 
 def test_result_paths() -> None:
@@ -198,10 +208,10 @@ def test_manifest_cannot_reach_outside(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     for name in ("../victim", str(victim)):
-        (out / MANIFEST).write_text(json.dumps({"made by": "fxlite", "files": [name]}))
+        (out / MANIFEST).write_text(json.dumps({"made by": "fxlite", "files": [{"path": name}]}))
         with pytest.raises(FolderError):
             write_folder(out, lambda work: None)
-    assert victim.read_text() == "keep" and folder_module.MANIFEST == "fxlite.json"
+    assert victim.read_text() == "keep" and folder_module.MANIFEST == "manifest.json"
 
 
 # -- example inputs ------------------------------------------------------------------------------
