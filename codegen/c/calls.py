@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fxlite.base.errors import CodegenError
@@ -24,7 +24,7 @@ from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, module_arrays
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
-from fxlite.codegen.kernel.names import derived, dim_name, plain, resolved
+from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.program.program import Program, plan
@@ -39,9 +39,11 @@ from fxlite.types.shapes import Dim
 
 @dataclass(frozen=True)
 class Call:
-    """One step of the run function: its name, the C function it calls, which may be that of
-    another, and the arguments that it gives; ``decisions`` are those that were made about it;
-    ``declined`` says why its anchor's template could not take the group, which is loops instead."""
+    """One step of the run function: its name, the C function it calls, which was made for another
+    call unless this ``is_first``, and the arguments that it gives, of which those that are
+    ``shifted`` are the memory of a value from some element on; ``decisions`` are those that were
+    made about it; ``declined`` says why its anchor's template could not take the group, which is
+    loops instead."""
 
     name: str
     function: str
@@ -52,6 +54,8 @@ class Call:
     kernel: Kernel | None = None
     decisions: tuple[Decision, ...] = ()
     declined: str = ""
+    shifted: Mapping[str, tuple[Node, Dim]] = field(default_factory=dict)
+    is_first: bool = True
 
 
 class TemplateDeclined(CodegenError):
@@ -114,6 +118,14 @@ def title_of(found: Group) -> str:
     """Name of a group's function, from the program: the module's path, with the op if that ends in
     a number, as in a Sequential; or the name of the value that it computes, which it may store in
     another shape or order."""
+    return _title(*_path_and_value(found))
+
+
+def _title(path: str, value: str) -> str:
+    return plain(re.sub(r"\W+", "_", "_".join(filter(None, (path, value)))))
+
+
+def _path_and_value(found: Group) -> tuple[str, str]:
     node = found.anchor or found.root
     path = node.scope.path if node.scope is not None else ""
     value = found.root
@@ -124,8 +136,39 @@ def title_of(found: Group) -> str:
     said = value.name
     if found.anchor is not None and path:
         said = node.target.name if path.rpartition(".")[2].isdecimal() else ""
-    text = "_".join(filter(None, (path, said)))
-    return plain(re.sub(r"\W+", "_", text))
+    return path, said
+
+
+def common_title(groups: Sequence[Group], classes: Mapping[str, str]) -> str:
+    """Name of a function that computes several groups: where these are in different modules, what
+    their paths have in common, from the class of the module in a list on, and the op. ``classes``
+    are those of modules by path."""
+    (first, value), *others = map(_path_and_value, groups)
+    if all(path == first for path, _ in others):
+        return _title(first, value)
+    paths = [_from_class(path, classes) for path in (first, *(path for path, _ in others))]
+    value = re.sub(r"_\d+$", "", value)
+    common = common_path(paths)
+    if any(path != common for path in paths) and groups[0].anchor is not None:
+        value = groups[0].anchor.target.name
+    return _title(common, value if value != common.rpartition(".")[2] else "")
+
+
+def common_path(paths: Collection[str]) -> str:
+    """The innermost module that all the paths lead into."""
+    parts = [path.split(".") for path in paths]
+    low, high = min(parts), max(parts)
+    count = next((i for i, (a, b) in enumerate(zip(low, high)) if a != b), min(len(low), len(high)))
+    return ".".join(low[:count])
+
+
+def _from_class(path: str, classes: Mapping[str, str]) -> str:
+    """A path from the class of the last module in a list on; without numbers if none is known."""
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        if parts[end - 1].isdecimal() and (name := classes.get(".".join(parts[:end]))):
+            return ".".join([file_name(name), *parts[end:]])
+    return ".".join(part for part in parts if not part.isdecimal())
 
 
 def program_calls(
@@ -138,21 +181,24 @@ def program_calls(
     CodegenError."""
     groups = program.groups
     digits = len(str(len(groups)))
-    names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
     shared = shared_functions(groups)
+    serving: dict[int, list[Group]] = {}
+    for number, group in enumerate(groups):
+        serving.setdefault(shared[number].number if number in shared else number, []).append(group)
+    nodes = program.module.graph.nodes
+    classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope is not None}
+    titles = {number: common_title(served, classes) for number, served in serving.items()}
+    names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
+    given = weights, packed, locations, matmul_precision, choices
     calls = {
-        number: group_call(
-            group, names[number], weights, packed, locations, matmul_precision, choices
-        )
-        for number, group in enumerate(groups)
-        if number not in shared
+        number: group_call(groups[number], f"k{number:0{digits}d}_{title}", *given)
+        for number, title in titles.items()
     }
     values: dict[int, list[str]] = {}
     for number, found in shared.items():
-        given = weights, packed, locations, matmul_precision, choices
         call = _shared_call(groups[number], names[number], found, calls[found.number], *given)
         calls[number] = call
-        if call.function != call.name:
+        if not call.is_first:
             values.setdefault(found.number, []).append(call.group.root.name)
     for number, others in values.items():
         listed = ", ".join(others[:6]) + (", ..." if len(others) > 6 else "")
@@ -160,7 +206,7 @@ def program_calls(
         end = calls[number].text.index(" */")  # of the comment it begins with
         text = f"{calls[number].text[:end]}\n * {note}{calls[number].text[end:]}"
         calls[number] = replace(calls[number], text=text)
-    return [calls[number] for number in range(len(groups))]
+    return [replace(calls[number], name=name) for number, name in enumerate(names)]
 
 
 def _shared_call(
@@ -172,14 +218,22 @@ def _shared_call(
         # which packs its own weights
         call = group_call(group, name, weights, packed, locations, matmul_precision, choices)
         moved = any(start != 0 for _, start in found.operands.values())
-        return call if moved else replace(call, function=serving.function, text=serving.text)
+        if moved:
+            return call
+        return replace(call, function=serving.function, text=serving.text, is_first=False)
     pairs = zip(serving.group.stored, group.stored, strict=True)
     given = {buffer_name(old): buffer_name(new) for old, new in pairs}
+    shifted: dict[str, tuple[Node, Dim]] = {}
     for old, (new, start) in found.operands.items():
-        shift = "" if start == 0 else f" + {dim_c(start)}"
-        given[buffer_name(old)] = f"{buffer_name(new)}{shift}"
+        text = buffer_name(new)
+        if start != 0:
+            text += f" + {dim_c(start)}"
+            shifted[text] = new, start
+        given[buffer_name(old)] = text
     arguments = tuple(given.get(a, a) for a in serving.arguments)
-    return replace(serving, name=name, group=group, arguments=arguments)
+    return replace(
+        serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False
+    )
 
 
 def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
@@ -187,10 +241,10 @@ def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
     which templates declined."""
     notes = []
     for call in calls:
-        if call.declined and call.name == call.function and call.group.anchor is not None:
+        if call.declined and call.is_first and call.group.anchor is not None:
             notes.append(refusal("template", call.group.anchor, call.declined))
         made = [str(d) for d in call.decisions if len(d.alternatives) > 1]
-        if made and call.name == call.function:
+        if made and call.is_first:
             node = call.group.anchor or call.group.root
             notes.append(refusal("cost model", node, "; ".join(made)))
     add_refusals(module, notes)

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
+from fxlite.codegen.c.run import Steps
+from fxlite.codegen.c.structs import STATE, WEIGHTS
+from fxlite.codegen.c.structure import Structure, structure_of
 from fxlite.codegen.c.text.header import about, header_text
 from fxlite.codegen.c.text.sizes import size_check, size_function
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.tiles.library import headers, includes, macros
-from fxlite.codegen.c.weights import Array, Blob, make_blob
-from fxlite.codegen.c.workspace import (
-    plan_workspace,
-    unused,
-    with_note,
-    workspace_signature,
-)
+from fxlite.codegen.c.weights import Array
+from fxlite.codegen.c.workspace import unused, workspace_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
 from fxlite.codegen.kernel.text import comment, signature, wrap
@@ -56,8 +54,11 @@ class CProgram:
     matmul_precision: str = "highest"
 
 
-_ENDS = ("_run", "_workspace_bytes", "_ticks", "_largest_bytes")
-"""Of the functions that a model has."""
+_ENDS = (
+    "_run", "_workspace_bytes", "_ticks", "_largest_bytes", "_weights", "_weights_at", "_state",
+    "_state_at",
+)  # fmt: skip
+"""Of the functions and structs that a model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
 
 
@@ -84,21 +85,22 @@ def emit(
     weights: Array | None = None,
     choices: Choices = NO_CHOICES,
     apart: Collection[Node] = (),
+    loops: bool = True,
 ) -> CProgram:
     """C source of a module; with ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's
     last run began and ended. ``matmul_precision`` "medium" rounds the operands of products with
     constant weights to bf16. ``weights``: the blob, if it was made before. ``choices`` decide about
     kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
+    Without ``loops`` each kernel's call is printed, also where layers are equal.
     What a template declines may be expanded in ``module``, which its ledger says. Raises
     CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     planned = planned_calls(module, matmul_precision, choices, apart)
-    program, calls, locations = planned.program, planned.calls, planned.locations
-    values = value_sizes(program)
-    read = [a for c in calls for a in c.arguments]
-    results = [buffer_name(node) for node in program.results if node.op == "get_attr"]
-    blob = make_blob([*read, *results], planned.packed, planned.arrays, weights)
-    printed = _Source(prefix, program, calls, blob, locations, profile, values)
+    calls, locations = planned.calls, planned.locations
+    values = value_sizes(planned.program)
+    structure = structure_of(prefix, planned, values, weights, loops)
+    program = structure.program
+    printed = _Source(prefix, structure, calls, locations, profile, values)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations, values)
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, **headers(printed.functions, prefix)}
@@ -111,7 +113,7 @@ def emit(
     names = ([*map(buffer_name, program.inputs)], map(dim_name, program.dims), printed.outputs)
     inputs, dims, outputs = (tuple(map(printed.public, each)) for each in names)
     return CProgram(
-        prefix, sources, blob.data, entry, program, tuple(calls), inputs, dims, outputs,
+        prefix, sources, structure.blob.data, entry, program, tuple(calls), inputs, dims, outputs,
         printed.functions, profile, matmul_precision,
     )  # fmt: skip
 
@@ -148,17 +150,15 @@ class _Source:
     def __init__(
         self,
         name: str,
-        program: Program,
+        structure: Structure,
         calls: list[Call],
-        weights: Blob,
         locations: list[str],
         profile: bool,
         values: tuple[ValueSize, ...],
     ) -> None:
-        self.name, self.program, self.calls = name, program, calls
-        self.weights, self.locations, self.profile = weights, locations, profile
-        self.values = values
-        self.workspace = plan_workspace(name, program, calls, values)
+        self.name, self.structure, self.program = name, structure, structure.program
+        self.calls, self.locations, self.profile, self.values = calls, locations, profile, values
+        program, self.workspace = structure.program, structure.workspace
         self.outputs: list[str] = []
         for number, node in enumerate(program.results):
             own = (
@@ -193,7 +193,7 @@ class _Source:
 
     def _header(self) -> str:
         run = "\n".join(signature(f"{self.name}_run", self._parameters(), "int"))
-        size = str(self.weights.data.size)
+        size = str(self.structure.blob.data.size)
         prototypes = f"{run[:-2]};"
         if self.profile:
             prototypes += f"\n\n{ticks_prototype(self.name, len(self.calls))}"
@@ -205,68 +205,74 @@ class _Source:
     # -- source --------------------------------------------------------------------------------
     @cached_property
     def functions(self) -> str:
-        """The kernels, the size of the workspace and the run function."""
+        """The structs, the kernels, the size of the workspace and the functions that run them."""
         text: list[str] = []
+        for definition in (self._weights_struct, self.workspace.definition):
+            if definition:
+                text += [self.public("\n".join(definition)) + ";", ""]
         for call in self.calls:
-            if call.name == call.function:
+            if call.is_first:
                 text += [call.text.rstrip("\n"), ""]
         return "\n".join([*text, self.public(self._functions), ""])
+
+    @cached_property
+    def public(self) -> Scope:
+        """How names are spelled in the header and in the functions that it declares."""
+        tags = " ".join(self.structure.weights.tags)
+        return Scope(f"{self._functions}\n{tags}", macros())
+
+    @property
+    def _weights_struct(self) -> list[str]:
+        root = self.structure.weights.root
+        if not root.members:
+            return []
+        return [comment("The weights, in the order in which they lie in memory."), *root.text()]
 
     @cached_property
     def _functions(self) -> str:
         """All functions but the kernels."""
         text = size_function(self.name, self.program.dims, self.values)
         text += self.workspace.functions
+        if self.structure.weights.root.members:
+            text += [*self.structure.weights.filled(f"{self.name}_weights_at"), ""]
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
         return "\n".join([*text, *self._run()])
 
-    @cached_property
-    def public(self) -> Scope:
-        """How names are spelled in the header and in the functions that it declares."""
-        return Scope(self._functions, macros())
-
     def _run(self) -> list[str]:
-        program = self.program
+        found, name = self.structure, self.name
+        declared = {dim_name(d): f"int64_t {dim_name(d)}" for d in self.program.dims}
+        declared |= {"n_threads": "int n_threads", "error": "fx_error *error"}
+        printer = Steps(
+            self.calls, found.arguments, found.bodies, f"{name}_state", declared, self.profile
+        )
+        steps = printer.lines(found.steps)
+        steps += self._copies(printer)
         failed = "return error->code = FX"
         lines = ["    error->code = 0;", f"    if (!processor_fits()) {failed}_WRONG_PROCESSOR;"]
         impossible = f"{failed}_IMPOSSIBLE_SIZES"
-        lines += size_check(self.name, self.program.dims, self.values, impossible)
-        lines += self.workspace.opening
-        for name, (position, ctype) in self.weights.places.items():
-            place = f"(const {ctype} *)((const char *)weights + {position})"
-            lines += wrap(f"    const {ctype} *const {name} = {place};")
-        for node, place in self.workspace.places.items():
-            ctype = node.type.dtype.c_stored
-            lines += wrap(f"    {ctype} *const {buffer_name(node)} = ({ctype} *)({place});")
-        for node, source in program.stored.items():
-            name, ctype = buffer_name(node), node.type.dtype.c_stored
-            lines += wrap(f"    const {ctype} *const {name} = {buffer_name(source)};")
+        lines += size_check(name, self.program.dims, self.values, impossible)
+        if found.weights.root.members:
+            kind = f"const struct {found.weights.root.tag}"
+            lines.append(f"    {kind} {WEIGHTS} = {name}_weights_at(weights);")
+        if self.workspace.filled:
+            lines += wrap(f"    const struct {name}_state {STATE} = {self.workspace.filled};")
+        lines += printer.tables
         if self.profile:
-            lines.append("    fx_ticks[0] = fx_nanoseconds();")
-        for number, call in enumerate(self.calls):
-            value = f"{call.group.root.name}: {call.group.root.type}"
-            scratch = self.workspace.scratch.get(number, "scratch")
-            arguments = ", ".join(scratch if a == "scratch" else a for a in call.arguments)
-            lines += with_note(f"    {call.function}({arguments});", value)
-            if "error" in call.arguments:
-                lines.append("    if (error->code) return error->code;")
-            if self.profile:
-                lines.append(f"    fx_ticks[{number + 1}] = fx_nanoseconds();")
-        lines += self._copies()
+            lines += ["    fx_tick_count = 0;", "    fx_tick();"]
+        lines += steps
         body = "\n".join(lines)
-        names = ["n_threads", "weights", "workspace", *map(dim_name, program.dims),
-                 *(buffer_name(n) for n in program.inputs)]  # fmt: skip
+        names = ["n_threads", "weights", "workspace", *map(dim_name, self.program.dims),
+                 *(buffer_name(n) for n in self.program.inputs)]  # fmt: skip
         ignored = unused([n for n in names if not re.search(rf"\b{n}\b", body)])
-        head = signature(f"{self.name}_run", self._parameters(), "int")
-        return [*head, *ignored, *lines, "    return 0;", "}"]
+        head = signature(f"{name}_run", self._parameters(), "int")
+        return [*printer.functions, *head, *ignored, *lines, "    return 0;", "}"]
 
-    def _copies(self) -> list[str]:
+    def _copies(self, printer: Steps) -> list[str]:
         """Results that no kernel stores: inputs or weights handed through, one value twice."""
         lines = []
-        for node, name in zip(self.program.results, self.outputs):
-            if name != buffer_name(node):
-                lines.append(
-                    f"    fx_copy({name}, {buffer_name(node)}, {dim_c(node.type.nbytes)});"
-                )
+        results = zip(self.program.results, self.outputs, self.structure.results)
+        for node, name, argument in results:
+            if name != (value := printer.argument(argument)):
+                lines.append(f"    fx_copy({name}, {value}, {dim_c(node.type.nbytes)});")
         return lines

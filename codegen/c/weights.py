@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.kernel.lower import buffer_name
-from fxlite.codegen.program.program import ALIGNMENT
+from fxlite.codegen.program.arena import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.graph.graph import Node

@@ -1,38 +1,43 @@
 """The workspace of a C program: where values and the scratch of kernels lie in it, and its size.
 
-In: a planned program and its calls. Out: :class:`Workspace`, C text for the source and for the run
-function. The workspace begins with the arena. Values of a packed program start at bytes that are
-written into the source, and each kernel's scratch begins behind the values that are held while it
-runs, so that it takes turns with the others. Else slots are as large as the named sizes say, and
-the scratch of all kernels begins behind them.
+In: a planned program and its calls. Out: :class:`Workspace`, C text for the source, with a struct
+that has a pointer to each place. The workspace begins with the arena. Values of a packed program
+start at bytes that are written into the source, and each kernel's scratch begins behind the values
+that are held while it runs, so that it takes turns with the others. Else slots are as large as the
+named sizes say, and the scratch of all kernels begins behind them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxlite.base import outside_text
 from fxlite.codegen.c.calls import Call, dim_c
+from fxlite.codegen.c.structs import Struct
 from fxlite.codegen.c.text.sizes import size_check
-from fxlite.codegen.kernel.names import dim_name
+from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.names import dim_name, spelled
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.codegen.program.program import ALIGNMENT, Extent, Program, ends
+from fxlite.codegen.program.arena import ALIGNMENT, Extent, ends
+from fxlite.codegen.program.program import Program
 from fxlite.codegen.runtime.sizes import ValueSize
 from fxlite.graph.graph import Node
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """``functions`` tell how large it is; ``opening`` begins the run function. ``places`` are the
-    bytes at which values start, as C, and ``scratch`` is what calls are given for theirs, by their
-    numbers."""
+    """``definition`` is that of the struct, if there is something in it; ``functions`` fill it and
+    tell how large the workspace is. ``filled`` is the call that fills it. ``values`` are the
+    members that point to values; ``scratch`` is where that of calls begins, by their numbers: a
+    member, and how many bytes further on."""
 
+    definition: tuple[str, ...]
     functions: tuple[str, ...]
-    opening: tuple[str, ...]
-    places: Mapping[Node, str]
-    scratch: Mapping[int, str]
+    filled: str
+    values: Mapping[Node, str]
+    scratch: Mapping[int, tuple[str, int]]
 
 
 def workspace_signature(name: str, program: Program) -> str:
@@ -42,25 +47,110 @@ def workspace_signature(name: str, program: Program) -> str:
 
 
 def plan_workspace(
-    name: str, program: Program, calls: Sequence[Call], values: Sequence[ValueSize] = ()
-) -> Workspace:
+    name: str, program: Program, calls: Sequence[Call], values: Sequence[ValueSize] = (),
+    sets: Sequence[Sequence[Node]] = (), together: Iterable[Sequence[int]] = (),
+) -> Workspace:  # fmt: skip
     """The workspace of the program that is emitted under a name; its size is -1 where one of the
-    ``values`` cannot be counted."""
+    ``values`` cannot be counted. The values of each of the ``sets`` lie at one place; calls that
+    stand ``together`` in a loop have scratch at one place."""
     using = [number for number, call in enumerate(calls) if call.scratch != "0"]
+    struct = Struct(f"{name}_state")
+    first = {node: same[0] for same in sets for node in same}
+    for node in program.lifetimes:
+        if first.get(node, node) is node:
+            struct.add(node, spelled(buffer_name(node)), node.type.dtype.c_stored)
+    layout, behind = _Layout((), (), 0), dict[int, int]()
     if program.offset_of:
-        return _packed(name, program, calls, using, values)
-    return _in_slots(name, program, calls, using, values)
+        lines, behind = _packed(program, calls, using, together)
+        places: dict[Hashable, str] = {n: str(place) for n, place in program.offset_of.items()}
+    else:
+        layout = _slots(program, calls, using)
+        lines = [f"    return offset[{layout.count - 1}];" if layout.count else "    return 0;"]
+        places = {node: f"offset[{slot}]" for node, slot in program.slot_of.items()}
+    functions = [*layout.definition, *_size_function(name, program, [*layout.ask, *lines], values)]
+    if using:
+        struct.add(_SCRATCH, "arena" if behind else "scratch", "unsigned char")
+        places[_SCRATCH] = "0" if behind else f"offset[{len(program.slots)}]"
+    if not struct.members:
+        return Workspace((), (*functions, ""), "", {}, {})
+    parameters = ["void *workspace", *map(_typed, layout.parameters)]
+    functions += [
+        "", comment("The values of a call in its workspace."),
+        *signature(f"{name}_state_at", parameters, f"static struct {struct.tag}"),
+        *layout.ask, "    unsigned char *const arena = workspace;",
+        f"    return (struct {struct.tag}){{",
+    ]  # fmt: skip
+    for key, member in struct.members.items():
+        place = f"arena + {places[key]}"
+        value = place if key == _SCRATCH else f"({member.kind} *)({place})"
+        functions.append(f"        .{struct.name(member)} = {value},")
+    memory = struct.name(struct.members[_SCRATCH]) if using else ""
+    return Workspace(
+        (comment(_timeline(program, struct, sets, calls, places)), *struct.text()),
+        (*functions, "    };", "}", ""),
+        f"{name}_state_at({', '.join(['workspace', *layout.parameters])})",
+        {node: struct.name(struct.members[first.get(node, node)]) for node in program.lifetimes},
+        {n: (memory, behind.get(n, 0)) for n in using},
+    )
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The function that tells where slots begin, its parameters, and how many numbers it gives."""
+
+    definition: tuple[str, ...]
+    parameters: tuple[str, ...]
+    count: int
+
+    @property
+    def ask(self) -> list[str]:
+        """Lines that call it."""
+        if not self.count:
+            return []
+        given = ", ".join([*self.parameters, "offset"])
+        return [f"    int64_t offset[{self.count}];", f"    layout({given});"]
+
+
+def _timeline(
+    program: Program, struct: Struct, sets: Sequence[Sequence[Node]], calls: Sequence[Call],
+    places: Mapping[Hashable, str],
+) -> str:  # fmt: skip
+    """Which values lie where, and from which kernel to which."""
+    same = {values[0]: values for values in sets}
+    rows = [("values", "type", "bytes", "kernels", "begins at byte")]
+    for key, member in struct.members.items():
+        if not isinstance(key, Node):
+            continue
+        held = [program.lifetimes[node] for node in same.get(key, [key])]
+        first, last = min(f for f, _ in held), min(max(k for _, k in held), len(calls) - 1)
+        count = f"{len(held)} " if len(held) > 1 else ""
+        size = str(key.type.nbytes).replace(" ", "")
+        rows.append((count + struct.name(member), str(key.type), size,
+                     f"{first} to {last}", places[key]))  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths)).rstrip() for row in rows]
+    head = (
+        "Pointers to the values of a call, which take turns in the workspace. Kernels count from 0."
+    )
+    return "\n".join(
+        [head, *([""] if len(rows) > 1 else []), *(f"  {x}" for x in lines[len(rows) == 1 :])]
+    )
+
+
+_SCRATCH = "scratch"
 
 
 def _packed(
-    name: str, program: Program, calls: Sequence[Call], using: list[int],
-    values: Sequence[ValueSize],
-) -> Workspace:  # fmt: skip
+    program: Program, calls: Sequence[Call], using: list[int], together: Iterable[Sequence[int]]
+) -> tuple[list[str], dict[int, int]]:
+    """The lines that give the size, and behind how many bytes the scratch of calls begins."""
     extents = [Extent(n.type.nbytes, *program.lifetimes[n]) for n in program.offset_of]
-    behind = [
-        -(-end // ALIGNMENT) * ALIGNMENT
-        for end in ends(extents, list(program.offset_of.values()), len(calls))
-    ]
+    places = list(program.offset_of.values())
+    behind = [-(-end // ALIGNMENT) * ALIGNMENT for end in ends(extents, places, len(calls))]
+    for same in together:
+        highest_end = max(behind[number] for number in same)
+        for number in same:
+            behind[number] = highest_end
     highest: dict[str, tuple[int, str]] = {}  # of each kind of scratch: where the last one begins
     for number in using:
         scratch, kernel = calls[number].scratch, calls[number].function
@@ -73,49 +163,27 @@ def _packed(
             line = f"    bytes = fx_max(bytes, {start} + {more});"
             lines += with_note(line, f"scratch of {kernel}, behind values")
         lines.append("    return (bytes + 63) / 64 * 64;")
-    return Workspace(
-        (*_size_function(name, program, lines, values), ""),
-        ("    unsigned char *const arena = workspace;",),
-        {node: f"arena + {offset}" for node, offset in program.offset_of.items()},
-        {number: f"arena + {behind[number]}" for number in using},
-    )
+    return lines, {number: behind[number] for number in using}
 
 
-def _in_slots(
-    name: str, program: Program, calls: Sequence[Call], using: list[int],
-    values: Sequence[ValueSize],
-) -> Workspace:  # fmt: skip
+def _slots(program: Program, calls: Sequence[Call], using: list[int]) -> _Layout:
     scratch: dict[str, str] = {}
     for number in using:
         scratch.setdefault(calls[number].scratch, calls[number].function)
-    lines = _slot_offsets(program, scratch)
     count = len(program.slots) + bool(using) + 1
     if count == 1:
-        nothing = _size_function(name, program, ["    return 0;"], values)
-        return Workspace((*nothing, ""), (), {}, {})
+        return _Layout((), (), 0)
+    lines = _slot_offsets(program, scratch)
     parameters = [*map(dim_name, program.dims), "n_threads"]
     needed = [p for p in parameters if re.search(rf"\b{p}\b", "\n".join(lines))]
-    types = [f"{'int' if n == 'n_threads' else 'int64_t'} {n}" for n in needed]
     note = "Byte offsets in the workspace, in whose parts values take turns; the last is its end."
-    layout = [
-        comment(note),
-        *signature("layout", [*types, f"int64_t offset[{count}]"]),
-        *lines, "}", "",
-    ]  # fmt: skip
-    ask = [
-        f"    int64_t offset[{count}];",
-        f"    layout({', '.join([*needed, 'offset'])});",
-    ]
-    size = _size_function(name, program, [*ask, f"    return offset[{count - 1}];"], values)
-    opening = [*ask, "    unsigned char *const arena = workspace;"]
-    if using:
-        opening.append(f"    void *const scratch = arena + offset[{len(program.slots)}];")
-    return Workspace(
-        (*layout, *size, ""),
-        tuple(opening),
-        {node: f"arena + offset[{slot}]" for node, slot in program.slot_of.items()},
-        dict.fromkeys(using, "scratch"),
-    )
+    given = [*map(_typed, needed), f"int64_t offset[{count}]"]
+    definition = [comment(note), *signature("layout", given), *lines, "}", ""]
+    return _Layout(tuple(definition), tuple(needed), count)
+
+
+def _typed(parameter: str) -> str:
+    return f"{'int' if parameter == 'n_threads' else 'int64_t'} {parameter}"
 
 
 def _slot_offsets(program: Program, scratch: Mapping[str, str]) -> list[str]:
@@ -160,4 +228,5 @@ def with_note(line: str, note: str) -> list[str]:
     lines, note = wrap(line), outside_text.comment(note)
     if len(lines) == 1 and len(line) + 5 + len(note) <= 100:
         return [f"{line}  // {note}"]
-    return [f"    // {note}", *lines]
+    indent = line[: len(line) - len(line.lstrip())]
+    return [f"{indent}// {note}", *lines]

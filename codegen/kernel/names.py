@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 
 # -- taken names -----------------------------------------------------------------------------------
@@ -225,6 +225,20 @@ def own_name(name: str) -> str:
 def derived(marked: str, suffix: str) -> str:
     """``w_packed``: a name made from another; it differs from a name that the user spells so."""
     return f"{marked}{_JOINT}{suffix}"
+
+
+def apart(marked: str, taken: Container[str]) -> str:
+    """The marked name, or one derived from it, which is not taken."""
+    found, number = marked, 1
+    while found in taken:
+        number += 1
+        found = derived(marked, str(number))
+    return found
+
+
+def parts(marked: str) -> list[str]:
+    """The parts of a path, ``["layers", "0", "weight"]``, and what was derived from it."""
+    return [spelled(part) for part in marked.split(_JOINT)]
 
 
 def plain(text: str, longest: int = LONGEST) -> str:

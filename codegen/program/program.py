@@ -13,15 +13,23 @@ since. :func:`memory_plan` shows which value lies where, and when.
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
+from fxlite.codegen.program.arena import (
+    ALIGNMENT,
+    Extent,
+    Slot,
+    Span,
+    in_fewest_slots,
+    in_slots,
+    pack,
+)
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.wrapping import WrappedOp
@@ -87,118 +95,7 @@ def said_of_passes(before: GraphModule, after: GraphModule, manager: PassManager
     return f"{count} by {', '.join(changed)}" if changed else count
 
 
-# -- packing ---------------------------------------------------------------------------------------
-#: Pairs of values held at one time, of each value and beside that, up to which they are packed:
-#: what keeps the work near-linear.
-_PAIRS_A_VALUE, _PAIRS = 16, 500_000
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A value of ``nbytes`` that is held from step ``first`` to step ``last``, both included."""
-
-    nbytes: int
-    first: int
-    last: int
-
-
-def pack(values: Sequence[Extent]) -> list[int] | None:
-    """The offset of each value, in bytes; None where so many values are held at one time that all
-    pairs of them would be too many.
-
-    Greedy by size (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
-    2020, arXiv 2001.03288): the largest value first, each into the smallest gap that holds it
-    between those placed before that are held at some step with it. Of values of one size the one
-    held longest comes first. Linear in the pairs held at one time, but for the sorting."""
-    together = _held_together(values)
-    if together is None:
-        return None
-    offsets: dict[int, int] = {}
-    for number in sorted(range(len(values)), key=lambda n: _rank(values[n])):
-        taken = sorted(
-            (offsets[other], offsets[other] + values[other].nbytes)
-            for other in together[number]
-            if other in offsets
-        )
-        offsets[number] = _smallest_gap(taken, values[number].nbytes)
-    return [offsets[number] for number in range(len(values))]
-
-
-def ends(values: Sequence[Extent], offsets: Sequence[int], steps: int) -> list[int]:
-    """Where the values held at each of so many steps end: the bytes behind are free then."""
-    beginning: dict[int, list[tuple[int, int]]] = {}
-    for value, offset in zip(values, offsets):
-        beginning.setdefault(value.first, []).append((-offset - value.nbytes, value.last))
-    held: list[tuple[int, int]] = []  # a heap: the value that ends last comes first
-    found = []
-    for step in range(steps):
-        for entry in beginning.get(step, ()):
-            heapq.heappush(held, entry)
-        while held and held[0][1] < step:
-            heapq.heappop(held)
-        found.append(-held[0][0] if held else 0)
-    return found
-
-
-def _rank(value: Extent) -> tuple[int, int, int]:
-    return -value.nbytes, value.first - value.last, value.first
-
-
-def _smallest_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
-    """Where ``nbytes`` go among ranges in order of their starts; behind all if no gap holds
-    them."""
-    end, best, smallest = 0, None, None
-    for start, stop in taken:
-        gap = start - end
-        if gap >= nbytes and (smallest is None or gap < smallest):
-            best, smallest = end, gap
-        end = max(end, stop)
-    return end if best is None else best
-
-
-def _held_together(values: Sequence[Extent]) -> list[list[int]] | None:
-    """For each value the others held at some step with it; None if they are too many."""
-    found: list[list[int]] = [[] for _ in values]
-    ending: dict[int, list[int]] = {}
-    held: dict[int, None] = {}
-    left = _PAIRS_A_VALUE * len(values) + _PAIRS
-    step = 0
-    for number in sorted(range(len(values)), key=lambda n: values[n].first):
-        for passed in range(step, values[number].first):
-            for gone in ending.pop(passed, ()):
-                del held[gone]
-        step = values[number].first
-        left -= len(held)
-        if left < 0:
-            return None
-        for other in held:
-            found[other].append(number)
-        found[number].extend(held)
-        held[number] = None
-        ending.setdefault(values[number].last, []).append(number)
-    return found
-
-
 # -- programs --------------------------------------------------------------------------------------
-ALIGNMENT = 64
-
-
-@dataclass
-class Slot:
-    """A piece of the arena, in which values lie one after another; ``sizes`` are the bytes they
-    take, each size once."""
-
-    sizes: list[Dim] = field(default_factory=list)
-
-    @property
-    def size(self) -> Dim:
-        """Bytes: the largest of the sizes, an int or an expression in dims."""
-        result = self.sizes[0]
-        for size in self.sizes[1:]:
-            result = shapes.maximum(result, size)
-        return result
-
-
 @dataclass
 class Program:
     """See the module's text. ``results`` are the graph's outputs, flat and in order; ``stored``
@@ -265,14 +162,28 @@ def plan(
             stored[found.root] = stored.get(source, source)
         else:
             kept.append(found)
-    held = _lifetimes(kept, stored, results)
-    offset_of = _pack(held) if packed else {}
+    return _with_memory(Program(module, kept, stored, [], {}, results), packed)
+
+
+def with_one_place(program: Program, sets: Iterable[Sequence[Node]]) -> Program:
+    """The program with another plan of its memory, in which the values of each of these sets lie at
+    one place; they are of one size, and no two of them are held at one time."""
+    first = {node: same[0] for same in sets for node in same}
+    return _with_memory(program, bool(program.offset_of), first)
+
+
+def _with_memory(
+    program: Program, packed: bool, first: Mapping[Node, Node] | None = None
+) -> Program:
+    """The program with its memory planned; ``first``: the value at whose place another one lies."""
+    held, first = program.lifetimes, first or {}
+    offset_of = _pack(held, first) if packed else {}
     if offset_of:
         end = max(offset + _rounded(node.type.nbytes) for node, offset in offset_of.items())
         slots, slot_of = [Slot([end])], dict.fromkeys(offset_of, 0)
     else:
-        slots, slot_of = _assign_slots(kept, stored, held)
-    return Program(module, kept, stored, slots, slot_of, results, offset_of)
+        slots, slot_of = _in_slots(held, first)
+    return replace(program, slots=slots, slot_of=slot_of, offset_of=offset_of)
 
 
 def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, str]) -> None:
@@ -346,43 +257,43 @@ def _lifetimes(
     return held
 
 
-def _pack(held: Mapping[Node, tuple[int, int]]) -> dict[Node, int]:
+def _pack(held: Mapping[Node, tuple[int, int]], first: Mapping[Node, Node]) -> dict[Node, int]:
     """Offsets in one block; none if a size has a name, or too many values are held at one time."""
     sizes = [_rounded(node.type.nbytes) for node in held]
     numbers = [size for size in sizes if type(size) is int]
     if len(numbers) < len(sizes):
         return {}
-    offsets = pack([Extent(size, *held[node]) for size, node in zip(numbers, held)])
-    return dict(zip(held, offsets or ()))
+    extents = [Extent(size, *held[node]) for size, node in zip(numbers, held)]
+    return dict(zip(held, pack(extents, _same(held, first)) or ()))
 
 
-def _assign_slots(
-    groups: list[Group], stored: dict[Node, Node], held: Mapping[Node, tuple[int, int]]
+def _same(held: Iterable[Node], first: Mapping[Node, Node]) -> list[int]:
+    """For each value the number of that at whose place it lies."""
+    number = {node: n for n, node in enumerate(held)}
+    return [number[first.get(node, node)] for node in number]
+
+
+def _in_slots(
+    held: Mapping[Node, Span], first: Mapping[Node, Node]
 ) -> tuple[list[Slot], dict[Node, int]]:
-    """Walk the groups; a value's slot is free again after its last reader. A value takes the free
-    slot of its size, else the one that grows least, else a new one."""
-    slots: list[Slot] = []
-    slot_of: dict[Node, int] = {}
-    free: list[int] = []
-    for step, found in enumerate(groups):
-        for value in found.stored:
-            if value not in held:
-                continue
-            size = _rounded(value.type.nbytes)
-            choice = _best(free, slots, size)
-            if choice is None:
-                slots.append(Slot())
-                choice = len(slots) - 1
-            else:
-                free.remove(choice)
-            if size not in slots[choice].sizes:
-                slots[choice].sizes.append(size)
-            slot_of[value] = choice
-        read = [stored.get(n, n) for n in found.inputs]
-        for node in dict.fromkeys([*read, *found.stored]):
-            if node in held and held[node][1] == step:
-                free.append(slot_of[node])
-    return slots, slot_of
+    """Slots, and the one of each value: the smaller of two plans where values share places."""
+    sizes, same = [_rounded(node.type.nbytes) for node in held], _same(held, first)
+    found = in_slots(sizes, list(held.values()), same)
+    other = in_fewest_slots(sizes, list(held.values()), same) if first else None
+    if other is not None and _bytes_at_samples(other[0]) < _bytes_at_samples(found[0]):
+        found = other
+    return found[0], dict(zip(held, found[1]))
+
+
+def _bytes_at_samples(slots: Sequence[Slot]) -> list[int]:
+    """Bytes of slots for some values of all named sizes, largest first."""
+    total = sum(slot.size for slot in slots)
+    names = shapes.names(total)
+    return [shapes.substitute(total, dict.fromkeys(names, size)) for size in SAMPLES]
+
+
+SAMPLES = (300, 16, 1)
+"""Values of named sizes at which plans of memory are compared."""
 
 
 def _rounded(size: Dim) -> Dim:
@@ -390,15 +301,6 @@ def _rounded(size: Dim) -> Dim:
     if type(size) is int:
         return -(-size // ALIGNMENT) * ALIGNMENT
     return shapes.normalize(shapes.floordiv(size + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT)
-
-
-def _best(free: list[int], slots: list[Slot], size: Dim) -> int | None:
-    fitting = [i for i in free if shapes.at_least(slots[i].size, size)]
-    if fitting:
-        numbers = [i for i in fitting if type(slots[i].size) is int]
-        return min(numbers, key=lambda i: slots[i].size) if numbers else fitting[0]
-    growing = [i for i in free if shapes.at_least(size, slots[i].size)]
-    return growing[-1] if growing else None
 
 
 # -- to look at ------------------------------------------------------------------------------------

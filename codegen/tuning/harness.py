@@ -29,7 +29,7 @@ from fxlite.codegen.c.weights import Array, Blob, Packed, c_type, make_blob
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import signature
-from fxlite.codegen.program.program import ALIGNMENT
+from fxlite.codegen.program.arena import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import cache_sizes
 from fxlite.codegen.tuning.result import Option

@@ -62,7 +62,7 @@ def emitted(case: Case, target: str) -> str:
         return located(case, made.sources[f"{made.name}.c"])
     if case.shown == "functions":
         return located(case, made.functions)
-    kernels = [f"{call.text.rstrip()}\n" for call in made.calls if call.name == call.function]
+    kernels = [f"{call.text.rstrip()}\n" for call in made.calls if call.is_first]
     return located(case, "\n".join(kernels))
 
 

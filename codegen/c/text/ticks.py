@@ -29,11 +29,12 @@ def ticks_source(name: str, kernels: int) -> str:
 #define FX_THREAD __thread
 #endif
 static FX_THREAD int64_t fx_ticks[{kernels + 1}];
+static FX_THREAD int fx_tick_count;
 
 const int64_t *{name}_ticks(void) {{ return fx_ticks; }}
 
-static int64_t fx_nanoseconds(void) {{
+static void fx_tick(void) {{
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    fx_ticks[fx_tick_count++] = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }}"""

@@ -1,3 +1,17 @@
+/* The weights, in the order in which they lie in memory. */
+struct first_layer_weights {
+    const float *weight_packed;
+};
+
+/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+ *
+ *   values  type           bytes   kernels  begins at byte
+ *   relu    f32[B,8,8,16]  4096*B  0 to 1   offset[0] */
+struct first_layer_state {
+    float *relu;
+    unsigned char *scratch;
+};
+
 /* relu: f32[B,8,8,16] = conv2d -> relu
  * program.py:1
  * 3x3, 1 -> 16 channels, NHWC -> NHWC; tiles of TILE_ROWS pixels of a row x 32 output channels. */
@@ -90,19 +104,33 @@ int64_t first_layer_workspace_bytes(int64_t B, int n_threads) {
     return offset[2];
 }
 
+/* The values of a call in its workspace. */
+static struct first_layer_state first_layer_state_at(void *workspace, int64_t B) {
+    int64_t offset[3];
+    layout(B, offset);
+    unsigned char *const arena = workspace;
+    return (struct first_layer_state){
+        .relu = (float *)(arena + offset[0]),
+        .scratch = arena + offset[1],
+    };
+}
+
+/* Where the weights lie in memory. */
+static struct first_layer_weights first_layer_weights_at(const void *memory) {
+    const char *const at = memory;
+    struct first_layer_weights w;
+    w.weight_packed = (const float *)(at + 0);
+    return w;
+}
+
 int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (first_layer_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    int64_t offset[3];
-    layout(B, offset);
-    unsigned char *const arena = workspace;
-    void *const scratch = arena + offset[1];
-    const float *const weight_packed = (const float *)((const char *)weights + 0);
-    float *const relu = (float *)(arena + offset[0]);
-    const float *const x_nhwc = x;
-    k0_relu(x_nhwc, weight_packed, relu, B, scratch, n_threads);  // relu: f32[B,8,8,16]
-    k1_max_pool2d(relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
+    const struct first_layer_weights w = first_layer_weights_at(weights);
+    const struct first_layer_state s = first_layer_state_at(workspace, B);
+    k0_relu(x, w.weight_packed, s.relu, B, s.scratch, n_threads);  // relu: f32[B,8,8,16]
+    k1_max_pool2d(s.relu, max_pool2d_nchw, B, n_threads);  // max_pool2d_nchw: f32[B,16,4,4]
     return 0;
 }

@@ -1,3 +1,18 @@
+/* The weights, in the order in which they lie in memory. */
+struct linear_norm_gelu_weights {
+    const float *weight_packed;
+    const float *gain;
+    const float *bias;
+};
+
+/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+ *
+ *   values  type       bytes  kernels  begins at byte
+ *   linear  f32[B,32]  128*B  0 to 1   offset[0] */
+struct linear_norm_gelu_state {
+    float *linear;
+};
+
 /* linear: f32[B,32] = linear
  * program.py:1
  * m = B, n = 32, k = 16; tiles of TILE_ROWS x 32.
@@ -91,19 +106,34 @@ int64_t linear_norm_gelu_workspace_bytes(int64_t B, int n_threads) {
     return offset[1];
 }
 
+/* The values of a call in its workspace. */
+static struct linear_norm_gelu_state linear_norm_gelu_state_at(void *workspace, int64_t B) {
+    int64_t offset[2];
+    layout(B, offset);
+    unsigned char *const arena = workspace;
+    return (struct linear_norm_gelu_state){
+        .linear = (float *)(arena + offset[0]),
+    };
+}
+
+/* Where the weights lie in memory. */
+static struct linear_norm_gelu_weights linear_norm_gelu_weights_at(const void *memory) {
+    const char *const at = memory;
+    struct linear_norm_gelu_weights w;
+    w.weight_packed = (const float *)(at + 0);
+    w.gain = (const float *)(at + 2048);
+    w.bias = (const float *)(at + 2176);
+    return w;
+}
+
 int linear_norm_gelu_run(const float *x, float *gelu, int64_t B, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (linear_norm_gelu_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    int64_t offset[2];
-    layout(B, offset);
-    unsigned char *const arena = workspace;
-    const float *const weight_packed = (const float *)((const char *)weights + 0);
-    const float *const gain = (const float *)((const char *)weights + 2048);
-    const float *const bias = (const float *)((const char *)weights + 2176);
-    float *const linear = (float *)(arena + offset[0]);
-    k0_linear(x, weight_packed, linear, B, n_threads);  // linear: f32[B,32]
-    k1_gelu(linear, gain, bias, gelu, B, n_threads);  // gelu: f32[B,32]
+    const struct linear_norm_gelu_weights w = linear_norm_gelu_weights_at(weights);
+    const struct linear_norm_gelu_state s = linear_norm_gelu_state_at(workspace, B);
+    k0_linear(x, w.weight_packed, s.linear, B, n_threads);  // linear: f32[B,32]
+    k1_gelu(s.linear, w.gain, w.bias, gelu, B, n_threads);  // gelu: f32[B,32]
     return 0;
 }

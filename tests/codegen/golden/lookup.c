@@ -1,3 +1,9 @@
+/* The weights, in the order in which they lie in memory. */
+struct lookup_weights {
+    const float *table;
+    const float *places;
+};
+
 /* add: f32[B,T,16] = take -> slice -> add
  * program.py:1 */
 static void k0_add(const int64_t *restrict tokens, const float *restrict table,
@@ -57,15 +63,23 @@ int64_t lookup_workspace_bytes(int64_t B, int64_t T, int n_threads) {
     return 0;
 }
 
+/* Where the weights lie in memory. */
+static struct lookup_weights lookup_weights_at(const void *memory) {
+    const char *const at = memory;
+    struct lookup_weights w;
+    w.table = (const float *)(at + 0);
+    w.places = (const float *)(at + 6400);
+    return w;
+}
+
 int lookup_run(const int64_t *tokens, float *add, float *mean, int64_t B, int64_t T,
     const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)workspace;  // not needed by this model
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (lookup_largest_bytes(B, T) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    const float *const table = (const float *)((const char *)weights + 0);
-    const float *const places = (const float *)((const char *)weights + 6400);
-    k0_add(tokens, table, places, add, B, T, error, n_threads);  // add: f32[B,T,16]
+    const struct lookup_weights w = lookup_weights_at(weights);
+    k0_add(tokens, w.table, w.places, add, B, T, error, n_threads);  // add: f32[B,T,16]
     if (error->code) return error->code;
     k1_mean(add, mean, B, T, n_threads);  // mean: f32[B,16]
     return 0;

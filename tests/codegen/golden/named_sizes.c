@@ -1,3 +1,15 @@
+/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+ *
+ *   values  type        bytes    kernels  begins at byte
+ *   tanh    f32[B,N]    4*B*N    0 to 1   offset[0]
+ *   exp     f32[M,B*N]  4*B*M*N  1 to 3   offset[1]
+ *   max     f32[B*N]    4*B*N    2 to 3   offset[0] */
+struct named_sizes_state {
+    float *tanh;
+    float *exp;
+    float *max;
+};
+
 /* tanh: f32[B,N] = tanh
  * program.py:1 */
 static void k0_tanh(const float *restrict x, float *restrict tanh, int64_t B, int64_t N,
@@ -72,21 +84,29 @@ int64_t named_sizes_workspace_bytes(int64_t B, int64_t N, int64_t M, int n_threa
     return offset[2];
 }
 
+/* The values of a call in its workspace. */
+static struct named_sizes_state named_sizes_state_at(void *workspace, int64_t B, int64_t N,
+    int64_t M) {
+    int64_t offset[3];
+    layout(B, N, M, offset);
+    unsigned char *const arena = workspace;
+    return (struct named_sizes_state){
+        .tanh = (float *)(arena + offset[0]),
+        .exp = (float *)(arena + offset[1]),
+        .max = (float *)(arena + offset[0]),
+    };
+}
+
 int named_sizes_run(const float *x, const float *y, float *div, int64_t B, int64_t N, int64_t M,
     const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)weights;  // not needed by this model
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (named_sizes_largest_bytes(B, N, M) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    int64_t offset[3];
-    layout(B, N, M, offset);
-    unsigned char *const arena = workspace;
-    float *const tanh = (float *)(arena + offset[0]);
-    float *const exp = (float *)(arena + offset[1]);
-    float *const max = (float *)(arena + offset[0]);
-    k0_tanh(x, tanh, B, N, n_threads);  // tanh: f32[B,N]
-    k1_exp(tanh, y, exp, B, M, N, n_threads);  // exp: f32[M,B*N]
-    k2_max(exp, max, B, M, N, n_threads);  // max: f32[B*N]
-    k3_div(exp, max, div, B, M, N, n_threads);  // div: f32[M,B*N]
+    const struct named_sizes_state s = named_sizes_state_at(workspace, B, N, M);
+    k0_tanh(x, s.tanh, B, N, n_threads);  // tanh: f32[B,N]
+    k1_exp(s.tanh, y, s.exp, B, M, N, n_threads);  // exp: f32[M,B*N]
+    k2_max(s.exp, s.max, B, M, N, n_threads);  // max: f32[B*N]
+    k3_div(s.exp, s.max, div, B, M, N, n_threads);  // div: f32[M,B*N]
     return 0;
 }

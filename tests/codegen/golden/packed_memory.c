@@ -1,3 +1,18 @@
+/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+ *
+ *   values    type      bytes  kernels  begins at byte
+ *   matmul    f32[6,6]  144    0 to 1   192
+ *   cumsum    f32[6,6]  144    1 to 3   0
+ *   cumsum_1  f32[36]   144    2 to 4   192
+ *   sum       f32       4      3 to 4   384 */
+struct packed_memory_state {
+    float *matmul;
+    float *cumsum;
+    float *cumsum_1;
+    float *sum;
+    unsigned char *arena;
+};
+
 /* matmul: f32[6,6] = matmul
  * program.py:1
  * m = 6, n = 6, k = 40; tiles of TILE_ROWS x 32.
@@ -69,21 +84,28 @@ int64_t packed_memory_workspace_bytes(int n_threads) {
     return (bytes + 63) / 64 * 64;
 }
 
+/* The values of a call in its workspace. */
+static struct packed_memory_state packed_memory_state_at(void *workspace) {
+    unsigned char *const arena = workspace;
+    return (struct packed_memory_state){
+        .matmul = (float *)(arena + 192),
+        .cumsum = (float *)(arena + 0),
+        .cumsum_1 = (float *)(arena + 192),
+        .sum = (float *)(arena + 384),
+        .arena = arena + 0,
+    };
+}
+
 int packed_memory_run(const float *x, const float *y, float *div, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
     (void)n_threads, (void)weights;  // not needed by this model
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    unsigned char *const arena = workspace;
-    float *const matmul = (float *)(arena + 192);
-    float *const cumsum = (float *)(arena + 0);
-    float *const cumsum_1 = (float *)(arena + 192);
-    float *const sum = (float *)(arena + 384);
-    const float *const reshape = cumsum;
-    k0_matmul(x, y, matmul, arena + 384);  // matmul: f32[6,6]
-    k1_cumsum(matmul, cumsum);  // cumsum: f32[6,6]
-    k2_cumsum_1(reshape, cumsum_1);  // cumsum_1: f32[36]
-    k3_sum(cumsum, sum);  // sum: f32
-    k4_div(cumsum_1, sum, div);  // div: f32[36]
+    const struct packed_memory_state s = packed_memory_state_at(workspace);
+    k0_matmul(x, y, s.matmul, s.arena + 384);  // matmul: f32[6,6]
+    k1_cumsum(s.matmul, s.cumsum);  // cumsum: f32[6,6]
+    k2_cumsum_1(s.cumsum, s.cumsum_1);  // cumsum_1: f32[36]
+    k3_sum(s.cumsum, s.sum);  // sum: f32
+    k4_div(s.cumsum_1, s.sum, div);  // div: f32[36]
     return 0;
 }

@@ -33,13 +33,14 @@ int64_t profiled_workspace_bytes(int64_t N, int n_threads) {
 #define FX_THREAD __thread
 #endif
 static FX_THREAD int64_t fx_ticks[2];
+static FX_THREAD int fx_tick_count;
 
 const int64_t *profiled_ticks(void) { return fx_ticks; }
 
-static int64_t fx_nanoseconds(void) {
+static void fx_tick(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    fx_ticks[fx_tick_count++] = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 int profiled_run(const float *x, float *sqrt, int64_t N, const void *weights, void *workspace,
@@ -48,8 +49,9 @@ int profiled_run(const float *x, float *sqrt, int64_t N, const void *weights, vo
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (profiled_largest_bytes(N) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    fx_ticks[0] = fx_nanoseconds();
+    fx_tick_count = 0;
+    fx_tick();
     k0_sqrt(x, sqrt, N, n_threads);  // sqrt: f32[N]
-    fx_ticks[1] = fx_nanoseconds();
+    fx_tick();
     return 0;
 }

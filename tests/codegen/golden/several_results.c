@@ -1,3 +1,8 @@
+/* The weights, in the order in which they lie in memory. */
+struct several_results_weights {
+    const float *weight;
+};
+
 /* mul: f32[2,8] = mul
  * program.py:1 */
 static void k0_mul(const float *restrict x, const float *restrict weight, float *restrict mul) {
@@ -23,16 +28,24 @@ int64_t several_results_workspace_bytes(int n_threads) {
     return 0;
 }
 
+/* Where the weights lie in memory. */
+static struct several_results_weights several_results_weights_at(const void *memory) {
+    const char *const at = memory;
+    struct several_results_weights w;
+    w.weight = (const float *)(at + 0);
+    return w;
+}
+
 int several_results_run(const float *x, float *mul, float *out1, float *out2, float *reshape,
     float *out4, const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)n_threads, (void)workspace;  // not needed by this model
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    const float *const weight = (const float *)((const char *)weights + 0);
-    k0_mul(x, weight, mul);  // mul: f32[2,8]
+    const struct several_results_weights w = several_results_weights_at(weights);
+    k0_mul(x, w.weight, mul);  // mul: f32[2,8]
     k1_reshape(mul, reshape);  // reshape: f32[4,4]
     fx_copy(out1, x, 64);
-    fx_copy(out2, weight, 32);
+    fx_copy(out2, w.weight, 32);
     fx_copy(out4, mul, 64);
     return 0;
 }

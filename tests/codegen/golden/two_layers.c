@@ -1,3 +1,19 @@
+/* The weights, in the order in which they lie in memory. */
+struct two_layers_weights {
+    const float *w1_packed;
+    const float *b1;
+    const float *w2_packed;
+    const float *b2;
+};
+
+/* Pointers to the values of a call, which take turns in the workspace. Kernels count from 0.
+ *
+ *   values  type       bytes  kernels  begins at byte
+ *   relu    f32[B,32]  128*B  0 to 1   offset[0] */
+struct two_layers_state {
+    float *relu;
+};
+
 /* relu: f32[B,32] = linear -> relu
  * program.py:1
  * m = B, n = 32, k = 32; tiles of TILE_ROWS x 32.
@@ -49,20 +65,35 @@ int64_t two_layers_workspace_bytes(int64_t B, int n_threads) {
     return offset[1];
 }
 
+/* The values of a call in its workspace. */
+static struct two_layers_state two_layers_state_at(void *workspace, int64_t B) {
+    int64_t offset[2];
+    layout(B, offset);
+    unsigned char *const arena = workspace;
+    return (struct two_layers_state){
+        .relu = (float *)(arena + offset[0]),
+    };
+}
+
+/* Where the weights lie in memory. */
+static struct two_layers_weights two_layers_weights_at(const void *memory) {
+    const char *const at = memory;
+    struct two_layers_weights w;
+    w.w1_packed = (const float *)(at + 0);
+    w.b1 = (const float *)(at + 4096);
+    w.w2_packed = (const float *)(at + 4224);
+    w.b2 = (const float *)(at + 8320);
+    return w;
+}
+
 int two_layers_run(const float *x, float *relu_1, int64_t B, const void *weights, void *workspace,
     int n_threads, fx_error *error) {
     error->code = 0;
     if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
     if (two_layers_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
-    int64_t offset[2];
-    layout(B, offset);
-    unsigned char *const arena = workspace;
-    const float *const w1_packed = (const float *)((const char *)weights + 0);
-    const float *const b1 = (const float *)((const char *)weights + 4096);
-    const float *const w2_packed = (const float *)((const char *)weights + 4224);
-    const float *const b2 = (const float *)((const char *)weights + 8320);
-    float *const relu = (float *)(arena + offset[0]);
-    k0_relu(x, w1_packed, b1, relu, B, n_threads);  // relu: f32[B,32]
-    k0_relu(relu, w2_packed, b2, relu_1, B, n_threads);  // relu_1: f32[B,32]
+    const struct two_layers_weights w = two_layers_weights_at(weights);
+    const struct two_layers_state s = two_layers_state_at(workspace, B);
+    k0_relu(x, w.w1_packed, w.b1, s.relu, B, n_threads);  // relu: f32[B,32]
+    k0_relu(s.relu, w.w2_packed, w.b2, relu_1, B, n_threads);  // relu_1: f32[B,32]
     return 0;
 }

@@ -1,0 +1,352 @@
+"""The structs of an emitted model: pointers to its weights, by module, and to the values of a call.
+
+In: names of weights, of which those in loops are one for each iteration, and where they lie in the
+blob. Out: C text of the struct and of the function that fills it, and how each weight is reached.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fxlite.codegen.c.rolling import Loop
+from fxlite.codegen.c.tiles.library import macros
+from fxlite.codegen.kernel.names import Scope, apart, own_name, parts
+from fxlite.codegen.kernel.text import comment, wrap
+
+WEIGHTS, STATE = own_name("w"), own_name("s")
+"""The structs as variables, and as pointers to them."""
+
+Names = np.ndarray[Any, Any]
+"""Names of arrays: an axis for each loop around a call."""
+
+
+@dataclass
+class Struct:
+    """A struct in the making, with a marked ``tag``. Its ``members`` are found by keys; their names
+    are final once :attr:`names` was asked for."""
+
+    tag: str
+    members: dict[Hashable, Member] = field(default_factory=dict)
+    spelled: dict[str, str] | None = None
+
+    def add(self, key: Hashable, wish: str, kind: str | Struct, count: int = 0) -> Member:
+        """The member of a key, which is made if there is none, with a name as near as possible to
+        the wish; ``kind``: what it points to, or the struct that there are ``count`` of."""
+        if key not in self.members:
+            assert self.spelled is None
+            name = apart(own_name(wish), {member.name for member in self.members.values()})
+            self.members[key] = Member(name, kind, count)
+        return self.members[key]
+
+    def name(self, member: Member) -> str:
+        """How a member is spelled."""
+        if self.spelled is None:
+            self.spelled = Scope(" ".join(m.name for m in self.members.values()), macros()).names
+        return self.spelled[member.name]
+
+    def text(self, defined: set[str] | None = None) -> list[str]:
+        """The definition, without what comes behind its last brace; structs that are ``defined``
+        already are only named."""
+        lines: list[str] = []
+        defined = set() if defined is None else defined
+        for member in self.members.values():
+            if not isinstance(member.kind, Struct):
+                lines.append(f"{member.kind} *{self.name(member)};")
+                continue
+            inner = [f"struct {member.kind.tag}"]
+            if member.kind.tag not in defined:
+                inner = member.kind.text(defined)
+                defined.add(member.kind.tag)
+            lines += [*inner[:-1], f"{inner[-1]} {self.name(member)}[{member.count}];"]
+        return [f"struct {self.tag} {{", *(f"    {line}" for line in lines), "}"]
+
+
+@dataclass
+class Member:
+    """A pointer, or an array of structs, with its marked name; ``places`` are the bytes of the blob
+    at which it begins, in the structs around it; ``container``: the path of the modules."""
+
+    name: str
+    kind: str | Struct
+    count: int = 0
+    places: Names | None = None
+    container: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Index:
+    """Which element of an array: ``first``, and so many further on for each iteration of loops."""
+
+    array: str
+    first: int
+    steps: tuple[tuple[Loop, int], ...] = ()
+
+    def text(self, variable: Callable[[Loop], str]) -> str:
+        """C."""
+        terms = [(f"{step}*" if step != 1 else "") + variable(loop) for loop, step in self.steps]
+        if self.first or not terms:
+            terms.append(str(self.first))
+        return f"{self.array}[{' + '.join(terms)}]"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A weight as it is reached from the struct of all: by elements of arrays and a name."""
+
+    indices: tuple[Index, ...]
+    name: str
+
+    @property
+    def varies(self) -> bool:
+        """Whether it is another one in other iterations of some loop."""
+        return any(index.steps for index in self.indices)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """Where a weight is by the path of its modules: elements of arrays, by the path of the list,
+    number and size, and the rest of the path."""
+
+    elements: tuple[tuple[tuple[str, ...], int, int], ...]
+    rest: tuple[str, ...]
+
+    @property
+    def arrays(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(array for array, _, _ in self.elements)
+
+
+class Weights:
+    """The struct of a model's weights, with an array of structs for each list of modules that have
+    the same weights. ``places`` are those of the blob. ``tag_of`` names an element of such a list,
+    by its path, or of what a loop needs where no list fits. Once all weights are entered it has to
+    be :meth:`settled <settle>`."""
+
+    def __init__(
+        self, tag: str, places: Mapping[str, tuple[int, str]],
+        tag_of: Callable[[Loop | str], str],
+    ) -> None:  # fmt: skip
+        self.root, self.places, self.tag_of = Struct(tag), places, tag_of
+        kinds: dict[tuple[str, ...], tuple[str, str]] = {}
+        for name, (_, ctype) in places.items():
+            kinds.setdefault(tuple(parts(name)), (ctype, name))
+        found = _in_lists({path: ctype for path, (ctype, _) in kinds.items()})
+        self.path_of = {kinds[path][1]: place for path, place in found.items()}
+        self.fields: dict[tuple[Any, ...], tuple[str, Names]] = {}  # types and places of members
+        for name, path in self.path_of.items():
+            place, kind = places[name]
+            grid = np.zeros([count for _, _, count in path.elements], object)
+            _, grid = self.fields.setdefault((path.arrays, path.rest), (kind, grid))
+            grid[tuple(number for _, number, _ in path.elements)] = place
+
+    def add(self, names: Names, loops: Sequence[Loop]) -> Callable[[], Reached]:
+        """Enter a weight, or those of all iterations of loops; gives, once all are entered, how it
+        is reached."""
+        names, chain = reduced(names, loops)
+        paths = [self.path_of.get(name) for name in names.flat]
+        first = paths[0]
+        if first is not None and len({p and (p.arrays, p.rest) for p in paths}) == 1:
+            numbers = np.array([[n for _, n, _ in p.elements] for p in paths if p], np.int64)
+            numbers = numbers.reshape(*names.shape, len(first.elements))
+            affine = [_steps(numbers[..., i]) for i in range(len(first.elements))]
+            if None not in affine:
+                return self._by_path(first, [a for a in affine if a], chain)
+        return self._by_loops(names, chain)
+
+    def _by_path(
+        self, path: _Path, indices: Sequence[tuple[int, list[int]]], loops: Sequence[Loop]
+    ) -> Callable[[], Reached]:
+        struct, found, module = self.root, list[tuple[Struct, Member]](), ""
+        for array, _, count in path.elements:
+            module = ".".join(filter(None, [module, *array, "0"]))
+            if array not in struct.members:
+                element = Struct(own_name(self.tag_of(module)))
+                struct.add(array, "_".join(array) or "layers", element, count)
+            found.append((struct, struct.members[array]))
+            inner = struct.members[array].kind
+            assert isinstance(inner, Struct)
+            struct = inner
+        key = path.arrays, path.rest
+        kind, places = self.fields[key]
+        member = struct.add(key, "_".join(path.rest), f"const {kind}")
+        member.places = places
+        steps = [(first, tuple((loop, s) for loop, s in zip(loops, step) if s))
+                 for first, step in indices]  # fmt: skip
+        return lambda: Reached(
+            tuple(Index(s.name(m), *at) for (s, m), at in zip(found, steps)), struct.name(member)
+        )
+
+    def _by_loops(self, names: Names, loops: Sequence[Loop]) -> Callable[[], Reached]:
+        struct, found = self.root, list[tuple[Struct, Member]]()
+        containers, rest = _paths(names)
+        for loop, container in zip(loops, containers):
+            element = struct.members.get(loop)
+            if element is None:
+                made = Struct(own_name(self.tag_of(loop)))
+                element = struct.add(loop, "_".join(container) or "layers", made, loop.count)
+                element.container = container
+            elif element.container != container:
+                rest = (*container, *rest)
+            found.append((struct, element))
+            assert isinstance(element.kind, Struct)
+            struct = element.kind
+        places = np.array([self.places[name][0] for name in names.flat], object)
+        ctype = self.places[names.flat[0]][1]
+        member = struct.add(tuple(names.flat), "_".join(rest), f"const {ctype}")
+        member.places = places.reshape(names.shape)
+        return lambda: Reached(
+            tuple(Index(s.name(m), 0, ((loop, 1),)) for (s, m), loop in zip(found, loops)),
+            struct.name(member),
+        )
+
+    def settle(self) -> None:
+        """Give elements that are alike one type, and others different ones."""
+        self._settle(self.root, {})
+
+    def _settle(self, struct: Struct, known: dict[str, dict[tuple[str, ...], str]]) -> None:
+        for member in struct.members.values():
+            if isinstance(element := member.kind, Struct):
+                self._settle(element, known)
+                same = known.setdefault(element.tag, {})
+                new = apart(element.tag, same.values())
+                element.tag = same.setdefault(tuple(element.text()[1:]), new)
+
+    @property
+    def tags(self) -> list[str]:
+        """The types of elements."""
+        return re.findall(r"\bstruct (\w+)", "\n".join(self.root.text()))
+
+    def tag_of_array(self, array: str) -> str:
+        """The type of the elements of an outermost array."""
+        kinds = {self.root.name(member): member.kind for member in self.root.members.values()}
+        element = kinds[array]
+        assert isinstance(element, Struct)
+        return element.tag
+
+    def filled(self, name: str) -> list[str]:
+        """The function that fills the struct from the address of the blob."""
+        head = f"static struct {self.root.tag} {name}(const void *memory) {{"
+        return [
+            comment("Where the weights lie in memory."), head,
+            "    const char *const at = memory;", f"    struct {self.root.tag} {WEIGHTS};",
+            *self._fill(self.root, f"{WEIGHTS}.", ()), f"    return {WEIGHTS};", "}",
+        ]  # fmt: skip
+
+    def _fill(self, struct: Struct, place: str, indices: tuple[str, ...]) -> list[str]:
+        """Lines that set the members of a struct inside loops over some indices."""
+        indent = "    " * (len(indices) + 1)
+        lines: list[str] = []
+        for member in struct.members.values():
+            at = f"{place}{struct.name(member)}"
+            if isinstance(member.kind, Struct):
+                index = "ijklmn"[len(indices)] if len(indices) < 6 else f"i{len(indices)}"
+                inner = self._fill(member.kind, f"{at}[{index}].", (*indices, index))
+                if inner:
+                    head = f"for (int64_t {index} = 0; {index} < {member.count}; ++{index}) {{"
+                    lines += [f"{indent}{head}", *inner, f"{indent}}}"]
+                if not indices:
+                    lines += self._irregular(member, at)
+            elif (offset := _affine(member.places, indices)) is not None:
+                lines += wrap(f"{indent}{at} = ({member.kind} *)(at + {offset});")
+        return lines
+
+    def _irregular(self, array: Member, place: str, index: tuple[int, ...] = ()) -> list[str]:
+        """Lines for members of the elements that do not lie at equal distances."""
+        lines: list[str] = []
+        assert isinstance(array.kind, Struct)
+        for number, member in itertools.product(range(array.count), array.kind.members.values()):
+            at, here = f"{place}[{number}].{array.kind.name(member)}", (*index, number)
+            if isinstance(member.kind, Struct):
+                lines += self._irregular(member, at, here)
+            elif _affine(member.places, ("i",) * len(here)) is None:
+                assert member.places is not None
+                offset = member.places[here]
+                lines += wrap(f"    {at} = ({member.kind} *)(at + {offset});")
+        return lines
+
+
+def reduced(grid: Names, loops: Sequence[Loop]) -> tuple[Names, tuple[Loop, ...]]:
+    """What each iteration of some loops has, without the axes along which it does not vary."""
+    axes = [a for a in range(grid.ndim) if (grid != grid.take([0], axis=a)).any()]
+    found = grid[tuple(slice(None) if a in axes else 0 for a in range(grid.ndim))]
+    return (found if axes else np.array(found, object)), tuple(loops[a] for a in axes)
+
+
+def _steps(grid: Names) -> tuple[int, list[int]] | None:
+    """The first number of a grid and the steps along its axes; None where they are not equal."""
+    first = grid[(0,) * grid.ndim]
+    steps = [grid.take([1], axis=a).flat[0] - first for a in range(grid.ndim)]
+    terms = (g * s for g, s in zip(np.indices(grid.shape), steps))
+    expected = first + sum(terms, np.zeros(grid.shape, np.int64))
+    return None if (expected != grid).any() else (int(first), [int(s) for s in steps])
+
+
+def _affine(places: Names | None, indices: tuple[str, ...]) -> str | None:
+    """The place as C in indices; None where the steps are not equal."""
+    assert places is not None
+    if (found := _steps(places)) is None:
+        return None
+    first, steps = found
+    return " + ".join([str(first), *(f"{i}*{s}" for i, s in zip(indices, steps) if s)])
+
+
+def _in_lists(kinds: Mapping[tuple[str, ...], str]) -> dict[tuple[str, ...], _Path]:
+    """By their paths and types, where weights are if each list of modules with the same weights is
+    an array."""
+    found: dict[tuple[str, ...], _Path] = {}
+    lists: dict[tuple[str, ...], dict[str, dict[tuple[str, ...], str]]] = {}
+    for path, kind in kinds.items():
+        cut = next((i for i, part in enumerate(path[:-1]) if part.isdecimal()), None)
+        if cut is None:
+            found[path] = _Path((), path)
+        else:
+            lists.setdefault(path[:cut], {}).setdefault(path[cut], {})[path[cut + 1 :]] = kind
+    for array, elements in lists.items():
+        count, same = len(elements), next(iter(elements.values()))
+        alike = count > 1 and all(inner == same for inner in elements.values())
+        is_array = alike and set(elements) == set(map(str, range(count)))
+        for number, inner in elements.items():
+            before = (*array, number)
+            for path, within in _in_lists(inner).items():
+                if is_array:
+                    place = _Path(((array, int(number), count), *within.elements), within.rest)
+                elif within.elements:
+                    (outer, at, size), *others = within.elements
+                    first = ((*before, *outer), at, size)
+                    place = _Path((first, *others), within.rest)
+                else:
+                    place = _Path((), (*before, *within.rest))
+                found[*before, *path] = place
+    return found
+
+
+def _paths(names: Names) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Of weights that differ along some axes: for each the path of the modules that one selects
+    from, behind that of the axis before, and the rest of their paths."""
+    first = (0,) * names.ndim
+    here = parts(names[first])
+    cursor, containers = 0, list[tuple[str, ...]]()
+    dropped = dict[int, str]()
+    for axis in range(names.ndim):
+        along = [parts(names[(*first[:axis], i, *first[axis + 1 :])])
+                 for i in range(names.shape[axis])]  # fmt: skip
+        varying: list[int] = []
+        if all(len(other) == len(here) for other in along):
+            varying = [i for i in range(cursor, len(here)) if len({o[i] for o in along}) > 1]
+        if not varying:
+            containers.append(())
+            continue
+        place = varying[0]
+        if here[place].isdecimal():
+            containers.append(tuple(here[cursor:place]))
+            cursor = place + 1
+        else:
+            containers.append(())
+        dropped |= {i: re.sub(r"_*\d+$", "", here[i]) for i in varying}
+    rest = [dropped.get(i, part) for i, part in enumerate(here) if i >= cursor]
+    return containers, tuple(part for part in rest if part) or ("value",)
