@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -27,6 +28,7 @@ from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.rules.decompose import decompose
 from fxlite.types.dtypes import DType
 
+_PARAMETER = re.compile(r"(\*?)(\w+)([=:?]?)(\w*)")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -95,8 +97,8 @@ class TableText(Text):
 
     A spelling is a function, or after a dot a method of the first operand, and which of the op's
     parameters it is given: ``np.sum x axis= keepdims=``. ``name=`` is given by that name and
-    ``other=name`` by another, both only where the call does; ``*name`` are all of them; a number
-    is itself."""
+    ``other=name`` by another, both only where the call does, as ``name?``; with ``:`` in place of
+    ``=`` always; ``*name`` are all of them; a number is itself."""
 
     calls: ClassVar[Mapping[str, str]] = {}
     library: ClassVar[Library]
@@ -182,19 +184,24 @@ class TableText(Text):
         else:
             head = self.function(head)
         for parameter in parameters:
-            keyword, equals, name = parameter.partition("=")
+            star, keyword, sign, name = _PARAMETER.findall(parameter)[0]
             name = name or keyword
-            if equals and name not in given:
+            if sign in ("=", "?") and given.get(name) is None:
                 continue
-            if parameter.startswith("*"):
-                parts += map(self.value, bound[parameter[1:]])
+            if star:
+                parts += map(self.value, bound[name])
             else:
                 text = self.value(bound[name]) if name in bound else name
-                parts.append(f"{keyword}={text}" if equals else text)
+                parts.append(f"{keyword}={text}" if sign in ("=", ":") else text)
         return f"{head}({', '.join(parts)})"
 
     def by_helper(self, node: Node, helper: str, given: Mapping[str, Any], *first: str) -> str:
-        """A call of a function of the file's own: operands by position, others by name."""
+        """A call of a function of the file's own, which has the parameters of the op."""
+        return self.by_call(self.file.helpers[helper], node, given, *first)
+
+    def by_call(self, function: str, node: Node, given: Mapping[str, Any], *first: str) -> str:
+        """A call of a function that has the parameters of the op: operands by position, others by
+        name."""
         parts, by_position = [*first], True
         for name in node.target.tensor_kinds:
             value = given.get(name)
@@ -205,7 +212,7 @@ class TableText(Text):
             parts.append(text if by_position else f"{name}={text}")
         others = {n: v for n, v in given.items() if n not in node.target.tensor_kinds}
         parts += [f"{name}={self.named(name, value)}" for name, value in others.items()]
-        return f"{self.file.helpers[helper]}({', '.join(parts)})"
+        return f"{function}({', '.join(parts)})"
 
     # -- parts of text ---------------------------------------------------------------------------
     def named(self, name: str, value: Any) -> str:

@@ -42,6 +42,8 @@ class Dialect:
     identity = "nn.Identity()"
     #: Whether modules that are called in a row may be one ``nn.Sequential``.
     has_sequential = True
+    #: What programs take and give.
+    values = "NumPy arrays"
     #: How the name of the file of weights ends.
     suffix = ".safetensors"
 

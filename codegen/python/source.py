@@ -39,6 +39,7 @@ from fxlite.codegen.python.classes import classes_of
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.numpy_dialect import NumpyDialect
 from fxlite.codegen.python.text import class_name, module_name
+from fxlite.codegen.python.torch_dialect import TorchDialect
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.wrapping import WrappedOp
@@ -48,7 +49,9 @@ from fxlite.show.text.pretty import type_text
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
-DIALECTS: dict[str, Dialect] = {made.name: made for made in (Dialect(), NumpyDialect())}
+DIALECTS: dict[str, Dialect] = {
+    made.name: made for made in (Dialect(), NumpyDialect(), TorchDialect())
+}
 """How regenerated source may be written, by name."""
 
 _numbers = itertools.count()
@@ -109,8 +112,8 @@ def python_program(gm: GraphModule) -> Module:
 
 def python_source(gm: GraphModule, name: str | None = None, dialect: str = "fxlite") -> str:
     """The text of the module file. It imports the functions given to fx.wrap from their modules;
-    GraphModules that are called are written inline. ``dialect``: "fxlite" (``fxlite.nn``) or
-    "numpy" (NumPy alone).
+    GraphModules that are called are written inline. ``dialect``: "fxlite" (``fxlite.nn``),
+    "numpy" (NumPy alone) or "torch" (``torch.nn``).
 
     Raises CodegenError for a graph that calls other leaf modules, whose source fxlite does not
     have, for wrapped functions that are local to another one, and for an op that the dialect cannot
@@ -201,10 +204,12 @@ class _Source:
         file = f"{self.module_name}{self.dialect.suffix}"
         weights = f" The weights are in {file}." if self.has_weights else ""
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
+        origin = f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}"
         lines += [
-            "", f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}", "",
+            "", *_fill(origin), "",
             f"    from {self.module_name} import {self.class_name}", "",
-            f"    model = {make}", f"    result = model({given})  # NumPy arrays in and out",
+            f"    model = {make}",
+            f"    result = model({given})  # {self.dialect.values} in and out",
             '"""',
         ]  # fmt: skip
         return lines

@@ -12,7 +12,7 @@ from rich.console import Console
 from fxlite.cli.shared import after_passes, passes_option, program_options
 
 #: Those of ``fxlite.codegen.python.source``, which takes a while to import.
-DIALECT_NAMES = ("fxlite", "numpy")
+DIALECT_NAMES = ("fxlite", "numpy", "torch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--dialect", choices=DIALECT_NAMES, default=DIALECT_NAMES[0],
-        help="fxlite: layers of fxlite.nn (default); numpy: NumPy alone",
+        help="fxlite: layers of fxlite.nn (default); numpy: NumPy alone; "
+        "torch: nn.Module",
     )  # fmt: skip
     parser.add_argument(
         "--force", action="store_true", help="overwrite a file that fxlite has not written"

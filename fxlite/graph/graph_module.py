@@ -413,8 +413,9 @@ class GraphModule(Module):
     def source(self, name: str | None = None, dialect: str = "fxlite") -> str:
         """Python source that a person could have written: classes by the program's modules, equal
         blocks once, the names and comments of the program where its text is at hand. ``name``: of
-        the class. ``dialect``: "fxlite", with layers of ``fxlite.nn``, or "numpy", which needs
-        NumPy alone. Raises CodegenError for leaf modules and for what the dialect cannot say."""
+        the class. ``dialect``: "fxlite", with layers of ``fxlite.nn``; "numpy", which needs NumPy
+        alone; or "torch", an ``nn.Module`` of PyTorch that takes the same state_dict. Raises
+        CodegenError for leaf modules and for what the dialect cannot say."""
         return above("python_source")(self, name, dialect)  # type: ignore[no-any-return]
 
     def to_folder(

@@ -3,11 +3,12 @@ computes the same."""
 
 from __future__ import annotations
 
+import os
 import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from fxlite.codegen.python.text import class_name
 from fxlite.ops.op import REGISTRY
 from fxlite.passes import quantize as q
 from fxlite.show.node_cost import longest_chain
+from fxlite.types.tensor_type import parse_type
 from tests.codegen.test_python_classes import resnet, transformer
-from tests.oracle import compare, flatten
+from tests.oracle import compare, flatten, flatten_types
 from tests.zoo import ZOO
+from tests.zoo.registry import fill, normal
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +40,21 @@ import numpy as np
 sys.modules["fxlite"] = None  # an import of it is an error
 sys.path.insert(0, sys.argv[1])
 np.seterr(all="ignore")
+is_torch = sys.argv[2] == "torch"
+if is_torch:
+    import torch
+
+
+def tensor(array):
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
+def array(value):
+    if is_torch and value.dtype == torch.bfloat16:
+        return value.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return value.numpy() if is_torch else np.asarray(value)
 
 
 def arrays(path):
@@ -49,7 +67,14 @@ def leaves(value):
         value = list(value.values())
     if isinstance(value, (tuple, list)):
         return [leaf for v in value for leaf in leaves(v)]
-    return [np.asarray(value)]
+    return [array(value)]
+
+
+def run(model, inputs):
+    if not is_torch:
+        return model(*inputs)
+    with torch.no_grad():
+        return model(*map(tensor, inputs))
 
 
 for line in Path(sys.argv[1], "cases").read_text().splitlines():
@@ -57,7 +82,7 @@ for line in Path(sys.argv[1], "cases").read_text().splitlines():
     made = getattr(importlib.import_module(module), name)
     model = made.load() if hasattr(made, "load") else made()
     inputs = arrays(Path(sys.argv[1], f"{module}.in.npz"))
-    np.savez(Path(sys.argv[1], f"{module}.out.npz"), *leaves(model(*inputs)))
+    np.savez(Path(sys.argv[1], f"{module}.out.npz"), *leaves(run(model, inputs)))
 """
 
 
@@ -79,9 +104,9 @@ def run_without_fxlite(
         np.savez(folder / f"{module_name(name)}.in.npz", *inputs)
     lines = [f"{module_name(name)} {class_name(name)}\n" for name, _, _ in cases]
     (folder / "cases").write_text("".join(lines))
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, str(folder)], cwd=folder, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", _RUN, str(folder), dialect]
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=one, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     for name, gm, inputs in cases:
         found = arrays_of(folder / f"{module_name(name)}.out.npz")
@@ -92,17 +117,39 @@ def run_without_fxlite(
         compare(f"{dialect}: {name}", found, expected, longest_chain(gm.graph.nodes, {}))
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_op_in_numpy(part: int, tmp_path: Path) -> None:
-    cases = []
+def samples(part: int) -> Iterator[tuple[str, fx.GraphModule, Sequence[Any]]]:
+    """A program for each sample of a fourth of the ops."""
     for name in sorted(REGISTRY)[part::4]:
         for number, sample in enumerate(REGISTRY[name].samples):
             names = [f"x{i}" for i in range(len(sample.types()))]
             space: dict[str, Any] = {"run": lambda *v, n=name, s=sample: s.call(REGISTRY[n], v)}
             exec(f"def program({', '.join(names)}): return run({', '.join(names)})", space)
             gm = fx.symbolic_trace(space["program"], *sample.types())
-            cases.append((f"{name}_sample_{number}", gm, sample.arrays()))
-    run_without_fxlite(cases, tmp_path)
+            yield f"{name}_sample_{number}", gm, sample.arrays()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_op_in_numpy(part: int, tmp_path: Path) -> None:
+    run_without_fxlite(samples(part), tmp_path)
+
+
+#: What torch computes otherwise: gelu of the largest number, x - tanh(x) near 0.
+_OF_TORCH = {"gelu_sample_4", "tanhshrink_sample_3"}
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_op_in_torch(part: int, tmp_path: Path) -> None:
+    """All but those of unsigned integers other than u8, which are refused."""
+    pytest.importorskip("torch")
+    cases = []
+    for name, gm, inputs in samples(part):
+        types = {t.dtype.name for n in gm.graph.nodes for t in flatten_types(n.type)}
+        if types & {"u16", "u32", "u64"}:
+            with pytest.raises(CodegenError, match="torch does not compute with uint"):
+                python_source(gm, dialect="torch")
+        elif name not in _OF_TORCH:
+            cases.append((name, gm, inputs))
+    run_without_fxlite(cases, tmp_path, "torch")
 
 
 def integers() -> list[tuple[str, fx.GraphModule, Sequence[Any]]]:
@@ -116,13 +163,16 @@ def integers() -> list[tuple[str, fx.GraphModule, Sequence[Any]]]:
     ]
 
 
-def test_programs_in_numpy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", ["numpy", "torch"])
+def test_programs(dialect: str, tmp_path: Path) -> None:
+    if dialect == "torch":
+        pytest.importorskip("torch")
     cases = integers()
     for program in ZOO:
         gm, _, inputs = program.trace()
         cases += [(program.name, gm, inputs)]
         cases += [(f"{program.name}_decomposed", passes.decompose(gm), inputs)]
-    run_without_fxlite(cases, tmp_path)
+    run_without_fxlite(cases, tmp_path, dialect)
     for path in tmp_path.glob("*.py"):
         text = path.read_text()
         assert "fxlite." not in text.partition('"""\n\n')[2], path
@@ -146,11 +196,12 @@ def clean(folder: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_clean_numpy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", ["numpy", "torch"])
+def test_clean(dialect: str, tmp_path: Path) -> None:
     for program in ZOO:
-        save_python(program.trace()[0], tmp_path, program.name, dialect="numpy")
+        save_python(program.trace()[0], tmp_path, program.name, dialect=dialect)
     for name, gm, _ in integers():
-        save_python(gm, tmp_path, name, dialect="numpy")
+        save_python(gm, tmp_path, name, dialect=dialect)
     clean(tmp_path)
 
 
@@ -240,3 +291,103 @@ def test_what_a_dialect_cannot_say() -> None:
     untyped = fx.symbolic_trace(lambda x: ops.exp(x))
     with pytest.raises(CodegenError, match=r"node exp .*_dialects\.py:\d+\) has no type"):
         python_source(untyped, dialect="numpy")
+
+
+def test_reads_well_in_torch() -> None:
+    gm = fx.symbolic_trace(Net().eval(), x="f32[B,4]")
+    assert (
+        gm.source(dialect="torch").partition("class Net")[2]
+        == '''\
+(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(3))
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
+
+    @classmethod
+    def load(cls, path=WEIGHTS):
+        """The model with its weights, ready to run."""
+        model = cls()
+        model.load_state_dict(load_file(path))
+        return model.eval()
+
+    def forward(self, x):
+        hidden = self.body(x) + self.shift  # f32[B,3]
+        return hidden[:, 1:].reshape(-1, 2) * 2  # f32[B,2]
+'''
+    )
+
+
+IMAGE, SIGNAL, ROWS, SEQUENCE = "f32[2,4,6,6]", "f32[2,4,6]", "f32[3,4]", "f32[5,2,4]"
+LAYERS: list[tuple[Any, str]] = [
+    (nn.Linear(4, 3), ROWS),
+    (nn.Linear(4, 3, bias=False), ROWS),
+    (nn.Conv2d(4, 6, 3, padding=1, stride=2, groups=2, bias=False), IMAGE),
+    (nn.Conv2d(4, 6, 2, padding="same"), IMAGE),
+    (nn.Conv1d(4, 6, 3, dilation=2), SIGNAL),
+    (nn.ConvTranspose2d(4, 3, 3, stride=2, output_padding=1), IMAGE),
+    (nn.ConvTranspose1d(4, 3, 3), SIGNAL),
+    (nn.BatchNorm2d(4, eps=1e-3, momentum=0.3), IMAGE),
+    (nn.BatchNorm2d(4, affine=False), IMAGE),
+    (nn.BatchNorm1d(4), ROWS),
+    (nn.GroupNorm(2, 4), IMAGE),
+    (nn.LayerNorm((6, 6), eps=1e-3), IMAGE),
+    (nn.RMSNorm(4), ROWS),
+    (nn.InstanceNorm2d(4, affine=True), IMAGE),
+    (nn.PReLU(4), IMAGE),
+    (nn.GLU(1), IMAGE),
+    (nn.Softmax(0), ROWS),
+    (nn.Flatten(2), IMAGE),
+    (nn.PixelShuffle(2), IMAGE),
+    (nn.Upsample(scale_factor=2), IMAGE),
+    (nn.Upsample(size=(8, 9), mode="bilinear", align_corners=True), IMAGE),
+    (nn.ZeroPad2d((1, 2, 0, 1)), IMAGE),
+    (nn.MaxPool2d(2, padding=1, ceil_mode=True), IMAGE),
+    (nn.AvgPool2d(3, 2, 1, count_include_pad=False), IMAGE),
+    (nn.AdaptiveAvgPool2d((2, None)), IMAGE),
+    (nn.AdaptiveMaxPool1d(3), SIGNAL),
+    (nn.LeakyReLU(0.2), ROWS),
+    (nn.Softplus(2.0, 5.0), ROWS),
+    (nn.GELU("tanh"), ROWS),
+    (nn.LSTM(4, 3, num_layers=2, batch_first=True, bidirectional=True), SEQUENCE),
+    (nn.GRU(4, 3), SEQUENCE),
+    (nn.TransformerEncoderLayer(4, 2, 8, norm_first=True), SEQUENCE),
+]
+
+
+class Holder(nn.Module):
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(("layer", "type"), LAYERS, ids=lambda v: str(v)[:24])
+def test_layers_are_torch_s(layer: Any, type: str) -> None:
+    """They take the original's state_dict and compute the same."""
+    torch = pytest.importorskip("torch")
+    model = fill(Holder(layer))
+    gm = fx.symbolic_trace(model, type)
+    space: dict[str, Any] = {"__name__": "holder", "__file__": "holder.py"}
+    exec(gm.source(dialect="torch"), space)
+    made = space["Holder"]()
+    made.load_state_dict({k: torch.from_numpy(v) for k, v in model.state_dict().items()})
+    x = normal(*parse_type(type).shape)
+    with torch.no_grad():
+        found = made.eval()(torch.from_numpy(x))
+    leaves = [leaf.numpy() for leaf in torch.utils._pytree.tree_leaves(found)]
+    compare("torch", leaves, flatten(gm(x)), longest_chain(gm.graph.nodes, {}))
+
+
+def test_what_torch_cannot_say() -> None:
+    gm = fx.symbolic_trace(scaled, "f32[3]")
+    with pytest.raises(CodegenError, match=r"_dialects.py:\d+\): .*scaled is a function of NumPy"):
+        python_source(gm, dialect="torch")
+    assert "import scaled" in python_source(gm, dialect="numpy")
+
+
+@fx.wrap(infer=lambda x: x)
+def scaled(x: Any) -> Any:
+    return x * 2

@@ -1,0 +1,245 @@
+"""What torch has not as one call, as functions of torch: the text of those that a program needs is
+part of its source in the dialect "torch". Functions are called like the ops and have their
+parameters. This file is read as text and never imported.
+"""
+
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+# -- modules ---------------------------------------------------------------------------------------
+class Weights(nn.Module):
+    """Parameters, buffers and modules by any name: ``self["0"]`` or ``self[0]``."""
+
+    def __init__(self, parts=None, /, **named):
+        super().__init__()
+        for name, value in {**(parts or {}), **named}.items():
+            self.add(name, value)
+
+    def add(self, name, value):
+        """Enter a parameter, a buffer or a module."""
+        setattr(self, str(name), value)
+
+    def __getitem__(self, name):
+        return getattr(self, str(name))
+
+
+# -- indices ---------------------------------------------------------------------------------------
+def updated(x, at, values):
+    """A copy of ``x`` with other values at an index."""
+    x = x.clone()
+    x[at] = values
+    return x
+
+
+def wrapped(index, size):
+    """Positions, of which negative ones count from the end."""
+    return torch.where(index < 0, index + size, index)
+
+
+def gather(x, index, axis):
+    """``x`` at the positions that ``index`` has along an axis."""
+    return torch.take_along_dim(x, wrapped(index, x.shape[axis]), dim=axis)
+
+
+def scatter_add(x, index, source, axis):
+    """A copy of ``x`` with ``source`` added where ``index`` says along an axis."""
+    return x.scatter_add(axis, wrapped(index, x.shape[axis]), source)
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+def prod(x, axis=None, keepdims=False):
+    """The product over axes."""
+    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    for number in sorted((a % x.ndim for a in axes), reverse=True):
+        x = x.prod(dim=number, keepdim=keepdims)
+    return x
+
+
+def sign(x):
+    """-1, 0 or 1; NaN stays NaN."""
+    return torch.where(torch.isnan(x), x, torch.sign(x))
+
+
+def floor_divide(x, y):
+    """``x // y`` of integers, where division by 0 gives 0."""
+    return torch.where(y == 0, 0, x // torch.where(y == 0, 1, y))
+
+
+def remainder(x, y):
+    """``x % y`` of integers, where division by 0 gives 0."""
+    return torch.where(y == 0, 0, x % torch.where(y == 0, 1, y))
+
+
+# -- recurrence ------------------------------------------------------------------------------------
+def lstm_step(x, hidden, state, cell):
+    """The next state and cell from what inputs and state give to the gates i, f, g, o."""
+    i, f, g, o = (x + hidden).chunk(4, dim=-1)
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(cell), cell
+
+
+def gru_step(x, hidden, state, cell):
+    """The next state from what inputs and state give to the gates r, z, n."""
+    (r, z, n), (hidden_r, hidden_z, hidden_n) = (v.chunk(3, dim=-1) for v in (x, hidden))
+    new = torch.tanh(n + torch.sigmoid(r + hidden_r) * hidden_n)
+    return new + torch.sigmoid(z + hidden_z) * (state - new), cell
+
+
+def rnn_tanh_step(x, hidden, state, cell):
+    """The next state."""
+    return torch.tanh(x + hidden), cell
+
+
+def rnn_relu_step(x, hidden, state, cell):
+    """The next state."""
+    return F.relu(x + hidden), cell
+
+
+def recurrence(step, gates, weight_hh, h0, c0=None, bias_hh=None, reverse=False):
+    """States [T, B, H] from the inputs' part of the gates [T, B, G*H], then the last state once
+    more and, if there is one, the last cell."""
+    state, cell, states = h0, c0, []
+    for x in gates.flip(0) if reverse else gates:
+        state, cell = step(x, F.linear(state, weight_hh, bias_hh), state, cell)
+        states.append(state)
+    states = states[::-1] if reverse else states
+    return torch.stack([*states, state] if cell is None else [*states, state, cell])
+
+
+def lstm(x, h0, c0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
+    """All states [T, B, H] of a long short-term memory, the last one and the last cell."""
+    gates = F.linear(x, weight_ih, bias_ih)
+    states = recurrence(lstm_step, gates, weight_hh, h0, c0, bias_hh, reverse)
+    return states[:-2], states[-2], states[-1]
+
+
+def gru(x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, reverse=False):
+    """All states [T, B, H] of gated recurrent units, and the last one."""
+    gates = F.linear(x, weight_ih, bias_ih)
+    states = recurrence(gru_step, gates, weight_hh, h0, None, bias_hh, reverse)
+    return states[:-1], states[-1]
+
+
+def rnn(
+    x, h0, weight_ih, weight_hh, bias_ih=None, bias_hh=None, nonlinearity="tanh", reverse=False
+):
+    """All states [T, B, H] of a plain recurrent network, and the last one."""
+    step = rnn_tanh_step if nonlinearity == "tanh" else rnn_relu_step
+    gates = F.linear(x, weight_ih, bias_ih)
+    states = recurrence(step, gates, weight_hh, h0, None, bias_hh, reverse)
+    return states[:-1], states[-1]
+
+
+# -- integers --------------------------------------------------------------------------------------
+def rounded(x, zero_point, dtype, qmin, qmax):
+    """``x + zero_point`` as integers from ``qmin`` to ``qmax``; halves go to the even one, NaN to
+    the least."""
+    info = torch.iinfo(dtype)
+    low, high = info.min if qmin is None else qmin, info.max if qmax is None else qmax
+    x = torch.round(x) + (0 if zero_point is None else zero_point)
+    return torch.nan_to_num(x, nan=low, posinf=high, neginf=low).clamp(low, high).to(dtype)
+
+
+def quantize(x, scale, zero_point=None, dtype=torch.int8, qmin=None, qmax=None):
+    """``x / scale + zero_point`` as integers."""
+    scaled = x.float() * (1 / torch.as_tensor(scale, dtype=torch.float32))
+    return rounded(scaled, zero_point, dtype, qmin, qmax)
+
+
+def dequantize(q, scale, zero_point=None):
+    """``(q - zero_point) * scale`` as float32."""
+    q = q if zero_point is None else q.int() - zero_point
+    return q.float() * scale
+
+
+def requantize(acc, scale, zero_point=None, dtype=torch.int8, qmin=None, qmax=None):
+    """``acc * scale + zero_point`` as integers."""
+    return rounded(acc.float() * scale, zero_point, dtype, qmin, qmax)
+
+
+def fake_quantize(x, scale, zero_point=None, dtype=torch.int8, qmin=None, qmax=None):
+    """``x`` rounded to what its integers stand for."""
+    return dequantize(quantize(x, scale, zero_point, dtype, qmin, qmax), scale, zero_point)
+
+
+def dynamic_scale(x, axis=None, keepdims=False, qmax=127):
+    """The scale by which the largest magnitude becomes ``qmax``, 2**-120 at least."""
+    axes = tuple(range(x.ndim)) if axis is None else axis
+    largest = x.float().abs().amax(dim=axes, keepdim=keepdims)
+    return largest.clamp(min=2.0**-120 * qmax) * torch.tensor(1 / qmax, dtype=torch.float32)
+
+
+def int_sums(sums, bias=None):
+    """Integers as int32, with a bias. They were added up as float64, which is exact up to 2**53 and
+    faster than products of integers."""
+    return sums.int() if bias is None else sums.int() + bias
+
+
+def int_linear(x, weight, bias=None, x_zero_point=0):
+    """``(x - x_zero_point) @ weight.T + bias`` as int32."""
+    return int_sums((x.double() - x_zero_point) @ weight.double().T, bias)
+
+
+def int_matmul(x, y, x_zero_point=0, y_zero_point=0):
+    """``(x - x_zero_point) @ (y - y_zero_point)`` as int32."""
+    return int_sums((x.double() - x_zero_point) @ (y.double() - y_zero_point))
+
+
+def int_conv2d(
+    x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, x_zero_point=0
+):  # fmt: skip
+    """The convolution of ``x - x_zero_point`` as int32."""
+    x, weight = x.double() - x_zero_point, weight.double()
+    sums = F.conv2d(x, weight, None, stride, padding, dilation, groups)
+    return int_sums(sums, None if bias is None else bias[:, None, None])
+
+
+def pack_int4(q):
+    """Pairs of integers in -8..7 as bytes, the one with the even index in the low half."""
+    return ((q[..., 0::2] & 15) | (q[..., 1::2] << 4)).view(torch.uint8)
+
+
+def unpack_int4(packed):
+    """The integers that ``pack_int4`` packed."""
+    signed = packed.view(torch.int8)
+    return torch.stack([(signed << 4) >> 4, signed >> 4], dim=-1).flatten(-2)
+
+
+def dequantize_weight(weight, scale, shape, bits=8, group_size=None):
+    """A weight of a shape from integers, or from pairs of int4, whose rows have one scale each or
+    one for each group of numbers."""
+    depth = math.prod(shape[1:])
+    integers = unpack_int4(weight)[:, :depth] if bits == 4 else weight
+    scales = scale.reshape(len(integers), -1).repeat_interleave(group_size or depth, dim=1)
+    return (integers * scales[:, :depth]).reshape(shape)
+
+
+def linear_weight_only(x, weight, scale, bias=None, bits=8, group_size=None):
+    """``x @ weight.T + bias`` with a weight of integers."""
+    shape = (len(weight), x.shape[-1])
+    return F.linear(x, dequantize_weight(weight, scale, shape, bits, group_size), bias)
+
+
+def int_recurrence(
+    step, gates, weight_hh, weight_scale, h0, c0=None, bias_hh=None, reverse=False,
+    state_scale=None, state_zero_point=None,
+):  # fmt: skip
+    """``recurrence`` with integer weights: each state is rounded to 8 bits before its product, by a
+    scale of each row unless ``state_scale`` is given."""
+    dtype, qmin = (torch.int8, -127) if state_zero_point is None else (torch.uint8, None)
+    state, cell, states, scale = h0, c0, [], state_scale
+    for x in gates.flip(0) if reverse else gates:
+        if state_scale is None:
+            scale = dynamic_scale(state, axis=-1, keepdims=True)
+        q = quantize(state, scale, state_zero_point, dtype, qmin)
+        sums = int_linear(q, weight_hh, x_zero_point=state_zero_point or 0)
+        hidden = dequantize(sums, scale * weight_scale)
+        hidden = hidden if bias_hh is None else hidden + bias_hh
+        state, cell = step(x, hidden, state, cell)
+        states.append(state)
+    states = states[::-1] if reverse else states
+    return torch.stack([*states, state] if cell is None else [*states, state, cell])

@@ -1,0 +1,464 @@
+"""The dialect "torch": a file with an ``nn.Module`` that a user of PyTorch drops in.
+
+In: a graph with types. Out: modules of ``torch.nn`` where the program had those of ``fxlite.nn``,
+which have the same names, arguments and state_dict keys; functions of torch for ops. Where torch
+promotes other dtypes than NumPy does, operands are cast. Half types are left to torch, which
+computes its functions in float32 and rounds once, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import CodegenError
+from fxlite.base.outside_text import python_string
+from fxlite.codegen.python.by_table import Library, TableDialect, Verbatim, spellings, uses
+from fxlite.codegen.python.dialect import Imports, is_trained, shape_text
+from fxlite.codegen.python.layers import Layer, layer_of
+from fxlite.codegen.python.numpy_dialect import NumpyText
+from fxlite.codegen.python.text import CALL, LEVELS
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.image.convolution import padding_pairs
+from fxlite.ops.image.spatial import TO_FIRST, TO_LAST, per_axis
+from fxlite.ops.op import Op
+from fxlite.ops.wrapping import WrappedOp
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+from fxlite.types.tensor_type import TensorType, type_of
+
+
+class TorchText(NumpyText):
+    """Values as torch computes them; parts of arrays are written as for NumPy."""
+
+    library = Library("in_torch.py")
+    calls = spellings("""
+        relu        F.relu x
+        cast        .to dtype
+        sum         .sum dim=axis keepdim=keepdims
+        max         .amax dim=axis keepdim=keepdims
+        min         .amin dim=axis keepdim=keepdims
+        any         .any dim=axis keepdim=keepdims
+        all         .all dim=axis keepdim=keepdims
+        mean        .mean dim=axis keepdim=keepdims
+        var         .var dim:axis correction:correction keepdim=keepdims
+        argmax      .argmax dim=axis keepdim=keepdims
+        argmin      .argmin dim=axis keepdim=keepdims
+        cumsum      .cumsum axis
+        squeeze     .squeeze axis
+        flip        .flip axis
+        roll        .roll shift axis
+        tril        .tril diagonal=k
+        triu        .triu diagonal=k
+        concat      torch.cat tensors dim=axis
+        stack       torch.stack tensors dim=axis
+        erf         torch.erf x
+        sigmoid     torch.sigmoid x
+        fabs        torch.abs x
+        embedding   F.embedding x weight
+        linear      F.linear x weight bias?
+        softmax     F.softmax x dim:axis
+        log_softmax F.log_softmax x dim:axis
+        logsumexp   torch.logsumexp x dim:axis keepdim=keepdims
+        normalize   F.normalize x p= dim=axis eps=
+        cosine_similarity F.cosine_similarity x y dim=axis eps=
+        layer_norm  F.layer_norm x normalized_shape weight= bias= eps=
+        group_norm  F.group_norm x num_groups weight= bias= eps=
+        dropout     F.dropout x p: training:
+        silu        F.silu x
+        gelu        F.gelu x approximate=
+        relu6       F.relu6 x
+        hardtanh    F.hardtanh x min_val max_val
+        hardsigmoid F.hardsigmoid x
+        hardswish   F.hardswish x
+        elu         F.elu x alpha=
+        selu        F.selu x
+        celu        F.celu x alpha=
+        leaky_relu  F.leaky_relu x negative_slope=
+        prelu       F.prelu x weight
+        softplus    F.softplus x beta= threshold=
+        softsign    F.softsign x
+        mish        F.mish x
+        tanhshrink  F.tanhshrink x
+        hardshrink  F.hardshrink x lambd=
+        softshrink  F.softshrink x lambd=
+        threshold   F.threshold x threshold value
+        logsigmoid  F.logsigmoid x
+        glu         F.glu x dim=axis
+        adaptive_avg_pool2d F.adaptive_avg_pool2d x output_size
+        adaptive_max_pool2d F.adaptive_max_pool2d x output_size
+        interpolate F.interpolate x size= scale_factor= mode= align_corners=
+        mse_loss    F.mse_loss x target reduction=
+        l1_loss     F.l1_loss x target reduction=
+        nll_loss    F.nll_loss x target weight= ignore_index= reduction=
+        cross_entropy F.cross_entropy x target weight= ignore_index= reduction= label_smoothing=
+        binary_cross_entropy_with_logits \
+            F.binary_cross_entropy_with_logits x target weight= pos_weight= reduction=
+        scaled_dot_product_attention \
+            F.scaled_dot_product_attention query key value attn_mask= is_causal= scale=
+    """)
+
+    def dtype(self, value: DType) -> str:
+        return self.function(f"torch.{value.long_name}")
+
+    # -- dtypes ----------------------------------------------------------------------------------
+    def cast(self, text: str, dtype: DType) -> str:
+        return f"{text}.to({self.dtype(dtype)})"
+
+    def cast_operands(self, node: Node) -> tuple[Mapping[Node, DType], DType | None]:
+        op, result = node.target, (node.type[0] if isinstance(node.type, tuple) else node.type)
+        operands = {name: v for name, v in node.arguments.items() if name in op.tensor_kinds}
+        given = [v for v in op.tensors(operands) if isinstance(v, Node)]
+        if op.looks_up is not None:
+            index = node.bound[op.looks_up[0]]
+            others = [n for n in given if n is not index and n.type.dtype.is_float]
+            casts, kept = self.mixed(op, others, result.dtype)
+            is_other = index.type.dtype.is_integer and index.type.dtype is not dtypes.int64
+            return {**casts, **({index: dtypes.int64} if is_other else {})}, kept
+        if op.name == "cast" or (op.kind == "gather" and not op.moves_values):
+            return {}, None
+        if op.kind == "pointwise":
+            return self.pointwise(node, operands, result.dtype)
+        return self.mixed(op, given, result.dtype)
+
+    def pointwise(
+        self, node: Node, operands: Mapping[str, Any], result: DType
+    ) -> tuple[Mapping[Node, DType], DType | None]:
+        """Operands of an elementwise op, of which NumPy says what they are computed in."""
+        op: Op = node.target
+        computed = result
+        if self.helper(op) is not None and not op.symbol:
+            return {}, None
+        if result.is_bool:
+            kinds = [v.type.dtype if isinstance(v, Node) else v for v in operands.values()]
+            if (op.commutative and op.associative) or len(kinds) == 1:
+                return {}, None  # of truth values
+            computed = dtypes.result_type(*kinds)
+        if op.name == "reciprocal" and not result.is_float:
+            computed = dtypes.float64  # torch has none of integers
+        others = [v for n, v in operands.items() if isinstance(v, Node) and n != "condition"]
+        casts = {v: computed for v in others if v.type.dtype is not computed}
+        return casts, None if computed is result or result.is_bool else result
+
+    def mixed(
+        self, op: Op, given: Sequence[Node], result: DType
+    ) -> tuple[Mapping[Node, DType], DType | None]:
+        """Operands of one dtype, in which torch computes: the result's, or where half types meet
+        others float32."""
+        if self.helper(op) is not None:
+            return {}, None
+        if op.kind == "composite" and not op.moves_values:  # masks stay what they are
+            given = [n for n in given if n.type.dtype.is_float] or given
+        own = {n.type.dtype for n in given}
+        if op.kind in ("contraction", "window") and not result.is_float:
+            computed = dtypes.float64  # torch has products of integers, but not over windows
+            if op.is_matrix_product:
+                computed = dtypes.int32 if result.is_bool else result
+            casts = {n: computed for n in given if n.type.dtype is not computed}
+            return casts, None if computed is result else result
+        is_sum = op.kind in ("reduction", "scan") and not result.is_float
+        if own == {result} or is_sum:
+            return {}, None
+        computed = result.compute
+        casts = {n: computed for n in given if n.type.dtype is not computed}
+        return casts, None if computed is result else result
+
+    # -- ops -------------------------------------------------------------------------------------
+    def default_spelling(self, op: Op) -> str:
+        return " ".join((f"torch.{op.name}", *op.tensor_kinds))
+
+    def plain(self, node: Node) -> tuple[str, int]:
+        op: Op = node.target
+        is_binary = op.kind == "pointwise" and len(op.tensor_kinds) == 2
+        if is_binary and op.ufunc is not None and self._operator(node) is None:
+            return self.binary(node), CALL
+        return super().plain(node)
+
+    def binary(self, node: Node) -> str:
+        """A function of two tensors; a number becomes one."""
+        kinds = {v.type.dtype for v in node.args if isinstance(v, Node)}
+        common = self.casts.get(node.all_input_nodes[0], next(iter(kinds)))
+        parts = [v if isinstance(v, Node) else self.tensor(v, common) for v in node.args]
+        name = node.target.name
+        return f"{self.function(f'torch.{name}')}({', '.join(map(self.value, parts))})"
+
+    def tensor(self, number: Any, dtype: DType) -> Verbatim:
+        """A number as a tensor."""
+        made = f"{self.value(number)}, dtype={self.dtype(dtype)}"
+        return Verbatim(f"{self.function('torch.tensor')}({made})")
+
+    def bound_of(self, node: Node, keyword: str) -> tuple[str, int]:
+        """``x.clamp(min=0)`` where one side is a number."""
+        x, y = node.args
+        number, value = (x, y) if isinstance(y, Node) else (y, x)
+        if isinstance(number, Node):
+            return self.binary(node), CALL
+        return f"{self.owner(value)}.clamp({keyword}={self.value(number)})", CALL
+
+    def op_maximum(self, node: Node, **bound: Any) -> tuple[str, int]:
+        return self.bound_of(node, "min")
+
+    def op_minimum(self, node: Node, **bound: Any) -> tuple[str, int]:
+        return self.bound_of(node, "max")
+
+    @uses("sign")
+    def op_sign(self, node: Node, x: Any) -> str:
+        """torch has 0 for the sign of NaN."""
+        is_float = node.type.dtype.is_float
+        function = self.file.helpers["sign"] if is_float else self.function("torch.sign")
+        return f"{function}({self.value(x)})"
+
+    @uses("floor_divide")
+    def op_floor_divide(self, node: Node, x: Any, y: Any) -> tuple[str, int]:
+        """torch raises an error where an integer is divided by 0."""
+        name = node.target.name
+        is_safe = not isinstance(y, Node) and y != 0
+        if node.type.dtype.is_float or is_safe:
+            return self._operator(node) or self.binary(node), LEVELS["//"]
+        kinds = [v if isinstance(v, Node) else self.tensor(v, node.type.dtype) for v in (x, y)]
+        return f"{self.file.helpers[name]}({', '.join(map(self.value, kinds))})", CALL
+
+    @uses("remainder")
+    def op_remainder(self, node: Node, x: Any, y: Any) -> tuple[str, int]:
+        return self.op_floor_divide(node, x, y)
+
+    def op_where(self, node: Node, condition: Any, x: Any, y: Any) -> str:
+        if not isinstance(x, Node) and not isinstance(y, Node):
+            x = self.tensor(x, node.type.dtype)
+        text = self.value(condition)
+        if isinstance(condition, Node) and not condition.type.dtype.is_bool:
+            text = self.cast(self.owner(condition), dtypes.bool_)
+        return f"{self.function('torch.where')}({text}, {self.value(x)}, {self.value(y)})"
+
+    def op_rsqrt(self, node: Node, x: Any) -> tuple[str, int]:
+        return f"{self.function('torch.rsqrt')}({self.value(x)})", CALL
+
+    def op_clip(self, node: Node, x: Any, min: Any, max: Any) -> str:
+        bounds = [f"{n}={self.value(v)}" for n, v in (("min", min), ("max", max)) if v is not None]
+        if not bounds:
+            return f"{self.owner(x)}.clone()"
+        return f"{self.owner(x)}.clamp({', '.join(bounds)})"
+
+    def op_permute(self, node: Node, x: Any, axes: Sequence[int]) -> str:
+        return f"{self.owner(x)}.permute({', '.join(map(self.value, axes)) or '()'})"
+
+    def op_expand(self, node: Node, x: Any, shape: Sequence[Any]) -> str:
+        return f"{self.owner(x)}.expand({', '.join(map(self.value, shape))})"
+
+    def op_pad(self, node: Node, x: Any, padding: Any, value: Any) -> str:
+        if not padding:
+            return self.value(x)
+        pairs = [size for pair in reversed(padding) for size in pair]
+        given = f"{self.value(x)}, {self.value(tuple(pairs))}"
+        return f"{self.function('F.pad')}({given}{f', value={self.value(value)}' if value else ''})"
+
+    def op_split(self, node: Node, x: Any, sizes: Sequence[Any], axis: int) -> str:
+        if len({*sizes}) == 1:
+            return f"{self.owner(x)}.chunk({self.value(len(sizes))}, dim={self.value(axis)})"
+        return f"{self.owner(x)}.split({self.value([*sizes])}, dim={self.value(axis)})"
+
+    @uses("updated")
+    def op_slice_update(self, node: Node, x: Any, values: Any, at: Sequence[Any]) -> str:
+        parts = [self.value(slice(*p)) if isinstance(p, tuple) else self.value(p) for p in at]
+        place = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        return f"{self.file.helpers['updated']}({self.value(x)}, {place}, {self.value(values)})"
+
+    def op_take(self, node: Node, x: Any, index: Any, axis: int) -> str:
+        return f"{self.owner(x)}[{self.at(x, axis, self.value(index))}]"
+
+    def op_one_hot(self, node: Node, x: Any, num_classes: Any, dtype: Any) -> str:
+        made = f"{self.value(num_classes)}, dtype={self.dtype(dtypes.dtype(dtype))}"
+        return f"{self.function('torch.eye')}({made})[{self.position(x)}]"
+
+    def op_full(self, node: Node, shape: Any, value: Any, dtype: Any) -> str:
+        kind = f"dtype={self.dtype(node.type.dtype)}"
+        sizes = self.value(shape)
+        if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):
+            return f"{self.function('torch.ones' if value else 'torch.zeros')}({sizes}, {kind})"
+        return f"{self.function('torch.full')}({sizes}, {self.value(value)}, {kind})"
+
+    def op_arange(self, node: Node, start: Any, stop: Any, step: Any, dtype: Any) -> str:
+        bounds = [0, start] if stop is None else [start, stop]
+        bounds += [] if step == 1 else [step]
+        usual = dtypes.float64 if float in map(type, bounds) else dtypes.int64
+        if len(bounds) == 2 and type(bounds[0]) is int and bounds[0] == 0:
+            del bounds[0]
+        given = ", ".join(map(self.value, bounds))
+        given += f", dtype={self.dtype(usual)}" if usual.is_float else ""
+        text = f"{self.function('torch.arange')}({given})"
+        return text if node.type.dtype is usual else self.cast(text, node.type.dtype)
+
+    def op_batch_norm(self, node: Node, **bound: Any) -> str:
+        text = "F.batch_norm x running_mean running_var weight= bias= training= eps="
+        return self.by_spelling(node, text + (" momentum:0" if bound["training"] else ""))
+
+    def op_instance_norm(self, node: Node, **bound: Any) -> str:
+        text = "F.instance_norm x running_mean= running_var= weight= bias= use_input_stats= eps="
+        return self.by_spelling(node, f"{text} momentum:0")
+
+    def op_rms_norm(self, node: Node, eps: float | None, **bound: Any) -> str:
+        epsilon = float(np.finfo(node.type.dtype.compute.numpy).eps) if eps is None else eps
+        text = self.by_spelling(node, "F.rms_norm x normalized_shape weight=")
+        return f"{text[:-1]}, eps={self.value(epsilon)})"
+
+    def op_conv2d(self, node: Node, **bound: Any) -> str:
+        """Convolutions and pools, of images [N, C, H, W]; padding that differs at the two ends of
+        an axis is added before."""
+        op, padding = node.target, bound.get("padding")
+        x, layout = Verbatim(self.value(node.args[0])), bound.pop("layout", "NCHW")
+        orders = [", ".join(map(str, order)) for order in (TO_FIRST, TO_LAST)]
+        if layout != "NCHW":
+            x = Verbatim(f"{self.owner(node.args[0])}.permute({orders[0]})")
+        given: dict[str, Any] = {**node.arguments, "x": x}
+        given.pop("layout", None)
+        if isinstance(padding, tuple) and any(isinstance(p, tuple) for p in padding):
+            pairs = [size for pair in reversed(padding) for size in pair]
+            given["x"] = Verbatim(f"{self.function('F.pad')}({x}, {self.value(tuple(pairs))})")
+            del given["padding"]
+        if self.helper(op) is not None:
+            text = self.by_helper(node, op.name, given)
+        else:
+            text = self.by_call(self.function(f"F.{op.name}"), node, given)
+        return text if layout == "NCHW" else f"{text}.permute({orders[1]})"
+
+    op_conv1d = op_int_conv2d = op_conv_transpose1d = op_conv_transpose2d = op_conv2d
+    op_max_pool1d = op_max_pool2d = op_avg_pool1d = op_avg_pool2d = op_conv2d
+
+    def op_adaptive_avg_pool1d(self, node: Node, x: Any, output_size: Any) -> str:
+        if output_size is None:  # the size that x has
+            return self.value(x)
+        function = self.function(f"F.{node.target.name}")
+        return f"{function}({self.value(x)}, {self.value(output_size)})"
+
+    op_adaptive_max_pool1d = op_adaptive_avg_pool1d
+
+    def op_einsum(self, node: Node, operands: Sequence[Any], equation: str) -> str:
+        text = self.by_spelling(node, "torch.einsum equation *operands")
+        return text if node.type.dtype.is_float else self.cast(text, node.type.dtype)
+
+    def op_index(self, node: Node, x: Any, indices: Sequence[Any], axis: int) -> str:
+        return f"{self.owner(x)}[{self.at(x, axis, *map(self.position, indices))}]"
+
+    def position(self, index: Any) -> str:
+        """Integers as torch takes them for indices."""
+        if not isinstance(index, Node) or index.type.dtype is dtypes.int64:
+            return self.value(index)
+        return self.cast(self.owner(index), dtypes.int64)
+
+
+@dataclass(frozen=True)
+class Code:
+    """An argument of a layer as Python text."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class TorchDialect(TableDialect):
+    """Modules of torch, and weights in a ``.safetensors`` file."""
+
+    name = "torch"
+    text = TorchText
+    imports = ("torch", "F", "math")
+    values = "tensors"
+    parts = ("Weights",)
+
+    def is_kept(self, node: Node) -> bool:
+        """Attention that torch's function does not compute is taken apart."""
+        bound = node.bound
+        mask = bound.get("attn_mask")
+        if "empty_rows" in bound:
+            is_mask = mask is None or mask.type.dtype in (dtypes.bool_, node.type.dtype)
+            is_usual = bound["empty_rows"] == "zero" and bound["masked_score"] == -math.inf
+            return is_mask and (is_usual or mask is None)
+        return super().is_kept(node)
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        types = [node.type, *(n.type for n in node.all_input_nodes)]
+        for type in (t for one in types for t in (one if isinstance(one, tuple) else (one,))):
+            if isinstance(type, TensorType) and type.dtype.name in ("u16", "u32", "u64"):
+                raise CodegenError(
+                    f"{node.describe()}: torch does not compute with {type.dtype.long_name}; cast "
+                    f"the operand of {node.target.name} to a signed type in the program"
+                )
+
+    def prepared(self, gm: GraphModule) -> GraphModule:
+        for node in gm.graph.nodes:
+            if isinstance(node.target, WrappedOp):
+                raise CodegenError(
+                    f"{node.describe()}: {node.target.title} is a function of NumPy arrays, which "
+                    f"the dialect 'torch' cannot call"
+                )
+        return super().prepared(gm)
+
+    def layer(self, module: GraphModule) -> Layer | None:
+        found = layer_of(module)
+        if found is None or "layout" in found.arguments:
+            return None
+        arguments = dict(found.arguments)
+        padding = arguments.get("padding")
+        if isinstance(padding, tuple) and any(isinstance(p, tuple) for p in padding):
+            if padding != _same_padding(arguments, len(padding)):
+                return None
+            arguments["padding"] = "same"
+        if arguments.get("align_corners") is False:
+            del arguments["align_corners"]  # which torch takes for some modes only
+        if "dtype" in arguments:
+            arguments["dtype"] = Code(f"torch.{dtypes.dtype(arguments['dtype']).long_name}")
+        return replace(found, arguments=arguments)
+
+    def array(
+        self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]
+    ) -> str:  # fmt: skip
+        if is_trained(value):
+            return f"self.{part} = {self.held_array(value, imports)}"
+        return f"self.register_buffer({python_string(part)}, {_zeros(value)})"
+
+    def held_array(self, value: Any, imports: Mapping[str, str]) -> str:
+        if not is_trained(value):
+            return f"nn.Buffer({_zeros(value)})"
+        is_float = type_of(value).dtype.is_float
+        return f"nn.Parameter({_zeros(value)}{'' if is_float else ', requires_grad=False'})"
+
+    def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
+        lines = [
+            f"import {module}" + f" as {name}" * (name != module)
+            for module, short in (("torch", "torch"), ("torch.nn.functional", "F"))
+            for name in sorted({short, alias[short]})
+            if used(name)
+        ]
+        if used("load_file"):
+            lines.append("from safetensors.torch import load_file")
+        return [], [*lines, "from torch import nn"]
+
+    def load(self) -> list[str]:
+        return [
+            "    @classmethod",
+            "    def load(cls, path=WEIGHTS):",
+            '        """The model with its weights, ready to run."""',
+            "        model = cls()",
+            "        model.load_state_dict(load_file(path))",
+            "        return model.eval()",
+        ]
+
+
+def _same_padding(arguments: Mapping[str, Any], rank: int) -> Any:
+    """What "same" stands for in a convolution; None where torch refuses it."""
+    sizes = ("kernel_size", "stride", "dilation")
+    kernel, steps, gaps = (per_axis(arguments.get(name, 1), rank, name) for name in sizes)
+    return padding_pairs("same", kernel, steps, gaps) if {*steps} == {1} else None
+
+
+def _zeros(value: Any) -> str:
+    type = type_of(value)
+    dtype = "" if type.dtype is dtypes.float32 else f", dtype=torch.{type.dtype.long_name}"
+    sizes = shape_text(type)[1:-1].removesuffix(",") or "()"
+    return f"torch.zeros({sizes}{dtype})"
