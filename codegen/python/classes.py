@@ -14,13 +14,15 @@ Numbers in which modules of a class differ (sizes, strides, ...) are parameters 
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fxlite import nn
 from fxlite.base.outside_text import (
     comment,
     docstring,
@@ -31,6 +33,7 @@ from fxlite.base.outside_text import (
 )
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.layers import Layer
+from fxlite.codegen.python.optional import with_children
 from fxlite.codegen.python.text import (
     FileNames,
     Names,
@@ -52,6 +55,7 @@ from fxlite.show.text.pretty import type_text, wrap_code
 from fxlite.types.guards import OPPOSITE
 
 WIDTH = 100
+_ANY = "*"  # a number of what a module lacks
 _ALIKE = 3  # modules in a row that become a loop
 _BODIES = range(1, 13)  # lines of a loop's body
 _INDEXED = re.compile(r"\bself\.([A-Za-z_][\w.]*)\[(\d+)\]")
@@ -91,7 +95,10 @@ class Draft:
         made: Callable[[GraphModule], str], is_root: bool,
     ) -> None:  # fmt: skip
         self.module, self.graph, self.file, self.dialect = module, module.graph, file, dialect
+        #: Lines of the constructor for what others of the class have, by part.
+        self.absent: dict[str, Line] = {}
         self.made, self.is_root = made, is_root
+        self.key = id(module)  #: of the module of the program
         called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
         orders = {path: order for path, order in known.items() if order is not None}
@@ -136,6 +143,13 @@ class Draft:
         blank = [(with_numbers(x.code, _blank), x.depth) for x in lines if not x.is_comment]
         return class_name(self.module.name), tuple(blank)
 
+    def lack(self, part: str, other: Draft) -> None:
+        """Note that the module has no such part, unlike another one of the class."""
+        number = [*self.tree].index(part)
+        line = other.init[[*other.tree].index(part)]
+        code = with_numbers(line.code, lambda role, _: f"\0{role}\0{_ANY}\0")
+        self.absent[part] = self.init[number] = Line(code, line.depth)
+
     # -- what the module holds -------------------------------------------------------------------
     def _init(self) -> Iterator[Line]:
         for part, value in self.tree.items():
@@ -157,7 +171,7 @@ class Draft:
         texts = {part: self._held(f"{path}.{part}", v) for part, v in value.items()}
         numbers = sorted(int(part) for part in texts if is_number(part))
         is_list = len(numbers) == len(texts) and numbers[-1] < 2 * len(numbers) + 2
-        if is_list and all(isinstance(v, GraphModule) for v in value.values()):
+        if is_list and all(map(_is_module, value.values())):
             return self._numbered(path, texts, numbers[-1] + 1)
         return _weights(texts)
 
@@ -188,7 +202,8 @@ class Draft:
         held: Any = self.tree
         for part in container.split("."):
             held = held[part]
-        if len(calls) < 2 or indices != sorted({*indices}) or len(held) != len(calls):
+        is_called = self.source.container_call(container) is not None
+        if len(calls) < 2 - is_called or indices != sorted({*indices}) or len(held) != len(calls):
             return None
         if not all(isinstance(value, GraphModule) for value in held.values()):
             return None
@@ -196,7 +211,7 @@ class Draft:
         if any(layer.results != 0 or layer.options for layer in layers):
             return None
         given = [self.print.given(node) for node in calls]
-        positions = set()
+        positions = {0} if len(calls) == 1 else set()
         for (before, node), values in zip(itertools.pairwise(calls), given[1:]):
             places = [i for i, a in enumerate(values) if a is before]
             if len(places) != 1 or [*before.users] != [node] or isinstance(node.type, tuple):
@@ -214,7 +229,7 @@ class Draft:
         classes = {text.partition("(")[0] for text in texts}
         is_alike = len(texts) == 1 or (len(classes) == 1 and "nn." not in "".join(classes))
         is_loop = len(calls) >= _ALIKE and is_alike and indices == [*range(len(indices))]
-        if len(given[0]) == 1 and self.source.container_call(container) is not None:
+        if len(given[0]) == 1 and is_called:
             is_loop = False
         if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
             return None
@@ -538,55 +553,87 @@ class Class:
     name: str
     drafts: list[Draft]
     parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Lines of the constructor after that of a number.
+    added: dict[int, list[Line]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.columns: list[tuple[str, ...]] = []
+        self.drafts.sort(key=lambda d: len(d.absent))  # the first one has all
         rows = [
             [n for x in (*d.init, Line(d.head), *d.forward) if not x.is_comment
              for n in numbers_in(x.code)]
             for d in self.drafts
         ]  # fmt: skip
-        taken = {"self", *self.drafts[0].tree}
-        for column in zip(*rows):
-            values = tuple(literal for _, literal in column)
-            self.columns.append(values)
-            shared = values in self.parameters.values() and column[0][0] != "layers"
-            if len({*values}) > 1 and not shared:
-                name = numbered(column[0][0].strip("{}") or "size", taken)
-                taken.add(name)
-                self.parameters[name] = values
+        self.columns = _columns(rows, {"self", *self.drafts[0].tree}, self.parameters)
+        self.names = {values: name for name, values in self.parameters.items()}
+        columns = iter(self.columns)
+
+        def own(role: str, literal: str) -> str:
+            name = self.names.get(next(columns))
+            if name is None:
+                return f"\0{role}\0{literal}\0"
+            return f"{{{name}}}" if role.startswith("{") else name
+
+        #: The lines of the constructor, with marks of numbers that all modules share.
+        self.init = [Line(with_numbers(x.code, own), x.depth) for x in self.drafts[0].init]
+        self.left = [*columns]
+        optional = dict.fromkeys(part for d in self.drafts for part in d.absent)
+        for part in optional:
+            self._make_optional(part)
+
+    def _make_optional(self, part: str) -> None:
+        """Make a part only where the modules have it, of which a parameter tells."""
+        has = [part not in d.absent for d in self.drafts]
+        condition = next(self._conditions(has), None)
+        if condition is None:
+            condition = numbered(f"has_{part}", {*self.parameters})
+            self.parameters[condition] = tuple(map(str, has))
+        number = [*self.drafts[0].tree].index(part)
+        line = self.init[number]
+        self.init[number] = Line(f"self.{part} = {self.drafts[0].dialect.identity}")
+        self.added.setdefault(number, []).extend(
+            [Line(f"if {condition}:"), Line(line.code, line.depth + 1)]
+        )
+
+    def _conditions(self, has: Sequence[bool]) -> Iterator[str]:
+        """Conditions on parameters that hold for the modules that have something."""
+        flags = tuple(map(str, has))
+        yield from (name for name, values in self.parameters.items() if values == flags)
+        numbers = {n: v for n, v in self.parameters.items() if not {"True", "False"} & {*v}}
+        for (one, left), (other, right) in itertools.combinations(numbers.items(), 2):
+            if [a != b for a, b in zip(left, right)] == [*has]:
+                yield f"{one} != {other}"
+        for name, values in numbers.items():
+            usual = {v for v, own in zip(values, has) if not own}
+            if len(usual) == 1 and [v not in usual for v in values] == [*has]:
+                yield f"{name} != {usual.pop()}"
 
     def made(self, number: int) -> str:
         """The call that makes the module of that number."""
         values = [(name, column[number]) for name, column in self.parameters.items()]
         marked = [(name, f"\0{name}\0{value}\0") for name, value in values]
-        if len(marked) == 1:
-            return f"{self.name}({marked[0][1]})"
+        if len(marked) <= self.drafts[0].dialect.by_position and not any(
+            v in ("True", "False") for _, v in values
+        ):
+            return f"{self.name}({', '.join(value for _, value in marked)})"
         return f"{self.name}({', '.join(f'{name}={value}' for name, value in marked)})"
 
     def lines(self, load: Sequence[str] = ()) -> list[str]:
         """The text of the class. ``load``: of a method between constructor and ``forward``."""
         draft = self.drafts[0]
         of_class, of_forward = draft.source.documentation()
-        names = {values: name for name, values in self.parameters.items()}
-        columns = iter(self.columns)
+        columns = iter(self.left)
         used: set[str] = set()
 
-        def own(role: str, literal: str) -> str:
-            name = names.get(next(columns))
-            if name is None:
-                return literal
-            return f"{{{name}}}" if role.startswith("{") else name
-
         def kept(role: str, literal: str) -> str:
-            name = names.get(next(columns))
+            name = self.names.get(next(columns))
             if name is None:
                 return literal
             used.add(name)
             return f"self.{name}"
 
-        init = [Line(with_numbers(x.code, own), x.depth) for x in draft.init]
-        head = with_numbers(draft.head, own)
+        listed = [x for i, line in enumerate(self.init) for x in (line, *self.added.get(i, ()))]
+        init = [Line(with_numbers(x.code), x.depth) for x in listed]
+        head = with_numbers(draft.head, lambda _, literal: self.names.get(next(columns), literal))
         forward = [
             x if x.is_comment else Line(with_numbers(x.code, kept), x.depth) for x in draft.forward
         ]
@@ -610,7 +657,7 @@ class Class:
         parameters."""
         lines = [d.forward for d in self.drafts]
         own = [[x for x in found if not x.is_comment] for found in lines]
-        names = {values: name for name, values in self.parameters.items()}
+        names = self.names
         for line, alike in zip([x for x in forward if not x.is_comment], zip(*own)):
             pieces = [re.split(r"(?<![\w.])(\d+)(?!\w)", x.note) for x in alike]
             if len({tuple(p[::2]) for p in pieces}) != 1:
@@ -624,6 +671,69 @@ class Class:
             places = [{x.code for x in found if x.is_comment} for found in lines]
             same = set.intersection(*places)
             forward[:] = [x for x in forward if not x.is_comment or x.code in same]
+
+
+def _columns(
+    rows: Sequence[Sequence[tuple[str, str]]], taken: set[str], made: dict[str, tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """Numbers in the same places of texts that are alike; where they differ they are parameters,
+    which are added to those ``made``."""
+    found = [tuple(zip(*column)) for column in zip(*rows)]
+    columns: list[tuple[str, ...]] = [values for _, values in found]
+    for number in sorted(range(len(found)), key=lambda i: _ANY in columns[i]):
+        role, values = found[number][0][0], columns[number]
+        if _ANY in values:
+            known = [p for p in made.values() if all(a in (_ANY, b) for a, b in zip(values, p))]
+            first = next(v for v in values if v != _ANY)
+            filled = tuple(first if v == _ANY else v for v in values)
+            values = columns[number] = known[0] if known and len({*filled}) > 1 else filled
+        shared = values in made.values() and role != "layers"
+        if len({*values}) > 1 and not shared:
+            name = numbered(role.strip("{}") or "size", taken)
+            taken.add(name)
+            made[name] = values
+    return columns
+
+
+def factored(classes: Sequence[Class], taken: set[str]) -> list[str]:
+    """Functions that make rows of modules which constructors hold again and again, as lines; the
+    constructors call them then."""
+    groups: dict[str, list[tuple[Line, str]]] = {}
+    for one in classes:
+        for line in one.init if not one.parameters else ():
+            for text in _rows_of_modules(line.code):
+                groups.setdefault(with_numbers(text, _blank), []).append((line, text))
+    made: list[str] = []
+    for found in groups.values():
+        lines = len(wrap_code(" " * 16 + with_numbers(found[0][1])))
+        if len(found) * (lines - 1) <= lines + 1:
+            continue
+        name = numbered(f"{_last_word(found[0][0].code.split()[0])}_block", taken)
+        taken.add(name)
+        parameters: dict[str, tuple[str, ...]] = {}
+        columns = _columns([numbers_in(text) for _, text in found], {name}, parameters)
+        names = {values: parameter for parameter, values in parameters.items()}
+        own = iter(columns)
+        body = with_numbers(found[0][1], lambda _, literal: names.get(next(own), literal))  # noqa: B023
+        made += [f"def {name}({', '.join(parameters)}):", *wrap_code(f"    return {body}"), "", ""]
+        for number, (line, text) in enumerate(found):
+            given = (f"\0{role}\0{values[number]}\0" for role, values in parameters.items())
+            line.code = line.code.replace(text, f"{name}({', '.join(given)})", 1)
+    return made
+
+
+def _rows_of_modules(code: str) -> Iterator[str]:
+    """``nn.Sequential(...)`` in a line, those inside others apart."""
+    start = code.find("nn.Sequential(")
+    while start >= 0:
+        end, depth = code.index("(", start), 1
+        while depth:
+            end += 1
+            depth += (code[end] == "(") - (code[end] == ")")
+        text = code[start : end + 1]
+        if "*[" not in text:
+            yield text
+        start = code.find("nn.Sequential(", end)
 
 
 def classes_of(
@@ -659,6 +769,7 @@ def classes_of(
     file = FileNames(graphs, class_name(name), dialect.imports, dialect.helpers(graphs))
     for key, layer in layers.items():
         file.layers[key], file.orders[key] = layer, layer.given
+    _align([module for module, _ in found.values()], layers)
     made: dict[int, str] = {
         key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
     }
@@ -671,6 +782,7 @@ def classes_of(
                 draft = Draft(module, file, dialect, lambda m: made[id(m)], module is root)
                 key = id(root) if module is root else draft.signature
                 groups.setdefault(key, []).append(draft)
+        _join(groups, made, file, dialect)
         for key, drafts in groups.items():
             title = class_name(name)
             if key != id(root):
@@ -678,9 +790,77 @@ def classes_of(
             taken.add(title)
             one = Class(title, drafts)
             classes.append(one)
-            for number, draft in enumerate(drafts):
-                made[id(draft.module)] = one.made(number)
+            for number, draft in enumerate(one.drafts):
+                made[draft.key] = one.made(number)
     return file, classes, paths
+
+
+def _align(modules: Sequence[GraphModule], layers: dict[int, Layer]) -> None:
+    """Say numbers that are the default of one layer where the same layer of another module of the
+    class has others, so that both may be one class."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for module in modules:
+        for target in dict.fromkeys(n.target for n in module.graph.find_nodes(op="call_module")):
+            key = id(module.get_submodule(target))
+            if key in layers:
+                alike.setdefault((module.name, target, layers[key].name), []).append(key)
+    for (_, _, name), keys in alike.items():
+        said = {argument for key in keys for argument in layers[key].arguments}
+        known = inspect.signature(getattr(nn, name)).parameters
+        numbers = {n: known[n].default for n in said if type(known[n].default) is int}
+        for key in keys:
+            given = {**numbers, **layers[key].arguments}
+            ordered = {argument: given[argument] for argument in known if argument in given}
+            layers[key] = replace(layers[key], arguments=ordered)
+
+
+def _join(
+    groups: dict[Any, list[Draft]], made: dict[int, str], file: FileNames, dialect: Dialect
+) -> None:
+    """Put modules that lack what others of their class have to these."""
+    largest = sorted(groups.items(), key=lambda group: -len(group[1][0].tree))
+    for (other, full), (key, drafts) in itertools.permutations(largest, 2):
+        one, whole = drafts[0], full[0]
+        parts = [part for part in whole.tree if part not in one.tree]
+        if key not in groups or other not in groups or one.is_root or whole.is_root:
+            continue
+        if one.module.name != whole.module.name or not parts or {*one.tree} - {*whole.tree}:
+            continue
+        joined = [_with_parts(draft, whole, parts, made, file, dialect) for draft in drafts]
+        if all(draft is not None and draft.signature == whole.signature for draft in joined):
+            full += [draft for draft in joined if draft is not None]
+            del groups[key]
+
+
+def _with_parts(
+    draft: Draft, whole: Draft, parts: Sequence[str], made: dict[int, str], file: FileNames,
+    dialect: Dialect,
+) -> Draft | None:  # fmt: skip
+    """A draft that calls what the module lacks, as modules that give back what they are given."""
+    module = with_children(draft.module, whole.module, parts)
+    if module is None or whole.indexed:
+        return None
+    used = " ".join(line.code for line in whole.forward)
+    if any(f"self.{part}{end}" in used for part in parts for end in "[."):
+        return None  # it is not called as a whole
+
+    def identity(inner: GraphModule) -> str:
+        return made.get(id(inner), dialect.identity)
+
+    again = Draft(module, file, dialect, identity, is_root=False)
+    again.key = draft.key
+    if [*again.tree] != [*whole.tree]:
+        return None
+    for part in parts:
+        again.lack(part, whole)
+    return again
+
+
+def _is_module(value: Any) -> bool:
+    """Whether what a tree holds is a module, or a list of modules."""
+    if isinstance(value, dict):
+        return all(is_number(part) and _is_module(v) for part, v in value.items())
+    return isinstance(value, GraphModule)
 
 
 def _with_items(code: str, items: Mapping[str, str]) -> str:

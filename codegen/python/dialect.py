@@ -40,6 +40,8 @@ class Dialect:
     base = "nn.Module"
     #: What makes a module that gives back what it is given.
     identity = "nn.Identity()"
+    #: How many numbers a class is given without their names, at most.
+    by_position = 3
     #: Whether modules that are called in a row may be one ``nn.Sequential``.
     has_sequential = True
     #: What programs take and give.

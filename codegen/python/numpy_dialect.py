@@ -269,6 +269,7 @@ class NumpyDialect(TableDialect):
     imports = ("np", "math", "ml_dtypes")
     method = "__call__"
     base = ""
+    by_position = 1
     identity = "Identity()"
     has_sequential = False
     suffix = ".npz"

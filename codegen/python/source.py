@@ -35,7 +35,7 @@ from fxlite.base.errors import CodegenError, OptionError
 from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
 from fxlite.codegen.folder import FolderError
-from fxlite.codegen.python.classes import classes_of
+from fxlite.codegen.python.classes import classes_of, factored
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.numpy_dialect import NumpyDialect
 from fxlite.codegen.python.text import class_name, module_name
@@ -166,7 +166,7 @@ class _Source:
         self.has_weights = bool(self.classes[-1].drafts[0].tree)
 
     def text(self) -> str:
-        body: list[str] = []
+        body = factored(self.classes, {made.name for made in self.classes} | self.file.taken)
         for made in self.classes[:-1]:
             body += [*made.lines(), "", ""]
         body += self.classes[-1].lines(self.dialect.load() if self.has_weights else ())

@@ -439,7 +439,9 @@ class Text:
         if not has_operator(node) or not any(isinstance(a, Node) for a in node.args):
             return None
         if len(node.args) == 1:
-            return f"{target.symbol}{self._operand(node.args[0], CALL)}"
+            operand = self._operand(node.args[0], CALL)
+            is_again = operand.strip("(").startswith(str(target.symbol))
+            return None if is_again else f"{target.symbol}{operand}"
         left, right = node.args
         symbol = target.symbol or ""
         level = LEVELS[symbol]
@@ -530,7 +532,7 @@ def dim_names(graph: Graph) -> set[str]:
 
 
 def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node]) -> Iterator[str]:
-    """``B = x.shape[0]`` for every named dim that an attribute or a condition uses."""
+    """``B, T, _ = x.shape`` for the named dims that an attribute or a condition uses."""
     needed = frozenset[str]().union(
         *(shapes.names(list(n.kwargs.values())) for n in graph.nodes),
         *(guard.names for guard in graph.conditions()),
@@ -538,14 +540,23 @@ def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node]) -> Iterator[st
     bound: set[str] = set()
     pending: list[tuple[Any, str]] = []
     for node in inputs:
-        for axis, dim in enumerate(node.type.shape if isinstance(node.type, TensorType) else ()):
-            place = f"{names[node]}.shape[{axis}]"
+        read: dict[int, str] = {}
+        shape = node.type.shape if isinstance(node.type, TensorType) else ()
+        for axis, dim in enumerate(shape):
             if isinstance(dim, sympy.Symbol) and dim.name not in bound:
                 bound.add(dim.name)
                 if dim.name in needed:
-                    yield f"{dim.name} = {place}"
+                    read[axis] = dim.name
             elif not isinstance(dim, int):
-                pending.append((dim, place))
+                pending.append((dim, f"{names[node]}.shape[{axis}]"))
+        if len(read) > 1:
+            length = max(read) + 1
+            length += length == len(shape) - 1
+            part = "" if length == len(shape) else f"[:{length}]"
+            listed = ", ".join(read.get(axis, "_") for axis in range(length))
+            yield f"{listed} = {names[node]}.shape{part}"
+        else:
+            yield from (f"{name} = {names[node]}.shape[{axis}]" for axis, name in read.items())
     for dim, place in pending:
         unknown = [s for s in dim.free_symbols if s.name not in bound]
         if len(unknown) != 1 or not dim.is_polynomial(unknown[0]):

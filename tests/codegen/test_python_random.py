@@ -96,22 +96,28 @@ class Writer:
         self.classes.append(name)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_random_modules(seed: int, tmp_path: Path) -> None:
+TYPES = {"x": "f32[N,4]", "y": "f32[N,4]"}
+
+
+def random_program(seed: int, folder: Path) -> fx.GraphModule:
+    """The trace of the program of that number, whose text is written to the folder."""
     writer = Writer(seed)
     for number in range(3):
         writer.write(f"Part{number}", number == 2)
-    path = tmp_path / f"random_{seed}.py"
+    path = folder / f"written_{seed}.py"
     path.write_text(writer.text)
     space: dict[str, Any] = {"__name__": path.stem}
     exec(compile(writer.text, str(path), "exec"), space)
-    model = space["Part2"]().eval()
-    types = {"x": "f32[N,4]", "y": "f32[N,4]"}
-    gm = fx.symbolic_trace(model, **types)
+    return fx.symbolic_trace(space["Part2"]().eval(), **TYPES)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_modules(seed: int, tmp_path: Path) -> None:
+    gm = random_program(seed, tmp_path)
     x, y = np.random.default_rng(seed).normal(size=(2, 3, 4)).astype(np.float32)
     with np.errstate(all="ignore"):
         for program in (gm, from_bytes(to_bytes(gm)), passes.cse(gm), passes.simplify(gm)):
             again = python_program(program)
             compare("regenerated", again(x, y), program(x, y))
-            traced = fx.symbolic_trace(again, **types)
+            traced = fx.symbolic_trace(again, **TYPES)
             fx.assert_same(passes.dce(program), passes.dce(traced))
