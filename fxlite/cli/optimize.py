@@ -79,6 +79,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     passes = find_passes(options.passes)
     patch = make_patch(name, folder, load, unique(options.input, "--input"), passes)
     hunks = patch.hunks()
+    for text in patch.left:
+        print(f"left as it is: {text}", file=sys.stderr)
     if not hunks:
         console.print("the passes change nothing in the program's text", soft_wrap=True)
         return 0

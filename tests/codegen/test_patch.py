@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fxlite as fx
@@ -256,3 +257,76 @@ def test_a_wrong_pass_gives_no_diff(two: Path, capsys: Any) -> None:
     two.write_text(TWO.replace("* 1", "* 2"))
     status, shown, error = run(capsys, *ARGUMENTS[:-1], "wrong.py:wrong")
     assert status == 1 and not shown and "pass wrong" in error
+
+
+def test_what_has_no_text_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """An expression that would read a value without a name, and one that changes in one place."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        HEAD
+        + """def turned(x, axes):
+    return x.transpose(axes)
+
+
+def f(x, y):
+    x, y = (part.reshape(2, 3, 4) for part in (x, y))
+    a = turned(x, (0, 2, 1)).transpose(1, 0, 2)
+    b = turned(y, (0, 1, 2))
+    return a * 1, b
+"""
+    )
+    status, diff, error = run(
+        capsys,
+        "optimize",
+        "model.py:f",
+        "-i",
+        "x=f32[24]",
+        "-i",
+        "y=f32[24]",
+        "--passes",
+        "simplify",
+    )
+    assert status == 0, error
+    assert "+    return a, b" in diff and "turned" not in [x for x in diff if x[:1] in "+-"]
+    assert "model.py:8: `return x.transpose(axes)` runs in several places" in error
+
+
+SHARED = """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.a, self.b = nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+
+    def forward(self, x, y):
+        return self.a(self.conv(x)) + self.b(self.conv(y))
+"""
+
+
+def test_weights_that_cannot_be_computed_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(HEAD + SHARED)
+    typed = ("-i", "x=f32[B,3,6,6]", "-i", "y=f32[B,3,6,6]")
+    status, _, error = run(
+        capsys,
+        "optimize",
+        "model.py:Net",
+        *typed,
+        "--passes",
+        "fuse_conv_bn",
+        "--converter",
+        "c.py",
+    )
+    assert status == 0, error
+    made: dict[str, Any] = {"__name__": "c"}
+    text = (tmp_path / "c.py").read_text()
+    exec(text, made)
+    own = loaded(tmp_path, "Net").state_dict()
+    with pytest.raises(ValueError, match="give `original`, too"):
+        made["invert"](made["convert"](own))
+    again = made["invert"](made["convert"](own), own)
+    assert all(np.array_equal(again[key], own[key]) for key in own)
+    assert "invert() is for weights that convert() made" in text

@@ -94,6 +94,10 @@ class Constructors(Spelling):
             if v.path is not None and v.state in ("same", "layer", "shared", "identity")
             and not self._is_gone(v)
         }  # fmt: skip
+        called |= {
+            v.path for (step, span), found in self.values.items() for v in found
+            if v.path is not None and (step.call.code.co_filename, span) in self.left
+        }  # fmt: skip
         read = {str(n.target) for n in self.after.graph.find_nodes(op="get_attr")}
         called |= {
             path for path in every

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,16 @@ def make_converter(
 
 def _same(a: Any, b: Any) -> bool:
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
+def with_warning(text: str) -> str:
+    """The text of a converter for weights that depend on each other in the patched program."""
+    warning = (
+        "invert() is for weights that convert() made: of one weight several were computed, which "
+        "training makes independent."
+    )
+    place = text.index("    python THIS_FILE before")
+    return "\n".join([text[:place] + textwrap.fill(warning, 96), "", text[place:]])
 
 
 _MOST_NUMBERS = 64  # of an array that becomes part of the text
@@ -196,6 +207,7 @@ def _invert(
     known = {renamed.get(key, key) for key in after if key not in stored}
     lost: list[str] = []
     read: set[str] = set()
+    shared = _shared(steps)
     for step in reversed(steps):
         sources = [a if isinstance(a, Source) else None for a in step.arguments]
         flat = sources_in(step.arguments)
@@ -205,6 +217,7 @@ def _invert(
             continue
         if (
             step.inverse is None
+            or id(step) in shared
             or not known.issuperset(step.results)
             or len(flat) != len([s for s in sources if s is not None])
         ):
@@ -241,6 +254,18 @@ def _invert(
         ]  # fmt: skip
     name = "NAMES.get(key, key)" if renamed else "key"
     return [*lines, f"    return {{key: weights[{name}] for key in BEFORE}}"]
+
+
+def _shared(steps: Sequence[Derivation]) -> set[int]:
+    """The steps, by identity, that read an array which another one reads, too: what their inverses
+    give for it need not be the same."""
+    readers: dict[tuple[str, int], list[int]] = {}
+    written: Counter[str] = Counter()
+    for step in steps:
+        for name in {*sources_in(step.arguments)}:
+            readers.setdefault((name, written[name]), []).append(id(step))
+        written.update(step.results)
+    return {step for found in readers.values() if len(found) > 1 for step in found}
 
 
 def _call(head: str, arguments: Sequence[str]) -> list[str]:

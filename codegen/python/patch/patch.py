@@ -21,7 +21,7 @@ from fxlite.base.console import write_whole
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.python.patch.apply_edits import edited
-from fxlite.codegen.python.patch.converter import Converter, make_converter
+from fxlite.codegen.python.patch.converter import Converter, make_converter, with_warning
 from fxlite.codegen.python.patch.plan import Plan
 from fxlite.codegen.python.patch.recording import Recording
 from fxlite.codegen.python.patch.values import ADVICE, PatchError
@@ -66,6 +66,8 @@ class Patch:
     after: GraphModule
     attributes: Mapping[str, str]
     names: frozenset[str] = frozenset()  # of the weights of the patched program
+    #: Where the text could not say what passes did, and does what it did.
+    left: tuple[str, ...] = ()
 
     def hunks(self) -> list[Hunk]:
         """All parts, in the order of the diff."""
@@ -117,13 +119,18 @@ class Patch:
         _agree("the patched program", patched, expected)
         original = self.load({})
         if not converter.stored:  # then it holds for any weights
-            original.load_state_dict(_others(own))
-            patched.load_state_dict(functions["convert"](original.state_dict()))
+            original.load_state_dict(own := _others(own))
+            patched.load_state_dict(functions["convert"](own))
             _agree("the patched program with other weights", patched, self.before, original)
-            patched.load_state_dict(_others(patched.state_dict()))
         original.load_state_dict(functions["invert"](patched.state_dict(), own))
         what = "the program with weights that were converted back"
         _agree(what, original, self.before, patched)
+        try:
+            patched.load_state_dict(_others(patched.state_dict()))
+            original.load_state_dict(functions["invert"](patched.state_dict(), own))
+            _agree(what, original, self.before, patched)
+        except PatchError:
+            return replace(converter, text=with_warning(converter.text))
         return converter
 
     def _converter(self, patched: Module) -> Converter:
@@ -198,19 +205,19 @@ def make_patch(
         f"as {', '.join(p.name for p in names)} made it."
     )
     made = Patch(name, old, new, None, title, load, program, before, after, plan.attributes)
+    made = replace(made, left=tuple(dict.fromkeys(plan.left.values())))
+    if not new and made.left:
+        raise PatchError(made.left[0])
     if not new:
         return made
     try:
         converter = made.prove(new, after)
-        return replace(
-            made, converter=converter, names=converter.names if converter else frozenset()
-        )
-    except PatchError:
-        raise
     except Exception as error:
-        raise PatchError(
-            f"the patched program does not run: {type(error).__name__}: {error}; {ADVICE}"
-        ) from error
+        said = str(error) if isinstance(error, PatchError) else f"{type(error).__name__}: {error}"
+        left = "".join(f"\n  {text}" for text in made.left[:5])
+        because = f"; it may be because of what stayed as it was:{left}" if left else ""
+        raise PatchError(f"the patch is not proven: {said}{because}") from error
+    return replace(made, converter=converter, names=converter.names if converter else frozenset())
 
 
 def _applied(

@@ -34,7 +34,7 @@ class Plan(Constructors):
         self, program: Any, before: GraphModule, after: GraphModule, recording: Recording
     ) -> None:
         super().__init__(program, before, after, recording)
-        self.identities, self.hoisted = set(), {}
+        self.identities, self.hoisted, self.left = set(), {}, {}
         self._statements()
         self._constructors()
 
@@ -42,10 +42,10 @@ class Plan(Constructors):
     def _statements(self) -> None:
         """Edits of all statements; once more, where one of them needs a variable of another's."""
         while True:
-            before = dict(self.hoisted)
+            before = dict(self.hoisted), dict(self.left)
             self.edits, self.named, self.attributes, self.new_attributes = {}, {}, {}, {}
             self._edit_statements()
-            if self.hoisted == before:
+            if (self.hoisted, self.left) == before:
                 return
 
     def _edit_statements(self) -> None:
@@ -62,8 +62,9 @@ class Plan(Constructors):
             changed = [run for run in found if run.edits or run.is_gone]
             for one in changed[:1]:
                 for other in found:
-                    if other.step in self.spans and one.differs(other):
-                        raise self._mixed(code.co_filename, one, other)
+                    for inside in one.differing(other) if other.step in self.spans else ():
+                        said = str(self._mixed(code.co_filename, one, other))
+                        self.left.setdefault((code.co_filename, inside), said)
             if any(run.is_gone for run in changed):
                 self.add(code.co_filename, Edit("delete", span))
                 continue
@@ -200,11 +201,10 @@ class _Run:
     edits: list[Edit]
     is_gone: bool
 
-    def differs(self, other: _Run) -> bool:
-        """Whether one text cannot do for both."""
+    def differing(self, other: _Run) -> list[Span]:
+        """Expressions for which one text cannot do for both."""
         both = self.chosen.keys() & other.chosen.keys()
-        is_same = all(self.chosen[span] == other.chosen[span] for span in both)
-        return not is_same or bool(other.edits and self.is_gone != other.is_gone)
+        return [span for span in both if self.chosen[span] != other.chosen[span]]
 
 
 def _stores(statement: ast.stmt, edit: Edit) -> bool:

@@ -18,7 +18,7 @@ import fxlite
 from fxlite import nn, ops
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.patch.recording import Call, Span, Step, Text, span_of, value_of
-from fxlite.codegen.python.patch.values import Edit, Values
+from fxlite.codegen.python.patch.values import Edit, PatchError, Value, Values
 from fxlite.codegen.python.spelling import NumpyText
 from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
 from fxlite.graph.graph import Node
@@ -30,12 +30,13 @@ _MOST_NUMBERS = 16  # of an array that becomes part of the text
 
 class Spelling(Values):
     """Edits inside of statements; ``attributes``: paths of new weights in the patched program, by
-    their paths in the optimized graph."""
+    their paths in the optimized graph; ``left``: why expressions stay that could be others."""
 
     edits: dict[str, dict[Edit, None]]
     attributes: dict[str, str]
     new_attributes: dict[tuple[str, Span], dict[str, str]]
     hoisted: dict[tuple[str, Span], str]
+    left: dict[tuple[str, Span], str]
     named: dict[tuple[Call, Node], str]
     inserted: list[str]
 
@@ -56,22 +57,37 @@ class Spelling(Values):
                 self.inserted.append(f"{name} = {text}")
                 self.named[step.call, target] = name
             return [Edit("replace", span, name)]
-        if values:
-            states = {v.state for v in values}
-            is_container = len({v.path for v in values}) > 1 and values[-1].path is not None
-            target = self.now[values[-1].top]
-            if states & {"other", "forward"}:
-                if is_container:
-                    raise self.cannot(step, expression, "is a container of layers, one of which is "
-                                       "no layer of fxlite.nn any more")  # fmt: skip
-                if target is not None:
-                    text = self.spelled(target, expression, step)
-                    return [Edit("replace", span, text)]
-            elif states == {"shared"} and target is not None:
-                known = self._known(target, step) or self._hoist(target, step)
-                if known is not None:
-                    return [Edit("replace", span, known)]
+        if values and (file, span) not in self.left:
+            try:
+                changed = self._changed(values, expression, step)
+            except PatchError as error:
+                self.left[file, span] = str(error)
+            else:
+                if changed is not None:
+                    return [Edit("replace", span, changed)]
         return [e for child in _children(expression) for e in self.patched(child, step)]
+
+    def _changed(self, values: list[Value], expression: ast.AST, step: Step) -> str | None:
+        """Another text for an expression; None where the old one will do. Raises PatchError."""
+        states = {v.state for v in values}
+        top = values[-1].top
+        target = self.now[top]
+        if states & {"other", "forward"}:
+            if len({v.path for v in values}) > 1 and values[-1].path is not None:
+                why = "calls a container, in which would stand what is no layer of fxlite.nn"
+                raise self.cannot(step, expression, why)
+            parts = values[-1].parts
+            if parts:
+                made = [self.now[part] for part in parts]
+                if None in made or len(parts) < len(top.args[0].type):
+                    raise self.cannot(step, expression, "gives several values, of which some are "
+                                      "not computed any more")  # fmt: skip
+                texts = [self.spelled(part, expression, step) for part in made if part is not None]
+                return f"({', '.join(texts)}{',' * (len(texts) == 1)})"
+            return None if target is None else self.spelled(target, expression, step)
+        if states == {"shared"} and target is not None:
+            return self._known(target, step) or self._hoist(target, step)
+        return None
 
     # -- text for values of the optimized graph ----------------------------------------------------
     def _known(self, target: Node, step: Step) -> str | None:

@@ -56,7 +56,16 @@ class Value:
 
     @property
     def top(self) -> Node:
+        """What the expression gives, or the last of its parts."""
         return self.nodes[-1]
+
+    @property
+    def parts(self) -> list[Node]:
+        """What an expression of several results gives."""
+        top = self.top
+        if top.op != "call_function" or top.target.name != "getitem":
+            return []
+        return [n for n in self.nodes if n.target is top.target and n.args[0] is top.args[0]]
 
 
 class Values:
@@ -95,6 +104,12 @@ class Values:
             if len(mine) == len(theirs):
                 for one, two in zip(mine, theirs):
                     self.instead.setdefault(one, two)
+        #: New nodes by the place of the program that they are of.
+        self.made: dict[Any, Node] = {}
+        names = {node.name for node in self.before.graph.nodes}
+        for node in self.after.graph.nodes:
+            if node.name not in names and node.op == "call_function":
+                self.made[node.scope, node.loc] = node
         self.by_form: dict[Any, Node] = {}
         for node in self.after.graph.nodes:
             if node.op == "call_function":
@@ -161,7 +176,9 @@ class Values:
         elif kept is not None and value is not None and self._is_layer(node, kept, value):
             self._give(node, kept, "layer")
         else:
-            target = self.instead.get(node, kept)
+            target = self.instead.get(node, kept) or self.made.get((node.scope, node.loc))
+            if target is not None and target.type != node.type:
+                target = None
             state = "other"
             if node not in self.needed:
                 target, state = None, "dead"
@@ -174,7 +191,8 @@ class Values:
             elif any(self.now.get(n) is target for n in _operands(node)):
                 state = "forward"
             self.now[node] = target
-            if value is not None:
+            others = [self.now.get(n) for n in value.nodes if n is not node] if value else []
+            if value is not None and (state != "dead" or not any(others)):
                 value.state = state
 
     def _give(self, node: Node, found: Node, state: str) -> None:
