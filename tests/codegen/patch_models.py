@@ -527,3 +527,21 @@ class Net(nn.Module):
     "Net", ("x=f32[B,4]",), "const_fold",
     ("return x @ (self.weight.T * 0.5)",), (),
 )  # fmt: skip
+
+MODELS["integers"] = Model(
+    HEAD + '''class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 32)
+        self.down = nn.Linear(32, 16)
+        for weight in self.parameters():
+            weight[...] = np.cos(np.arange(weight.size)).reshape(weight.shape)
+
+    def forward(self, x):
+        return x + self.down(F.relu(self.up(x)))
+''',
+    "Net", ("x=f32[B,16]",), "quantize_weights",
+    ("return x + self.down(F.relu(self.up(x)))",),
+    ("from fxlite import ops",
+     'self.register_buffer("up_weight_i8", np.zeros((32, 16), np.int8))'),
+)  # fmt: skip

@@ -31,7 +31,7 @@ from fxlite.passes.base import Pass
 from fxlite.passes.derived import Derivation, derivations, sources_in
 from fxlite.passes.manager import PassManager
 from fxlite.tracing.symbolic_trace import symbolic_trace
-from fxlite.types.agreement import compare, leaves
+from fxlite.types.agreement import Exactness, compare, computed, leaves
 
 #: Makes the program anew, reading these files' bytes in place of what is on disk.
 Load = Callable[[Mapping[str, bytes]], Any]
@@ -68,6 +68,8 @@ class Patch:
     names: frozenset[str] = frozenset()  # of the weights of the patched program
     #: Where the text could not say what passes did, and does what it did.
     left: tuple[str, ...] = ()
+    #: How close passes promise to stay to the original.
+    promise: Exactness = computed
 
     def hunks(self) -> list[Hunk]:
         """All parts, in the order of the diff."""
@@ -98,37 +100,40 @@ class Patch:
         if made == dict(self.new) or not made:
             return replace(self, new=made)
         try:
-            converter = self.prove(made, self.before)
+            converter = self.prove(made, self.before, self.promise)
         except (FxliteError, Exception) as error:
             raise PatchError(
                 f"these hunks do not make a program without the others: {error}"
             ) from error
         return replace(self, new=made, converter=converter)
 
-    def prove(self, made: Mapping[str, bytes], expected: GraphModule) -> Converter | None:
+    def prove(
+        self, made: Mapping[str, bytes], expected: GraphModule, promise: Exactness = computed
+    ) -> Converter | None:
         """Run the program with these files, and the original with weights that were converted there
         and back; returns the converter. Raises PatchError, and what the program raises."""
         patched = self.load(made)
         if not isinstance(patched, Module) or not isinstance(self.program, Module):
-            _agree("the patched program", patched, expected)
+            _agree("the patched program", patched, expected, promise=promise)
             return None
         own = dict(self.program.state_dict())
         converter = self._converter(patched)
         functions = converter.functions()
         patched.load_state_dict(functions["convert"](own))
-        _agree("the patched program", patched, expected)
+        _agree("the patched program", patched, expected, promise=promise)
         original = self.load({})
         if not converter.stored:  # then it holds for any weights
             original.load_state_dict(own := _others(own))
             patched.load_state_dict(functions["convert"](own))
-            _agree("the patched program with other weights", patched, self.before, original)
+            what = "the patched program with other weights"
+            _agree(what, patched, self.before, original, self.promise)
         original.load_state_dict(functions["invert"](patched.state_dict(), own))
         what = "the program with weights that were converted back"
-        _agree(what, original, self.before, patched)
+        _agree(what, original, self.before, patched, self.promise)
         try:
             patched.load_state_dict(_others(patched.state_dict()))
             original.load_state_dict(functions["invert"](patched.state_dict(), own))
-            _agree(what, original, self.before, patched)
+            _agree(what, original, self.before, patched, self.promise)
         except PatchError:
             return replace(converter, text=with_warning(converter.text))
         return converter
@@ -205,6 +210,9 @@ def make_patch(
         f"as {', '.join(p.name for p in names)} made it."
     )
     made = Patch(name, old, new, None, title, load, program, before, after, plan.attributes)
+    lossy = [p.exactness for p in names if p.exactness.kind == "sqnr"]
+    if lossy:
+        made = replace(made, promise=min(lossy, key=lambda e: e.db or 0))
     made = replace(made, left=tuple(dict.fromkeys(plan.left.values())))
     if not new and made.left:
         raise PatchError(made.left[0])
@@ -259,7 +267,10 @@ def _others(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {key: made[_address(np.asarray(value))] for key, value in weights.items()}
 
 
-def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None) -> None:
+def _agree(
+    what: str, program: Any, graph: GraphModule, reference: Any = None,
+    promise: Exactness = computed,
+) -> None:  # fmt: skip
     """Compare a program with a graph, or with ``reference``, on inputs drawn for the graph. Raises
     PatchError."""
     for module in (program, reference):
@@ -274,7 +285,7 @@ def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None) -
                 raise PatchError(
                     f"{what} fails at {case.label}: {type(error).__name__}: {error}; {ADVICE}"
                 ) from error
-        agreement = compare(wanted, found)
+        agreement = compare(wanted, found, promise)
         if not agreement.agrees:
             raise PatchError(
                 f"{what} does not give what it has to at {case.label}: {agreement}; {ADVICE}"

@@ -26,6 +26,7 @@ from fxlite.nn.module import Parameter
 from fxlite.types import shapes
 
 _MOST_NUMBERS = 16  # of an array that becomes part of the text
+_LONG = 50  # characters of an operand
 
 
 class Spelling(Values):
@@ -146,8 +147,11 @@ class Spelling(Values):
             name = f"{wish}_{number}"
         return name
 
-    def spelled(self, target: Node, expression: ast.AST, step: Step) -> str:
-        """Text for a value of the optimized graph, in place of an expression."""
+    def spelled(
+        self, target: Node, expression: ast.AST, step: Step, is_operand: bool = False
+    ) -> str:
+        """Text for a value of the optimized graph, in place of an expression. What several read, or
+        what is a long operand, becomes a variable."""
         if target.op == "get_attr":
             return self._weight(target, expression, step)
         known = self._known(target, step)
@@ -160,18 +164,20 @@ class Spelling(Values):
             name = self._hoist(target, step)
             if name is not None:
                 return name
-        if target.op != "call_function" or target in self.given:
+        inside = {node for value in self.values_of(expression, step) for node in value.nodes}
+        is_inside = not inside.isdisjoint(self.given.get(target, ()))  # of a layer's own calls
+        if target.op != "call_function" or (target in self.given and not is_inside):
             raise self.cannot(
                 step, expression, f"would read {target.name}, which has no name here; it is of "
                 f"{target.origin or 'elsewhere'}"
             )  # fmt: skip
-        if len(target.users) > 1:
+        text = self._printed(target, expression, step)
+        if len(target.users) > 1 or (is_operand and len(text) > _LONG):
             name = self._free_name(target, step.call)
-            text = self._printed(target, expression, step)
             self.inserted.append(f"{name} = {text}")
             self.named[step.call, target] = name
             return name
-        return self._printed(target, expression, step)
+        return text
 
     def _printed(self, target: Node, expression: ast.AST, step: Step) -> str:
         """The call of a new node."""
@@ -304,10 +310,11 @@ class _Calls(NumpyText):
             Names(plan.after.graph, FileNames([plan.after.graph], "_", Dialect.imports, ())), {}
         )
         self.plan, self.expression, self.step = plan, expression, step
+        self.own = self.inlined
 
     def value(self, value: Any) -> str:
         if isinstance(value, Node) and value not in self.inlined:
-            return self.plan.spelled(value, self.expression, self.step)
+            return self.plan.spelled(value, self.expression, self.step, is_operand=True)
         return super().value(value)
 
     def _operand(self, value: Any, level: int) -> str:
@@ -332,7 +339,7 @@ class _Calls(NumpyText):
 
     def dim(self, value: Any) -> str:
         text = super().dim(value)
-        if self.inlined:  # a spelling is proven with other names
+        if self.inlined is not self.own:  # a spelling is proven with other names
             return text
         for symbol in value.free_symbols:
             place = self._size(symbol)

@@ -155,7 +155,8 @@ class Values:
         inputs = {n.target: n for n in self.after.graph.placeholders}
         values = (value for found in self.values.values() for value in found)
         self.value_of_node = {node: value for value in values for node in value.nodes}
-        self.given: set[Node] = set()  # nodes of the optimized graph that the old text gives
+        #: Nodes of the optimized graph that the old text gives, by the nodes that it gave.
+        self.given: dict[Node, list[Node]] = {}
         for node in self.before.graph.nodes:
             if node.op == "placeholder":
                 self.now[node] = inputs.get(node.target)
@@ -198,7 +199,7 @@ class Values:
     def _give(self, node: Node, found: Node, state: str) -> None:
         """The old text gives a node of the optimized graph."""
         self.now[node] = found
-        self.given.add(found)
+        self.given.setdefault(found, []).append(node)
         value = self.value_of_node.get(node)
         if value is not None and value.state == "same":
             value.state = state
