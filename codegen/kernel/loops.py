@@ -9,10 +9,23 @@ t1``.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store
+from fxlite.codegen.kernel.kernel_ir import (
+    Alloc,
+    Assign,
+    Comment,
+    For,
+    If,
+    Let,
+    Stmt,
+    Store,
+    fresh_local,
+)
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import (
@@ -25,7 +38,17 @@ from fxlite.scalar.expr import (
     MultiIndex,
     Reduction,
 )
-from fxlite.scalar.index import Index, Quotient, Remainder, Var, flatten
+from fxlite.scalar.index import (
+    Extremum,
+    Index,
+    Quotient,
+    Remainder,
+    Value,
+    Var,
+    extremum,
+    flatten,
+)
+from fxlite.types import dtypes
 
 
 # -- joined ----------------------------------------------------------------------------------------
@@ -95,72 +118,112 @@ def is_flat(value: Expr, variable: Var, shapes: Mapping[str, MultiIndex]) -> boo
 MOST_PARTS = 8
 
 
-def cut(space: Sequence[Var], value: Expr) -> tuple[Var, list[Index]] | None:
-    """A loop variable whose range falls into parts with values of their own, as that of what is
-    joined from several, and where each part begins, and the last one ends."""
-    choices = [n for n in expr.walk(value, (Reduction,)) if _is_choice(n)]
-    for choice in reversed(choices):
-        variable = _bounded(choice, space)
-        if variable is None:
-            continue
-        same = [c for c in choices if _bounded(c, space) is variable]
-        starts = [Index.of(0), *dict.fromkeys(_bound(c, variable) for c in same)]
-        starts = [*_sorted(starts), variable.extent]
-        if 2 < len(starts) <= MOST_PARTS + 1 and all(a <= b for a, b in itertools.pairwise(starts)):
-            return variable, starts
+@dataclass(frozen=True)
+class Cut:
+    """A loop whose variable's range falls into parts with values of their own, as that of what is
+    joined from several: the next one begins at each of ``bounds``."""
+
+    variable: Var
+    bounds: tuple[Index, ...]
+
+    def named(self) -> tuple[Cut, list[Stmt], dict[Any, Index]]:
+        """The same, where what is computed of sizes in the bounds has names; the statements that
+        compute it, and what stands for what."""
+        env: dict[Any, Index] = {}
+        statements: list[Stmt] = []
+        for atom in dict.fromkeys(a for b in self.bounds for m in b.terms for a in m):
+            if isinstance(atom, (Quotient, Remainder, Extremum)):
+                local = fresh_local(dtypes.int64, "_t")
+                statements.append(Let(local.name, expr.index_value(Index({(atom,): 1}))))
+                env[atom] = Index.of(Value(local))
+        return Cut(self.variable, tuple(b.substitute(env) for b in self.bounds)), statements, env
+
+    @property
+    def starts(self) -> list[Index]:
+        """Where the parts begin, and the last one ends."""
+        extent = self.variable.extent
+        inside = (extremum("max", extremum("min", b, extent), 0) for b in self.bounds)
+        return [Index.of(0), *inside, extent]
+
+    def parts(
+        self, starts: Sequence[Index], value: Expr, store: MultiIndex
+    ) -> Iterator[tuple[Var, Expr, MultiIndex]]:
+        """For each part a variable, and what its iterations store where."""
+        for number, (start, stop) in enumerate(itertools.pairwise(starts)):
+            within = expr.fresh_var(stop - start, "v")
+            env = {self.variable: start + within}
+            known = expr.transform(value, functools.partial(self._known, number))
+            moved = expr.decided(expr.substitute_index(known, env))
+            yield within, moved, tuple(i.substitute(env) for i in store)
+
+    def _known(self, part: int, node: Expr) -> Expr:
+        """A condition that holds for all of a part, or for nothing of it."""
+        if not _is_comparison(node) or not _compares(node, self.variable):
+            return node
+        bound, is_before = _bound(node, self.variable)
+        if bound not in self.bounds:
+            return node
+        return expr.TRUE if (part <= self.bounds.index(bound)) == is_before else expr.FALSE
+
+
+def cut(space: Sequence[Var], value: Expr) -> Cut | None:
+    """The loop to cut into parts, so that they need not ask where they are; None if there is
+    none."""
+    choices = [n.children[0] for n in expr.walk(value, (Reduction,)) if _is_choice(n)]
+    for variable in space:
+        bounds = _sorted(
+            _bound(c, variable)[0]
+            for c in choices
+            if _compares(c, variable) and not expr.run_time_values((_difference(c),))
+        )
+        if bounds is not None and 0 < len(bounds) < MOST_PARTS:
+            return Cut(variable, bounds)
     return None
-
-
-def part(
-    variable: Var, start: Index, stop: Index, value: Expr, store: MultiIndex
-) -> tuple[Var, Expr, MultiIndex]:
-    """A variable for that part of a loop's range, and what its iterations store where."""
-    within = expr.fresh_var(stop - start, "v")
-    env = {variable: start + within}
-    moved = expr.decided(expr.substitute_index(value, env))
-    return within, moved, tuple(i.substitute(env) for i in store)
 
 
 def _is_choice(node: Expr) -> bool:
     """Whether a ``where`` asks for the place alone, and each side is more than a number."""
+    if not isinstance(node, Apply) or node.function != "where":
+        return False
+    condition, *sides = node.args
+    return _is_comparison(condition) and not any(isinstance(s, Const) for s in sides)
+
+
+def _is_comparison(node: Expr) -> bool:
+    """Whether one index is compared with another."""
     return (
-        isinstance(node, Apply) and node.function == "where"
-        and isinstance(node.args[0], Apply) and node.args[0].function == "lt"
-        and all(isinstance(a, (IndexValue, Const)) for a in node.args[0].args)
-        and not any(isinstance(side, Const) for side in node.args[1:])
+        isinstance(node, Apply) and node.function == "lt" and all(map(expr.is_index, node.args))
     )  # fmt: skip
 
 
-def _difference(choice: Expr) -> Index:
-    """What is less than 0 where the choice is its first side."""
-    (a, b) = choice.children[0].children
+def _compares(comparison: Expr, variable: Var) -> bool:
+    """Whether a loop variable is compared with sizes, and no other one is."""
+    difference = _difference(comparison)
+    step = difference.coefficient(variable)
+    return difference.variables() == {variable} and step is not None and step.constant in (1, -1)
+
+
+def _difference(comparison: Expr) -> Index:
+    """What is less than 0 where the comparison holds."""
+    a, b = comparison.children
     return expr.index_of(a) - expr.index_of(b)
 
 
-def _bounded(choice: Expr, space: Sequence[Var]) -> Var | None:
-    """The loop variable that a choice compares with sizes, if it compares one."""
-    difference = _difference(choice)
-    variables = difference.variables()
-    if len(variables) != 1 or not variables <= {*space} or not difference.is_polynomial:
-        return None
-    (variable,) = variables
-    return variable if difference.coefficient(variable) in (1, -1) else None
-
-
-def _bound(choice: Expr, variable: Var) -> Index:
-    """The first place of a range in which a choice changes sides."""
-    difference = _difference(choice)
+def _bound(comparison: Expr, variable: Var) -> tuple[Index, bool]:
+    """Where a comparison's answer changes, and whether it holds before that."""
+    difference = _difference(comparison)
     rest = difference.substitute({variable: Index.of(0)})
-    return -rest if difference.coefficient(variable) == 1 else rest + 1
+    is_before = difference.coefficient(variable) == 1
+    return (-rest if is_before else rest + 1), is_before
 
 
-def _sorted(starts: list[Index]) -> list[Index]:
-    """In ascending order, where that is known."""
+def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:
+    """In ascending order; None where that is not known."""
     made: list[Index] = []
-    for start in starts:
-        place = next((n for n, other in enumerate(made) if start <= other), len(made))
-        made.insert(place, start)
-    return made
+    for bound in dict.fromkeys(bounds):
+        place = next((n for n, other in enumerate(made) if bound <= other), len(made))
+        made.insert(place, bound)
+    return tuple(made) if all(a <= b for a, b in itertools.pairwise(made)) else None
 
 
 # -- named -----------------------------------------------------------------------------------------

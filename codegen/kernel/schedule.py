@@ -9,7 +9,7 @@ scatters have loops of their own.
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fxlite.base.errors import CodegenError
@@ -27,7 +27,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import collapse, cut, part, rename
+from fxlite.codegen.kernel.loops import collapse, cut, rename
 from fxlite.codegen.kernel.lower import Lowered, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.windows import window_rows
@@ -45,7 +45,7 @@ from fxlite.scalar.expr import (
     Reduction,
 )
 from fxlite.scalar.functions import FUNCTIONS
-from fxlite.scalar.index import DimVar, Index, Value, Var, product
+from fxlite.scalar.index import DimVar, Index, Quotient, Value, Var, product
 from fxlite.types import dtypes
 
 #: Elements up to which a row that is joined from parts is written at once.
@@ -91,14 +91,17 @@ def _fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, ou
         inner = nest.within(space)
         nest.add(inner, [Store(output, store, inner.bind(value))])
         return
-    variable, starts = found
+    variable = found.variable
     place = space.index(variable)
     before, behind = space[:place], space[place + 1 :]
     row = product(v.extent for v in space[place:]).constant
     is_row = variable is space[-1] or (row is not None and row <= SHORT_ROW)
+    starts = found.starts
+    found, named, env = found.named()
+    nest.levels[-1].extend(named)
+    starts, value = [s.substitute(env) for s in starts], expr.substitute_index(value, env)
     outer = nest.within(before if is_row else ())
-    for start, stop in itertools.pairwise(starts):
-        within, there, at = part(variable, start, stop, value, store)
+    for within, there, at in found.parts(starts, value, store):
         joinable = (within, *behind) if is_row or not before else (within,)
         loops, there, at = collapse(joinable, there, at, nest.shapes, output)
         loops = (*loops, *behind[len(joinable) - 1 :])
@@ -128,7 +131,7 @@ def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Gr
     """Name the variables, collect the dims, check."""
     dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
-    work = product(group.space[a].extent for a in range(len(group.space))) * _weight(body)
+    work = _leading(_work(body))
     kernel = Kernel(
         name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work
     )
@@ -175,14 +178,47 @@ def _indices(body: Sequence[Stmt]) -> Iterator[Index]:
                     yield node.extent
 
 
-def _weight(body: Sequence[Stmt]) -> int:
-    """Rough scalar operations per element of the root."""
-    total = 0
-    for statement in statements(body):
+def _work(body: Sequence[Stmt]) -> Index:
+    """Rough scalar operations of statements; those of a loop that does nothing else are one."""
+    total = Index.of(0)
+    for statement in body:
         for value in expressions(statement):
-            applied = [node for node in expr.walk(value) if isinstance(node, Apply)]
+            applied = (node for node in expr.walk(value) if isinstance(node, Apply))
             total += sum(FUNCTIONS[node.function].cost for node in applied)
-    return max(total, 1)
+        if isinstance(statement, If):
+            total += _work(statement.body)
+        elif isinstance(statement, For):
+            inside = _work(statement.body)
+            inside = (Index.of(1) if inside == 0 else inside) * _trips(statement.var.extent)
+            total += Index({m: -(-c // statement.step) for m, c in inside.terms.items()})
+    return total
+
+
+def _trips(extent: Index) -> Index:
+    """About how many, of sizes alone."""
+    whole = Index.of(0)
+    for monomial, count in extent.terms.items():  # x // 16 * 16 is about x
+        term = Index({monomial: count})
+        for atom in monomial:
+            size = atom.b.constant if isinstance(atom, Quotient) else None
+            if isinstance(atom, Quotient) and size and count % size == 0:
+                others = [a for a in monomial if a is not atom]
+                term = product([atom.a, count // size, *(Index({(a,): 1}) for a in others)])
+        whole += term
+    upper = whole.upper()
+    if upper is not None:
+        return upper
+    is_of_sizes = not whole.variables() and not expr.run_time_values((whole,))
+    return whole if is_of_sizes else Index.of(1)
+
+
+def _leading(work: Index) -> Index:
+    """Without terms that are factors of others: which of them counts are sizes, named or not."""
+    terms = {m: Counter(m) for m in work.terms}
+    return Index({
+        m: c for m, c in work.terms.items()
+        if not any(terms[m] < other for other in terms.values())
+    })  # fmt: skip
 
 
 # -- scans and scatters --------------------------------------------------------------------------

@@ -220,20 +220,21 @@ class Columns:
         count = extremum("min", Index.of(COLUMNS), along.extent - first)
         return Columns(first, count, COLUMNS, turn)
 
-    def loop(self, statements: list[Stmt]) -> list[Stmt]:
-        """What computes some of them, for all."""
+    def loop(self, statements: list[Stmt], kind: str) -> list[Stmt]:
+        """What computes some of them, for all, in a loop of that kind."""
         if self.turn is None:
             return statements
-        return [For(self.turn, tuple(statements), "serial", COLUMNS)]
+        return [For(self.turn, tuple(statements), kind, COLUMNS)]
 
 
 def sum_of_rows(
     order: Sequence[Var], along: Var, body: Expr, computed: DType,
-    store: Callable[[Index, Expr], Stmt],
+    store: Callable[[Index, Expr], Stmt], kind: str,
 ) -> list[Stmt]:  # fmt: skip
     """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands lie
     side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
-    ``store(column, sum)`` stores one of them."""
+    ``store(column, sum)`` stores one of them; ``kind`` is that of the loop over parts of the
+    row."""
     columns = Columns.of(along)
     first, count = columns.first, columns.count
     wides, parts = Wide.of(computed, columns.size), fresh_local(computed, "_lanes")
@@ -275,4 +276,4 @@ def sum_of_rows(
         if depth == cut:
             statements = emptied(statements)
     statements = [*wides.start(), *statements, row(finished)]
-    return columns.loop(statements)
+    return columns.loop(statements, kind)

@@ -49,8 +49,6 @@ MOST_ELEMENTS = 64
 """Elements of a window whose neighbour in the row does not lie next to it."""
 MOST_COLUMNS = 11
 """Columns of a window: each is printed as a loop of its own."""
-MOST_OPERATIONS = 1 << 20
-"""Operations for a result that is a single row, which one thread computes."""
 MOST_STEP = 4
 """Distance in memory between what neighbours in a row read; further apart, SIMD does not pay."""
 
@@ -93,9 +91,10 @@ def window_rows(
     (reduction,) = reductions
     is_wide = is_long(reduction)
     window = _window(joined(reduction, shapes) if is_wide else reduction, space[-1], shapes)
-    if window is None or (len(space) == 1 and not _is_short(window, space[0])):
+    if window is None:
         return None
     along = space[-1]
+    kind = "parallel" if len(space) == 1 else "serial"  # of the loop over the parts of a row
 
     def stored(place: Index, total: Expr) -> Stmt:
         env = {along: place}
@@ -107,7 +106,8 @@ def window_rows(
         if window.column is not None or window.row_conditions or window.bounds:
             return None
         computed = window.body.dtype.compute
-        return _around(space, sum_of_rows(window.rows, along, window.body, computed, stored))
+        sums = sum_of_rows(window.rows, along, window.body, computed, stored, kind)
+        return _around(space, sums)
     elements: list[_Element] = []
     for number in range(1 if window.column is None else window.column.extent.constant or 0):
         env = {} if window.column is None else {window.column: Index.of(number)}
@@ -124,7 +124,7 @@ def window_rows(
         elements = [(body, []) for body, _ in elements]
     statements = [
         *_at_the_edge(window, along, Index.of(0), begin, stored),
-        *_inside(window, elements, along, begin, end, stored),
+        *_inside(window, elements, along, begin, end, stored, kind),
         *_at_the_edge(window, along, end, along.extent, stored),
     ]
     return [*named, *_around(space, statements)]
@@ -141,7 +141,7 @@ def _named(index: Index, statements: list[Stmt]) -> Index:
 
 def _inside(
     window: _Window, elements: Sequence[_Element], along: Var, first: Index, last: Index,
-    stored: _Stored,
+    stored: _Stored, kind_of_turns: str,
 ) -> list[Stmt]:  # fmt: skip
     """The results whose windows lie inside of the image: many at once, whose totals take one
     element of each window after another."""
@@ -166,7 +166,7 @@ def _inside(
 
     start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size)
     steps = _rows(window, [row(step(body), bounds) for body, bounds in elements])
-    return columns.loop([start, *steps, row(stored)])
+    return columns.loop([start, *steps, row(stored)], kind_of_turns)
 
 
 def _at_the_edge(
@@ -246,12 +246,6 @@ def _is_alone(body: Expr, conditions: Sequence[Expr], along: Var) -> bool:
         return False
     indices = (i for n in expr.walk(body) if isinstance(n, Load) for i in n.index)
     return all(along not in (used := i.variables()) or len(used) == 1 for i in indices)
-
-
-def _is_short(window: _Window, along: Var) -> bool:
-    """Whether one thread suffices for the only row."""
-    sizes = [v.extent.constant for v in (*window.reduction.variables, along)]
-    return all(sizes) and math.prod(s or 0 for s in sizes) <= MOST_OPERATIONS
 
 
 def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:

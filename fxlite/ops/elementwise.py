@@ -301,13 +301,16 @@ def _power_reference(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-def _root(x: Expr, y: Expr) -> Expr | None:
-    """NumPy takes the square root for the number 0.5: of -0.0 it is -0.0."""
-    return expr.apply("sqrt", x) if isinstance(y, expr.Const) and y.value == 0.5 else None
+def _simple_power(x: Expr, y: Expr) -> Expr | None:
+    """NumPy takes the square root for the number 0.5, of -0.0 it is -0.0, and multiplies for 2."""
+    power = y.value if isinstance(y, expr.Const) else None
+    if power == 2:
+        return expr.apply("mul", x, x)
+    return expr.apply("sqrt", x) if power == 0.5 else None
 
 
 binary("pow", np.power, "``x`` to the power ``y``.", symbol="**", cost=8, ulp=0.8,
-       reference=_power_reference, rule=_power_dtype, unless=_root,
+       reference=_power_reference, rule=_power_dtype, unless=_simple_power,
        samples=[S(uniform("f32[3,4]", 0.1, 3), "f32[4]"), S("f32[6]", 2), S("f32[6]", 3.0),
                 S(uniform("f64[5]", 0.1, 2), 0.5), S("i32[5]", 3), S(2.0, "f32[4]"),
                 S("f64[5]", -1.0),

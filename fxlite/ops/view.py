@@ -20,7 +20,7 @@ from fxlite.ops.op import Op, Tensor, normalize_axis, op, to_dim
 from fxlite.ops.samples import Bad, S, special
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
-from fxlite.scalar.index import Index, flatten, unflatten
+from fxlite.scalar.index import Index, extremum, flatten, unflatten
 from fxlite.types import dtypes, shapes, symbols
 from fxlite.types.shapes import Dim, Shape
 from fxlite.types.tensor_type import TensorType
@@ -333,13 +333,18 @@ def _(x: TensorType, shift: Any, axis: int) -> TensorType:
 @roll.body
 def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
-    size = x.shape[axis]
-    if size.constant == 0:
-        return x[i]
-    back = -Index.of(shift)
-    if size.constant is not None and back.constant is not None:
-        back = Index.of(back.constant % size.constant)  # so that what is divided is not negative
-    return x[(*i[:axis], (i[axis] + back) % size, *i[axis + 1 :])]
+    size, place = x.shape[axis], i[axis]
+    # where the first element is
+    start = extremum("min", Index.of(shift) % extremum("max", size, 1), size)
+
+    def moved(by: Index) -> Expr:
+        return x[(*i[:axis], place + by, *i[axis + 1 :])]
+
+    if start.constant == 0:
+        return moved(start)
+    before, behind = expr.less(place, start), expr.less(start - 1, place)
+    wrapped = expr.add_guard(moved(size - start), before)
+    return expr.where(before, wrapped, expr.add_guard(moved(-start), behind))
 
 
 # -- with a constant outside -----------------------------------------------------------------------

@@ -533,7 +533,7 @@ def decided(expr: Expr) -> Expr:
 
     def decide(node: Expr) -> Expr:
         if isinstance(node, Apply):
-            if node.function == "lt" and all(map(_is_index, node.args)):
+            if node.function == "lt" and all(map(is_index, node.args)):
                 return less(*map(index_of, node.args))
             if node.function == "and":
                 return both(*node.args)
@@ -548,7 +548,7 @@ def decided(expr: Expr) -> Expr:
     return transform(expr, decide)
 
 
-def _is_index(value: Expr) -> bool:
+def is_index(value: Expr) -> bool:
     """Whether an operand of a comparison is an index, or a number that may be one."""
     is_number = isinstance(value, Const) and value.dtype is dtypes.int64
     return is_number or isinstance(value, IndexValue)

@@ -336,11 +336,9 @@ def _bound_monomial(monomial: Monomial, *, largest: bool) -> Index | None:
     """Bound of a product of non-negative atoms; None if an atom may be negative or unbounded."""
     if not all(_is_nonnegative(atom) for atom in monomial):
         return None
-    if not largest:
-        return Index({monomial: 1} if all(isinstance(a, DimVar) for a in monomial) else {})
     result = Index.of(1)
     for atom in monomial:
-        bound = _largest(atom)
+        bound = _largest(atom) if largest else _smallest(atom)
         if bound is None:
             return None
         result = result * bound
@@ -362,6 +360,15 @@ def _divides_no_negative(atom: Quotient | Remainder) -> bool:
     """Whether a dividend is provably >= 0: it is if it is at least the divisor, which is >= 1, less
     one."""
     return atom.a.is_nonnegative() or (atom.a - atom.b + 1).is_nonnegative()
+
+
+def _smallest(atom: Atom) -> Index:
+    """Lower bound of a non-negative atom, in dims."""
+    if isinstance(atom, DimVar):
+        return Index({(atom,): 1})
+    if isinstance(atom, Extremum) and atom.kind == "max":
+        return Index.of(max(atom.a.constant or 0, atom.b.constant or 0))
+    return Index({})
 
 
 def _largest(atom: Atom) -> Index | None:

@@ -280,3 +280,30 @@ def test_what_is_joined_is_a_loop_for_each_part() -> None:
     check(of_totals, 2, "f32[T,4]", "f32[T,3]")
     # more loops than one reads
     check(lambda *xs: np.concatenate(xs, 1), 1, *(f"f32[B,{1 + n % 2}]" for n in range(12)))
+
+
+def test_what_is_rolled_is_two_loops() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for shift in (0, 1, -1, 3, 7, -9):
+        for axis in (0, 1):
+            agree(lambda x, s=shift, a=axis: np.roll(x, s, a) * 2, x, types=["f32[A,B]"])
+            agree(lambda x, s=shift, a=axis: np.roll(x, s, a) * 2, x)
+    empty = np.zeros((0, 4), np.float32)
+    agree(lambda x: np.roll(x, (1, -5), (0, 1)), empty, types=["f32[A,B]"])
+    _, source = source_of(lambda x: np.roll(x, 1, 1), x="f32[A,B]")
+    kernel = source[source.index("static void k0") : source.index("_largest_bytes(")]
+    assert kernel.count("%") == 1 and "?" not in kernel  # the first place, once a call
+
+
+def test_threads_share_what_reductions_add_up() -> None:
+    """The condition counts a reduction's terms, in the leading order of the sizes."""
+    programs = [
+        lambda x: x.sum(0), lambda x: x.max(1), lambda x: x.sum(1) + 1, lambda x: x.argmax(0),
+        lambda x: x - x.mean(1, keepdims=True), lambda x: (x > 1).any(0),
+    ]  # fmt: skip
+    for program in programs:
+        _, source = source_of(program, x="f32[A,B]")
+        (condition,) = re.findall(r" if \((?:parallel: )?(.*) >= PARALLEL_OPERATIONS\)", source)
+        assert re.fullmatch(r"A\*B(\*\d+)?", condition), source
+    _, source = source_of(lambda x: x.sum(0), x="f32[2000,300]")
+    assert "#pragma omp parallel for num_threads(n_threads)\n" in source

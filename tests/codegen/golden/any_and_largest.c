@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*2 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N*2 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         bool total = false;
         for (int64_t r = 0; r < N; ++r) {
@@ -16,7 +16,7 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
  * program.py:1 */
 static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*3 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         int32_t lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = INT32_MIN;

@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*8 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N*8 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float best = -INFINITY;
         int64_t where = -1;

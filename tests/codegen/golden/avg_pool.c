@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_avg_pool2d(const float *restrict x, float *restrict avg_pool2d, int64_t B,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*480 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*576 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B*12; ++i) {
         float total[4] = {0};
         for (int64_t r = 0; r < 2; ++r) {

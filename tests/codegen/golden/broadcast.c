@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_add(const float *restrict x, const float *restrict y, float *restrict add,
     int64_t B, int64_t N, int n_threads) {
-    #pragma omp parallel for collapse(2) num_threads(n_threads) if (B*N*36 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for collapse(2) num_threads(n_threads) if (B*N*12 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         for (int64_t j = 0; j < 3; ++j) {
             const float exp = fx_exp_f32(x[i*3 + j]);

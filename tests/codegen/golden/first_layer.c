@@ -63,7 +63,7 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
  * program.py:1 */
 static void k1_max_pool2d(const float *restrict relu, float *restrict max_pool2d_nchw, int64_t B,
     int n_threads) {
-    #pragma omp parallel for collapse(4) num_threads(n_threads) if (B*256 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for collapse(4) num_threads(n_threads) if (B*1024 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         for (int64_t j = 0; j < 16; ++j) {
             for (int64_t k = 0; k < 4; ++k) {

@@ -3,7 +3,7 @@
  * program.py:2 */
 static void k0_sub(const int64_t *restrict i, const float *restrict table, float *restrict sub,
     int64_t N, fx_error *error, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (N*48 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (N*24 >= PARALLEL_OPERATIONS)
     for (int64_t j = 0; j < N; ++j) {
         const int64_t t0 = fx_index(i[j], 10, 0, error);
         float total = 0.0f;

@@ -4,7 +4,7 @@
  * program.py:2 */
 static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
     float *restrict dynamic_scale, int64_t B, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*2700 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*1219 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;

@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_layer_norm(const float *restrict x, const float *restrict weight,
     const float *restrict bias, float *restrict layer_norm, int64_t B, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*2240 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*569 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16] = {0};
         for (int64_t block = 0; block < 64; block += 16) {

@@ -48,7 +48,7 @@ static void k0_linear(const float *restrict x, const float *restrict weight_pack
  * program.py:1 */
 static void k1_gelu(const float *restrict linear, const float *restrict gain,
     const float *restrict bias, float *restrict gelu, int64_t B, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*1504 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*697 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16] = {0};
         for (int64_t block = 0; block < 32; block += 16) {

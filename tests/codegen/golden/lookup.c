@@ -27,7 +27,7 @@ static void k0_add(const int64_t *restrict tokens, const float *restrict table,
  * program.py:2 */
 static void k1_mean(const float *restrict add, float *restrict mean, int64_t B, int64_t T,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*160 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*T*17 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         double wide[16] = {0};
         for (int64_t block = 0; block < T; block += 96) {

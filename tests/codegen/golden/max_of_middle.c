@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_max(const float *restrict x, float *restrict max, int64_t A, int64_t C, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (A*C >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (A*C*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < A; ++i) {
         for (int64_t block = 0; block < C; block += 256) {
             float total[256];

@@ -4,9 +4,8 @@ static void k0_max_pool2d(const float *restrict x, float *restrict max_pool2d, i
     int64_t H, int64_t W, int n_threads) {
     const int64_t t0 = fx_min(1, fx_floor_div(W - 1, 2) + 1);
     const int64_t t1 = fx_max(t0, fx_min(fx_floor_div(W - 1, 2) + 1, W / 2));
-    #pragma omp parallel for collapse(2) num_threads(n_threads) if (B*66 + fx_floor_div(W - 1, \
-            2)*B*66 + fx_floor_div(H - 1, 2)*B*66 + fx_floor_div(H - 1, 2)*fx_floor_div(W - 1, \
-            2)*B*66 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for collapse(2) num_threads(n_threads) if (fx_floor_div(H - 1, \
+            2)*B*327 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B*3; ++i) {
         for (int64_t j = 0; j < fx_floor_div(H - 1, 2) + 1; ++j) {
             for (int64_t k = 0; k < t0; ++k) {

@@ -3,7 +3,7 @@
 static void k0_mean(const float *restrict x, float *restrict mean, int64_t C, int64_t H, int64_t N,
     int64_t W, int n_threads) {
     const float t0 = (float)(H*W);
-    #pragma omp parallel for num_threads(n_threads) if (C*N*12 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (C*H*N*W >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < C*N; ++i) {
         double wide[16] = {0};
         for (int64_t block = 0; block < (H*W / 16)*16; block += 1024) {

@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_add(const float *restrict y, const float *restrict x, float *restrict add,
     int64_t B, int64_t N, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if ((N + 11)*B*5 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         #pragma omp simd
         for (int64_t j = 0; j < 11; ++j) {

@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*N*42 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N*19 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[16];
         for (int e = 0; e < 16; ++e) lanes[e] = -INFINITY;

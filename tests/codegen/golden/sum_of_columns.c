@@ -2,13 +2,25 @@
  * program.py:1 */
 static void k0_sum(const float *restrict x, float *restrict sum, int64_t C, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (C*2 >= PARALLEL_OPERATIONS)
-    for (int64_t i = 0; i < C; ++i) {
-        double wide = 0.0;
-        for (int64_t r = 0; r < N; ++r) {
-            wide += (double)fx_abs_f32(x[r*C + i]);
+    #pragma omp parallel for num_threads(n_threads) if (C*N*3 >= PARALLEL_OPERATIONS)
+    for (int64_t block = 0; block < C; block += 256) {
+        double wide[256] = {0};
+        for (int64_t block1 = 0; block1 < N; block1 += 96) {
+            float lanes[256] = {0};
+            for (int64_t r = 0; r < fx_min(96, N - block1); ++r) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < fx_min(256, C - block); ++lane) {
+                    lanes[lane] += fx_abs_f32(x[(block1 + r)*C + block + lane]);
+                }
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < fx_min(256, C - block); ++lane) {
+                wide[lane] += (double)lanes[lane];
+            }
         }
-        const float total = (float)wide;
-        sum[i] = total;
+        #pragma omp simd
+        for (int64_t lane = 0; lane < fx_min(256, C - block); ++lane) {
+            sum[block + lane] = (float)wide[lane];
+        }
     }
 }

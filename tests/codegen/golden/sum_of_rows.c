@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*4 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         double wide[16] = {0};
         for (int64_t block = 0; block < (N / 16)*16; block += 1024) {

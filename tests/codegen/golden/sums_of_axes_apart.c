@@ -2,7 +2,7 @@
  * program.py:1 */
 static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (N*3 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (A*N*80 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         double wide[16] = {0};
         for (int64_t r = 0; r < A; ++r) {
@@ -31,7 +31,7 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int6
  * program.py:1 */
 static void k1_sum_1(const float *restrict y, float *restrict sum_1, int64_t A, int64_t N,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (N >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (A*N*5 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         double wide = 0.0;
         for (int64_t r = 0; r < A; ++r) {
