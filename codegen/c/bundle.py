@@ -17,7 +17,8 @@ import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
-from fxlite.codegen.c.text.header import result_paths
+from fxlite.codegen.c.text.header import result_paths, weights_header
+from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import march_flag
@@ -67,6 +68,8 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> di
     for file, text in program.sources.items():
         (folder / file).write_text(text, encoding="utf-8")
     (folder / f"{name}_weights.bin").write_bytes(program.weights.data)
+    check = weights_header(name, digest_of(program.weights), FACTOR, fxlite.__version__)
+    (folder / f"{name}_weights.h").write_text(check, encoding="utf-8")
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)
@@ -125,7 +128,7 @@ OPENMP ?= $(shell echo 'int main(void) { return 0; }' > .probe.c; \\
 
 all: NAME_selftest
 
-NAME_selftest: NAME.o NAME_selftest.c NAME.h fx_math.h NAME_tiles.h
+NAME_selftest: NAME.o NAME_selftest.c NAME.h NAME_weights.h fx_math.h NAME_tiles.h
 \t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) NAME_selftest.c NAME.o -o $@ -lm
 
 NAME.o: NAME.c NAME.h fx_math.h NAME_tiles.h
@@ -138,7 +141,7 @@ shared: libNAME.so
 libNAME.so: NAME.o
 \t$(CC) $(CFLAGS) $(OPENMP) -shared NAME.o -o $@ -lm
 
-sanitize: NAME.c NAME_selftest.c NAME.h fx_math.h NAME_tiles.h
+sanitize: NAME.c NAME_selftest.c NAME.h NAME_weights.h fx_math.h NAME_tiles.h
 \t$(CC) $(NEEDED) $(CHECKED) $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
 \t    -fno-sanitize-recover=all NAME_selftest.c NAME.c -o NAME_sanitize -lm
 \t./NAME_sanitize
@@ -204,6 +207,7 @@ def _files(name: str) -> list[str]:
         f"{name}_tiles.h": "what it calls: tiles of products and convolutions, helpers",
         "fx_math.h": "exp, tanh, conversions, ... that it uses",
         f"{name}_weights.bin": "its weights, as the code wants them in memory",
+        f"{name}_weights.h": "a check that memory holds these weights",
         f"{name}_selftest.c": "the self-test: also an example of a caller",
         f"{DATA}/": "stored inputs and NumPy's outputs, one dense array each",
         "Makefile": "make test | shared | sanitize | clean",
@@ -233,6 +237,13 @@ def _arguments(program: CProgram) -> list[str]:
 def _memory(function: CFunction, cases: Sequence[Case]) -> list[str]:
     threads = function.function.n_threads
     lines = [f"weights    {len(function.program.weights):,} bytes, shared by all calls"]
+    arrays = {id(array): array.nbytes for array in function.graph_module.state_dict().values()}
+    own = sum(arrays.values())
+    if len(function.program.weights) > 1.5 * own:
+        lines += [
+            f"           (the model's own arrays have {own:,} bytes: weights are stored as",
+            "           kernels read them, which is faster; those of some convolutions are larger)",
+        ]
     for case in cases:
         size = function.workspace_bytes(case.dims)
         lines.append(
@@ -247,7 +258,7 @@ def _example(program: CProgram, case: Case) -> list[str]:
     dims = "".join(f"{d}, " for d in program.dims)
     inputs = ", ".join(program.inputs)
     outputs = ", ".join(program.outputs)
-    lines = [f'#include "{name}.h"', ""]
+    lines = [f'#include "{name}_weights.h"', ""]
     sizes = zip(program.entry.dims, program.dims)
     lines += [f"int64_t {name} = {case.dims[dim]};" for dim, name in sizes]
     lines += [
@@ -255,12 +266,13 @@ def _example(program: CProgram, case: Case) -> list[str]:
         f'FILE *file = fopen("{name}_weights.bin", "rb");',
         f"fread(weights, 1, {upper}_WEIGHTS_BYTES, file);",
         "fclose(file);",
+        f"if ({name}_weights_check(weights, {upper}_WEIGHTS_BYTES)) return 1;",
         "",
         f"int64_t bytes = {name}_workspace_bytes({dims}n_threads);",
         "void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);",
         "fx_error error;",
         f"if ({name}_run({', '.join(filter(None, (inputs, outputs)))}, {dims}weights, workspace,"
         " n_threads, &error))",
-        '    fprintf(stderr, "error %d\\n", error.code);',
+        f'    fprintf(stderr, "%s\\n", {name}_error_message(error.code));',
     ]
     return [f"    {line}".rstrip() for line in lines]

@@ -16,12 +16,12 @@ from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_cal
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import STATE, WEIGHTS
 from fxlite.codegen.c.structure import Structure, structure_of
-from fxlite.codegen.c.text.header import about, header_text
-from fxlite.codegen.c.text.sizes import size_check, size_function
+from fxlite.codegen.c.text.header import about, check_signature, header_text
+from fxlite.codegen.c.text.sizes import divisors, real_c, size_check, size_function
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.tiles.library import headers, includes, macros
 from fxlite.codegen.c.weights import Array
-from fxlite.codegen.c.workspace import unused, workspace_signature
+from fxlite.codegen.c.workspace import unused, with_note, workspace_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
 from fxlite.codegen.kernel.text import comment, signature, wrap
@@ -56,7 +56,7 @@ class CProgram:
 
 _ENDS = (
     "_run", "_workspace_bytes", "_ticks", "_largest_bytes", "_weights", "_weights_at", "_state",
-    "_state_at",
+    "_state_at", "_check", "_error_message",
 )  # fmt: skip
 """Of the functions and structs that a model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
@@ -232,12 +232,34 @@ class _Source:
     def _functions(self) -> str:
         """All functions but the kernels."""
         text = size_function(self.name, self.program.dims, self.values)
-        text += self.workspace.functions
+        text += [*self._check(), *self.workspace.functions]
         if self.structure.weights.root.members:
             text += [*self.structure.weights.filled(f"{self.name}_weights_at"), ""]
         if self.profile:
             text += [ticks_source(self.name, len(self.calls)), ""]
         return "\n".join([*text, *self._run()])
+
+    def _check(self) -> list[str]:
+        """The function that tells whether a call is possible."""
+        dims, failed = self.program.dims, "return FX_IMPOSSIBLE_SIZES"
+        lines = ["    if (!processor_fits()) return FX_WRONG_PROCESSOR;"]
+        lines += size_check(self.name, dims, self.values, failed)
+        for condition in self.program.module.graph.conditions():
+            left, right = dim_data(condition.left), dim_data(condition.right)
+            for divisor in (d for side in (left, right) for d in divisors(side)):
+                lines.append(f"    if (!({real_c(divisor)} > 0)) {failed};")
+            test = f"{real_c(left)} {condition.relation} {real_c(right)}"
+            lines += with_note(f"    if (!({test})) {failed};", condition.reason)
+        text = "\n".join(lines)
+        ignored = unused([n for n in map(dim_name, dims) if not re.search(rf"\b{n}\b", text)])
+        return [
+            f"{check_signature(self.name, dims)} {{",
+            *ignored,
+            *lines,
+            "    return 0;",
+            "}",
+            "",
+        ]
 
     def _run(self) -> list[str]:
         found, name = self.structure, self.name
@@ -248,10 +270,9 @@ class _Source:
         )
         steps = printer.lines(found.steps)
         steps += self._copies(printer)
-        failed = "return error->code = FX"
-        lines = ["    error->code = 0;", f"    if (!processor_fits()) {failed}_WRONG_PROCESSOR;"]
-        impossible = f"{failed}_IMPOSSIBLE_SIZES"
-        lines += size_check(name, self.program.dims, self.values, impossible)
+        sizes = ", ".join(map(dim_name, self.program.dims))
+        lines = [f"    error->code = {name}_check({sizes});"]
+        lines.append("    if (error->code) return error->code;")
         if found.weights.root.members:
             kind = f"const struct {found.weights.root.tag}"
             lines.append(f"    {kind} {WEIGHTS} = {name}_weights_at(weights);")

@@ -838,9 +838,11 @@ FX_NEXTAFTER(bf16, y)
 #define FX_ERROR_DEFINED
 /* Why a call failed: an index `value` that is out of range for an axis of `limit` elements,
    at the place number `where`; no memory; a processor that lacks instructions which the code
-   was compiled for; sizes that cannot be. The code is 0 if it did not fail. */
+   was compiled for; sizes that cannot be; weights of another model. The code is 0 if it did not
+   fail. */
 enum {
-    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES
+    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES,
+    FX_WRONG_WEIGHTS
 };
 typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
 #endif

@@ -16,7 +16,7 @@
 #include <omp.h>
 #endif
 
-#include "MODEL.h"
+#include "MODEL_weights.h"
 #include "fx_math.h"
 
 static void stop(const char *problem, const char *name) {

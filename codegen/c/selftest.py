@@ -209,6 +209,8 @@ def _main(program: CProgram, cases: Sequence[Case]) -> str:
         "    if (argc > 1) n_threads = atoi(argv[1]);",
         "    if (n_threads < 1) n_threads = 1;",
         f'    void *const weights = read_file("{name}_weights.bin", {upper}_WEIGHTS_BYTES);',
+        f"    if ({name}_weights_check(weights, {upper}_WEIGHTS_BYTES))",
+        f'        stop({name}_error_message(FX_WRONG_WEIGHTS), "{name}_weights.bin");',
         f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
         "    int failed = 0;",
         *calls,

@@ -107,3 +107,22 @@ def _copying(array: Array) -> Callable[[Array], None]:
         memory.view(array.dtype).reshape(array.shape)[...] = array
 
     return write
+
+
+FACTOR = 0x9E3779B97F4A7C15
+"""Of the digest: odd, so that no bit of a weight is lost."""
+
+
+def digest_of(data: Array) -> int:
+    """The value of the polynomial in :data:`FACTOR`, modulo 2^64, whose coefficients are the 64-bit
+    words of a blob."""
+    words = data.view(np.uint64)
+    powers = np.ones(min(len(words), 1 << 16), np.uint64)
+    powers[1:] = FACTOR
+    powers = np.cumprod(powers)[::-1]
+    digest = 0
+    for start in range(0, len(words), len(powers) or 1):
+        part = words[start : start + len(powers)]
+        value = int((part * powers[len(powers) - len(part) :]).sum(dtype=np.uint64))
+        digest = (digest * pow(FACTOR, len(part), 1 << 64) + value) % (1 << 64)
+    return digest

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections import namedtuple
@@ -20,8 +21,10 @@ from fxlite import nn
 from fxlite.backend import Case
 from fxlite.codegen import folder as folder_module
 from fxlite.codegen.c.text.header import result_paths
+from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
+from fxlite.codegen.runtime.toolchain import find_compiler
 
 needs_tools = pytest.mark.skipif(
     not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc"
@@ -56,7 +59,7 @@ def test_builds_and_passes(tmp_path: Path) -> None:
     files = {p.name for p in (tmp_path / "out").iterdir()}
     assert files == {
         f"{name}.c", f"{name}.h", "fx_math.h", f"{name}_tiles.h", f"{name}_weights.bin",
-        f"{name}_selftest.c", "Makefile", "README.txt", "selftest", MANIFEST,
+        f"{name}_weights.h", f"{name}_selftest.c", "Makefile", "README.txt", "selftest", MANIFEST,
     }  # fmt: skip
     done = make(tmp_path / "out", "test")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,12 +105,68 @@ def test_index_error_is_reported(tmp_path: Path) -> None:
 
 
 @needs_tools
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    fn = fx.compile(small(), x="f32[B,4]")
+    fn.save(tmp_path / "out")
+    assert make(tmp_path / "out").returncode == 0
+    blob = tmp_path / "out" / f"{fn.program.name}_weights.bin"
+    data = bytearray(blob.read_bytes())
+    data[-64] ^= 1
+    blob.write_bytes(data)
+    test = subprocess.run(
+        [f"./{fn.program.name}_selftest"], cwd=tmp_path / "out", capture_output=True, text=True
+    )
+    assert (
+        test.returncode == 2 and "weights are not those that the code was made for" in test.stderr
+    )
+
+
+def test_the_digest_of_weights_is_that_of_the_words_one_by_one() -> None:
+    words = np.random.default_rng(0).integers(0, 1 << 63, 8 * 10_000, dtype=np.uint64) * 2 + 1
+    value = 0
+    for word in words.tolist():
+        value = (value * FACTOR + word) % (1 << 64)
+    assert digest_of(words.view(np.uint8)) == value
+    assert digest_of(np.empty(0, np.uint8)) == 0
+
+
+@needs_tools
+def test_a_caller_may_check_sizes_and_ask_what_an_error_means(tmp_path: Path) -> None:
+    def program(x: Any, y: Any) -> Any:
+        return x.max(0) + y.sum()
+
+    fn = fx.compile(program, x="f32[M,3]", y="f32[N]")
+    name = fn.program.name
+    for file, text in fn.sources.items():
+        (tmp_path / file).write_text(text)
+    (tmp_path / "main.c").write_text(
+        f"""#include <stdio.h>
+#include "{name}.h"
+int main(void) {{
+    const long sizes[4][2] = {{{{4, 6}}, {{0, 6}}, {{-1, 6}}, {{4, INT64_MAX / 8}}}};
+    for (int i = 0; i < 4; ++i)
+        puts({name}_error_message({name}_check(sizes[i][0], sizes[i][1])));
+    puts({name}_error_message(99));
+    return 0;
+}}
+"""
+    )
+    command = [*find_compiler().command, "-std=gnu11", "main.c", f"{name}.c", "-o", "main", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    told = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    impossible = "No call with these sizes of the named dims is possible."
+    unknown = "The code of the error is unknown."
+    assert told.stdout.splitlines() == ["No error.", *[impossible] * 3, unknown]
+
+
+@needs_tools
 def test_header_compiles_as_c_and_cpp(tmp_path: Path) -> None:
     fn = fx.compile(small(), x="f32[B,4]")
     header = tmp_path / f"{fn.program.name}.h"
     header.write_text(fn.sources[header.name])
     text = header.read_text()
-    assert "x          in   f32[B,4]" in text and "B          sizes of the named dims" in text
+    assert re.search(r"@param\[in\] x +f32\[B,4\]\n", text)
+    assert re.search(r"@param B +size of a named dim, 0 or more\n", text)
     assert max(map(len, text.splitlines())) <= 100
     for compiler, suffix in (("cc", "c"), ("c++", "cpp")):
         if shutil.which(compiler) is None:

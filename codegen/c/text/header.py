@@ -5,6 +5,7 @@ In: a program, the C names of its outputs and the two prototypes. Out: the text 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,12 +38,16 @@ def header_text(
         *error_type().splitlines(), "",
         *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
         *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-        f"/* Bytes of the weights, the contents of {name}_weights.bin. */",
+        f"/** Bytes of the weights, the contents of {name}_weights.bin. */",
         f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}", "",
+        _MESSAGES.replace("NAME", name), "",
         *([SIZE_DOCUMENTATION, f"{size_signature(name, program.dims)};", ""] if counts else ()),
-        f"/* Bytes of workspace that a call with these arguments needs{impossible}. */",
+        "/** Whether a call with these sizes is possible on this processor: 0, or the code of the",
+        " * error that it would end with. The run function asks this itself. */",
+        f"{check_signature(name, program.dims)};", "",
+        f"/** Bytes of workspace that a call with these arguments needs{impossible}. */",
         workspace, "",
-        comment(_run_documentation(name, program, outputs)), run, "",
+        _documentation(_run_documentation(name, program, outputs)), run, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -56,33 +61,104 @@ def about(name: str, program: Program) -> str:
     return f"{name}: ({inputs}) -> {result}\nMade by fxlite from {program.module.name}."
 
 
+_MESSAGES = """\
+/** What the code of an error means, as a sentence. */
+static inline const char *NAME_error_message(int code) {
+    switch (code) {
+    case 0: return "No error.";
+    case FX_INDEX_OUT_OF_RANGE: return "An index is out of range for its axis.";
+    case FX_OUT_OF_MEMORY: return "There is no memory.";
+    case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
+    case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
+    case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
+    default: return "The code of the error is unknown.";
+    }
+}"""
+
+
+_WEIGHTS = """\
+/* The weights of NAME: whether memory holds them. */
+#ifndef FX_UPPER_WEIGHTS_H
+#define FX_UPPER_WEIGHTS_H
+
+#include <string.h>
+
+#include "NAME.h"
+
+/** What made NAME_weights.bin, and the digest of its contents. */
+#define UPPER_WEIGHTS_MADE_BY "fxlite VERSION"
+#define UPPER_WEIGHTS_DIGEST UINT64_C(DIGEST)
+
+/** Whether memory, read or mapped from NAME_weights.bin, holds the weights that the code was made
+ * for, at an address that it can read them from. Costs one pass over them.
+ *
+ * @param memory  64-byte aligned
+ * @param bytes   how many there are
+ * @return 0, or FX_WRONG_WEIGHTS */
+static inline int NAME_weights_check(const void *memory, int64_t bytes) {
+    if (bytes != UPPER_WEIGHTS_BYTES || (uintptr_t)memory % 64) return FX_WRONG_WEIGHTS;
+    uint64_t digest = 0, word;
+    for (int64_t i = 0; i < bytes; i += 8) {
+        memcpy(&word, (const char *)memory + i, 8);
+        digest = digest * UINT64_C(FACTOR) + word;
+    }
+    return digest == UPPER_WEIGHTS_DIGEST ? 0 : FX_WRONG_WEIGHTS;
+}
+
+#endif
+"""
+
+
+def weights_header(name: str, digest: int, factor: int, version: str) -> str:
+    """The header with which a program that loads weights checks them."""
+    values = {
+        "NAME": name, "UPPER": name.upper(), "DIGEST": f"0x{digest:016x}",
+        "FACTOR": f"0x{factor:016x}", "VERSION": version,
+    }  # fmt: skip
+    words = r"NAME|UPPER|\bDIGEST\b|FACTOR|VERSION"
+    return re.sub(words, lambda found: values[found[0]], _WEIGHTS)
+
+
+def _documentation(text: str) -> str:
+    """A comment that documentation is made from."""
+    return f"/*{comment(text)[1:]}"
+
+
+def check_signature(name: str, dims: Sequence[str]) -> str:
+    """The head of the function that checks sizes, without what follows it."""
+    parameters = ", ".join(f"int64_t {dim_name(d)}" for d in dims)
+    return f"int {name}_check({parameters or 'void'})"
+
+
 def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> str:
     """What a caller has to know about each argument."""
-    rows = [(buffer_name(n), f"in   {n.type}") for n in program.inputs]
+    rows = [("[in]", buffer_name(n), str(n.type)) for n in program.inputs]
     for node, output, path in zip(program.results, outputs, result_paths(program.module)):
-        rows.append((output, f"out  {node.type}" + (f"  (the program's {path})" if path else "")))
+        place = f" (the program's {path})" if path else ""
+        rows.append(("[out]", output, f"{node.type}{place}"))
     declared = program.module.graph.declared_dims
-    plain = [dim for dim in program.dims if dim not in declared]
-    if plain:
-        rows.append((", ".join(map(dim_name, plain)), "sizes of the named dims, 0 or more"))
     for dim in program.dims:
-        if dim in declared:
-            rows.append((dim_name(dim), f"size of a named dim, {declared[dim].facts}"))
-    rows += [("", guard.reason) for guard in program.module.graph.guards]
-    rows += [
-        ("weights", f"{name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),
-        ("workspace", "memory to compute in, 64-byte aligned; may be NULL if no bytes are needed"),
-        ("n_threads", "how many OpenMP threads to use at most, 1 to 4096"),
-        ("error", "filled in: what went wrong"),
+        facts = declared[dim].facts if dim in declared else "0 or more"
+        rows.append(("", dim_name(dim), f"size of a named dim, {facts}"))
+    guards = [f"         {guard.reason}" for guard in program.module.graph.guards]
+    behind = [
+        ("", "weights", f"{name.upper()}_WEIGHTS_BYTES bytes, 64-byte aligned; only read"),
+        ("", "workspace", "memory to compute in, 64-byte aligned; may be NULL if none is needed"),
+        ("", "n_threads", "how many OpenMP threads to use at most, 1 to 4096"),
+        ("[out]", "error", "filled in: what went wrong"),
     ]
-    width = min(24, max(len(label) for label, _ in rows))
+    width = min(24, max(len(f"{way} {label}") for way, label, _ in (*rows, *behind)))
+
+    def lines(given: Sequence[tuple[str, str, str]]) -> list[str]:
+        return [f"@param{way + ' ' + label:<{width}}  {text}" for way, label, text in given]
+
     has_half = any(n.type.dtype.is_half for n in (*program.inputs, *program.results))
     half = ", f16 and bf16 as their bits" if has_half else ""
     return "\n".join([
-        "Run the model.", "", *(f"  {label:<{width}}  {text}" for label, text in rows), "",
-        f"Arrays are dense and row-major{half}; outputs may overlap nothing else.",
-        "Returns 0, or error->code. Calls with different workspaces and outputs may run at the",
-        "same time.",
+        "Run the model.", "", *lines(rows), *guards, *lines(behind),
+        "@return 0, or error->code", "",
+        f"Arrays are dense and row-major{half}; outputs may overlap nothing else. Calls with",
+        "different workspaces and outputs may run at the same time.",
     ])  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from fxlite.codegen.runtime.abi import Dim
 from fxlite.codegen.runtime.sizes import ValueSize
 
 SIZE_DOCUMENTATION = """\
-/* Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
-   since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */"""
+/** Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
+ * since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */"""
 
 
 def size_signature(name: str, dims: Sequence[str]) -> str:
@@ -31,7 +31,7 @@ def size_function(name: str, dims: Sequence[str], values: Sequence[ValueSize]) -
         return []
     lines = [f"{size_signature(name, dims)} {{", "    double fx_largest = 0;"]
     for value in values:
-        shape = ", ".join(map(_real, value.shape))
+        shape = ", ".join(map(real_c, value.shape))
         stored = "true" if value.stored else "false"
         given = f"&fx_largest, {stored}, {value.itemsize}, {len(value.shape)}"
         call = f"fx_count({given}, (const double[]){{{shape}}})"
@@ -46,6 +46,11 @@ def size_check(name: str, dims: Sequence[str], values: Sequence[ValueSize], then
     return [f"    if ({name}_largest_bytes({', '.join(map(dim_name, dims))}) < 0) {then};"]
 
 
-def _real(dim: Dim) -> str:
+def real_c(dim: Dim) -> str:
     """A dim as C over doubles."""
     return str(dim) if isinstance(dim, int) else dim.real_c(dim_name)
+
+
+def divisors(dim: Dim) -> tuple[Dim, ...]:
+    """What a dim divides by, which has to be positive, inner ones first."""
+    return () if isinstance(dim, int) else dim.divisors

@@ -16,7 +16,7 @@ def ticks_prototype(name: str, kernels: int) -> str:
         "Nanoseconds of a monotonic clock during this thread's last run: before the first kernel,\n"
         f"then after each of the {kernels} kernels, in order of their numbers."
     )
-    return f"{comment(text)}\nconst int64_t *{name}_ticks(void);"
+    return f"/*{comment(text)[1:]}\nconst int64_t *{name}_ticks(void);"
 
 
 def ticks_source(name: str, kernels: int) -> str:

@@ -88,6 +88,12 @@ int64_t first_layer_largest_bytes(int64_t B) {
     return (int64_t)fx_largest;
 }
 
+int first_layer_check(int64_t B) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    if (first_layer_largest_bytes(B) < 0) return FX_IMPOSSIBLE_SIZES;
+    return 0;
+}
+
 /* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
 static void layout(int64_t B, int64_t offset[3]) {
     offset[0] = 0;
@@ -125,9 +131,8 @@ static struct first_layer_weights first_layer_weights_at(const void *memory) {
 
 int first_layer_run(const float *x, float *max_pool2d_nchw, int64_t B, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    if (first_layer_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
+    error->code = first_layer_check(B);
+    if (error->code) return error->code;
     const struct first_layer_weights w = first_layer_weights_at(weights);
     const struct first_layer_state s = first_layer_state_at(workspace, B);
     k0_relu(x, w.weight_packed, s.relu, B, s.scratch, n_threads);  // relu: f32[B,8,8,16]

@@ -92,6 +92,12 @@ int64_t linear_norm_gelu_largest_bytes(int64_t B) {
     return (int64_t)fx_largest;
 }
 
+int linear_norm_gelu_check(int64_t B) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    if (linear_norm_gelu_largest_bytes(B) < 0) return FX_IMPOSSIBLE_SIZES;
+    return 0;
+}
+
 /* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
 static void layout(int64_t B, int64_t offset[2]) {
     offset[0] = 0;
@@ -128,9 +134,8 @@ static struct linear_norm_gelu_weights linear_norm_gelu_weights_at(const void *m
 
 int linear_norm_gelu_run(const float *x, float *gelu, int64_t B, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    if (linear_norm_gelu_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
+    error->code = linear_norm_gelu_check(B);
+    if (error->code) return error->code;
     const struct linear_norm_gelu_weights w = linear_norm_gelu_weights_at(weights);
     const struct linear_norm_gelu_state s = linear_norm_gelu_state_at(workspace, B);
     k0_linear(x, w.weight_packed, s.linear, B, n_threads);  // linear: f32[B,32]

@@ -57,6 +57,12 @@ int64_t lookup_largest_bytes(int64_t B, int64_t T) {
     return (int64_t)fx_largest;
 }
 
+int lookup_check(int64_t B, int64_t T) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    if (lookup_largest_bytes(B, T) < 0) return FX_IMPOSSIBLE_SIZES;
+    return 0;
+}
+
 int64_t lookup_workspace_bytes(int64_t B, int64_t T, int n_threads) {
     (void)n_threads;  // not needed by this model
     if (lookup_largest_bytes(B, T) < 0) return -1;
@@ -75,9 +81,8 @@ static struct lookup_weights lookup_weights_at(const void *memory) {
 int lookup_run(const int64_t *tokens, float *add, float *mean, int64_t B, int64_t T,
     const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)workspace;  // not needed by this model
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    if (lookup_largest_bytes(B, T) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
+    error->code = lookup_check(B, T);
+    if (error->code) return error->code;
     const struct lookup_weights w = lookup_weights_at(weights);
     k0_add(tokens, w.table, w.places, add, B, T, error, n_threads);  // add: f32[B,T,16]
     if (error->code) return error->code;

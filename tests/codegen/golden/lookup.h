@@ -9,9 +9,11 @@
 #define FX_ERROR_DEFINED
 /* Why a call failed: an index `value` that is out of range for an axis of `limit` elements,
    at the place number `where`; no memory; a processor that lacks instructions which the code
-   was compiled for; sizes that cannot be. The code is 0 if it did not fail. */
+   was compiled for; sizes that cannot be; weights of another model. The code is 0 if it did not
+   fail. */
 enum {
-    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES
+    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES,
+    FX_WRONG_WEIGHTS
 };
 typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
 #endif
@@ -23,30 +25,48 @@ typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_err
 extern "C" {
 #endif
 
-/* Bytes of the weights, the contents of lookup_weights.bin. */
+/** Bytes of the weights, the contents of lookup_weights.bin. */
 #define LOOKUP_WEIGHTS_BYTES 39168
 
-/* Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
-   since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */
+/** What the code of an error means, as a sentence. */
+static inline const char *lookup_error_message(int code) {
+    switch (code) {
+    case 0: return "No error.";
+    case FX_INDEX_OUT_OF_RANGE: return "An index is out of range for its axis.";
+    case FX_OUT_OF_MEMORY: return "There is no memory.";
+    case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
+    case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
+    case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
+    default: return "The code of the error is unknown.";
+    }
+}
+
+/** Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
+ * since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */
 int64_t lookup_largest_bytes(int64_t B, int64_t T);
 
-/* Bytes of workspace that a call with these arguments needs; -1 for impossible sizes. */
+/** Whether a call with these sizes is possible on this processor: 0, or the code of the
+ * error that it would end with. The run function asks this itself. */
+int lookup_check(int64_t B, int64_t T);
+
+/** Bytes of workspace that a call with these arguments needs; -1 for impossible sizes. */
 int64_t lookup_workspace_bytes(int64_t B, int64_t T, int n_threads);
 
-/* Run the model.
+/** Run the model.
  *
- *   tokens     in   i64[B,T]
- *   add        out  f32[B,T,16]  (the program's ["rows"])
- *   mean       out  f32[B,16]  (the program's ["mean"])
- *   B, T       sizes of the named dims, 0 or more
- *   weights    LOOKUP_WEIGHTS_BYTES bytes, 64-byte aligned; only read
- *   workspace  memory to compute in, 64-byte aligned; may be NULL if no bytes are needed
- *   n_threads  how many OpenMP threads to use at most, 1 to 4096
- *   error      filled in: what went wrong
+ * @param[in] tokens  i64[B,T]
+ * @param[out] add    f32[B,T,16] (the program's ["rows"])
+ * @param[out] mean   f32[B,16] (the program's ["mean"])
+ * @param B           size of a named dim, 0 or more
+ * @param T           size of a named dim, 0 or more
+ * @param weights     LOOKUP_WEIGHTS_BYTES bytes, 64-byte aligned; only read
+ * @param workspace   memory to compute in, 64-byte aligned; may be NULL if none is needed
+ * @param n_threads   how many OpenMP threads to use at most, 1 to 4096
+ * @param[out] error  filled in: what went wrong
+ * @return 0, or error->code
  *
- * Arrays are dense and row-major; outputs may overlap nothing else.
- * Returns 0, or error->code. Calls with different workspaces and outputs may run at the
- * same time. */
+ * Arrays are dense and row-major; outputs may overlap nothing else. Calls with
+ * different workspaces and outputs may run at the same time. */
 int lookup_run(const int64_t *tokens, float *add, float *mean, int64_t B, int64_t T,
     const void *weights, void *workspace, int n_threads, fx_error *error);
 

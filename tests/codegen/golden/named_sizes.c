@@ -76,6 +76,14 @@ int64_t named_sizes_largest_bytes(int64_t B, int64_t N, int64_t M) {
     return (int64_t)fx_largest;
 }
 
+int named_sizes_check(int64_t B, int64_t N, int64_t M) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    if (named_sizes_largest_bytes(B, N, M) < 0) return FX_IMPOSSIBLE_SIZES;
+    // M >= 1 is required by program.py:2: z.max(0)
+    if (!((double)M >= 1)) return FX_IMPOSSIBLE_SIZES;
+    return 0;
+}
+
 /* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
 static void layout(int64_t B, int64_t N, int64_t M, int64_t offset[3]) {
     offset[0] = 0;
@@ -107,9 +115,8 @@ static struct named_sizes_state named_sizes_state_at(void *workspace, int64_t B,
 int named_sizes_run(const float *x, const float *y, float *div, int64_t B, int64_t N, int64_t M,
     const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)weights;  // not needed by this model
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    if (named_sizes_largest_bytes(B, N, M) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
+    error->code = named_sizes_check(B, N, M);
+    if (error->code) return error->code;
     const struct named_sizes_state s = named_sizes_state_at(workspace, B, N, M);
     k0_tanh(x, s.tanh, B, N, n_threads);  // tanh: f32[B,N]
     k1_exp(s.tanh, y, s.exp, B, M, N, n_threads);  // exp: f32[M,B*N]

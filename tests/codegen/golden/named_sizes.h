@@ -9,9 +9,11 @@
 #define FX_ERROR_DEFINED
 /* Why a call failed: an index `value` that is out of range for an axis of `limit` elements,
    at the place number `where`; no memory; a processor that lacks instructions which the code
-   was compiled for; sizes that cannot be. The code is 0 if it did not fail. */
+   was compiled for; sizes that cannot be; weights of another model. The code is 0 if it did not
+   fail. */
 enum {
-    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES
+    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES,
+    FX_WRONG_WEIGHTS
 };
 typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
 #endif
@@ -20,31 +22,50 @@ typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_err
 extern "C" {
 #endif
 
-/* Bytes of the weights, the contents of named_sizes_weights.bin. */
+/** Bytes of the weights, the contents of named_sizes_weights.bin. */
 #define NAMED_SIZES_WEIGHTS_BYTES 0
 
-/* Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
-   since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */
+/** What the code of an error means, as a sentence. */
+static inline const char *named_sizes_error_message(int code) {
+    switch (code) {
+    case 0: return "No error.";
+    case FX_INDEX_OUT_OF_RANGE: return "An index is out of range for its axis.";
+    case FX_OUT_OF_MEMORY: return "There is no memory.";
+    case FX_WRONG_PROCESSOR: return "The processor lacks instructions that it was compiled for.";
+    case FX_IMPOSSIBLE_SIZES: return "No call with these sizes of the named dims is possible.";
+    case FX_WRONG_WEIGHTS: return "The weights are not those that the code was made for.";
+    default: return "The code of the error is unknown.";
+    }
+}
+
+/** Bytes of the largest value that a call with these sizes stores; -1 if no such call is possible,
+ * since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */
 int64_t named_sizes_largest_bytes(int64_t B, int64_t N, int64_t M);
 
-/* Bytes of workspace that a call with these arguments needs; -1 for impossible sizes. */
+/** Whether a call with these sizes is possible on this processor: 0, or the code of the
+ * error that it would end with. The run function asks this itself. */
+int named_sizes_check(int64_t B, int64_t N, int64_t M);
+
+/** Bytes of workspace that a call with these arguments needs; -1 for impossible sizes. */
 int64_t named_sizes_workspace_bytes(int64_t B, int64_t N, int64_t M, int n_threads);
 
-/* Run the model.
+/** Run the model.
  *
- *   x          in   f32[B,N]
- *   y          in   f32[M,B*N]
- *   div        out  f32[M,B*N]
- *   B, N, M    sizes of the named dims, 0 or more
- *              M >= 1 is required by program.py:2: z.max(0)
- *   weights    NAMED_SIZES_WEIGHTS_BYTES bytes, 64-byte aligned; only read
- *   workspace  memory to compute in, 64-byte aligned; may be NULL if no bytes are needed
- *   n_threads  how many OpenMP threads to use at most, 1 to 4096
- *   error      filled in: what went wrong
+ * @param[in] x       f32[B,N]
+ * @param[in] y       f32[M,B*N]
+ * @param[out] div    f32[M,B*N]
+ * @param B           size of a named dim, 0 or more
+ * @param N           size of a named dim, 0 or more
+ * @param M           size of a named dim, 0 or more
+ *          M >= 1 is required by program.py:2: z.max(0)
+ * @param weights     NAMED_SIZES_WEIGHTS_BYTES bytes, 64-byte aligned; only read
+ * @param workspace   memory to compute in, 64-byte aligned; may be NULL if none is needed
+ * @param n_threads   how many OpenMP threads to use at most, 1 to 4096
+ * @param[out] error  filled in: what went wrong
+ * @return 0, or error->code
  *
- * Arrays are dense and row-major; outputs may overlap nothing else.
- * Returns 0, or error->code. Calls with different workspaces and outputs may run at the
- * same time. */
+ * Arrays are dense and row-major; outputs may overlap nothing else. Calls with
+ * different workspaces and outputs may run at the same time. */
 int named_sizes_run(const float *x, const float *y, float *div, int64_t B, int64_t N, int64_t M,
     const void *weights, void *workspace, int n_threads, fx_error *error);
 

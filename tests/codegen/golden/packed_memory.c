@@ -77,6 +77,11 @@ static void k4_div(const float *restrict cumsum_1, const float *restrict sum, fl
     }
 }
 
+int packed_memory_check(void) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    return 0;
+}
+
 int64_t packed_memory_workspace_bytes(int n_threads) {
     (void)n_threads;  // not needed by this model
     int64_t bytes = 448;  // of values, which take turns
@@ -99,8 +104,8 @@ static struct packed_memory_state packed_memory_state_at(void *workspace) {
 int packed_memory_run(const float *x, const float *y, float *div, const void *weights,
     void *workspace, int n_threads, fx_error *error) {
     (void)n_threads, (void)weights;  // not needed by this model
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    error->code = packed_memory_check();
+    if (error->code) return error->code;
     const struct packed_memory_state s = packed_memory_state_at(workspace);
     k0_matmul(x, y, s.matmul, s.arena + 384);  // matmul: f32[6,6]
     k1_cumsum(s.matmul, s.cumsum);  // cumsum: f32[6,6]

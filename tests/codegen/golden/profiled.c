@@ -21,6 +21,12 @@ int64_t profiled_largest_bytes(int64_t N) {
     return (int64_t)fx_largest;
 }
 
+int profiled_check(int64_t N) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    if (profiled_largest_bytes(N) < 0) return FX_IMPOSSIBLE_SIZES;
+    return 0;
+}
+
 int64_t profiled_workspace_bytes(int64_t N, int n_threads) {
     (void)n_threads;  // not needed by this model
     if (profiled_largest_bytes(N) < 0) return -1;
@@ -46,9 +52,8 @@ static void fx_tick(void) {
 int profiled_run(const float *x, float *sqrt, int64_t N, const void *weights, void *workspace,
     int n_threads, fx_error *error) {
     (void)weights, (void)workspace;  // not needed by this model
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    if (profiled_largest_bytes(N) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
+    error->code = profiled_check(N);
+    if (error->code) return error->code;
     fx_tick_count = 0;
     fx_tick();
     k0_sqrt(x, sqrt, N, n_threads);  // sqrt: f32[N]

@@ -23,6 +23,11 @@ static void k1_reshape(const float *restrict mul, float *restrict reshape) {
     }
 }
 
+int several_results_check(void) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    return 0;
+}
+
 int64_t several_results_workspace_bytes(int n_threads) {
     (void)n_threads;  // not needed by this model
     return 0;
@@ -39,8 +44,8 @@ static struct several_results_weights several_results_weights_at(const void *mem
 int several_results_run(const float *x, float *mul, float *out1, float *out2, float *reshape,
     float *out4, const void *weights, void *workspace, int n_threads, fx_error *error) {
     (void)n_threads, (void)workspace;  // not needed by this model
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
+    error->code = several_results_check();
+    if (error->code) return error->code;
     const struct several_results_weights w = several_results_weights_at(weights);
     k0_mul(x, w.weight, mul);  // mul: f32[2,8]
     k1_reshape(mul, reshape);  // reshape: f32[4,4]

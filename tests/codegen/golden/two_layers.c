@@ -51,6 +51,12 @@ int64_t two_layers_largest_bytes(int64_t B) {
     return (int64_t)fx_largest;
 }
 
+int two_layers_check(int64_t B) {
+    if (!processor_fits()) return FX_WRONG_PROCESSOR;
+    if (two_layers_largest_bytes(B) < 0) return FX_IMPOSSIBLE_SIZES;
+    return 0;
+}
+
 /* Byte offsets in the workspace, in whose parts values take turns; the last is its end. */
 static void layout(int64_t B, int64_t offset[2]) {
     offset[0] = 0;
@@ -88,9 +94,8 @@ static struct two_layers_weights two_layers_weights_at(const void *memory) {
 
 int two_layers_run(const float *x, float *relu_1, int64_t B, const void *weights, void *workspace,
     int n_threads, fx_error *error) {
-    error->code = 0;
-    if (!processor_fits()) return error->code = FX_WRONG_PROCESSOR;
-    if (two_layers_largest_bytes(B) < 0) return error->code = FX_IMPOSSIBLE_SIZES;
+    error->code = two_layers_check(B);
+    if (error->code) return error->code;
     const struct two_layers_weights w = two_layers_weights_at(weights);
     const struct two_layers_state s = two_layers_state_at(workspace, B);
     k0_relu(x, w.w1_packed, w.b1, s.relu, B, n_threads);  // relu: f32[B,32]
