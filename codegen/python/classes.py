@@ -53,12 +53,14 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.show.text.pretty import type_text, wrap_code
 from fxlite.types.guards import OPPOSITE
+from fxlite.types.tensor_type import TensorType
 
 WIDTH = 100
 _ANY = "*"  # a number of what a module lacks
 _ALIKE = 3  # modules in a row that become a loop
 _BODIES = range(1, 13)  # lines of a loop's body
 _INDEXED = re.compile(r"\bself\.([A-Za-z_][\w.]*)\[(\d+)\]")
+_SHORT_RESULT = 80  # columns of results without brackets around them
 _SHORT = 4  # ops of an expression that the program has in several
 
 
@@ -121,6 +123,9 @@ class Draft:
             self.inputs = sorted(self.inputs, key=lambda n: place.get(inputs[n], len(place)))
         file.orders[id(module)] = [*map(self.graph.placeholders.index, self.inputs)]
         self.items: dict[str, str] = {}  # what variables of loops are called
+        #: In which order results are returned, where that is not the one of the graph.
+        self.order = self._result_order()
+        file.results[id(module)] = self.order
         self.indexed = any(not is_attribute(part) for part in self.tree)
         self.chains = {chain.container: chain for chain in self._chains()}
         self.by_last = {chain.calls[-1]: chain for chain in self.chains.values()}
@@ -308,6 +313,30 @@ class Draft:
         self.items[wish] = self.items.get(wish) or self.names.unique(wish)
         return self.items[wish]
 
+    def _form(self, node: Node) -> tuple[Any, str]:
+        """The form of what a module returns, with the numbers of its results, and the place of the
+        only one; 0 where it is just that."""
+        layer = self.print.layers.get(node.target) if node.op == "call_module" else None
+        if layer is not None:
+            return layer.results, layer.place
+        module = self.module.get_submodule(node.target) if node.op == "call_module" else None
+        return tuple(self.file.results.get(id(module), ())) or 0, ""
+
+    def _result_order(self) -> Sequence[int]:
+        """The results of a module in the order in which its method returns them; empty where that
+        is not known."""
+        values, statement = self.graph.output_node().args[0], self.source.returned()
+        if self.is_root or not isinstance(values, tuple) or not isinstance(statement, ast.Return):
+            return ()
+        if not isinstance(statement.value, ast.Tuple):
+            return ()
+        order: list[int] = []
+        for element in statement.value.elts:
+            found = [i for i, v in enumerate(values) if self.source.gives(v, element)]
+            if len(found) == 1 and found[0] not in order:
+                order += found
+        return order if len(order) == len(values) else ()
+
     # -- forward ---------------------------------------------------------------------------------
     def _forward(self) -> Iterator[Line]:
         self._name_values()
@@ -418,10 +447,10 @@ class Draft:
         chain = self.by_last.get(node)
         if chain is not None:
             return self._name_chain(chain)
-        layer = self.print.layers.get(node.target) if node.op == "call_module" else None
-        if layer is None or layer.results == 0:
+        form, _ = self._form(node)
+        if form == 0:
             return self.source.variables(node)
-        found = dict(_places(layer.results, self.source.target(node)))
+        found = dict(_places(form, self.source.target(node)))
         names = [found.get(i, "") for i in range(len(self.names.parts.get(node, [node])))]
         return names if all(names) else []
 
@@ -533,14 +562,25 @@ class Draft:
             return
         if node.op == "output":
             note = _note(node) if self.print.inlined.keys() & {*node.all_input_nodes} else ""
-            yield Line(f"return {self.print.value(node.args[0])}", note=note)
+            values = node.args[0]
+            if self.order:
+                values = tuple(values[i] for i in self.order)
+                note = _note(node, self.order) if note else ""
+            text = self.print.value(values)
+            is_plain = type(values) is tuple and len(values) > 1
+            if is_plain and len(with_numbers(text)) < _SHORT_RESULT:
+                text = text[1:-1]
+            yield Line(f"return {text}", note=note)
             return
         left, right = self.names[node], self._call(node)
-        layer = self.print.layers.get(node.target) if node.op == "call_module" else None
-        if layer is not None and layer.results != 0:
-            left = _pattern(layer.results, parts or [left])
-            right = right.removesuffix(layer.place)
-        elif parts is not None:
+        form, place = self._form(node)
+        if form != 0:
+            left = _pattern(form, parts or [left])
+            right = right.removesuffix(place)
+            order = [i for i in form if isinstance(i, int)] if isinstance(form, tuple) else []
+            yield Line(f"{left} = {right}", note=_note(node, order if parts else ()))
+            return
+        if parts is not None:
             left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
         yield Line(f"{left} = {right}", note=_note(node))
 
@@ -944,8 +984,14 @@ def _blank(role: str, literal: str) -> str:
     return "\0"
 
 
-def _note(node: Node) -> str:
-    return comment(type_text(node.type)) if node.type is not None else ""
+def _note(node: Node, order: Sequence[int] = ()) -> str:
+    """The type of a value, or those of several in that order."""
+    found = node.type
+    if isinstance(found, tuple) and len(found) > 1:
+        if len({*map(str, found)}) == 1 and isinstance(found[0], TensorType):
+            return f"{comment(type_text(found[0]))} each"
+        found = tuple(found[i] for i in order) or found
+    return comment(type_text(found)) if found is not None else ""
 
 
 def _formatted(line: Line) -> Line:
@@ -962,12 +1008,10 @@ def _wrapped(line: Line) -> list[str]:
         return [f"{'    ' * line.depth}# {part}".rstrip() for part in parts]
     if note and len(code) + len(note) + 4 <= WIDTH:
         return [f"{code}  # {note}"]
-    lines = wrap_code(code, always=bool(note))
-    if not note:
-        return lines
-    if len(lines) == 1 or len(lines[-1]) + len(note) + 4 > WIDTH:
-        return [f"{'    ' * line.depth}# {note}"[:WIDTH], *wrap_code(code)]
-    return [*lines[:-1], f"{lines[-1]}  # {note}"]
+    lines = wrap_code(code)
+    if note and (len(lines) == 1 or len(lines[-1]) + len(note) + 4 > WIDTH):
+        return [f"{'    ' * line.depth}# {note}"[:WIDTH], *lines]
+    return [*lines[:-1], f"{lines[-1]}  # {note}"] if note else lines
 
 
 def _tree(module: GraphModule, numbers: Collection[Node]) -> dict[str, Any]:

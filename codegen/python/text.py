@@ -136,6 +136,8 @@ class FileNames(_Taken):
                 self.functions[node.target] = self.unique(node.target.function.__name__)
         #: By the identity of a module: the order of its parameters, as positions in its graph.
         self.orders: dict[int, Sequence[Any]] = {}
+        #: By the identity of a module: its results, by number, in the order in which they return.
+        self.results: dict[int, Sequence[int]] = {}
         #: By the identity of a module: the layer that it is.
         self.layers: dict[int, Layer] = {}
         self.tuples: dict[Any, str] = {}

@@ -101,6 +101,15 @@ class Written:
         found = [s for s in self.statements if isinstance(s, ast.Return)]
         return found[0] if len(found) == 1 else None
 
+    def gives(self, node: Node, element: ast.expr) -> bool:
+        """Whether a value is that of an expression of the statement that returns: its variable, or
+        the expression itself."""
+        if isinstance(element, ast.Name):
+            return self.variables(node) == [element.id] or (
+                node.op == "placeholder" and node.target == element.id
+            )
+        return self._is_at(node, ast.dump(element))
+
     def container_call(self, path: str) -> ast.stmt | None:
         """The statement that calls ``self.PATH``."""
         return self._calls.get(_path_text(path))
