@@ -1,0 +1,628 @@
+"""The class for one module of a regenerated program: what its constructor makes, and ``forward``.
+
+In: a GraphModule that ``outline_modules`` made of a module, and how the modules inside it are made.
+Out: a :class:`Draft`: the lines of its methods. Containers become ``nn.Sequential`` where what they
+hold is called in a row, else ``nn.ModuleList``; statements that are the same for one module of a
+list after the other become a loop::
+
+    for block in self.blocks:
+        x = block(x)
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fxlite.base.outside_text import (
+    comment,
+    format_text,
+    is_number,
+    python_string,
+)
+from fxlite.codegen.python.dialect import Dialect
+from fxlite.codegen.python.lines import (
+    ANY,
+    INDEXED,
+    WIDTH,
+    Line,
+    hidden,
+    last_word,
+    note_of,
+    singular,
+    with_items,
+)
+from fxlite.codegen.python.text import (
+    FileNames,
+    Names,
+    attribute_text,
+    class_name,
+    dim_lines,
+    dim_names,
+    is_attribute,
+    number_text,
+    with_numbers,
+)
+from fxlite.codegen.python.written import parameter_names, written
+from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.cutting.split_module import is_pure_module
+from fxlite.types.guards import OPPOSITE
+
+_ALIKE = 3  # modules in a row that become a loop
+_BODIES = range(1, 13)  # lines of a loop's body
+_SHORT_RESULT = 80  # columns of results without brackets around them
+_SHORT = 4  # ops of an expression that the program has in several
+
+
+@dataclass
+class Chain:
+    """Calls in a row of what a container holds: each is given the result of the one before, at one
+    position, and otherwise the same."""
+
+    container: str
+    calls: list[Node]
+    position: int
+    is_loop: bool = False
+    item: str = ""
+
+
+class Draft:
+    """The methods of the class for one module. ``made`` says how a module inside is made."""
+
+    def __init__(
+        self, module: GraphModule, file: FileNames, dialect: Dialect,
+        made: Callable[[GraphModule], str], is_root: bool,
+    ) -> None:  # fmt: skip
+        self.module, self.graph, self.file, self.dialect = module, module.graph, file, dialect
+        #: Lines of the constructor for what others of the class have, by part.
+        self.absent: dict[str, Line] = {}
+        self.made, self.is_root = made, is_root
+        self.key = id(module)  #: of the module of the program
+        called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
+        known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
+        orders = {path: order for path, order in known.items() if order is not None}
+        calls = [n for n in self.graph.nodes if n.op.startswith("call_")]
+        self.source = written(calls, (module.name, class_name(module.name)))
+        inputs = None
+        if not is_root:
+            inputs = parameter_names(self.graph.placeholders, self.source, orders)
+        self.names = Names(self.graph, file, inputs)
+        numbers = [n for n in self.graph.find_nodes(op="get_attr") if dialect.is_number(n)]
+        self.tree = _tree(module, numbers)
+        self.print = dialect.text(self.names, orders)
+        layers = {path: file.layers.get(id(module.get_submodule(path))) for path in called}
+        self.print.layers = {path: layer for path, layer in layers.items() if layer is not None}
+        for node in numbers:
+            self.print.inline(node, self.print.scalar(module.get_attribute(node.target)))
+        self.inputs = self.graph.placeholders
+        if inputs is not None:
+            place = {name: i for i, name in enumerate(self.source.parameters)}
+            self.inputs = sorted(self.inputs, key=lambda n: place.get(inputs[n], len(place)))
+        file.orders[id(module)] = [*map(self.graph.placeholders.index, self.inputs)]
+        self.items: dict[str, str] = {}  # what variables of loops are called
+        #: In which order results are returned, where that is not the one of the graph.
+        self.order = self._result_order()
+        file.results[id(module)] = self.order
+        self.indexed = any(not is_attribute(part) for part in self.tree)
+        self.chains = {chain.container: chain for chain in self._chains()}
+        self.by_last = {chain.calls[-1]: chain for chain in self.chains.values()}
+        self.chain_of = {call: chain for chain in self.chains.values() for call in chain.calls}
+        self.commented: set[ast.stmt] = set()
+        inside = self.chain_of.keys() - self.by_last.keys()
+        hidden = inside | self.names.unpacked | {*self.graph.find_nodes(op="get_attr")}
+        #: What has lines of its own, in order.
+        self.shown = [n for n in self.graph.nodes if n.op != "placeholder" and n not in hidden]
+        self.statements = {n: self._statement(n) for n in self.shown}
+        self.statements[self.shown[-1]] = self.source.returned()
+        self.init = list(self._init())
+        self.head = f"def {dialect.method}({', '.join(self._parameters())}):"
+        self.forward = self._rolled(list(self._forward()))
+
+    @property
+    def signature(self) -> Any:
+        """Equal for modules that may share a class."""
+        lines = (*self.init, Line(self.head, 1), *self.forward)
+        blank = [(with_numbers(x.code, hidden), x.depth) for x in lines if not x.is_comment]
+        return class_name(self.module.name), tuple(blank)
+
+    def lack(self, part: str, other: Draft) -> None:
+        """Note that the module has no such part, unlike another one of the class."""
+        number = [*self.tree].index(part)
+        line = other.init[[*other.tree].index(part)]
+        code = with_numbers(line.code, lambda role, _: f"\0{role}\0{ANY}\0")
+        self.absent[part] = self.init[number] = Line(code, line.depth)
+
+    # -- what the module holds -------------------------------------------------------------------
+    def _init(self) -> Iterator[Line]:
+        for part, value in self.tree.items():
+            if not (self.indexed or isinstance(value, (dict, GraphModule))):
+                yield Line(self.dialect.array(self.module, part, value, self.file.imports))
+                continue
+            made = self._held(part, value)
+            if self.indexed:
+                yield Line(f"self.add({python_string(part)}, {made})")
+            else:
+                yield Line(f"self.{part} = {made}")
+
+    def _held(self, path: str, value: Any) -> str:
+        """What makes a module, a container or, in one, an array."""
+        if isinstance(value, GraphModule):
+            return self.made(value)
+        if not isinstance(value, dict):
+            return self.dialect.held_array(value, self.file.imports)
+        texts = {part: self._held(f"{path}.{part}", v) for part, v in value.items()}
+        numbers = sorted(int(part) for part in texts if is_number(part))
+        is_list = len(numbers) == len(texts) and numbers[-1] < 2 * len(numbers) + 2
+        if is_list and all(map(_is_module, value.values())):
+            return self._numbered(path, texts, numbers[-1] + 1)
+        return _weights(texts)
+
+    def _numbered(self, path: str, texts: Mapping[str, str], size: int) -> str:
+        """A list of modules, with something in place of those that compute nothing."""
+        listed = [texts.get(str(i), self.dialect.identity) for i in range(size)]
+        chain = self.chains.get(path)
+        is_called = chain is not None and not chain.is_loop
+        if len({*map(with_numbers, listed)}) == 1 and size > 1:
+            inner = f"{listed[0]} for _ in range({number_text(size, 'layers')})"
+            return self.dialect.module_list(f"*[{inner}]" if is_called else inner, is_called)
+        return self.dialect.module_list(", ".join(listed), is_called)
+
+    # -- calls in a row --------------------------------------------------------------------------
+    def _chains(self) -> Iterator[Chain]:
+        containers: dict[str, list[Node]] = {}
+        for node in self.graph.find_nodes(op="call_module"):
+            container, _, last = node.target.rpartition(".")
+            if container and is_number(last):
+                containers.setdefault(container, []).append(node)
+        for container, calls in containers.items():
+            chain = self._chain(container, calls)
+            if chain is not None:
+                yield chain
+
+    def _chain(self, container: str, calls: list[Node]) -> Chain | None:
+        indices = [int(node.target.rpartition(".")[2]) for node in calls]
+        held: Any = self.tree
+        for part in container.split("."):
+            held = held[part]
+        is_called = self.source.container_call(container) is not None
+        if len(calls) < 2 - is_called or indices != sorted({*indices}) or len(held) != len(calls):
+            return None
+        if not all(isinstance(value, GraphModule) for value in held.values()):
+            return None
+        layers = filter(None, (self.print.layers.get(node.target) for node in calls))
+        if any(layer.results != 0 or layer.options for layer in layers):
+            return None
+        given = [self.print.given(node) for node in calls]
+        positions = {0} if len(calls) == 1 else set()
+        for (before, node), values in zip(itertools.pairwise(calls), given[1:]):
+            places = [i for i, a in enumerate(values) if a is before]
+            if len(places) != 1 or [*before.users] != [node] or isinstance(node.type, tuple):
+                return None
+            positions.add(places[0])
+        if len(positions) != 1 or len({*map(len, given)}) != 1:
+            return None
+        (position,) = positions
+        others = {tuple(a for i, a in enumerate(values) if i != position) for values in given}
+        if len(others) != 1 or isinstance(calls[0].type, tuple):
+            return None
+        if not all(map(is_pure_module, held.values())):
+            return None  # other random numbers may be drawn between its calls
+        texts = {with_numbers(self.made(held[str(i)])) for i in indices}
+        classes = {text.partition("(")[0] for text in texts}
+        is_alike = len(texts) == 1 or (len(classes) == 1 and "nn." not in "".join(classes))
+        is_loop = len(calls) >= _ALIKE and is_alike and indices == [*range(len(indices))]
+        if len(given[0]) == 1 and is_called:
+            is_loop = False
+        if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
+            return None
+        return Chain(container, calls, position, is_loop or not self.dialect.has_sequential)
+
+    def _loop(self, chain: Chain) -> Iterator[Line]:
+        first, last = chain.calls[0], chain.calls[-1]
+        name, given = self.names[last], self.print.arguments(first)
+        if given[chain.position] != name:
+            yield Line(f"{name} = {given[chain.position]}")
+        given[chain.position] = name
+        yield Line(f"for {chain.item} in {attribute_text(chain.container)}:")
+        yield Line(f"{name} = {chain.item}({', '.join(given)})", 3, note_of(last))
+
+    def _rolled(self, lines: list[Line]) -> list[Line]:
+        """Lines that are the same for one module of a list after the other as a loop over it: what
+        runs stays the same."""
+        made: list[Line] = []
+        position = 0
+        while position < len(lines):
+            found = next(filter(None, (self._repeats(lines, position, n) for n in _BODIES)), None)
+            if found is None:
+                made.append(lines[position])
+                position += 1
+                continue
+            lists, count, size = found
+            items: dict[str, str] = {}
+            for path in lists:
+                item = self._item(path)
+                items[path] = self.names.unique(item) if item in items.values() else item
+            listed = [attribute_text(path) for path in lists]
+            over = listed[0] if len(listed) == 1 else f"zip({', '.join(listed)})"
+            made.append(Line(f"for {', '.join(items.values())} in {over}:", lines[position].depth))
+            for line in lines[position : position + size]:
+                made.append(Line(with_items(line.code, items), line.depth + 1, line.note))
+            position += count * size
+        return made
+
+    def _repeats(
+        self, lines: list[Line], start: int, size: int
+    ) -> tuple[list[str], int, int] | None:
+        """The lists whose modules lines call one after the other, how often, and in how many
+        lines."""
+        body = lines[start : start + size]
+        if not any("[0]" in line.code for line in body):
+            return None
+        found = [f for line in body for f in INDEXED.findall(line.code)]
+        lists = [*dict.fromkeys(path for path, index in found if index == "0")]
+        counts = {self._length(path) for path in lists}
+        if len(counts) != 1 or (count := counts.pop()) < _ALIKE:
+            return None
+        for number in range(1, count):
+            begin = start + number * size
+            for line, other in itertools.zip_longest(body, lines[begin : begin + size]):
+                if other is None or (line.depth, line.note) != (other.depth, other.note):
+                    return None
+                if with_items(line.code, {p: f"self.{p}[{number}]" for p in lists}) != other.code:
+                    return None
+        return lists, count, size
+
+    def _length(self, path: str) -> int:
+        """How many modules a list has; 0 for what is no list of modules only."""
+        held: Any = self.tree
+        for part in path.split("."):
+            held = held.get(part, {}) if isinstance(held, dict) else {}
+        if not isinstance(held, dict) or [*held] != [*map(str, range(len(held)))]:
+            return 0
+        return len(held) if all(isinstance(v, GraphModule) for v in held.values()) else 0
+
+    def _item(self, path: str) -> str:
+        """The variable of a loop over a list."""
+        return self._unique_item(self.source.item(path) or singular(path))
+
+    def _unique_item(self, wish: str) -> str:
+        """A name of loops' variables, which several loops may share."""
+        self.items[wish] = self.items.get(wish) or self.names.unique(wish)
+        return self.items[wish]
+
+    def _form(self, node: Node) -> tuple[Any, str]:
+        """The form of what a module returns, with the numbers of its results, and the place of the
+        only one; 0 where it is just that."""
+        layer = self.print.layers.get(node.target) if node.op == "call_module" else None
+        if layer is not None:
+            return layer.results, layer.place
+        module = self.module.get_submodule(node.target) if node.op == "call_module" else None
+        return tuple(self.file.results.get(id(module), ())) or 0, ""
+
+    def _result_order(self) -> Sequence[int]:
+        """The results of a module in the order in which its method returns them; empty where that
+        is not known."""
+        values, statement = self.graph.output_node().args[0], self.source.returned()
+        if self.is_root or not isinstance(values, tuple) or not isinstance(statement, ast.Return):
+            return ()
+        if not isinstance(statement.value, ast.Tuple):
+            return ()
+        order: list[int] = []
+        for element in statement.value.elts:
+            found = [i for i, v in enumerate(values) if self.source.gives(v, element)]
+            if len(found) == 1 and found[0] not in order:
+                order += found
+        return order if len(order) == len(values) else ()
+
+    # -- forward ---------------------------------------------------------------------------------
+    def _forward(self) -> Iterator[Line]:
+        self._name_values()
+        for node in self.graph.placeholders:
+            if self.names[node] != self.names.parameters[node]:
+                yield Line(f"{self.names[node]} = {self.names.parameters[node]}")
+        for text in dim_lines(self.graph, self.names, self.inputs):
+            yield Line(text)
+        if self.is_root:
+            yield from self._checks()
+        shown = ""
+        for node in self.shown:
+            if node in self.inside:
+                self.print.inline(node, self._call(node))
+                continue
+            origin = self._origin(node)
+            yield from (Line(f"# {text}") for text in self._said(node))
+            if origin != shown and origin:
+                yield Line(f"# {origin}")
+            shown = origin
+            yield from self._lines(node)
+
+    def _lines(self, node: Node) -> Iterator[Line]:
+        """The lines of a value, and before it of those that would make its own too long."""
+        lines = list(self._line(node))
+        inlined = [n for n in self._read(node) if n in self.inside & self.print.inlined.keys()]
+        if inlined and any(len(with_numbers(x.code)) + 4 * x.depth > WIDTH for x in lines):
+            longest = max(inlined, key=lambda n: len(self.print.inlined[n][0]))
+            del self.print.inlined[longest]
+            yield from self._lines(longest)
+            for other in inlined:
+                if other in self.print.inlined:
+                    self.print.inline(other, self._call(other))
+            yield from self._lines(node)
+        else:
+            yield from lines
+
+    def _read(self, node: Node) -> list[Node]:
+        """What the text of a value reads."""
+        chain = self.by_last.get(node)
+        return (node if chain is None else chain.calls[0]).all_input_nodes
+
+    def _call(self, node: Node) -> str:
+        """The right-hand side of a value's line."""
+        chain = self.by_last.get(node)
+        if chain is None:
+            return self.print.call(node)
+        return f"{attribute_text(chain.container)}({self.print.value(chain.calls[0].args[0])})"
+
+    def _statement(self, node: Node) -> ast.stmt | None:
+        """The statement of the program that made a value."""
+        chain = self.by_last.get(node)
+        if chain is not None:
+            return self.source.container_call(chain.container)
+        return self.source.statement(node)
+
+    def _name_values(self) -> None:
+        """Give values the names that the program gave them, where these are free by then, as its
+        variables that are assigned to more than once are."""
+        for chain in self.chains.values():
+            for node in chain.calls:
+                self.names.taken.discard(self.names[node])
+        self.wishes = {node: self._wishes(node) for node in self.shown[:-1]}
+        #: What is written where it is read.
+        self.inside = self._inlined()
+        place = {n: i for i, n in enumerate(self.shown)}
+        for node in reversed(self.shown):
+            if node in self.inside:
+                place[node] = place[self._reader(node)]
+        for chain in self.chains.values():
+            place |= dict.fromkeys(chain.calls, place[chain.calls[-1]])
+        last_read = dict.fromkeys(dim_names(self.graph), len(place))
+
+        def occupy(value: Node, name: str) -> None:
+            reads = (place.get(user, 0) for user in value.users)
+            last_read[name] = max(last_read.get(name, 0), *reads, 0)
+
+        for node in self.graph.placeholders:
+            occupy(node, self.names[node])
+        for node in self.shown[:-1]:
+            wishes, position = self.wishes[node], place[node]
+            own = self.names.parts.get(node, [self.names[node]])
+            names = list(own)
+            if len(wishes) == len(own) == len({*wishes}):
+                for number, wish in enumerate(wishes):
+                    is_new = wish not in last_read and wish not in self.names.taken
+                    is_past = wish in last_read and last_read[wish] <= position
+                    if (is_new or is_past) and wish not in self._read_in_loop(node):
+                        names[number] = wish
+            self.names.rename(node, names)
+            self.names.taken |= {*names}
+            if node in self.names.parts:
+                for user in node.users:
+                    occupy(user, names[user.arguments["index"]])
+            else:
+                occupy(node, names[0])
+
+    def _read_in_loop(self, last: Node) -> set[str]:
+        """Names of what each module of a loop is given besides the result of the one before."""
+        chain = self.by_last.get(last)
+        if chain is None or not chain.is_loop:
+            return set()
+        given = [a for i, a in enumerate(self.print.given(last)) if i != chain.position]
+        return {self.names[n] for n in nodes_in(given) if n.op != "get_attr"}
+
+    def _wishes(self, node: Node) -> list[str]:
+        """What the program called a value, or its parts."""
+        chain = self.by_last.get(node)
+        if chain is not None:
+            return self._name_chain(chain)
+        form, _ = self._form(node)
+        if form == 0:
+            return self.source.variables(node)
+        found = dict(_places(form, self.source.target(node)))
+        names = [found.get(i, "") for i in range(len(self.names.parts.get(node, [node])))]
+        return names if all(names) else []
+
+    def _name_chain(self, chain: Chain) -> list[str]:
+        """The variables of a loop, and what the program called its result."""
+        container = last_word(chain.container)
+        if not chain.is_loop:
+            names = self.source.variables(chain.calls[-1], chain.container)
+            self.names[chain.calls[-1]] = self.names.unique(container)
+            return names
+        item, value = self.source.loop(chain.container) or (singular(chain.container), "x")
+        if not self.dialect.has_sequential:
+            value = (*self.source.variables(chain.calls[-1], chain.container), value)[0]
+        chain.item = self._unique_item(item)
+        self.names[chain.calls[-1]] = self.names.unique(container)
+        return [value]
+
+    def _inlined(self) -> set[Node]:
+        """Values that are part of a larger expression."""
+        found: set[Node] = set()
+        ops: dict[Node, int] = {}  # in the expression
+        for node in self.shown:
+            ops[node] = 1 + sum(ops[n] for n in self._read(node) if n in found)
+            if self._may_be_inlined(node, ops[node]):
+                found.add(node)
+        return found
+
+    def _may_be_inlined(self, node: Node, ops: int) -> bool:
+        """Whether a value is part of a larger expression: the program did not name it either, and
+        reads it where it is made; else if that is a short one."""
+        if node.op == "output" or self.wishes[node] or node in self.names.parts:
+            return False
+        if sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs))) != 1:
+            return False
+        if node.op == "call_module":
+            is_random = not is_pure_module(self.module.get_submodule(node.target))
+        else:
+            is_random = node.is_impure()
+        reader = self._reader(node)
+        if is_random or any(n in self.by_last and self.by_last[n].is_loop for n in (node, reader)):
+            return False
+        statement, last = self.statements[node], self.statements.get(reader)
+        if statement is not None and last is statement:
+            return True
+        if reader.op == "output" and isinstance(statement, ast.Return):
+            return True
+        said = statement is not None and self.source.comments(statement)
+        return ops <= _SHORT and not said and self._is_unnamed(node)
+
+    def _is_unnamed(self, node: Node) -> bool:
+        """Whether nobody chose the name that a value has in the graph."""
+        if self.names.short or node.op == "call_module" or self.statements[node] is not None:
+            return True
+        return (
+            re.fullmatch(
+                rf"{re.escape(node.target.node_name or node.target.name)}(_\d+)?", node.name
+            )
+            is not None
+        )
+
+    def _reader(self, node: Node) -> Node:
+        """The only value that reads one; where it is given to modules in a row, the last one's."""
+        (reader,) = node.users
+        chain = self.chain_of.get(reader)
+        return reader if chain is None else chain.calls[-1]
+
+    def _said(self, node: Node) -> Iterator[str]:
+        """Comments of the program above the statement of a value, each once."""
+        statement = self.statements[node]
+        if statement is not None and statement not in self.commented:
+            self.commented.add(statement)
+            yield from (comment(text) for text in self.source.comments(statement) if text)
+
+    def _origin(self, node: Node) -> str:
+        """Where a value comes from, unless its class says that."""
+        if node.op == "call_module" or self.statements[node] is not None:
+            return ""
+        scope = node.scope
+        is_own = scope is not None and scope.class_name == self.module.name
+        return comment(node.loc.short if is_own and node.loc is not None else node.origin)
+
+    def _parameters(self) -> Iterator[str]:
+        yield "self"
+        for node in self.inputs:
+            name = self.names.parameters[node]
+            yield f"{name}={self.print.value(node.args[0])}" if node.args else name
+
+    def _checks(self) -> Iterator[Line]:
+        """What the named dims must fulfil, and where the program or fx.dims says so."""
+        shown = ""
+        for guard in self.graph.conditions():
+            place, said = guard.loc, "declared by fx.dims"
+            if place is not None:
+                said = comment(f"{place.short}: {place.expression}").removesuffix(":")
+            if said != shown:
+                yield Line(f"# {said}")
+            shown = said
+            left, right = (self.print.dim(side) for side in (guard.left, guard.right))
+            given = ", ".join(f"{name}={{{name}}}" for name in sorted(guard.names))
+            by = "" if place is None else f" by {format_text(place.short)}"
+            yield Line(f"if {left} {OPPOSITE[guard.relation]} {right}:")
+            yield Line(f'raise ValueError(f"{guard} is required{by}; got {given}")', 3)
+
+    def _line(self, node: Node) -> Iterator[Line]:
+        """``relu = F.relu(linear)  # f32[B,10]``, or the loop over modules in a row."""
+        chain, parts = self.by_last.get(node), self.names.parts.get(node)
+        if chain is not None and chain.is_loop:
+            yield from self._loop(chain)
+            return
+        if node.op == "output":
+            note = note_of(node) if self.print.inlined.keys() & {*node.all_input_nodes} else ""
+            values = node.args[0]
+            if self.order:
+                values = tuple(values[i] for i in self.order)
+                note = note_of(node, self.order) if note else ""
+            text = self.print.value(values)
+            is_plain = type(values) is tuple and len(values) > 1
+            if is_plain and len(with_numbers(text)) < _SHORT_RESULT:
+                text = text[1:-1]
+            yield Line(f"return {text}", note=note)
+            return
+        left, right = self.names[node], self._call(node)
+        form, place = self._form(node)
+        if form != 0:
+            left = _pattern(form, parts or [left])
+            right = right.removesuffix(place)
+            order = [i for i in form if isinstance(i, int)] if isinstance(form, tuple) else []
+            yield Line(f"{left} = {right}", note=note_of(node, order if parts else ()))
+            return
+        if parts is not None:
+            left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
+        yield Line(f"{left} = {right}", note=note_of(node))
+
+
+def _is_module(value: Any) -> bool:
+    """Whether what a tree holds is a module, or a list of modules."""
+    if isinstance(value, dict):
+        return all(is_number(part) and _is_module(v) for part, v in value.items())
+    return isinstance(value, GraphModule)
+
+
+def _places(form: Any, target: ast.expr | None) -> Iterator[tuple[int, str]]:
+    """The variables of a left side, by the number of what they are given."""
+    if isinstance(form, int) and isinstance(target, ast.Name):
+        yield form, target.id
+    elif isinstance(form, tuple) and isinstance(target, ast.Tuple):
+        for part, inner in zip(form, target.elts):
+            yield from _places(part, inner)
+
+
+def _pattern(form: Any, names: Sequence[str], depth: int = 0) -> str:
+    """The left side that takes results apart: ``y, (h, _)``."""
+    if not isinstance(form, tuple):
+        return "_" if form is None else names[form]
+    inner = ", ".join(_pattern(part, names, depth + 1) for part in form)
+    inner += "," if len(form) == 1 else ""
+    return f"({inner})" if depth or len(form) == 1 else inner
+
+
+def _tree(module: GraphModule, numbers: Collection[Node]) -> dict[str, Any]:
+    """What the graph reads and calls as nested dicts by the parts of the paths, ``numbers`` apart;
+    what a module that is called holds is in that module."""
+    tree: dict[str, Any] = {}
+    nodes = [n for n in module.graph.nodes if n.op == "call_module" or n.op == "get_attr"]
+    nodes = [n for n in nodes if n not in numbers]
+    called = {n.target for n in nodes if n.op == "call_module"}
+    for node in nodes:
+        *parents, name = node.target.split(".")
+        around = {".".join(parents[:end]) for end in range(1, len(parents) + 1)}
+        if not (node.op == "call_module" or node.users) or around & called:
+            continue
+        inner = tree
+        for part in parents:
+            inner = inner.setdefault(part, {})
+        is_module = node.op == "call_module"
+        inner[name] = (module.get_submodule if is_module else module.get_attribute)(node.target)
+    return tree
+
+
+def _weights(texts: Mapping[str, str]) -> str:
+    """A holder of arrays, or of other holders."""
+    if len(texts) > 1 and list(texts) == [str(i) for i in range(len(texts))]:
+        first = texts["0"]
+        if all(with_numbers(t) == with_numbers(first) for t in texts.values()):  # layers all alike
+            return f"Weights({{i: {first} for i in range({len(texts)})}})"
+    named, others = [], []
+    for part, text in texts.items():
+        if is_attribute(part):
+            named.append(f"{part}={text}")
+        else:
+            others.append(f"{part if is_number(part) else python_string(part)}: {text}")
+    first_argument = ["{" + ", ".join(others) + "}"] if others else []
+    return f"Weights({', '.join([*first_argument, *named])})"
