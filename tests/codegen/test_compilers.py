@@ -1,10 +1,19 @@
-"""What a saved C folder promises to C compilers: strict C99 without warnings."""
+"""What a saved C folder promises to C compilers: strict C99 without warnings, and a self-test that
+passes whatever compiler and processor it is built for.
+
+What is not installed is skipped. Debian's packages: gcc-11, clang, tcc, gcc-aarch64-linux-gnu,
+gcc-arm-linux-gnueabihf, gcc-riscv64-linux-gnu, qemu-user; the package index's: ziglang, wasmtime
+(`pip install fxlite[compilers]`).
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +24,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
+from fxlite.codegen.runtime.toolchain import instruction_sets
 from tests.codegen.golden_cases import CASES
 from tests.zoo import ZOO
 
@@ -83,3 +93,132 @@ def test_no_warnings_with_other_instructions(compiler: str, flag: str, sources: 
             found += tiles.parent.glob("*.c")
     assert len(known) > 150 and len(found) < 50
     check(compiler, (flag,), found)
+
+
+# -- self-tests ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Target:
+    """A compiler, its flags, and what runs its programs; `needs` is a set of instructions."""
+
+    compiler: tuple[str, ...]
+    flags: str = ""
+    emulator: tuple[str, ...] = ()
+    needs: str = ""
+    openmp: bool = False
+
+    def missing(self) -> str:
+        """What is needed and not there; empty if nothing is."""
+        if self.needs and self.needs not in instruction_sets():
+            return self.needs
+        for program in ("make", self.compiler[0], *self.emulator[:1]):
+            if shutil.which(program) is None:
+                return program
+        modules = [word for word in self.compiler + self.emulator if word in MODULES]
+        return next((m for m in modules if importlib.util.find_spec(m) is None), "")
+
+
+MODULES = ("ziglang", "wasmtime")
+ZIG = (sys.executable, "-m", "ziglang", "cc")
+#: Runs a program for WASI, which sees the files of this folder.
+WASM = """
+import sys, wasmtime
+engine = wasmtime.Engine()
+linker, store, wasi = wasmtime.Linker(engine), wasmtime.Store(engine), wasmtime.WasiConfig()
+linker.define_wasi()
+wasi.inherit_stdout(), wasi.inherit_stderr(), wasi.preopen_dir(".", ".")
+store.set_wasi(wasi)
+program = linker.instantiate(store, wasmtime.Module.from_file(engine, sys.argv[-1]))
+try:
+    program.exports(store)["_start"](store)
+except wasmtime.ExitTrap as end:
+    sys.exit(end.code)
+"""
+
+
+def emulated(processor: str, system: str, flags: str = "") -> Target:
+    emulator = (f"qemu-{processor}", "-L", f"/usr/{system}")
+    return Target((f"{system}-gcc",), flags, emulator)
+
+
+TARGETS = {
+    **{f"gcc-{n}": Target((f"gcc-{n}",), openmp=True) for n in (9, 10, 11, 12, 13, 14)},
+    "clang": Target(("clang",)),
+    "tcc": Target(("tcc",)),
+    "zig": Target(ZIG),
+    "no vectors": Target(("gcc",), "-DVECTOR_BYTES=4", openmp=True),
+    "AVX2": Target(("gcc",), "-march=x86-64-v3", needs="avx2", openmp=True),
+    "AVX-512": Target(("gcc",), "-march=x86-64-v4", needs="avx512bw", openmp=True),
+    "aarch64": emulated("aarch64", "aarch64-linux-gnu"),
+    "armv7": emulated("arm", "arm-linux-gnueabihf", "-mfpu=neon"),
+    "riscv64": emulated("riscv64", "riscv64-linux-gnu"),
+    "wasm32": Target(
+        (*ZIG, "-target", "wasm32-wasi"), "", (sys.executable, "-c", WASM, "wasmtime")
+    ),
+}
+PROGRAMS = ("mlp", "integers", "resnet_block")
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bundles")
+    for entry in ZOO:
+        if entry.name in PROGRAMS:
+            program, types, _ = entry.make()
+            fx.compile(fx.symbolic_trace(program, *types), backend="c").save(root / entry.name)
+    return root
+
+
+def built(target: Target, bundle: Path, *more: str) -> str:
+    """The self-test of a saved folder, made for a target."""
+    (test,) = (path.stem for path in bundle.glob("*_selftest.c"))
+    openmp = "OPENMP=-fopenmp" if target.openmp else "OPENMP="
+    given = [f"CC={' '.join(target.compiler)}", f"CFLAGS=-O1 {target.flags}", openmp, *more]
+    done = subprocess.run(
+        ["make", "-B", test, *given], cwd=bundle, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return test
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", TARGETS)
+def test_self_test_passes(name: str, program: str, bundles: Path, tmp_path: Path) -> None:
+    target = TARGETS[name]
+    if missing := target.missing():
+        pytest.skip(f"{missing} is missing")
+    bundle = shutil.copytree(bundles / program, tmp_path / program)
+    test = built(target, bundle)
+    command = [*target.emulator, f"./{test}"]
+    done = subprocess.run(command, cwd=bundle, capture_output=True, text=True)
+    assert done.returncode == 0 and "OK:" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def test_windows(bundles: Path, tmp_path: Path) -> None:
+    """Programs for Windows are built; nothing here runs them."""
+    target = Target((*ZIG, "-target", "x86_64-windows-gnu"))
+    if missing := target.missing():
+        pytest.skip(f"{missing} is missing")
+    bundle = shutil.copytree(bundles / "integers", tmp_path / "integers")
+    test = built(target, bundle)
+    assert list(bundle.glob(f"{test}*"))
+
+
+def test_microsofts_dialect(sources: Path, tmp_path: Path) -> None:
+    """The syntax of C as Microsoft's compiler has it, whose own headers are not to be had: those of
+    MinGW stand in for them."""
+    zig = importlib.util.find_spec("ziglang")
+    if shutil.which("clang") is None or zig is None or zig.origin is None:
+        pytest.skip("clang or ziglang is missing")
+    headers = Path(zig.origin).parent / "lib/libc/include/any-windows-any"
+    command = [
+        "clang", "--driver-mode=cl", "--target=x86_64-pc-windows-msvc", "/Zs", "/std:c11", "/W3",
+        "/WX", "-Wvla", "-imsvc", str(headers),
+    ]  # fmt: skip
+    found = [
+        path
+        for label in ("conv_int8_fused", "gemm_medium", "attention", "conv_winograd", "lstm")
+        for path in sources.glob(f"golden_{label}/{label}.c")
+    ]
+    assert found
+    done = subprocess.run([*command, *map(str, found)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:4000]

@@ -142,6 +142,7 @@ class _Depthwise(Walk):
             body.put(f"int32_t woven[{columns * width}];")
             if self.groups > 1 or not self.in_registers:
                 body.put(f"int32_t tile[{self.outputs * MOST_PLACES * width}];")
+                body.put(f"int_vec kernel[{spec.s}][2];")
             with body.loop("ow_0", self.out_w, step=MOST_PLACES) as ow_0:
                 self.tile(ow_0)
 
@@ -166,7 +167,7 @@ class _Depthwise(Walk):
             starts = 0 if group else self.weights
             body.call(
                 "add_tile", outputs, spec.s, pixels, self.channels, stride, starts, quads, "woven",
-                "tile",
+                "kernel", "tile",
             )  # fmt: skip
         with self.output_rows() as (o, oh):
             tile = Pointer("tile") + o * (MOST_PLACES * width)

@@ -161,13 +161,13 @@ static TILE_INLINE void add_columns(
 }
 
 /* The same for `places` pixels and all channels: tile[output][place][channel] = the sums so far,
- * or what they start from, plus that. */
+ * or what they start from, plus that. `kernel` has room for its columns. */
 static TILE_INLINE void add_tile(
     const int outputs, const int s, int places, int channels, int64_t stride,
-    const int32_t *starts, const int32_t *weights, const int32_t *woven, int32_t *restrict tile)
+    const int32_t *starts, const int32_t *weights, const int32_t *woven,
+    int_vec (*restrict kernel)[2], int32_t *restrict tile)
 {
     for (int j = 0; j < channels; j += int_lanes) {
-        int_vec kernel[s][2];
         load_kernel(outputs, s, weights + j, kernel);
         for (int64_t i = 0; i < places; i++) {
             int_vec sum[2];

@@ -31,40 +31,71 @@ static bool fx_count(double *largest, bool stored, double bytes, int rank, const
     return true;
 }
 
+/* Whether the processor has these instructions: bits of what `cpuid` says of leaf 1 in ecx, of leaf
+ * 7 in ebx and ecx, and of its second part in eax. Registers of AVX (bit 28 of the first) and of
+ * AVX-512 (bit 16 of the second) are there if the system keeps them for a program. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+static int processor_has(uint32_t ecx_1, uint32_t ebx_7, uint32_t ecx_7, uint32_t eax_7)
+{
+    uint32_t a = 0, b = 0, c = 0, d = 0, kept = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & ecx_1) != ecx_1)
+        return 0;
+    if (c >> 27 & 1)
+        __asm__ volatile("xgetbv" : "=a"(kept), "=d"(d) : "c"(0));
+    const uint32_t needed = (ecx_1 >> 28 & 1) * 0x06 | (ebx_7 >> 16 & 1) * 0xe0;
+    if ((kept & needed) != needed)
+        return 0;
+    a = b = c = 0;
+    if ((ebx_7 | ecx_7) && (!__get_cpuid_count(7, 0, &a, &b, &c, &d)
+                            || (b & ebx_7) != ebx_7 || (c & ecx_7) != ecx_7))
+        return 0;
+    return !eax_7 || (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & eax_7) == eax_7);
+}
+#endif
+
 /* Whether this processor has the instructions that this file was compiled for. */
 static inline int processor_fits(void)
 {
-    int fits = 1;
 #if defined(__x86_64__) && defined(__GNUC__)
+    static int answer; /* 0: not known yet */
+    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    uint32_t ecx_1 = 0, ebx_7 = 0, ecx_7 = 0, eax_7 = 0;
+    if (known)
+        return known > 0;
 #ifdef __AVX__
-    fits &= __builtin_cpu_supports("avx") != 0;
-#endif
-#ifdef __AVX2__
-    fits &= __builtin_cpu_supports("avx2") != 0;
+    ecx_1 |= 1u << 28;
 #endif
 #ifdef __FMA__
-    fits &= __builtin_cpu_supports("fma") != 0;
+    ecx_1 |= 1u << 12;
+#endif
+#ifdef __AVX2__
+    ebx_7 |= 1u << 5;
 #endif
 #ifdef __AVX512F__
-    fits &= __builtin_cpu_supports("avx512f") != 0;
-#endif
-#ifdef __AVX512BW__
-    fits &= __builtin_cpu_supports("avx512bw") != 0;
+    ebx_7 |= 1u << 16;
 #endif
 #ifdef __AVX512DQ__
-    fits &= __builtin_cpu_supports("avx512dq") != 0;
+    ebx_7 |= 1u << 17;
+#endif
+#ifdef __AVX512BW__
+    ebx_7 |= 1u << 30;
 #endif
 #ifdef __AVX512VL__
-    fits &= __builtin_cpu_supports("avx512vl") != 0;
-#endif
-#ifdef __AVX512BF16__
-    fits &= __builtin_cpu_supports("avx512bf16") != 0;
+    ebx_7 |= 1u << 31;
 #endif
 #ifdef __AVX512VNNI__
-    fits &= __builtin_cpu_supports("avx512vnni") != 0;
+    ecx_7 |= 1u << 11;
 #endif
+#ifdef __AVX512BF16__
+    eax_7 |= 1u << 5;
 #endif
-    return fits;
+    known = processor_has(ecx_1, ebx_7, ecx_7, eax_7) ? 1 : -1;
+    __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    return known > 0;
+#else
+    return 1;
+#endif
 }
 
 /* Operations (an addition is one, an exp eight) from which a loop is worth a second thread. */

@@ -32,10 +32,11 @@ static void k0_sigmoid(const int8_t *restrict x, const int32_t *restrict weight_
             /* The columns of the image that a tile reads: four rows in a quad. */
             int32_t woven[640];
             int32_t tile[1024];
+            int_vec kernel[3][2];
             for (int64_t ow_0 = 0; ow_0 < W; ow_0 += 8) {
                 const int pixels = (int)fx_min(W - ow_0, 8);
                 weave_i8(pixels + 2, 8, ow_0 - 1, W, rows, steps, 0, woven);
-                add_tile(2, 3, pixels, 8, 1, weights, weights + 64, woven, tile);
+                add_tile(2, 3, pixels, 8, 1, weights, weights + 64, woven, kernel, tile);
                 for (int64_t o = 0; o < output_rows; ++o) {
                     const int64_t oh = oh_0 + o;
                     const int32_t *const sums = tile + o*512;
