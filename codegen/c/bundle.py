@@ -15,6 +15,7 @@ import numpy as np
 
 import fxlite
 from fxlite.backend import Case
+from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.text.header import result_paths, weights_header
@@ -74,9 +75,9 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> di
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)
     (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases), encoding="utf-8")
-    (folder / "Makefile").write_text(
-        _MAKEFILE.replace("NAME", name).replace("ARCHITECTURE", march_flag()), encoding="utf-8"
-    )
+    header = program.sources[f"{name}.h"]
+    for file, text in build_files(name, header, march_flag(), fxlite.__version__).items():
+        (folder / file).write_text(text, encoding="utf-8")
     (folder / "README.txt").write_text(readme(function, cases), encoding="utf-8")
     return _facts(function)
 
@@ -96,63 +97,6 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
         (folder / f"{number}_{name}.bin").write_bytes(data)
 
 
-_MAKEFILE = """\
-# NAME: build and test it with GNU make and a C compiler (gcc or clang); nothing else is needed.
-#
-#   make test       build the self-test and run it
-#   make NAME.o     the model alone, to link into a program (add -fopenmp if shown, and -lm)
-#   make shared     libNAME.so
-#   make sanitize   the self-test under the address and undefined-behaviour sanitizers
-#                   (small models are done sooner with  make sanitize CHECKED=-O0)
-#   make clean
-
-# The CPU to compile for. Code for "native" runs on this sort of machine only; for another one say
-# e.g.  make ARCH=-march=x86-64-v3
-ARCH ?= ARCHITECTURE
-
-# -ffast-math would give wrong answers for NaN, infinity and -0.0: leave it out.
-#   -fno-math-errno      sqrtf is one instruction; nobody reads errno
-#   -fno-trapping-math   loops with branches become SIMD code; values stay exact
-#   -fwrapv              signed integers wrap around, as in NumPy
-CFLAGS ?= -O3 $(ARCH)
-CHECKED ?= -O1 -g1
-#   -ffp-contract=fast   a * b + c may be one instruction, as compilers' own dialects have it
-NEEDED = -std=c99 -ffp-contract=fast -fno-math-errno -fno-trapping-math -fwrapv
-
-# -fopenmp where the compiler has it, else its SIMD loops alone: the model runs on one thread then.
-# Off: make OPENMP=
-OPENMP ?= $(shell echo 'int main(void) { return 0; }' > .probe.c; \\
-    for flag in -fopenmp -fopenmp-simd; do \\
-    $(CC) $$flag .probe.c -o .probe 2> /dev/null && echo $$flag && break; done; \\
-    rm -f .probe .probe.c)
-
-all: NAME_selftest
-
-NAME_selftest: NAME.o NAME_selftest.c NAME.h NAME_weights.h fx_math.h NAME_tiles.h
-\t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) NAME_selftest.c NAME.o -o $@ -lm
-
-NAME.o: NAME.c NAME.h fx_math.h NAME_tiles.h
-\t$(CC) $(NEEDED) $(CFLAGS) $(OPENMP) -fPIC -c NAME.c -o $@
-
-test: NAME_selftest
-\t./NAME_selftest
-
-shared: libNAME.so
-libNAME.so: NAME.o
-\t$(CC) $(CFLAGS) $(OPENMP) -shared NAME.o -o $@ -lm
-
-sanitize: NAME.c NAME_selftest.c NAME.h NAME_weights.h fx_math.h NAME_tiles.h
-\t$(CC) $(NEEDED) $(CHECKED) $(ARCH) $(OPENMP) -fsanitize=address,undefined \\
-\t    -fno-sanitize-recover=all NAME_selftest.c NAME.c -o NAME_sanitize -lm
-\t./NAME_sanitize
-
-clean:
-\trm -f NAME.o NAME_selftest NAME_sanitize libNAME.so
-
-.PHONY: all test shared sanitize clean
-"""
-
-
 def readme(function: CFunction, cases: Sequence[Case]) -> str:
     """What a C programmer needs to know, as text of at most 100 columns."""
     program = function.program
@@ -165,6 +109,12 @@ def readme(function: CFunction, cases: Sequence[Case]) -> str:
         f"runs the model on the inputs stored in {DATA}/ and compares the outputs with what",
         "NumPy computed from them. The Makefile says which flags are needed and why. OpenMP is",
         "used where the compiler has it; the number of threads is an argument of every call.", "",
+        "    make PORTABLE=1 test",
+        "",
+        "makes one program for all processors of x86-64, which takes AVX-512 or AVX2 where it",
+        "finds them; the weights are the same for all. With EMBED=1 they are in the program.",
+        "Strict C99, without warnings under -Wall -Wextra -Wconversion -pedantic (gcc, clang); tcc",
+        "and other compilers without GCC's vectors compile plain loops, which are much slower.", "",
         "Files", "-----", *_files(name), "",
         "Inputs and outputs", "------------------",
         "All arrays are dense and row-major, in the machine's byte order.", "",
@@ -210,7 +160,11 @@ def _files(name: str) -> list[str]:
         f"{name}_weights.h": "a check that memory holds these weights",
         f"{name}_selftest.c": "the self-test: also an example of a caller",
         f"{DATA}/": "stored inputs and NumPy's outputs, one dense array each",
-        "Makefile": "make test | shared | sanitize | clean",
+        f"{name}_portable.c": "chooses among builds for AVX-512, AVX2 and any x86-64 (PORTABLE=1)",
+        f"{name}_embedded.c": "the weights as a part of the program (EMBED=1)",
+        "Makefile": "make test | shared | sanitize | install | clean",
+        "CMakeLists.txt": "the same for CMake",
+        f"{name}.pc.in": "for pkg-config, when installed",
     }
     width = max(map(len, described))
     return [f"    {file:<{width}}  {text}" for file, text in described.items()]

@@ -60,6 +60,7 @@ def test_builds_and_passes(tmp_path: Path) -> None:
     assert files == {
         f"{name}.c", f"{name}.h", "fx_math.h", f"{name}_tiles.h", f"{name}_weights.bin",
         f"{name}_weights.h", f"{name}_selftest.c", "Makefile", "README.txt", "selftest", MANIFEST,
+        f"{name}_portable.c", f"{name}_embedded.c", f"{name}.pc.in", "CMakeLists.txt",
     }  # fmt: skip
     done = make(tmp_path / "out", "test")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,7 @@ import numpy as np
 import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.c import templates
-from fxlite.codegen.c.bundle import _MAKEFILE
+from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import emit
 from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.cuda.emit import emit as emit_cuda
@@ -48,7 +48,11 @@ def outputs(gm: fx.GraphModule, folder: Path) -> Iterator[tuple[str, Callable[[s
     yield "C: entry", parses.c_tokens, entry_source(program.entry)
     cases = make_cases(gm)[-1:]
     yield "C: self-test", parses.c_tokens, selftest_source(program, cases)
-    yield "C: Makefile", parses.make_words, _MAKEFILE.replace("NAME", program.name)
+    for file, text in build_files(
+        program.name, program.sources[f"{program.name}.h"], "", ""
+    ).items():
+        parser = parses.c_tokens if file.endswith(".c") else parses.make_words
+        yield f"C: {file.replace(program.name, 'NAME')}", parser, text
     cuda = emit_cuda(optimize(gm)[0])
     for file, text in cuda.sources.items():
         yield f"CUDA: {Path(file).suffix}", parses.c_tokens, text
