@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite import nn, ops
 from fxlite.base import errors
-from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
+from fxlite.graph.node import ArgsKwargsPair, immutable_dict, immutable_list, map_aggregate, map_arg
 from fxlite.graph.pytree import PH
-from fxlite.ops.wrapping import wrap
+from fxlite.ops.wrapping import has_side_effect, wrap
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.tracer import GraphAppendingTracer, Tracer
@@ -58,8 +59,9 @@ _LAZY = {
 }
 
 __all__ = [
-    "PH", "Graph", "GraphAppendingTracer", "GraphModule", "Interpreter", "Node", "Proxy",
-    "TensorType", "Tracer", "Transformer", "dims", "dtypes", "errors", "nn", "ops",
+    "PH", "ArgsKwargsPair", "Graph", "GraphAppendingTracer", "GraphModule", "Interpreter", "Node",
+    "Proxy", "PythonCode", "TensorType", "Tracer", "Transformer", "dims", "dtypes", "errors",
+    "has_side_effect", "immutable_dict", "immutable_list", "map_aggregate", "map_arg", "nn", "ops",
     "parse_type", "shapes", "symbolic_trace", "wrap", *_LAZY,
 ]  # fmt: skip
 __all__ += dtypes.__all__

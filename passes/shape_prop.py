@@ -99,9 +99,9 @@ class ShapeProp(Interpreter):
         """Run on arrays, given as to the module; returns the program's result."""
         return super().run(*args, **kwargs)
 
-    def run_node(self, node: Node) -> Any:
+    def run_node(self, n: Node) -> Any:
         """Run, compare and note."""
-        value = super().run_node(node)
+        node, value = n, super().run_node(n)
         self._compare(node, node.type, value)
         node.meta["tensor_meta"] = _metadata(value)
         return value

@@ -294,7 +294,7 @@ def _results(
     tracer = _LayerTracer(made)
     inputs = module.graph.placeholders
     try:
-        graph = tracer.trace(called, {"values": tuple(n.type for n in inputs)})
+        graph = tracer.trace(called, inputs={"values": tuple(n.type for n in inputs)})
     except (FxliteError, TypeError, ValueError, AttributeError, LookupError):
         return None
     for node, own in zip(inputs, graph.placeholders):

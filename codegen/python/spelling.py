@@ -246,7 +246,7 @@ def _gives(text: Text, spelling: Spelling, chain: Sequence[Node], operands: Sequ
         own |= {s.name: shapes.for_user(s) for s in _symbols(value)}
     try:
         program = eval(f"lambda {', '.join(types)}: {with_numbers(code)}", own)
-        graph = Tracer().trace(program, types)
+        graph = Tracer().trace(program, inputs=types)
     except (FxliteError, AttributeError, LookupError, SyntaxError, TypeError, ValueError):
         return False
     made = [n for n in graph.nodes if n.op == "call_function"]

@@ -25,6 +25,7 @@ ABOVE = {
     "to_dot": "fxlite.show.drawing.draw",
     # methods of modules
     "forward_code": "fxlite.show.text.pretty",
+    "words_in_code": "fxlite.show.text.pretty",
     "compile_forward": "fxlite.show.text.pretty",
     "readable": "fxlite.show.text.pretty",
     "summarize": "fxlite.show.summary",
@@ -33,6 +34,9 @@ ABOVE = {
     "from_bytes": "fxlite.files.serialize",
     "python_source": "fxlite.codegen.python.source",
     "save_python": "fxlite.codegen.python.source",
+    # proxies of the nodes of a graph
+    "appending_tracer": "fxlite.tracing.tracer",
+    "call_method": "fxlite.tracing.tracer",
     # the type of a node that calls a leaf module, which has to be traced
     "leaf_result_type": "fxlite.tracing.tracer",
     # str(kernel)

@@ -10,6 +10,7 @@ whole transactions. All walks are loops, never recursion on graph depth.
 from __future__ import annotations
 
 import functools
+import heapq
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -56,6 +57,29 @@ __all__ = ["OPCODES", "Graph", "Node", "NodeList", "map_nodes", "nodes_in"]
 _TYPE = operator.attrgetter("type")
 
 
+class PythonCode:
+    """The Python function that runs a graph: ``src`` is its text, for the graph as it is when
+    somebody asks first, and ``globals`` the names that it reads."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @functools.cached_property
+    def src(self) -> str:
+        return above("forward_code")(self._graph)  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def globals(self) -> dict[str, Any]:
+        return above("words_in_code")()  # type: ignore[no-any-return]
+
+
+def _declared_type(type_expr: Any) -> Any:
+    """What a caller says of a value's type; a class, which says nothing of shapes, is None."""
+    if isinstance(type_expr, (TensorType, tuple)):
+        return type_expr
+    return type_of(type_expr) if isinstance(type_expr, str) else None
+
+
 def _check_target(op: str, target: Any) -> None:
     """Raise GraphError for a target that no text of the graph can hold."""
     if op == "placeholder":
@@ -74,8 +98,14 @@ def _check_target(op: str, target: Any) -> None:
 class Graph:
     """Nodes in execution order. Make one by tracing, or node by node."""
 
-    def __init__(self, owning_module: Module | None = None) -> None:
+    def __init__(
+        self, owning_module: Module | None = None, tracer_cls: type | None = None,
+        tracer_extras: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """``tracer_cls`` and ``tracer_extras`` (its further arguments) say who traced the program,
+        for those who trace it again."""
         self.owning_module = owning_module
+        self.tracer_cls, self.tracer_extras = tracer_cls, tracer_extras
         self._store = NodeStore(self)
         #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = self._store.journal
@@ -148,11 +178,12 @@ class Graph:
         args: tuple[Any, ...] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         name: str | None = None,
-        type: Any = None,
+        type_expr: Any = None,
     ) -> Node:
         """Insert a node at the insertion point (the end, unless inside ``inserting_before``).
 
-        A call_function is bound to its op's signature, brought to canonical form and typed.
+        A call_function is bound to its op's signature, brought to canonical form and typed;
+        ``type_expr`` is the type of what has none by itself.
         Raises ArgumentError, ShapeError or DTypeError where the call does not fit the op."""
         if args is not None and args.__class__ is not tuple:
             expect(args, (tuple, list), "args", "a single argument is (x,)")
@@ -172,7 +203,12 @@ class Graph:
                 "of the graph can hold; pass it by another name, or in a dict"
             )
         self._check_owner(args, kwargs)
-        return self._append(op, target, args, stored_kwargs(kwargs or {}), name, type)
+        kwargs = stored_kwargs(kwargs or {})
+        type = None if type_expr is None else _declared_type(type_expr)
+        if type is not None and op in ("call_function", "output"):  # a rule knows better
+            inferred = self._infer(op, target, args, kwargs)
+            type = type if inferred is None else inferred
+        return self._append(op, target, args, kwargs, name, type)
 
     def call_op(
         self, target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None = None
@@ -211,52 +247,68 @@ class Graph:
         store.attach(node, store.insert_before)
         return node
 
-    def placeholder(self, name: str, type: TensorType | None = None, default: Any = ...) -> Node:
+    def placeholder(
+        self, name: str, type_expr: TensorType | None = None, default_value: Any = ...
+    ) -> Node:
         """An input of the graph, which a call may give by that name. Raises GraphError for what
         Python cannot use as the name of a parameter."""
         expect(name, str, "the name of a placeholder")
-        args = () if default is ... else (default,)
-        return self.create_node("placeholder", name, args, {}, name, type)
+        args = () if default_value is ... else (default_value,)
+        return self.create_node("placeholder", name, args, {}, name, type_expr)
 
-    def get_attr(self, qualified_name: str, type: TensorType | None = None) -> Node:
+    def get_attr(self, qualified_name: str, type_expr: TensorType | None = None) -> Node:
         """A parameter, buffer or constant of the owning module."""
         expect(qualified_name, str, "the path of an attribute")
-        return self.create_node("get_attr", qualified_name, (), {}, None, type)
+        return self.create_node("get_attr", qualified_name, (), {}, None, type_expr)
 
     def call_function(
-        self, target: Op | str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
-        name: str | None = None,
+        self, the_function: Op | str, args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None, type_expr: Any = None, name: str | None = None,
     ) -> Node:  # fmt: skip
         """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``."""
-        return self.create_node("call_function", target, args, kwargs, name)
+        return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
+
+    def call_method(
+        self, method_name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
+        type_expr: Any = None,
+    ) -> Node:  # fmt: skip
+        """What a method of an array records, ``graph.call_method("reshape", (x, -1))``: calls of
+        ops. Raises TraceError for a method that arrays do not have, GraphError without an array."""
+        if not args:
+            raise GraphError(f"{method_name} is called on no array: it is the first of args")
+        made = above("call_method")(self, method_name, args, kwargs or {})
+        if type_expr is not None and made.type is None:
+            made.type = type_expr
+        return made  # type: ignore[no-any-return]
 
     def call_module(
-        self, target: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None,
-        type: Any = None,
+        self, module_name: str, args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None, type_expr: Any = None,
     ) -> Node:  # fmt: skip
         """A call of a leaf module by its path."""
-        expect(target, str, "the path of a leaf module")
-        return self.create_node("call_module", target, args, kwargs, None, type)
+        expect(module_name, str, "the path of a leaf module")
+        return self.create_node("call_module", module_name, args, kwargs, None, type_expr)
 
-    def output(self, result: Any) -> Node:
+    def output(self, result: Any, type_expr: Any = None) -> Node:
         """The result: a node, or nested tuples, lists and dicts of nodes."""
-        return self.create_node("output", "output", (result,))
+        return self.create_node("output", "output", (result,), {}, None, type_expr)
 
-    def inserting_before(self, node: Node | None = None) -> _InsertionPoint:
+    def inserting_before(self, n: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
-        return _InsertionPoint(self, self._store.root._next if node is None else node)
+        return _InsertionPoint(self, self._store.root._next if n is None else n)
 
-    def inserting_after(self, node: Node | None = None) -> _InsertionPoint:
+    def inserting_after(self, n: Node | None = None) -> _InsertionPoint:
         """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
-        return _InsertionPoint(self, self._store.root if node is None else node._next)
+        return _InsertionPoint(self, self._store.root if n is None else n._next)
 
     def with_origin(self, node: Node) -> _Origin:
         """``with graph.with_origin(n):`` new nodes get n's scope and location."""
         return _Origin(self, (node.scope, node.loc))
 
     # -- editing -----------------------------------------------------------------------------
-    def erase_node(self, node: Node) -> None:
+    def erase_node(self, to_erase: Node) -> None:
         """Remove a node nobody reads. Raises GraphError naming the users otherwise."""
+        node = to_erase
         if node.graph is not self or node._erased:
             where = "was erased already" if node.graph is self else "belongs to another graph"
             raise GraphError(f"cannot erase {node.name}: it {where}")
@@ -274,6 +326,27 @@ class Graph:
         self._store.set_field(node, "name", name)
         return name
 
+    def topological_sort(self) -> None:
+        """Move nodes that stand before one that they read behind it; the others keep their order.
+        Raises GraphError for nodes that read each other in a circle."""
+        waiting = {node: len(node.all_input_nodes) for node in self.nodes}
+        position = {node: i for i, node in enumerate(waiting)}
+        ready = [position[node] for node, count in waiting.items() if not count]
+        order, nodes = [], list(waiting)
+        while ready:
+            node = nodes[heapq.heappop(ready)]
+            order.append(node)
+            for user in node.users:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heapq.heappush(ready, position[user])
+        if len(order) < len(nodes):
+            left = ", ".join(n.name for n in [n for n in nodes if waiting[n]][:5])
+            raise GraphError(f"the graph cannot be sorted: {left} read each other in a circle")
+        if order != nodes:
+            for node in order:
+                self._store.move(node, self._store.root)
+
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
         """Copy of a node (maybe of another graph) with its arguments mapped; scope, loc, type and
         meta are kept."""
@@ -289,21 +362,26 @@ class Graph:
             copy.meta = node._meta
         return copy
 
-    def graph_copy(self, graph: Graph, value_map: dict[Node, Node] | None = None) -> Any:
-        """Append copies of all nodes of ``graph`` but its output; returns the mapped output
-        value."""
-        value_map = {} if value_map is None else value_map
-        for node in graph.nodes:
-            if node in value_map:
+    def graph_copy(
+        self, g: Graph, val_map: dict[Node, Node] | None = None, return_output_node: bool = False
+    ) -> Any:
+        """Append copies of all nodes of ``g`` but its output and those that ``val_map`` maps
+        already; returns the mapped output value, with ``return_output_node`` and the output node of
+        ``g``."""
+        val_map = {} if val_map is None else val_map
+        for node in g.nodes:
+            if node in val_map:
                 continue
             if node.op == "output":
-                return map_nodes(node.args[0], value_map.__getitem__)
-            value_map[node] = self.node_copy(node, value_map.__getitem__)
+                result = map_nodes(node.args[0], val_map.__getitem__)
+                return (result, node) if return_output_node else result
+            val_map[node] = self.node_copy(node, val_map.__getitem__)
         return None
 
-    def eliminate_dead_code(self, is_impure: Callable[[Node], bool] | None = None) -> bool:
-        """Erase nodes nobody reads, from the end; inputs and nodes with effects stay.
-        Returns True if anything was erased."""
+    def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
+        """Erase nodes nobody reads, from the end; inputs and nodes with effects stay (with
+        ``is_impure_node``: those for which it is true). Returns True if anything was erased."""
+        is_impure = is_impure_node
         store = self._store
         before = store.length
         for node in reversed(self.nodes):
@@ -481,7 +559,8 @@ class Graph:
         self, owning_module: Module | None = None
     ) -> tuple[Graph, dict[Node, Node]]:
         """A copy, and the copy of each node."""
-        new = Graph(owning_module if owning_module is not None else self.owning_module)
+        owner = owning_module if owning_module is not None else self.owning_module
+        new = Graph(owner, self.tracer_cls, self.tracer_extras)
         copies: dict[Node, Node] = {}
         noted: list[Node] = []
         copy_of = copies.__getitem__
@@ -534,6 +613,12 @@ class Graph:
     __hash__ = None  # type: ignore[assignment]
 
     # -- text --------------------------------------------------------------------------------
+    def python_code(self, root_module: str = "self") -> PythonCode:
+        """The Python function that runs the graph; ``root_module`` is called self."""
+        if root_module != "self":
+            raise GraphError(f"the module is called self in regenerated code, not {root_module!r}")
+        return PythonCode(self)
+
     def __str__(self) -> str:
         return above("graph_text")(self)  # type: ignore[no-any-return]
 

@@ -19,7 +19,7 @@ from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
 from fxlite.graph import pytree
-from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import guards
 from fxlite.types.dtypes import require_plain
@@ -56,14 +56,15 @@ class GraphModule(Module):
         self,
         root: Module | Callable[..., Any] | dict[str, Any],
         graph: Graph,
-        name: str = "GraphModule",
+        class_name: str = "GraphModule",
     ) -> None:
         """``root`` owns the weights the graph reads: a module, or a dict from path to array or
         module. For a graph from :meth:`Tracer.trace` it is what was traced, module or function;
         constants that the trace found are taken from the graph's owner."""
         super().__init__()
         expect(graph, Graph, "the graph of a GraphModule")
-        self.name = name
+        self.name = class_name
+        self.meta: dict[str, Any] = {}
         if not isinstance(root, dict):
             owner = graph.owning_module
             program = root if isinstance(root, Module) else owner
@@ -121,9 +122,9 @@ class GraphModule(Module):
         for name, group in zip(_GROUPS, groups, strict=True):
             vars(module)[name] = group
 
-    def add_submodule(self, target: str, module: Module) -> bool:
+    def add_submodule(self, target: str, m: Module) -> bool:
         """Put a module at a dotted path, making the containers on the way."""
-        self.set_attribute(target, module)
+        self.set_attribute(target, m)
         return True
 
     def delete_submodule(self, target: str) -> bool:
@@ -259,10 +260,12 @@ class GraphModule(Module):
         module.recompile()
         return module.__dict__["_forward"](module, *args, **kwargs)
 
-    def recompile(self) -> None:
-        """Make ``forward`` again from the graph. (Calling an edited module does it by itself.)"""
+    def recompile(self) -> PythonCode:
+        """Make ``forward`` again from the graph; returns its code. (Calling an edited module does
+        it by itself.)"""
         self._prepare()
         self.__dict__["_forward"] = above("compile_forward")(self.graph, self.name)
+        return PythonCode(self.graph)
 
     @property
     def forward(self) -> Callable[..., Any]:
@@ -370,6 +373,7 @@ class GraphModule(Module):
                 made.get_submodule(path)._non_persistent.update(module._non_persistent)
         made.training = self.training
         made.__dict__["_passes"] = passes_of(self)
+        made.meta = dict(self.meta)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fxlite.base.errors import expect
-from fxlite.graph.graph import Node, map_nodes
+from fxlite.base.errors import ArgumentError, expect
+from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule, check_inputs
 from fxlite.ops.op import Op
 from fxlite.types import shapes
@@ -16,30 +16,47 @@ class Interpreter:
     """Runs a GraphModule. Override ``run_node``, ``placeholder``, ``get_attr``, ``call_function``,
     ``call_module`` or ``output``; ``self.env`` maps nodes to values, freed after their last use."""
 
-    def __init__(self, module: GraphModule, garbage_collect_values: bool = True) -> None:
-        expect(module, GraphModule, "what is interpreted", "trace it first: fx.symbolic_trace(...)")
-        self.module = module
-        self.graph = module.graph
+    def __init__(
+        self, module: GraphModule, garbage_collect_values: bool = True, graph: Graph | None = None
+    ) -> None:
+        """``graph``: one over the weights of ``module``, a GraphModule or any other, to run in
+        place of its own."""
+        self.module: Any = module
+        self.name = type(self).__name__
+        if graph is None:
+            expect(module, GraphModule, "what is interpreted", "trace it: fx.symbolic_trace(...)")
+            self.graph, self._caller = module.graph, module
+        else:  # called as a module of that graph would be
+            self.graph, self._caller = graph, GraphModule(module, graph.copy(), "Interpreter")
+        self.submodules = dict(module.named_modules())
         self.garbage_collect_values = garbage_collect_values
         self.env: dict[Node, Any] = {}
         self.dims: dict[str, int] = {}
         self.inputs: dict[str, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
 
-    def run(self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any) -> Any:
+    def run(
+        self, *args: Any, initial_env: Mapping[Node, Any] | None = None,
+        enable_io_processing: bool = True, **kwargs: Any,
+    ) -> Any:  # fmt: skip
         """Run on arrays given as to the module; returns the program's result. Nodes in
         ``initial_env`` have the value given there and are not run; with inputs among them, no
-        arguments are needed for these.
+        arguments are needed for these. Without ``enable_io_processing`` arguments are one for each
+        placeholder, and the result is as the output node has it.
 
         Raises what the module raises for wrong arguments; an error of a node has a note that names
         the node and its place."""
-        self.start(*args, initial_env=initial_env, **kwargs)
-        last_users = self._last_users() if self.garbage_collect_values else {}
+        if enable_io_processing or initial_env is not None:
+            self.start(*args, initial_env=initial_env, **kwargs)
+        else:
+            self._start_flat(args)
+        last_users = self.user_to_last_uses if self.garbage_collect_values else {}
         for node in self.graph.nodes:
             if node not in self.env:
                 self.env[node] = self.run_node(node)
             if node.op == "output":
-                return self.module.rebuild_result(self.env[node])
+                result = self.env[node]
+                return self._caller.rebuild_result(result) if enable_io_processing else result
             for dead in last_users.get(node, ()):
                 self.env.pop(dead, None)
         return None
@@ -57,12 +74,33 @@ class Interpreter:
         if known and not args and not kwargs:
             self.inputs = known
         else:
-            self.inputs = self.module.flatten_inputs(self.module.bind(args, kwargs).arguments)
+            self.inputs = self._caller.flatten_inputs(self._caller.bind(args, kwargs).arguments)
+        self._check_inputs()
+
+    def _start_flat(self, args: Sequence[Any]) -> None:
+        targets = [p.target for p in self.graph.placeholders]
+        if len(args) != len(targets):
+            raise ArgumentError(f"{self._caller.name} has {len(targets)} inputs "
+                                f"({', '.join(targets)}), got {len(args)}")  # fmt: skip
+        self.env, self.inputs = {}, dict(zip(targets, args))
+        self._check_inputs()
+
+    def _check_inputs(self) -> None:
         given = [p for p in self.graph.placeholders if p.target in self.inputs]
-        self.dims = check_inputs(self.module.name, given, self.inputs)
+        self.dims = check_inputs(self._caller.name, given, self.inputs)
         self.args_iter = iter([self.inputs[p.target] for p in given])
 
-    def _last_users(self) -> dict[Node, list[Node]]:
+    def boxed_run(self, args_list: list[Any]) -> Any:
+        """Run on a list with an array for each placeholder, which is emptied, so that inputs are
+        freed when they are no longer read; the result is as the output node has it."""
+        expect(args_list, list, "the arguments of boxed_run")
+        args = tuple(args_list)
+        args_list.clear()
+        return self.run(*args, enable_io_processing=False)
+
+    @property
+    def user_to_last_uses(self) -> dict[Node, list[Node]]:
+        """For each node those whose values it reads last."""
         last: dict[Node, Node] = {}
         for node in self.graph.nodes:
             for used in node.all_input_nodes:
@@ -72,8 +110,9 @@ class Interpreter:
             result.setdefault(user, []).append(used)
         return result
 
-    def run_node(self, node: Node) -> Any:
+    def run_node(self, n: Node) -> Any:
         """Compute one node's value; a failure names the node and its origin."""
+        node = n
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
             return getattr(self, node.op)(node.target, args, kwargs)
@@ -81,19 +120,19 @@ class Interpreter:
             error.add_note(f"while running {node.describe()}")
             raise
 
-    def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with nodes replaced by values and named dims by numbers."""
-        args = self.map_nodes_to_values(node.args, node)
-        kwargs = self.map_nodes_to_values(node.kwargs, node)
+        args = self.map_nodes_to_values(n.args, n)
+        kwargs = self.map_nodes_to_values(n.kwargs, n)
         return args, {k: shapes.substitute(v, self.dims) for k, v in kwargs.items()}
 
-    def map_nodes_to_values(self, args: Any, node: Node) -> Any:
-        """``args`` of ``node`` with the nodes in it replaced by their values. Raises RuntimeError
+    def map_nodes_to_values(self, args: Any, n: Node) -> Any:
+        """``args`` of node ``n`` with the nodes in it replaced by their values. Raises RuntimeError
         for a node that has not run."""
 
         def value(used: Node) -> Any:
             if used not in self.env:
-                raise RuntimeError(f"{node.name} reads {used.name}, which has no value (yet)")
+                raise RuntimeError(f"{n.name} reads {used.name}, which has no value (yet)")
             return self.env[used]
 
         return map_nodes(args, value)
@@ -111,7 +150,7 @@ class Interpreter:
 
     def call_function(self, target: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target.is_random:
-            kwargs.setdefault("training", self.module.training)
+            kwargs.setdefault("training", self._caller.training)
         return target(*args, **kwargs)
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

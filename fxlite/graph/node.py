@@ -7,11 +7,12 @@ place, with a TypeError that says what to write instead.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from fxlite.base.checked import checked_methods
-from fxlite.base.errors import GraphError
+from fxlite.base.errors import GraphError, expect
 from fxlite.base.facade import above
 from fxlite.ops.op import Op
 
@@ -71,8 +72,39 @@ def immutable(value: Any) -> Any:
     return value
 
 
+class ArgsKwargsPair(NamedTuple):
+    """Arguments by position and by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+#: The entry of ``node.meta`` with the attributes that users gave a node.
+ATTRIBUTES = "attributes"
+
 #: What ``node.op`` may be.
 OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
+
+
+def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
+    """``a`` with everything in its tuples, lists, dicts and slices replaced by ``fn(value)``; lists
+    and dicts are immutable ones."""
+    if isinstance(a, tuple):
+        items = [map_aggregate(v, fn) for v in a]
+        return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
+    if isinstance(a, list):
+        return immutable_list(map_aggregate(v, fn) for v in a)
+    if isinstance(a, dict):
+        return immutable_dict({k: map_aggregate(v, fn) for k, v in a.items()})
+    if isinstance(a, slice):
+        return slice(*(map_aggregate(v, fn) for v in (a.start, a.stop, a.step)))
+    return fn(a)
+
+
+def map_arg(a: Any, fn: Callable[[Node], Any]) -> Any:
+    """``a`` with every Node in its tuples, lists and dicts replaced by ``fn(node)``."""
+    expect(fn, Callable, "what map_arg calls", "it is map_arg(arguments, function)")
+    return map_aggregate(a, lambda v: fn(v) if isinstance(v, Node) else v)
 
 
 def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
@@ -154,8 +186,12 @@ class Users(Set["Node"]):
         return users is node if users.__class__ is Node else node in users
 
     def keys(self) -> Users:
-        """The view itself: torch.fx keeps users in a dict."""
+        """The view itself: torch.fx keeps users in a dict, whose values are None."""
         return self
+
+    def items(self) -> list[tuple[Node, None]]:
+        """The readers, each with None."""
+        return [(node, None) for node in self]
 
     def __repr__(self) -> str:
         return f"{{{', '.join(n.name for n in self)}}}"
@@ -195,6 +231,30 @@ set_erased: Callable[[Any, Any], None] = vars(NodeFields)["_erased"].__set__
 _WRITTEN_BY_GRAPH = frozenset(("op", "target", "type", "scope", "loc"))
 
 
+class _Attribute:
+    """``node.tag``: an attribute that users gave to nodes. It is kept in ``meta``, so that copies
+    and files have it and other nodes are no larger; a ``__getattr__`` would slow down every
+    attribute."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, node: Any, owner: Any = None) -> Any:
+        if node is not None and node._meta is not None:
+            attributes = node._meta.get(ATTRIBUTES, {})
+            if self.name in attributes:
+                return attributes[self.name]
+        raise AttributeError(f"node {getattr(node, 'name', '')} has no attribute {self.name!r}")
+
+    def __set__(self, node: Any, value: Any) -> None:
+        node.meta[ATTRIBUTES] = {**node.meta.get(ATTRIBUTES, {}), self.name: value}
+
+    def __delete__(self, node: Any) -> None:
+        self.__get__(node)
+        kept = {k: v for k, v in node.meta[ATTRIBUTES].items() if k != self.name}
+        node.meta[ATTRIBUTES] = kept
+
+
 @checked_methods
 class Node(NodeFields):
     """One value of a graph.
@@ -216,6 +276,8 @@ class Node(NodeFields):
         elif name == "name":
             self.graph.rename_node(self, value)
         else:
+            if name not in _KNOWN:
+                _add_attribute(name)
             object.__setattr__(self, name, value)
 
     # -- arguments ---------------------------------------------------------------------------
@@ -241,17 +303,25 @@ class Node(NodeFields):
     def kwargs(self, value: Mapping[str, Any]) -> None:
         self.graph._set_bound_arguments(self, self._args, value)
 
-    def update_arg(self, index: int, value: Any) -> None:
-        """Put ``value`` in the place of one positional argument."""
+    def update_arg(self, idx: int, arg: Any) -> None:
+        """Put ``arg`` in the place of one positional argument."""
         args = list(self._args)
-        args[index] = value
+        args[idx] = arg
         self.args = tuple(args)
 
-    def update_kwarg(self, name: str, value: Any) -> None:
-        """Put ``value`` in the place of one keyword argument."""
+    def insert_arg(self, idx: int, arg: Any) -> None:
+        """Put ``arg`` in front of the positional argument ``idx``."""
+        args = list(self._args)
+        args.insert(idx, arg)
+        self.args = tuple(args)
+
+    def update_kwarg(self, key: str, arg: Any) -> None:
+        """Put ``arg`` in the place of the argument of that name, also of one in ``args``."""
         if self.op == "call_function":
-            name = self.target.parameter_name(name)
-        self.kwargs = {**self._kwargs, name: value}
+            key = self.target.parameter_name(key)
+            self.graph._set_bound_arguments(self, (), {**self.arguments, key: arg})
+        else:
+            self.kwargs = {**self._kwargs, key: arg}
 
     def _set_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Assign arguments that are in stored form already (see :meth:`Op.split_arguments`)."""
@@ -284,6 +354,29 @@ class Node(NodeFields):
         ``normalized_arguments``.)"""
         return self.target.with_defaults(self.arguments)  # type: ignore[no-any-return]
 
+    def normalized_arguments(
+        self, root: Any = None, arg_types: Any = None, kwarg_types: Any = None,
+        normalize_to_only_use_kwargs: bool = False,
+    ) -> ArgsKwargsPair | None:  # fmt: skip
+        """The arguments by position and by name with the defaults of those left out, or all by
+        name; None for what calls nothing. ``root`` holds leaf modules (by default the graph's
+        owner); types are not needed: an op has one signature."""
+        if self.op == "call_module":
+            owner: Any = self.graph.owning_module if root is None else root
+            module = owner.get_submodule(self.target)
+            bound = inspect.signature(module.forward).bind(*self._args, **self._kwargs)
+            bound.apply_defaults()
+            named = dict(bound.arguments)
+            by_position = tuple(named.values())
+        elif self.op == "call_function":
+            named = self.bound
+            by_position = tuple(named.values())
+        else:
+            return None
+        if normalize_to_only_use_kwargs:
+            return ArgsKwargsPair((), named)
+        return ArgsKwargsPair(by_position, {})
+
     @property
     def users(self) -> Users:
         """The nodes that read this value."""
@@ -300,10 +393,28 @@ class Node(NodeFields):
     @meta.setter
     def meta(self, value: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_meta", dict(value))
+        for name in value.get(ATTRIBUTES, ()):
+            if name not in _KNOWN:
+                _add_attribute(name)
 
-    def replace_input_with(self, old: Node, new: Node) -> None:
-        """Read ``new`` wherever this node reads ``old``."""
-        self.graph._replace_uses(old, new, [self])
+    @property
+    def stack_trace(self) -> str | None:
+        """Where the program made it, as in a traceback; None where that is not known. What is
+        assigned is kept in ``meta``; see :attr:`loc`."""
+        if self._meta is not None and "stack_trace" in self._meta:
+            return self._meta["stack_trace"]  # type: ignore[no-any-return]
+        loc = self.loc
+        if loc is None:
+            return None
+        return f'  File "{loc.file}", line {loc.line}, in {loc.function}\n    {loc.expression}'
+
+    @stack_trace.setter
+    def stack_trace(self, value: str | None) -> None:
+        self.meta["stack_trace"] = value
+
+    def replace_input_with(self, old_input: Node, new_input: Node) -> None:
+        """Read ``new_input`` wherever this node reads ``old_input``."""
+        self.graph._replace_uses(old_input, new_input, [self])
 
     def replace_all_uses_with(
         self,
@@ -327,12 +438,13 @@ class Node(NodeFields):
         self.graph._replace_uses(self, replace_with, changed)
         return changed
 
-    def is_impure(self) -> bool:
-        """True for what dead-code elimination must keep: inputs, output, leaf modules,
-        randomness."""
+    def is_impure(self, impure_random: bool = True) -> bool:
+        """True for what dead-code elimination must keep: inputs, output, leaf modules, functions of
+        :func:`fxlite.has_side_effect`, randomness (without ``impure_random``: not that)."""
         op = self.op
         if op == "call_function":
-            return self.target.kind == "random"  # type: ignore[no-any-return]
+            has_effect: bool = self.target.has_side_effect
+            return has_effect or (impure_random and self.target.kind == "random")
         return op != "get_attr"
 
     # -- order -------------------------------------------------------------------------------
@@ -346,16 +458,31 @@ class Node(NodeFields):
         """The node before this one."""
         return self._prev  # type: ignore[no-any-return]
 
-    def append(self, node: Node) -> None:
-        """Move ``node`` to just after this one."""
+    def append(self, x: Node) -> None:
+        """Move ``x`` to just after this one."""
         if self._erased:
-            raise GraphError(f"cannot move {node.name} behind {self.name}, which was erased")
-        if node is not self:
-            self.graph._store.move(node, self._next)
+            raise GraphError(f"cannot move {x.name} behind {self.name}, which was erased")
+        if x is not self:
+            self.graph._store.move(x, self._next)
 
-    def prepend(self, node: Node) -> None:
-        """Move ``node`` to just before this one."""
-        self.graph._store.move(node, self)
+    def prepend(self, x: Node) -> None:
+        """Move ``x`` to just before this one."""
+        self.graph._store.move(x, self)
+
+    def __lt__(self, other: Node) -> bool:
+        """Whether this node stands before ``other`` in their graph."""
+        if self.__class__ is not other.__class__:
+            return NotImplemented
+        return self.graph._store.is_before(self, other)
+
+    def __gt__(self, other: Node) -> bool:
+        return other.__lt__(self)
+
+    def __le__(self, other: Node) -> bool:
+        return self is other or self.__lt__(other)
+
+    def __ge__(self, other: Node) -> bool:
+        return self is other or other.__lt__(self)
 
     # -- text --------------------------------------------------------------------------------
     def __repr__(self) -> str:
@@ -385,6 +512,20 @@ class Node(NodeFields):
 
     def __deepcopy__(self, memo: Any) -> Node:
         raise GraphError(f"copy the graph or module, not its node {self.name}")
+
+
+#: Names that a node has: its own, and those of attributes that users gave to nodes.
+_KNOWN = set(dir(Node))
+
+
+def _add_attribute(name: str) -> None:
+    """Let nodes have an attribute. Raises AttributeError for a name that says it is private."""
+    if name.startswith("_"):
+        raise AttributeError(
+            f"a node has no attribute {name!r}; attributes of yours begin with a letter"
+        )
+    setattr(Node, name, _Attribute(name))
+    _KNOWN.add(name)
 
 
 def new_node(

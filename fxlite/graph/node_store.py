@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from fxlite.graph.node import Node
 
 
+#: How far apart nodes are whose order is found by walking.
+NEAR = 64
+
+
 class Journal:
     """Inverse edits in order. ``records.append`` is called by every edit."""
 
@@ -228,6 +232,7 @@ class NodeStore:
         #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = Journal()
         self.record = self.journal.records.append
+        self._positions: tuple[Any, dict[Node, int]] = (None, {})
 
     # -- transactions ------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -251,6 +256,26 @@ class NodeStore:
         except BaseException:
             self.journal.take_back(start)
             raise
+
+    # -- order -----------------------------------------------------------------------------------
+    def is_before(self, a: Node, b: Node) -> bool:
+        """Whether ``a`` stands before ``b``: near ones are found by walking from both, for others
+        all nodes are counted once for each state of the graph. Raises GraphError unless both are in
+        the graph."""
+        if any(n.graph is not self.graph or n._erased for n in (a, b)):
+            raise GraphError(f"{a.name} and {b.name} have no order: they are not in one graph")
+        after_a, after_b = a, b
+        for _ in range(NEAR):
+            after_a, after_b = after_a._next, after_b._next
+            if after_a is b or after_b is self.root:
+                return a is not b
+            if after_b is a or after_a is self.root:
+                return False
+        version, positions = self._positions
+        if version != self.journal.version:
+            positions = {node: i for i, node in enumerate(NodeList(self))}
+            self._positions = self.journal.version, positions
+        return positions[a] < positions[b]
 
     # -- the five edits, each with its inverse -------------------------------------------------
     def attach(self, node: Node, before: Node) -> None:

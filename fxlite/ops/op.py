@@ -180,6 +180,9 @@ class Op(Facts):
         return function
 
     # -- facts -------------------------------------------------------------------------------
+    #: Calls are kept and stay single, though nobody reads what they return; see fx.has_side_effect.
+    has_side_effect = False
+
     @property
     def is_random(self) -> bool:
         return self.kind == "random"
@@ -660,12 +663,16 @@ ops = _Ops()
 
 
 def as_op(target: Any) -> Op:
-    """The op that a call_function is to have as its target: an Op or the name of one. Raises
-    GraphError for anything else, ArgumentError for an unknown name."""
+    """The op that a call_function is to have as its target: an Op, the name of one, or a function
+    of :func:`fxlite.wrap`. Raises GraphError for anything else, ArgumentError for an unknown
+    name."""
     if isinstance(target, Op):
         return target
     if isinstance(target, str):
         return lookup(target)
+    wrapped = getattr(target, "wrapped_op", None)
+    if isinstance(wrapped, Op):
+        return wrapped
     name = getattr(target, "__name__", "")
     near = REGISTRY.get(name) or ALIASES.get(name)
     hint = f"; did you mean {near!r}?" if near is not None else ""

@@ -8,14 +8,16 @@ Python imports the function from its module. C and CUDA cannot hold it and say s
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.state import is_traced
 from fxlite.ops.op import WRAPPED, Op
 from fxlite.types.tensor_type import type_of
@@ -57,8 +59,17 @@ class WrappedOp(Op):
         )
         super().__init__("opaque", reference, name=name)
         self.function = function
+        #: What :func:`wrap` returns: the op is equal to it, so that it can be compared with
+        #: targets.
+        self.wrapper: Callable[..., Any] = function
         self.node_name = function.__name__
         self._infer = functools.partial(_result_type, infer)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.wrapper or other is self.function
+
+    def __hash__(self) -> int:
+        return hash(self.wrapper)
 
     @property
     def is_importable(self) -> bool:
@@ -104,9 +115,10 @@ def _kind(parameter: inspect.Parameter, function: Any) -> str:
     return "Tensor" if parameter.default is parameter.empty else "OptionalTensor"
 
 
-def wrap(function: Any = None, *, infer: Any = None) -> Any:
+def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
     """Make a function one node of every graph: ``@fx.wrap``, ``@fx.wrap(infer=...)``, or
-    ``fx.wrap("name")`` at module level for a function of that module, imported ones included.
+    ``fx.wrap("name")`` or ``fx.wrap(function)`` at module level for a function of that module,
+    imported ones included.
 
     The function must be pure: a node nobody reads is removed. Parameters without annotation, or
     annotated as arrays, take arrays and numbers; others (``axis: int``, ``mode="nearest"``) are
@@ -114,7 +126,9 @@ def wrap(function: Any = None, *, infer: Any = None) -> Any:
     arguments' TensorTypes to a type (a tuple of them for several results); without it the result
     has no type.
 
-    Raises ArgumentError for a function without a name, and for ``*args`` and ``**kwargs``."""
+    Raises ArgumentError for a function without a name, for ``*args`` and ``**kwargs``, and for a
+    statement ``fx.wrap(function)`` that has no name to put the wrapped function in place of."""
+    function = fn_or_name
     if function is None:
         return functools.partial(wrap, infer=infer)
     if isinstance(function, str):
@@ -126,6 +140,14 @@ def wrap(function: Any = None, *, infer: Any = None) -> Any:
     if isinstance(getattr(function, "wrapped_op", None), WrappedOp):
         return function
     op = _register(function, infer)
+    if _is_statement(frame := sys._getframe(1)):
+        name = getattr(function, "__name__", "")
+        if frame.f_locals is not frame.f_globals or frame.f_globals.get(name) is not function:
+            raise ArgumentError(
+                f"fx.wrap({name}) as a statement wraps a function of the module that it stands in; "
+                f"use it as a decorator, or write {name} = fx.wrap({name})"
+            )
+        _PENDING.append((frame.f_globals, name, infer))
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -143,7 +165,60 @@ def wrap(function: Any = None, *, infer: Any = None) -> Any:
         return proxy.tracer.record(op, op.bind((), bound))
 
     wrapper.wrapped_op = op  # type: ignore[attr-defined]
+    op.wrapper = wrapper
     return wrapper
+
+
+def _is_statement(frame: Any) -> bool:
+    """Whether what the running call of a frame returns is thrown away."""
+    following = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti)
+    return next(following).opname == "POP_TOP"
+
+
+def has_side_effect(fn: Any) -> Any:
+    """Keep every call of a function, though nobody reads its result: no pass removes, folds or
+    merges such nodes, and they keep their order. ``fn`` is an op or a function, which is wrapped as
+    by :func:`wrap`; returns it. Raises what that raises."""
+    if isinstance(fn, Op):
+        fn.has_side_effect = True
+        return fn
+    wrapped = wrap(fn)
+    wrapped.wrapped_op.has_side_effect = True
+    return wrapped
+
+
+class Autowrap:
+    """Functions that are wrapped while a program is traced, where its module and theirs call
+    them."""
+
+    def __init__(self, modules: Iterable[Any], functions: Iterable[Any]) -> None:
+        expect(modules, Iterable, "autowrap_modules=", "give imported modules")
+        expect(functions, Iterable, "autowrap_functions=", "give functions")
+        self.modules, self.functions = tuple(modules), tuple(functions)
+        for module in self.modules:
+            expect(module, ModuleType, "one of autowrap_modules=")
+        for function in self.functions:
+            expect(function, Callable, "one of autowrap_functions=")
+        self._replaced: list[tuple[dict[str, Any], str, Any]] = []
+
+    def enter(self, root: Any) -> None:
+        """Put wrappers in place of the functions."""
+        if not (self.modules or self.functions):
+            return
+        public = [v for m in self.modules for n, v in vars(m).items() if not n.startswith("_")]
+        wanted = {id(f): f for f in (*self.functions, *filter(inspect.isroutine, public))}
+        program = inspect.unwrap(getattr(type(root), "forward", root))
+        for space in (getattr(program, "__globals__", {}), *(m.__dict__ for m in self.modules)):
+            for name, value in list(space.items()):
+                if id(value) in wanted and not name.startswith("_"):
+                    self._replaced.append((space, name, value))
+                    space[name] = wrap(value)
+
+    def leave(self) -> None:
+        """Put the functions back."""
+        while self._replaced:
+            space, name, value = self._replaced.pop()
+            space[name] = value
 
 
 def _proxies(value: Any) -> Iterator[Proxy]:

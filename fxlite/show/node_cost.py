@@ -230,7 +230,7 @@ def _expanded(op: Op, arguments: dict[str, Any]) -> Graph:
     def enter(value: Any) -> Any:
         if not isinstance(value, (TensorType, tuple)):
             return value
-        node = tracer.graph.create_node("placeholder", "x", type=value)
+        node = tracer.graph.create_node("placeholder", "x", type_expr=value)
         return Proxy(node, tracer)
 
     inputs = op.map_tensors(enter, arguments)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.errors import TraceError
+from fxlite.base.facade import above
 from fxlite.ops.op import lookup
 from fxlite.tracing import numpy_api, numpy_functions
 from fxlite.tracing.subscript import subscript
@@ -36,9 +37,10 @@ class Proxy:
     __slots__ = ("__weakref__", "_node", "_view", "tracer")
     __array_priority__ = 1000.0
 
-    def __init__(self, node: Node, tracer: Tracer) -> None:
+    def __init__(self, node: Node, tracer: Tracer | None = None) -> None:
+        """Without a tracer what is computed of it goes to the insertion point of node's graph."""
         self._node = node
-        self.tracer = tracer
+        self.tracer: Tracer = above("appending_tracer")(node.graph) if tracer is None else tracer
         #: Which memory the value has in eager NumPy; None: its own, that nobody writes to.
         self._view: memory.View | None = None
 

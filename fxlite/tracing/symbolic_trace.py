@@ -55,7 +55,9 @@ def symbolic_trace(
     naming file and line."""
     if isinstance(root, (str, os.PathLike)):
         root = above("load_if_saved")(root)
-    leaf = () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf).leaves
+    leaf = (
+        () if leaf is None else leaf if isinstance(leaf, (str, tuple)) else Tracer(leaf=leaf).leaves
+    )
     options = types or named or inputs or concrete_args or leaf or tracer is not None
     if isinstance(root, GraphModule) and not options:
         return root.copy()
@@ -68,9 +70,9 @@ def symbolic_trace(
         expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
-    tracer = Tracer(leaf) if tracer is None else tracer
+    tracer = Tracer(leaf=leaf) if tracer is None else tracer
     try:
-        tracer.trace(root, declared, concrete_args)
+        tracer.trace(root, concrete_args, declared)
     except FxliteError as error:
         if type(tracer) is Tracer:
             from fxlite.tracing.doctor.doctor import add_further_problems

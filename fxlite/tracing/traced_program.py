@@ -197,7 +197,7 @@ def adopt(owner: Module, root: Module, value: Any, wish: str) -> str:
     """Give ``owner`` an array or module that no module of the root has, under a name that is free
     in both; returns the name: ``wish_0``, ``wish_1``, ..."""
     number = 0
-    while any(_has(module, f"{wish}_{number}") for module in (owner, root)):
+    while any(has_attribute(module, f"{wish}_{number}") for module in (owner, root)):
         number += 1
     name = f"{wish}_{number}"
     if isinstance(value, Module):
@@ -216,6 +216,7 @@ def is_unchanged(owner: Module, name: str, value: np.ndarray[Any, Any]) -> bool:
     return kept is None or kept is value or np.array_equal(kept, value, equal_nan=is_float)
 
 
-def _has(module: Module, name: str) -> bool:
+def has_attribute(module: Module, name: str) -> bool:
+    """Whether a module has an attribute, array or child of that name."""
     state = module.__dict__
     return name in state or any(name in state[g] for g in ("_parameters", "_buffers", "_modules"))

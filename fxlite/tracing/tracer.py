@@ -7,6 +7,7 @@ In: a module or a function over NumPy arrays, and (optionally) input types. Out:
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from fxlite.base.errors import (
     Details,
     DTypeError,
     FxliteError,
+    GraphError,
     ShapeError,
     TraceAttributeError,
     TraceError,
@@ -25,12 +27,12 @@ from fxlite.base.errors import (
 from fxlite.base.location import Location, Scope, definition_of, here, with_place
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
-from fxlite.graph.graph import Graph, Node
+from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import NO_KWARGS, stored_kwargs
 from fxlite.nn.module import Module, made_with
 from fxlite.ops.op import Op, lookup
-from fxlite.ops.wrapping import activate_wrapped_names
+from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -47,6 +49,7 @@ from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.traced_program import (
     TracedModule,
     adopt,
+    has_attribute,
     is_unchanged,
     leaf_paths,
     running_check,
@@ -67,10 +70,22 @@ class Tracer:
         gm = fx.GraphModule(model, graph)
     """
 
-    def __init__(self, leaf: Iterable[Any] = ()) -> None:
+    #: Each parameter and buffer is a get_attr node, and each node has a location.
+    proxy_buffer_attributes = record_stack_traces = True
+
+    def __init__(
+        self, autowrap_modules: Iterable[Any] = (), autowrap_functions: Iterable[Any] = (),
+        param_shapes_constant: bool = True, *, leaf: Iterable[Any] = (),
+    ) -> None:  # fmt: skip
+        """``leaf``: modules, classes, paths or globs that stay one node. ``autowrap_functions``,
+        and the functions of ``autowrap_modules``, stay one node as those of :func:`fxlite.wrap` do,
+        where the traced program's module calls them by name. ``param_shapes_constant``: shapes of
+        parameters always are numbers."""
         kinds = (str, list, tuple, set, frozenset, type, Module, Iterator)
         expect(leaf, kinds, "leaf=", "give modules, classes, paths or globs")
         self.leaves = (leaf,) if isinstance(leaf, (str, type, Module)) else tuple(leaf)
+        self.autowrap = Autowrap(autowrap_modules, autowrap_functions)
+        self.param_shapes_constant = param_shapes_constant
         self.graph = Graph()
         self.root: Module = Module()
         #: (scope, location) for new nodes; None: where the program is.
@@ -93,25 +108,25 @@ class Tracer:
         )
 
     # -- to override ---------------------------------------------------------------------------
-    def is_leaf_module(self, module: Module, path: str) -> bool:
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """True if a call of the module stays one ``call_module`` node."""
-        return path in self._leaf_paths or any(
-            leaf is module or (isinstance(leaf, type) and isinstance(module, leaf))
-            for leaf in self.leaves
+        return module_qualified_name in self._leaf_paths or any(
+            leaf is m or (isinstance(leaf, type) and isinstance(m, leaf)) for leaf in self.leaves
         )
 
-    def to_bool(self, proxy: Proxy) -> bool:
+    def to_bool(self, obj: Proxy) -> bool:
         """``if x``: refused unless a subclass decides."""
         raise self.error(
-            f"if, while, and, or need the value of {proxy.node.name}, which does not exist while "
+            f"if, while, and, or need the value of {obj.node.name}, which does not exist while "
             f"tracing",
             "use np.where(condition, a, b), or decide before tracing",
-            proxy.node,
+            obj.node,
         )
 
-    def iter(self, proxy: Proxy) -> Iterator[Any]:
+    def iter(self, obj: Proxy) -> Iterator[Any]:
         """``for v in x``: goes along the first axis; refused where its length is unknown, unless a
         subclass decides."""
+        proxy = obj
         length = proxy.node.type.shape[:1] if isinstance(proxy.node.type, TensorType) else None
         if length is not None and all(type(size) is int for size in length):
             return (proxy[i] for i in range(len(proxy)))
@@ -123,23 +138,23 @@ class Tracer:
             proxy.node,
         )
 
-    def keys(self, proxy: Proxy) -> Any:
+    def keys(self, obj: Proxy) -> Any:
         """``**x``: refused unless a subclass decides."""
         raise self.error(
-            f"{proxy.node.name} is used as a dict, and its keys are unknown",
+            f"{obj.node.name} is used as a dict, and its keys are unknown",
             'declare the structure of the input: batch={"ids": "i64[B,T]"}',
-            proxy.node,
+            obj.node,
         )
 
     def create_node(
-        self, op: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        name: str | None = None, type: Any = None,
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        name: str | None = None, type_expr: Any = None,
     ) -> Node:  # fmt: skip
         """Insert a node, with scope and location; ``create_proxy`` calls it for every node."""
-        origin = self._place() if op != "placeholder" or self.origin else (None, self._definition)
+        origin = self._place() if kind != "placeholder" or self.origin else (None, self._definition)
         self.graph.current_origin = origin
         try:
-            return self.graph.create_node(op, target, args, kwargs, name, type)
+            return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
         finally:
@@ -150,18 +165,23 @@ class Tracer:
         return Proxy(node, self)
 
     def create_proxy(
-        self, op: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        name: str | None = None, type: Any = None,
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        name: str | None = None, type_expr: Any = None,
+        proxy_factory_fn: Callable[[Node], Proxy] | None = None,
     ) -> Proxy:  # fmt: skip
-        """Make a node and its proxy. Arguments may hold proxies."""
-        convert = self._leaf_arg if op == "call_module" else self.create_arg
+        """Make a node and its proxy (by ``proxy_factory_fn``, or ``self.proxy``). Arguments may
+        hold proxies."""
+        convert = self._leaf_arg if kind == "call_module" else self.create_arg
         node_args = tuple(map(convert, args))
-        if kwargs and op != "call_function":  # attributes of ops are data
+        if kwargs and kind != "call_function":  # attributes of ops are data
             kwargs = {k: convert(v) for k, v in kwargs.items()}
-        return self.proxy(self.create_node(op, target, node_args, kwargs, name, type))
+        node = self.create_node(kind, target, node_args, kwargs, name, type_expr)
+        return (proxy_factory_fn or self.proxy)(node)
 
-    def create_arg(self, value: Any) -> Any:
-        """A value of the program as a node's argument: proxies become nodes, arrays constants."""
+    def create_arg(self, a: Any) -> Any:
+        """A value of the program as a node's argument: proxies become nodes, arrays constants. What
+        has a method ``__fx_create_arg__(tracer)`` says itself what it is."""
+        value = a
         if is_traced(value):
             if value.tracer is not self:
                 raise self.error(
@@ -186,23 +206,34 @@ class Tracer:
             return {k: self.create_arg(v) for k, v in value.items()}
         if isinstance(value, (bool, int, float)):
             return value
+        if hasattr(value, "__fx_create_arg__"):
+            return value.__fx_create_arg__(self)
         raise self.error(
             f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers"
         )
 
-    def path_of_module(self, module: Module) -> str | None:
+    def path_of_module(self, mod: Module) -> str | None:
         """Path of a module in the traced root; None for one made inside the program."""
-        return self._paths.get(id(module))
+        return self._paths.get(id(mod))
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """``prefix`` with the first number behind it that no attribute of the root has."""
+        for number in itertools.count():
+            name = f"{prefix}{number}"
+            if not any(has_attribute(owner, name) for owner in (self.root, self._adopted)):
+                return name
+        raise AssertionError
 
     def call_module(
         self,
-        module: Module,
+        m: Module,
         forward: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """A module is called in the program: record a leaf, or go inside with its scope. The calls
         in a GraphModule are recorded with the scopes and locations they have there."""
+        module = m
         path = self.path_of_module(module)
         if path != "" and self.is_leaf_module(module, path or ""):
             return self._call_leaf(module, args, kwargs)
@@ -422,14 +453,16 @@ class Tracer:
     def trace(
         self,
         root: Module | Callable[..., Any],
-        inputs: Mapping[str, Any] | None = None,
         concrete_args: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> Graph:
-        """Run the program on proxies; returns the graph. ``inputs`` maps parameter names to
-        types."""
+        """Run the program on proxies; returns the graph. ``concrete_args`` are values and
+        ``inputs`` types, each by the name of a parameter."""
+        expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
         self._begin(root)
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
         token = active_tracer.set(self)
+        self.autowrap.enter(root)
         try:
             if isinstance(root, GraphModule):
                 from fxlite.tracing.retrace import retrace
@@ -438,6 +471,7 @@ class Tracer:
             else:
                 self._run(root, declared, concrete)
         finally:
+            self.autowrap.leave()
             active_tracer.reset(token)
             self.origin = None
         for node in self.graph.find_nodes(op="get_attr"):
@@ -455,7 +489,7 @@ class Tracer:
         else:
             self.root = self._adopted = Module()
         self._leaf_paths = leaf_paths(self.leaves, self.root)
-        self.graph = Graph(self._adopted)
+        self.graph = Graph(self._adopted, type(self))
         self._definition = definition_of(root.forward if isinstance(root, Module) else root)
 
     def attach(self, root: Module, graph: Graph) -> None:
@@ -528,6 +562,33 @@ class GraphAppendingTracer(Tracer):
         self.root = self._adopted = graph.owning_module
 
 
+def appending_tracer(graph: Graph) -> GraphAppendingTracer:
+    """The tracer of proxies that were made without one: a single one for each graph, so that what
+    is computed of several of them has one."""
+    known: GraphAppendingTracer | None = graph.__dict__.get("_appending_tracer")
+    if known is None or known.root is not graph.owning_module:
+        known = graph.__dict__["_appending_tracer"] = GraphAppendingTracer(graph)
+    return known
+
+
+def call_method(
+    graph: Graph, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Node:
+    """What a method of a value records at the graph's insertion point."""
+    tracer = appending_tracer(graph)
+
+    def proxy(value: Any) -> Any:
+        return map_nodes(value, tracer.proxy)
+
+    owner, *others = proxy(tuple(args))
+    result = getattr(owner, method)(*others, **proxy(dict(kwargs)))
+    if not isinstance(result, Proxy):
+        raise GraphError(
+            f"{method} of {owner.node.name} has several results; call it on fx.Proxy(node)"
+        )
+    return result.node
+
+
 def _has_elements(type: Any) -> bool:
     """True for a number, and for a type whose sizes are known and not 0."""
     return type.has_elements if isinstance(type, TensorType) else isinstance(type, (int, float))
@@ -563,7 +624,7 @@ def leaf_result_type(module: Module, args: tuple[Any, ...], kwargs: dict[str, An
         bound = inspect.signature(module.forward).bind(*types, **named).arguments
         declared = {n: t for n, t in bound.items() if isinstance(t, TensorType)}
         concrete = {n: v for n, v in bound.items() if n not in declared}
-        found = Tracer().trace(module, declared, concrete).output_node().type
+        found = Tracer().trace(module, concrete, declared).output_node().type
     except (ShapeError, DTypeError):
         raise
     except Exception:  # a leaf may be anything, that is what leaves are for

@@ -36,7 +36,7 @@ class Transformer(Interpreter):
 
     def transform(self) -> GraphModule:
         """The new GraphModule; the old one is left as it was."""
-        made = self.module.copy()
+        made: GraphModule = self.module.copy()
         self.tracer.attach(made, Graph(made))
         self.tracer.graph.take_conditions(self.graph)
         self.new_graph = self.tracer.graph
@@ -55,12 +55,9 @@ class Transformer(Interpreter):
         made.graph = self.new_graph
         return made
 
-    def fetch_args_kwargs_from_env(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with nodes replaced by proxies."""
-        return (
-            self.map_nodes_to_values(node.args, node),
-            dict(self.map_nodes_to_values(node.kwargs, node)),
-        )
+        return self.map_nodes_to_values(n.args, n), dict(self.map_nodes_to_values(n.kwargs, n))
 
     def _make(self, op: str, target: Any, args: Any, kwargs: Any, type: Any = None) -> Proxy:
         current = self._current

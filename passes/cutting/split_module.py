@@ -122,7 +122,7 @@ class CallingModule:
             if not single:
                 with self.graph.with_origin(node):
                     self.values[node] = self.graph.call_function(
-                        "getitem", (call,), {"index": index}, node.name
+                        "getitem", (call,), {"index": index}, name=node.name
                     )
 
 

@@ -242,9 +242,10 @@ class _TimedInterpreter(Interpreter):
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
         self.ticks: list[int] = []
-        self._readers = super()._last_users()
+        self._readers = super().user_to_last_uses
 
-    def _last_users(self) -> dict[Node, list[Node]]:
+    @property
+    def user_to_last_uses(self) -> dict[Node, list[Node]]:
         return self._readers  # the same in every run: no part of its time
 
     def run_node(self, node: Node) -> Any:

@@ -77,6 +77,12 @@ class Match:
         slots = self._steps.slots.items()
         return {n: self._slots[slot] for n, slot in slots if n.op != "placeholder"}
 
+    @property
+    def nodes_map(self) -> dict[Node, Any]:
+        """The graph's node (or the number) for each node of the pattern, its parameters
+        included."""
+        return {n: self._slots[slot] for n, slot in self._steps.slots.items()}
+
     def __repr__(self) -> str:
         bound = ", ".join(f"{name}={value!r}" for name, value in self.bindings.items())
         return f"Match({self.anchor.name}: {bound})"

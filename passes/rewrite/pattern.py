@@ -190,7 +190,7 @@ def trace_call(
         types = {}
     tracer = _PatternTracer()
     if isinstance(program, Module) and len(operands) == len(arguments):
-        tracer.trace(program, types)  # the weights keep their paths
+        tracer.trace(program, inputs=types)  # the weights keep their paths
         return tracer.module("pattern"), tracer.wildcards
 
     inner = caller(program)
@@ -208,7 +208,7 @@ def trace_call(
     kind = _KINDS.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([_KINDS(a.name, kind) for a in operands])
     call.__signature__ = signature  # type: ignore[attr-defined]
-    tracer.trace(call, types)
+    tracer.trace(call, inputs=types)
     return tracer.module("pattern"), tracer.wildcards
 
 

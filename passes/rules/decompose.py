@@ -109,15 +109,15 @@ class Recorder(Tracer):
         self.made: list[Node] = []
 
     def create_proxy(
-        self, op: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
-        name: str | None = None, type: Any = None,
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        name: str | None = None, type_expr: Any = None, proxy_factory_fn: Any = None,
     ) -> Proxy:  # fmt: skip
         """Make a node where the graph's insertion point is."""
-        if op == "call_function" and self.prefix:
+        if kind == "call_function" and self.prefix:
             name = f"{self.prefix}_{target.name}"
-        node = self.graph.create_node(op, target, args, kwargs, name, type)
+        node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         self.made.append(node)
-        return Proxy(node, self)
+        return (proxy_factory_fn or self.proxy)(node)
 
     def _adopt(self, value: Any, wish: str) -> str:
         path = unique_attribute(self.gm, f"{wish}_0")

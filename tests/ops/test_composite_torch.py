@@ -39,7 +39,7 @@ def _run_expansion(name: str, arrays: Any, number: int, types: Any = None) -> An
     space: dict[str, Any] = {"program": program}
     exec(f"def run({', '.join(names)}): return program({', '.join(names)})", space)
     tracer = Tracer()
-    graph = tracer.trace(space["run"], dict(zip(names, types)))
+    graph = tracer.trace(space["run"], inputs=dict(zip(names, types)))
     assert not any(n.target is op for n in graph.nodes), f"{name} expands into itself"
     module = tracer.module(name)
     module.graph.lint()

@@ -148,9 +148,9 @@ def test_equal_paths_of_different_weights_stay_apart() -> None:
     outer.add_submodule("decoder", two)
     graph, output = outer.graph, outer.graph.output_node()
     with graph.inserting_before(output):
-        first = graph.call_module("encoder", (graph.placeholders[0],), type=one.graph.nodes and
+        first = graph.call_module("encoder", (graph.placeholders[0],), type_expr=one.graph.nodes and
                                   one.graph.output_node().type)  # fmt: skip
-        second = graph.call_module("decoder", (first,), type=two.graph.output_node().type)
+        second = graph.call_module("decoder", (first,), type_expr=two.graph.output_node().type)
     output.args = (second,)
     outer.recompile()
     x = np.ones((3, 4), np.float32)
@@ -186,7 +186,7 @@ def test_inlining_takes_the_callers_sizes() -> None:
     outer.add_submodule("child", child)
     (add,) = outer.graph.find_nodes(op="call_function")
     with outer.graph.inserting_after(add):
-        call = outer.graph.call_module("child", (add,), type=add.type)
+        call = outer.graph.call_module("child", (add,), type_expr=add.type)
     outer.graph.output_node().args = (call,)
     flat = passes.inline_modules(outer)
     flat.graph.lint()

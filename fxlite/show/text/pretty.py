@@ -459,13 +459,18 @@ def _plain(cells: Sequence[str]) -> list[Any]:
 _numbers = itertools.count()
 
 
-def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
-    """The graph's code as a function of the module and the inputs; ``name`` is for tracebacks."""
+def words_in_code() -> dict[str, Any]:
+    """The names that regenerated code reads, with what they stand for."""
     from fxlite.show.text import words
 
+    return {word: getattr(words, word) for word in words.USUAL._fields}
+
+
+def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
+    """The graph's code as a function of the module and the inputs; ``name`` is for tracebacks."""
     # not "<...>" from end to end: linecache asks nobody for the lines of such files
     filename = f"<fxlite>/{re.sub(r'[^ -~]', '_', name)}_{next(_numbers)}.py"
-    namespace: dict[str, Any] = {word: getattr(words, word) for word in words.USUAL._fields}
+    namespace = words_in_code()
     exec(compile(executable_code(graph), filename, "exec"), namespace)
     reference = weakref.ref(graph)
 

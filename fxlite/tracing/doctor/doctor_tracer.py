@@ -73,7 +73,7 @@ class DoctorTracer(Tracer):
         refused: frozenset[tuple[str, str]],
         problems: dict[tuple[str, str, str], Problem],
     ) -> None:
-        super().__init__(leaf)
+        super().__init__(leaf=leaf)
         self.refused = refused
         self.problems = problems
         self.rounds: dict[tuple[str, str], int] = {}
@@ -91,7 +91,7 @@ class DoctorTracer(Tracer):
             self.names = tuple(n for n in names if n != "self" and n not in (concrete_args or {}))
         before = len(self.problems)
         try:
-            self.trace(program, declared, concrete_args)
+            self.trace(program, concrete_args, declared)
         except _Stop:
             pass
         except FxliteError as error:

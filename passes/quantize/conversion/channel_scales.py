@@ -401,6 +401,6 @@ def _insert(module: GraphModule, value: Node, layers: list[Node], factors: Any) 
     module.set_attribute(path, factors.astype(np.float32))
     with graph.inserting_before(layers[0]), graph.with_origin(value):
         factor = graph.get_attr(path)
-        scaled = graph.call_function("mul", (value, factor), {}, f"{value.name}_smooth")
+        scaled = graph.call_function("mul", (value, factor), {}, name=f"{value.name}_smooth")
     for layer in layers:
         layer.replace_input_with(value, scaled)

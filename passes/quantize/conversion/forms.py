@@ -87,7 +87,7 @@ class Forms:
         name: str | None = None,
     ) -> Node:  # fmt: skip
         """A call that stands for (a part of) the old node that is being converted."""
-        made = self.graph.call_function(target, args, kwargs, name)
+        made = self.graph.call_function(target, args, kwargs, name=name)
         assert self.current is not None
         made.meta["from"] = (("quantize", self.current.name),)
         return made

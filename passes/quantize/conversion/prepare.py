@@ -299,7 +299,7 @@ def _observe(
         qmin, qmax = scheme.range
         arguments = {"dtype": scheme.dtype, "qmin": qmin, "qmax": qmax}
         return graph.call_function(
-            "fake_quantize", (observed, scale, zero_point), arguments, f"{value.name}_rounded"
+            "fake_quantize", (observed, scale, zero_point), arguments, name=f"{value.name}_rounded"
         )
 
 

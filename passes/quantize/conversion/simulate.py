@@ -122,7 +122,7 @@ def simulate(
         args, kwargs = arguments_of(batch)
         run.start(*args, **kwargs)
         runs.append(run)
-    last_users = runs[0]._last_users()
+    last_users = runs[0].user_to_last_uses
     tables: dict[str, Any] = {}
     for node in prepared.graph.nodes:
         decision = node.meta.get(META)
