@@ -262,14 +262,18 @@ class CFunction:
 
 
 class PythonFunction:
-    """A model as regenerated Python; needs no compiler."""
+    """A model as regenerated Python; needs no compiler. ``optimized`` is the graph that runs and
+    that the source is made of: batch norms are folded into convolutions, constants computed, and so
+    on, but ops stay whole."""
 
     def __init__(self, module: GraphModule) -> None:
+        from fxlite.codegen.program.program import optimize_source
+
         self.graph_module = module
-        self.optimized = module
+        self.optimized = optimize_source(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.graph_module(*args, **kwargs)
+        return self.optimized(*args, **kwargs)
 
     @property
     def sources(self) -> Mapping[str, str]:
@@ -277,14 +281,14 @@ class PythonFunction:
         from fxlite.codegen.python.source import module_name, python_source
 
         name = self.graph_module.name
-        return {f"{module_name(name)}.py": python_source(self.graph_module)}
+        return {f"{module_name(name)}.py": python_source(self.optimized)}
 
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
         """Write the Python module and its weights. Raises FolderError where a file of somebody else
         has the module's name, unless ``force`` is given."""
         from fxlite.codegen.python.source import save_python
 
-        save_python(self.graph_module, folder, force=force)
+        save_python(self.optimized, folder, force=force)
 
 
 # -- the back ends ---------------------------------------------------------------------------------

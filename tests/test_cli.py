@@ -253,7 +253,7 @@ def test_compile_to_python(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     )  # fmt: skip
     assert (status, err) == (0, "")
     assert sorted(p.name for p in (folder / "out").iterdir()) == [
-        "graph.txt", "manifest.json", "python"]  # fmt: skip
+        "graph.txt", "graph_optimized.txt", "manifest.json", "python"]  # fmt: skip
     assert "Python agrees with NumPy" in out
 
 

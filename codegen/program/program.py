@@ -68,6 +68,20 @@ def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest")
     ]
 
 
+def source_passes() -> list[Pass]:
+    """The passes before source for people, in order: ops stay whole, and weights what they are but
+    for what is folded into them."""
+    return [
+        passes.remove_dropout, passes.simplify, passes.fuse_conv_bn, passes.fuse_attention,
+        passes.simplify, passes.const_fold, passes.cse, passes.dce,
+    ]  # fmt: skip
+
+
+def optimize_source(module: GraphModule) -> GraphModule:
+    """The module after :func:`source_passes`; the input is left as it was."""
+    return _passed(module, source_passes())[0]
+
+
 def optimize(
     module: GraphModule, needed_only: bool = False, keep: Keep = frozenset(),
     matmul_precision: str = "highest",
@@ -78,6 +92,10 @@ def optimize(
     chosen = standard_passes(keep, matmul_precision)
     if needed_only:
         chosen = [passes.decompose.with_options(keep=keep)]
+    return _passed(module, chosen)
+
+
+def _passed(module: GraphModule, chosen: list[Pass]) -> tuple[GraphModule, PassManager]:
     # these passes are tested; checks of each use would double the time
     manager = PassManager(chosen, check="lint")
     whole = flattened(module)

@@ -89,7 +89,8 @@ class Class:
             self.parameters[condition] = tuple(map(str, has))
         number = [*self.drafts[0].tree].index(part)
         line = self.init[number]
-        self.init[number] = Line(f"self.{part} = {self.drafts[0].dialect.identity}")
+        lacking = self.drafts[0].dialect.lacking(line.code.partition(" = ")[2])
+        self.init[number] = Line(f"self.{part} = {lacking}")
         self.added.setdefault(number, []).extend(
             [Line(f"if {condition}:"), Line(line.code, line.depth + 1)]
         )

@@ -96,6 +96,10 @@ class Dialect:
         """Modules in a list; ``is_called``: in a row, by calling what holds them."""
         return f"nn.Sequential({listed})" if is_called else f"nn.ModuleList([{listed}])"
 
+    def lacking(self, made: str) -> str:
+        """What does nothing in the place of a part that other modules of the class make so."""
+        return self.identity
+
     # -- files -----------------------------------------------------------------------------------
     def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
         """What a file imports, besides what the program does. ``alias``: what :attr:`imports` are

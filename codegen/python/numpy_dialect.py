@@ -290,6 +290,9 @@ class NumpyDialect(TableDialect):
     def module_list(self, listed: str, is_called: bool) -> str:
         return f"[{listed}]"
 
+    def lacking(self, made: str) -> str:
+        return "[]" if made.startswith("[") else self.identity
+
     def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
         lines = []
         for module, short in (("ml_dtypes", "ml_dtypes"), ("numpy", "np")):

@@ -37,6 +37,7 @@ from fxlite.cli.shared import (
 )
 from fxlite.codegen.folder import check_writable, write_folder
 from fxlite.codegen.program import example_inputs as examples
+from fxlite.codegen.program.program import optimize_source
 from fxlite.codegen.python.source import module_name, python_program, save_python
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.graph.graph_module import GraphModule
@@ -181,7 +182,7 @@ def _check(
     if getattr(function, "function", True) is None:
         return checked  # compiled for another machine
     refused: list[str] = []
-    regenerated = python_program(function.graph_module)
+    regenerated = python_program(optimize_source(function.graph_module))
     with steps("check", len(cases)) as step:
         for case in cases:
             functions = [(language, function)]
@@ -217,7 +218,7 @@ def _write(options: argparse.Namespace, backend: Backend, function: Any, cases: 
             text = f"{optimized.graph}\n"
             (work / "graph_optimized.txt").write_text(text, encoding="utf-8")
         facts = backend.save(function, work, cases)
-        save_python(module, work / "python")
+        save_python(optimize_source(module), work / "python")
         return facts
 
     write_folder(options.output, write, options.force)

@@ -118,3 +118,12 @@ def test_on_the_command_line(
     assert "c, cuda, python, rust; default c" in " ".join(
         run(capsys, "compile", "--help")[1].split()
     )
+
+
+def test_python_runs_and_writes_the_optimized_graph() -> None:
+    gm, _, inputs = by_name("resnet_block").trace()
+    function = fx.compile(gm, backend="python")
+    (source,) = function.sources.values()
+    assert "BatchNorm2d" not in source and "BatchNorm2d" in gm.source()
+    assert len(function.optimized.graph) < len(gm.graph)
+    oracle.compare("python", function(*inputs), gm(*inputs))

@@ -18,6 +18,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.base.errors import CodegenError, OptionError
+from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.python.source import module_name, python_source, save_python
 from fxlite.codegen.python.text import class_name
 from fxlite.ops.op import REGISTRY
@@ -26,6 +27,7 @@ from fxlite.show.node_cost import longest_chain
 from fxlite.types.tensor_type import parse_type
 from tests.codegen.test_python_classes import resnet, transformer
 from tests.oracle import compare, flatten, flatten_types
+from tests.source_lines import MODELS, traced
 from tests.zoo import ZOO
 from tests.zoo.registry import fill, normal
 
@@ -168,6 +170,9 @@ def test_programs(dialect: str, tmp_path: Path) -> None:
     if dialect == "torch":
         pytest.importorskip("torch")
     cases = integers()
+    for name in MODELS:
+        gm = traced(name)
+        cases.append((module_name(name), gm, tuple(make_cases(gm)[1].inputs.values())))
     for program in ZOO:
         gm, _, inputs = program.trace()
         cases += [(program.name, gm, inputs)]
