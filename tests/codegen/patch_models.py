@@ -451,7 +451,8 @@ MODELS["attention"] = Model(
         return weights @ v
 ''',
     "Net", ("x=f32[B,T,8]",), "fuse_attention",
-    ("return weights @ v",), (),
+    ("return weights @ v",),
+    ("return F.scaled_dot_product_attention(q, k, v, scale=self.scale)",),
 )  # fmt: skip
 
 MODELS["other_file"] = Model(

@@ -295,7 +295,10 @@ def f(x, y):
     )
     assert status == 0, error
     assert "+    return a, b" in diff and "turned" not in [x for x in diff if x[:1] in "+-"]
-    assert "model.py:8: `return x.transpose(axes)` runs in several places" in error
+    assert (
+        "model.py:8: `x.transpose(axes)` would become `x`, which is right for axes=(0, 1, 2)"
+        in error
+    )
 
 
 SHARED = """class Net(nn.Module):
@@ -335,3 +338,28 @@ def test_weights_that_cannot_be_computed_back(
     again = made["invert"](made["convert"](own), own)
     assert all(np.array_equal(again[key], own[key]) for key in own)
     assert "invert() is for weights that convert() made" in text
+
+
+def test_settings_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """What is 1 in this run may be 2 in another."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(
+        HEAD
+        + """class Net(nn.Module):
+    def __init__(self, gain=1):
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, x, scale=1.0):
+        x = np.exp(x) * scale
+        return x * self.gain * 1
+"""
+    )
+    status, diff, error = run(
+        capsys, "optimize", "model.py:Net", "-i", "x=f32[B]", "--passes", "simplify"
+    )
+    assert status == 1 and not diff
+    assert "model.py:13: `np.exp(x) * scale` would become `np.exp(x)`" in error
+    assert "which is right for scale=1.0 alone" in error

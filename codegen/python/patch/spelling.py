@@ -61,12 +61,42 @@ class Spelling(Values):
         if values and (file, span) not in self.left:
             try:
                 changed = self._changed(values, expression, step)
+                if changed is not None:
+                    self._check_settings(changed, expression, step)
             except PatchError as error:
                 self.left[file, span] = str(error)
             else:
                 if changed is not None:
                     return [Edit("replace", span, changed)]
         return [e for child in _children(expression) for e in self.patched(child, step)]
+
+    def _check_settings(self, text: str, expression: ast.AST, step: Step) -> None:
+        """Raise PatchError if a text forgets a number of the function or module that the old one
+        read: it may be another one in another run, or another model."""
+        kept = {ast.unparse(node) for node in ast.walk(ast.parse(f"({text})", mode="eval"))
+                if isinstance(node, ast.expr)}  # fmt: skip
+        settings = self._settings(expression, step)
+        if f"{step.call.owner_name}.training" in settings:
+            return  # what is computed in training is left out on purpose
+        for name, value in settings.items():
+            if name not in kept:
+                why = f"would become `{text}`, which is right for {name}={value!r} alone"
+                raise self.cannot(step, expression, why)
+
+    def _settings(self, part: ast.AST, step: Step) -> dict[str, Any]:
+        """Numbers and the like that a part of the text reads from variables of the function and
+        attributes of the module, by their text."""
+        found: dict[str, Any] = {}
+        for node in ast.walk(part):
+            value: Any = None
+            if isinstance(node, ast.Name):
+                value = step.variables.get(node.id)
+            elif isinstance(node, ast.Attribute):
+                is_own = ast.unparse(node.value) == (step.call.owner_name or None)
+                value = vars(step.call.owner).get(node.attr) if is_own else None
+            if type(value) in (int, float, bool, str, tuple):
+                found[ast.unparse(node)] = value
+        return found
 
     def _changed(self, values: list[Value], expression: ast.AST, step: Step) -> str | None:
         """Another text for an expression; None where the old one will do. Raises PatchError."""
@@ -315,6 +345,12 @@ class _Calls(NumpyText):
     def value(self, value: Any) -> str:
         if isinstance(value, Node) and value not in self.inlined:
             return self.plan.spelled(value, self.expression, self.step, is_operand=True)
+        if type(value) is float and self.inlined is self.own:  # as the program calls it
+            function = self.plan.text(self.step.call.code.co_filename).function(self.step.call.code)
+            settings = self.plan._settings(function, self.step) if function is not None else {}
+            for name, other in settings.items():
+                if type(other) is float and other == value:
+                    return name
         return super().value(value)
 
     def _operand(self, value: Any, level: int) -> str:
