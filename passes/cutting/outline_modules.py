@@ -96,6 +96,11 @@ class _Finder:
             for end in range(len(path)):
                 self.inside.setdefault(path[:end], set()).add(path[end])
         self.own = own
+        self.weights: dict[str, list[Node]] = {}  # by the beginnings of their paths
+        for weight in gm.graph.find_nodes(op="get_attr"):
+            names = weight.target.split(".")
+            for end in range(1, len(names)):
+                self.weights.setdefault(".".join(names[:end]) + ".", []).append(weight)
 
     def is_free(self, name: str) -> bool:
         """Whether a GraphModule may have a module of that name as an attribute."""
@@ -157,17 +162,16 @@ class _Finder:
         held = {n.target for n in read if n.op in ("get_attr", "call_module")}
         if not all(target.startswith(inner) for target in held):
             return None
-        if any(target.startswith(inner) for target in self.read_by(path) - held):
+        if any(
+            weight.target not in held and self.is_read_outside(weight, path)
+            for weight in self.weights.get(inner, ())
+        ):
             return None  # something else reads a weight of it that it does not read itself
         return found if len(found) == 1 or self.are_alike(found, inner) else None
 
-    def read_by(self, path: Path) -> set[str]:
-        """The weights that are read outside of a module."""
-        return {
-            weight.target
-            for weight in self.gm.graph.find_nodes(op="get_attr")
-            if any(self.paths.get(n, ())[: len(path)] != path for n in weight.users)
-        }
+    def is_read_outside(self, weight: Node, path: Path) -> bool:
+        """Whether something outside of a module reads a weight."""
+        return any(self.paths.get(n, ())[: len(path)] != path for n in weight.users)
 
     def are_alike(self, calls: Iterable[list[Node]], inner: str) -> bool:
         """Whether calls do the same with their arguments."""
