@@ -12,6 +12,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from tests.codegen.compiling import SANITIZED, run_sanitized
+from tests.codegen.test_rolling import GPT, MODELS, Layers
 from tests.zoo import ZOO
 
 
@@ -26,6 +27,19 @@ def test_emitted_c_is_clean(entry, tmp_path: Path) -> None:
     done = subprocess.run(make, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("name", ["gpt", "residual", "all_results", "experts"])
+def test_loops_over_layers_are_clean(name: str, tmp_path: Path) -> None:
+    model = Layers(*MODELS[name][:2]) if name in MODELS else GPT(4)
+    types = "f32[B,8]" if name in MODELS else "i64[B,T]"
+    function = fx.compile(model.eval(), types, backend="c")
+    assert "for (int layer" in function.program.functions
+    function.save(tmp_path / "bundle")
+    make = ["make", "-C", str(tmp_path / "bundle"), "sanitize", "CHECKED=-O0 -g1"]
+    done = subprocess.run(make, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
 class Handed(nn.Module):

@@ -11,6 +11,7 @@ import random
 import re
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -403,6 +404,16 @@ def test_an_index_out_of_range_in_a_loop_ends_the_run() -> None:
     function(array(3, 8), np.array([0, 5, 2]))
     with pytest.raises(IndexError, match="index 9 is out of bounds for size 6"):
         function(array(3, 8), np.array([0, 9, 2]))
+
+
+def test_threads_may_run_one_model_at_the_same_time() -> None:
+    """Weights and values of a call are in structs of its own."""
+    function: Any = fx.compile(Layers(residuals(6), chain).eval(), "f32[B,8]", threads=1)
+    inputs = [array(5 + n, 8) for n in range(4)]
+    expected = [function(x) for x in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda n: (n % 4, function(inputs[n % 4])), range(400)):
+            np.testing.assert_array_equal(found[1], expected[found[0]])
 
 
 # -- random programs -------------------------------------------------------------------------------
