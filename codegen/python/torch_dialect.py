@@ -351,6 +351,20 @@ class TorchText(NumpyText):
         return self.cast(self.owner(index), dtypes.int64)
 
 
+#: What torch.nn.Module has, so that no weight or module can be called so.
+OF_MODULES = frozenset(
+    "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda "
+    "double dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter "
+    "get_submodule half ipu load_state_dict modules mtia named_buffers named_children "
+    "named_modules named_parameters parameters register_backward_hook register_buffer "
+    "register_forward_hook register_forward_pre_hook register_full_backward_hook "
+    "register_full_backward_pre_hook register_load_state_dict_post_hook "
+    "register_load_state_dict_pre_hook register_module register_parameter "
+    "register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state "
+    "set_submodule share_memory state_dict to to_empty train training type xpu zero_grad".split()
+)
+
+
 @dataclass(frozen=True)
 class Code:
     """An argument of a layer as Python text."""
@@ -392,6 +406,12 @@ class TorchDialect(TableDialect):
 
     def prepared(self, gm: GraphModule) -> GraphModule:
         for node in gm.graph.nodes:
+            taken = OF_MODULES.intersection(node.target.split(".")) if node.op == "get_attr" else ()
+            for name in taken:
+                raise CodegenError(
+                    f"{node.describe()}: the weight {node.target} needs an attribute {name!r}, "
+                    f"which torch.nn.Module has already; rename it in the program"
+                )
             if isinstance(node.target, WrappedOp):
                 raise CodegenError(
                     f"{node.describe()}: {node.target.title} is a function of NumPy arrays, which "

@@ -18,9 +18,12 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.base.errors import CodegenError, OptionError
+from fxlite.cli.regenerate import DIALECT_NAMES
 from fxlite.codegen.program.example_inputs import make_cases
-from fxlite.codegen.python.source import module_name, python_source, save_python
+from fxlite.codegen.python.source import DIALECTS, module_name, python_source, save_python
 from fxlite.codegen.python.text import class_name
+from fxlite.codegen.python.torch_dialect import OF_MODULES
+from fxlite.nn.container import Weights
 from fxlite.ops.op import REGISTRY
 from fxlite.passes import quantize as q
 from fxlite.show.node_cost import longest_chain
@@ -384,6 +387,27 @@ def test_layers_are_torch_s(layer: Any, type: str) -> None:
         found = made.eval()(torch.from_numpy(x))
     leaves = [leaf.numpy() for leaf in torch.utils._pytree.tree_leaves(found)]
     compare("torch", leaves, flatten(gm(x)), longest_chain(gm.graph.nodes, {}))
+
+
+def test_names_that_torch_has() -> None:
+    weights = Weights(half="f32[2]")
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = weights
+
+        def forward(self, x: Any) -> Any:
+            return x * self.layer["half"]
+
+    with pytest.raises(CodegenError, match=r"layer\.half needs an attribute 'half', which torch"):
+        fx.symbolic_trace(Net(), "f32[2]").source(dialect="torch")
+    module = pytest.importorskip("torch").nn.Module
+    assert {n for n in dir(module) if not n.startswith("_")} <= OF_MODULES
+
+
+def test_the_command_line_knows_the_dialects() -> None:
+    assert tuple(DIALECTS) == DIALECT_NAMES
 
 
 def test_what_torch_cannot_say() -> None:
