@@ -6,7 +6,7 @@ In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is reg
 
 from __future__ import annotations
 
-from fxlite.passes.base import PASSES, Example, Pass, PassError, graph_pass
+from fxlite.passes.base import PASSES, Example, Pass, PassBase, PassError, PassResult, graph_pass
 from fxlite.passes.checking.minimize import Minimized, minimize, write_repro
 from fxlite.passes.checking.verify import ExampleError, check_examples, verify, verify_edits
 from fxlite.passes.checking.wrong_rewrite import VerificationError, VerificationReport
@@ -27,7 +27,7 @@ from fxlite.passes.cutting.partition import (
 from fxlite.passes.cutting.split_module import split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
-from fxlite.passes.manager import PassManager
+from fxlite.passes.manager import PassManager, this_before_that_pass_constraint
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.effects import BeforeAfter
 from fxlite.passes.profiling.profile import profile
@@ -71,8 +71,10 @@ __all__ = [
     "NodeRule",
     "Partition",
     "Pass",
+    "PassBase",
     "PassError",
     "PassManager",
+    "PassResult",
     "Pattern",
     "Profile",
     "Refusal",
@@ -128,6 +130,7 @@ __all__ = [
     "sqnr",
     "store_bf16",
     "sub_pixel",
+    "this_before_that_pass_constraint",
     "verify",
     "verify_edits",
     "write_repro",

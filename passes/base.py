@@ -7,6 +7,7 @@ pass, node and line of the user's program were at fault.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import copy
 import functools
@@ -15,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -29,12 +30,44 @@ from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = [
-    "PASSES", "Example", "Pass", "PassError", "as_module", "as_pass", "graph_pass",
+    "PASSES", "Example", "Pass", "PassBase", "PassError", "PassResult",
+    "as_module", "as_pass", "graph_pass",
     "refuse", "run_in_place", "unique_attribute",
 ]  # fmt: skip
 
 #: All passes by name, for the command line and for PassManager(["cse", "dce"]).
 PASSES: dict[str, Pass] = {}
+
+
+class PassResult(NamedTuple):
+    """What a :class:`PassBase` returns: the module, and whether it was changed."""
+
+    graph_module: GraphModule
+    modified: bool
+
+
+class PassBase(abc.ABC):
+    """A pass as a class, as torch.fx has them: override ``call``, which edits the module that it
+    gets, and perhaps ``requires`` and ``ensures``, which raise where the module is not as it must
+    be before and after. In a :class:`PassManager` it runs as every pass does, on a copy and
+    checked."""
+
+    def __call__(self, graph_module: GraphModule) -> PassResult | None:
+        """Check, run, check: on the module itself."""
+        self.requires(graph_module)
+        result = self.call(graph_module)
+        self.ensures(graph_module if result is None else result.graph_module)
+        return result
+
+    @abc.abstractmethod
+    def call(self, graph_module: GraphModule) -> PassResult | None:
+        """What the pass does."""
+
+    def requires(self, graph_module: GraphModule) -> None:  # noqa: B027 - nothing by default
+        """Raise where the module is not as the pass needs it."""
+
+    def ensures(self, graph_module: GraphModule) -> None:  # noqa: B027 - nothing by default
+        """Raise where the pass did not do what it should."""
 
 
 class PassError(FxliteError, RuntimeError):
@@ -221,6 +254,8 @@ def run_in_place(
         with graph.transaction(item.name):
             with read_only_weights(module):
                 result = item.function(module, **options)
+            if isinstance(result, PassResult):
+                result = result.graph_module
             made = module if result is None else result
             if not isinstance(made, GraphModule):
                 raise TypeError(f"a pass returns a GraphModule or None, not {type(made).__name__}")

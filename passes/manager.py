@@ -18,10 +18,13 @@ from fxlite.base.console import Printed
 from fxlite.base.errors import FxliteError, GraphError, expect
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
-from fxlite.passes.base import Pass, PassError, as_module, as_pass, run_in_place
+from fxlite.passes.base import PASSES, Pass, PassError, as_module, as_pass, run_in_place
 from fxlite.passes.checking.verify import VerificationReport, verify, verify_edits
 from fxlite.passes.derived import derivations, set_derivations
 from fxlite.passes.ledger import Refusal, refusals, set_ledger
+
+#: Whether a pass may stand anywhere before another one.
+Constraint = Callable[[Any, Any], bool]
 
 
 @dataclass
@@ -133,17 +136,64 @@ class PassManager:
 
     def __init__(
         self,
-        passes: Iterable[Pass | str | Callable[..., Any]] = (),
+        passes: Iterable[Pass | str | Callable[..., Any]] | None = None,
+        constraints: Iterable[Constraint] | None = None,
+        steps: int | None = None,
+        *,
         check: bool | Literal["lint"] = True,
     ) -> None:
+        """``constraints`` (:func:`this_before_that_pass_constraint`) are what the order must
+        fulfil; ``steps`` says how often all passes run, one after another."""
+        passes = () if passes is None else passes
         expect(passes, Iterable, "the passes of a PassManager", "give names or functions")
         self.passes: list[Pass] = [as_pass(p) for p in passes]
+        self.constraints: list[Constraint] = list(constraints or ())
+        self.steps = 1 if steps is None else steps
+        self.checks: list[Callable[[GraphModule], Any]] = []
         self.check = check
         self.report = Report([])
 
-    def add(self, item: Pass | str | Callable[..., Any]) -> None:
+    def add_pass(self, _pass: Pass | str | Callable[..., Any]) -> None:
         """Append a pass."""
-        self.passes.append(as_pass(item))
+        self.passes.append(as_pass(_pass))
+
+    add = add_pass
+
+    def add_constraint(self, constraint: Constraint) -> None:
+        """Require ``constraint(first, later)`` of every two passes, as they were given."""
+        self.constraints.append(constraint)
+
+    def add_checks(self, check: Callable[[GraphModule], Any]) -> None:
+        """Call ``check(module)`` after each pass; what it raises is the pass's error."""
+        self.checks.append(check)
+
+    def validate_constraints(self) -> None:
+        """Raise PassError naming two passes whose order a constraint excludes."""
+        for i, later in enumerate(self.passes):
+            for first in self.passes[:i]:
+                if not all(allows(_given(first), _given(later)) for allows in self.constraints):
+                    raise PassError(
+                        f"{first.name} stands before {later.name}, which a constraint excludes; "
+                        "change the order, or let solve_constraints() find one"
+                    )
+
+    def solve_constraints(self) -> None:
+        """Put the passes into the nearest order that fulfils all constraints. Raises PassError
+        where there is none."""
+        left, order = list(self.passes), []
+        while left:
+            free = (
+                p for p in left
+                if all(allows(_given(p), _given(q)) for q in left if q is not p
+                       for allows in self.constraints)
+            )  # fmt: skip
+            chosen = next(free, None)
+            if chosen is None:
+                names = ", ".join(p.name for p in left)
+                raise PassError(f"no order of {names} fulfils the constraints")
+            left.remove(chosen)
+            order.append(chosen)
+        self.passes = order
 
     def __call__(self, program: Any) -> GraphModule:
         """Run all passes; the input is left as it was. Raises PassError naming pass, node, line;
@@ -155,7 +205,8 @@ class PassManager:
         # what no pass touches is as valid as it was given: lint looks at the edits alone
         module.graph._linted = module.graph.journal.version
         self.report = Report([])
-        for item in self.passes:
+        self.validate_constraints()
+        for item in self.passes * self.steps:
             module = self.run_pass(item, module)
         return module
 
@@ -169,16 +220,19 @@ class PassManager:
 
         def check(made: GraphModule) -> None:
             try:
-                made.graph.lint()
+                if self.check:
+                    made.graph.lint()
             except FxliteError as error:
                 raise PassError(f"pass {item.name} left an invalid graph: {error}") from error
+            for further in self.checks:
+                further(made)
             if self.check is True and made.graph is graph:
                 verification.append(verify_edits(made, start, item.name, item.exactness))
             elif self.check is True:
                 was = _as_it_was(module, graph, start)
                 verification.append(verify(was, made, item.exactness, item.name))
 
-        made = run_in_place(item, module, {}, check if self.check else None)
+        made = run_in_place(item, module, {}, check if self.check or self.checks else None)
         changed = edited_ops(graph, start)
         if made.graph is not graph:  # the pass made a graph of its own
             new = count_ops(made.graph)
@@ -197,6 +251,20 @@ class PassManager:
 
     def __repr__(self) -> str:
         return f"PassManager([{', '.join(p.name for p in self.passes)}])"
+
+
+def _given(item: Pass) -> Any:
+    """A pass as it was given to a manager: a function that is none of its own is itself."""
+    return item if item is PASSES.get(item.name) else item.function
+
+
+def this_before_that_pass_constraint(this: Any, that: Any) -> Constraint:
+    """A constraint of :class:`PassManager`: ``this`` never stands after ``that``."""
+
+    def allows(first: Any, later: Any) -> bool:
+        return first is not that or later is not this
+
+    return allows
 
 
 def _as_it_was(module: GraphModule, graph: Graph, start: int) -> GraphModule:

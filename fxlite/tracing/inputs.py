@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError, expect
+from fxlite.base.errors import ArgumentError, FxliteError, expect
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.pytree import PH, Interface, Structure
@@ -146,6 +146,31 @@ def declare(
     if extra and catch_all is not None:
         declared[catch_all] = extra
     return declared
+
+
+def is_concrete(function: Any, value: Any) -> bool:
+    """Whether what is given by position is no input type but torch.fx's ``concrete_args``: a dict
+    by names of parameters that holds no type and no array."""
+    if not isinstance(value, dict) or not callable(function) or not value:
+        return False
+    found: list[bool] = []
+
+    def leaf(v: Any, path: str, keys: tuple[Any, ...]) -> Structure:
+        found.append(isinstance(v, (TensorType, np.ndarray, type)) or _is_type_text(v))
+        return pytree.LEAF
+
+    if not set(value) <= set(signature_of(function).parameters):
+        return False
+    for part in value.values():
+        pytree.structure_of(part, "", leaf)
+    return not any(found)
+
+
+def _is_type_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and type_of(value) is not None
+    except FxliteError:
+        return False
 
 
 def title(function: Any) -> str:

@@ -20,7 +20,7 @@ from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Graph
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.tracing.inputs import declare
+from fxlite.tracing.inputs import declare, is_concrete
 from fxlite.tracing.retrace import retrace_with_dims
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
@@ -46,7 +46,8 @@ def symbolic_trace(
     named tuples of them, by position or by the names of ``forward``'s parameters (also of its
     ``**kwargs``); one whose name is also an option goes into ``inputs={...}``. Without any, the
     graph has no types. ``concrete_args`` are baked in, and so are parameters that are not given but
-    have a default; ``fx.PH`` inside a nested concrete value marks what stays an input. Modules that
+    have a default (a dict of values, in which no type is, may also be the second argument, as in
+    torch.fx); ``fx.PH`` inside a nested concrete value marks what stays an input. Modules that
     match ``leaf`` (objects, classes, paths, globs such as "layers.*.attn") stay one node.
     ``tracer``: an instance of a subclass of :class:`Tracer`.
 
@@ -69,6 +70,8 @@ def symbolic_trace(
     if tracer is not None:
         expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
+    if concrete_args is None and len(types) == 1 and is_concrete(function, types[0]):
+        (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf=leaf) if tracer is None else tracer
     try:

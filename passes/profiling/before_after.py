@@ -122,7 +122,7 @@ def _manager(
     if passes is None:
         return PassManager(above("standard_passes")(), check="lint")
     if isinstance(passes, PassManager):
-        return PassManager(passes.passes, passes.check)
+        return PassManager(passes.passes, passes.constraints, passes.steps, check=passes.check)
     return PassManager([as_pass(item) for item in passes])
 
 

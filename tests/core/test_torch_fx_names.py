@@ -283,3 +283,14 @@ def test_functions_with_side_effects_stay() -> None:
     gm(X)
     assert len(SEEN) == 2
     assert all(n.is_impure() and n.is_impure(impure_random=False) for n in calls(gm)[:2])
+
+
+def test_concrete_args_of_symbolic_trace_by_position() -> None:
+    def program(x: Any, flag: bool) -> Any:
+        return np.exp(x) if flag else x
+
+    assert len(calls(fx.symbolic_trace(program, {"flag": True}))) == 1
+    assert len(calls(fx.symbolic_trace(program, {"flag": False, "x": fx.PH}))) == 0
+    assert len(calls(fx.symbolic_trace(lambda x, mode: x + len(mode), {"mode": "f33"}))) == 1
+    typed = fx.symbolic_trace(lambda d: d["d"], {"d": "f32[3]"})  # the type of an input
+    assert typed(d={"d": X}) is X

@@ -180,3 +180,70 @@ def test_a_step_has_what_its_pass_wrote() -> None:
     done.graph.undo()
     with pytest.raises(GraphError, match="they were undone since"):
         simplify.records  # noqa: B018  a property
+
+
+# -- passes as torch.fx has them -------------------------------------------------------------------
+class _Renamed(passes.PassBase):
+    """Gives calls of exp another target."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def requires(self, graph_module: fx.GraphModule) -> None:
+        self.seen.append("requires")
+
+    def ensures(self, graph_module: fx.GraphModule) -> None:
+        self.seen.append("ensures")
+
+    def call(self, graph_module: fx.GraphModule) -> passes.PassResult:
+        found = graph_module.graph.find_nodes(op="call_function", target="exp")
+        for node in found:
+            node.target = "tanh"
+        return passes.PassResult(graph_module, bool(found))
+
+
+def _first(gm: fx.GraphModule) -> None:
+    """Nothing."""
+
+
+def _second(gm: fx.GraphModule) -> None:
+    """Nothing."""
+
+
+def test_a_pass_as_a_class() -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
+    item = _Renamed()
+    made = passes.PassManager([item], check="lint")(gm)
+    assert item.seen == ["requires", "ensures"]
+    assert made.graph.find_nodes(op="call_function", target="tanh")
+    assert not gm.graph.find_nodes(op="call_function", target="tanh")
+    with pytest.raises(passes.PassError, match="changed the result"):
+        passes.PassManager([_Renamed()])(gm)
+    result = item(gm)
+    assert result is not None and (result.graph_module, result.modified) == (gm, True)
+
+
+def test_constraints_on_the_order() -> None:
+    rule = passes.this_before_that_pass_constraint(this=_first, that=_second)
+    manager = passes.PassManager([_second, "cse"], constraints=[rule], steps=2)
+    manager.add_pass(_first)
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
+    with pytest.raises(passes.PassError, match="_second stands before _first"):
+        manager(gm)
+    manager.solve_constraints()
+    assert [p.name for p in manager.passes] == ["cse", "_first", "_second"]
+    manager(gm)
+    assert len(manager.report) == 6
+    manager.add_constraint(passes.this_before_that_pass_constraint(_second, _first))
+    with pytest.raises(passes.PassError, match="no order of _first, _second"):
+        manager.solve_constraints()
+
+
+def test_further_checks_run_after_each_pass() -> None:
+    def no_exp(gm: fx.GraphModule) -> None:
+        assert not gm.graph.find_nodes(op="call_function", target="exp"), "exp is forbidden"
+
+    manager = passes.PassManager([_first], check=False)
+    manager.add_checks(no_exp)
+    with pytest.raises(passes.PassError, match=r"_first failed.*exp is forbidden"):
+        manager(fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]"))
