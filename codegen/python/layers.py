@@ -297,6 +297,7 @@ def _results(
         graph = tracer.trace(called, inputs={"values": tuple(n.type for n in inputs)})
     except (FxliteError, TypeError, ValueError, AttributeError, LookupError):
         return None
+    graph.take_conditions(module.graph)  # which hold where the layer is called
     for node, own in zip(inputs, graph.placeholders):
         own.target = node.target
     numbers: dict[Any, int] = {}

@@ -190,3 +190,18 @@ def test_a_layer_of_a_file_is_itself(name: str) -> None:
     arguments, types = CASES[name][0]
     gm = fx.symbolic_trace(Outer(getattr(nn, name)(**arguments)).eval(), *types)
     assert f"self.layer = nn.{name}(" in from_bytes(to_bytes(gm)).source()
+
+
+def test_a_layer_is_itself_where_more_is_known_of_sizes() -> None:
+    """``x[-1:]`` requires a length of 1 or more, which no layer before it does."""
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.norm = nn.Linear(8, 4), nn.LayerNorm(4)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(self.up(x))[-1:]
+
+    source = fx.symbolic_trace(Last(), x="f32[T,8]").source()
+    assert "nn.Linear(8, 4)" in source and "nn.LayerNorm(4)" in source
