@@ -180,7 +180,43 @@ def plan(
             stored[found.root] = stored.get(source, source)
         else:
             kept.append(found)
+    kept = _shared_first(kept, stored)
     return _with_memory(Program(module, kept, stored, [], {}, results), packed)
+
+
+def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[Group]:
+    """The groups, where what several modules read stands before the first of them if it needs
+    nothing of it: the mask that all layers share, which was computed when the first one asked for
+    it. The others are then alike."""
+    made = {value: found.root for found in groups for value in found.stored}
+    paths = {found.root: _module_path(found) for found in groups}
+    readers: dict[Node, list[Node]] = {root: [] for root in paths}
+    sources: dict[Node, list[Node]] = {}
+    for found in groups:
+        read = (made.get(stored.get(node, node)) for node in found.inputs)
+        sources[found.root] = [source for source in read if source is not None]
+        for source in sources[found.root]:
+            readers[source].append(found.root)
+    order = list(paths)
+    for root, own in paths.items():
+        steps = zip(own, *(paths[reader] for reader in readers[root]))
+        shared = sum(1 for _ in itertools.takewhile(lambda names: len({*names}) == 1, steps))
+        around = own[: shared + 1]  # the module in which it stands, beside which others read it
+        is_own = not readers[root] or shared == len(own)
+        if is_own or any(paths[source][: shared + 1] == around for source in sources[root]):
+            continue
+        first = next(n for n, other in enumerate(order) if paths[other][: shared + 1] == around)
+        at = order.index(root)
+        if not any(source in order[first:at] for source in sources[root]):
+            order.insert(first, order.pop(at))
+    by_root = {found.root: found for found in groups}
+    return [by_root[root] for root in order]
+
+
+def _module_path(found: Group) -> list[str]:
+    """The names on the way to the module in which a group's value is computed."""
+    scope = (found.anchor or found.root).scope
+    return scope.path.split(".") if scope is not None and scope.path else []
 
 
 def with_one_place(program: Program, sets: Iterable[Sequence[Node]]) -> Program:
