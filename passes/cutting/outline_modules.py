@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,13 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
 from fxlite.passes.cutting.partition import calls_in
 from fxlite.passes.cutting.split_module import CallingModule, entangled
-from fxlite.passes.cutting.subgraph import bind_named_dims, build, cut, element_source
+from fxlite.passes.cutting.subgraph import (
+    Region,
+    bind_named_dims,
+    build,
+    cut,
+    element_source,
+)
 from fxlite.show.comparison.compare import find_difference
 
 Path = tuple[str, ...]
@@ -60,6 +67,7 @@ def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
     regions = cut(gm.graph, assignment)
     for region in regions.values():
         bind_named_dims(gm.graph, region)
+    _as_read(gm.graph, regions)
     made: dict[Path, GraphModule] = {}
     called: dict[Any, tuple[str, GraphModule]] = {}
     for key, region in regions.items():
@@ -71,6 +79,22 @@ def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
             made[path].name = children[path]
         called[key] = ".".join(inner), made[path]
     return CallingModule(gm, assignment, regions, called).make()
+
+
+def _as_read(graph: Graph, regions: Mapping[Any, Region]) -> None:
+    """Give the results of modules that are called once the order in which they are read, which is
+    mostly that in which the program returns them."""
+    order: dict[Node, int] = {}
+    owner = {node: region for region in regions.values() for node in region.nodes}
+    for reader in graph.nodes:
+        for value in reader.all_input_nodes:
+            if owner.get(value) is not owner.get(reader):
+                order.setdefault(value, len(order))
+    calls = Counter(path for path, _ in regions)
+    for (path, _), region in regions.items():
+        if calls[path] == 1:
+            outputs = sorted(region.outputs, key=lambda value: order.get(value, 0))
+            region.outputs = dict.fromkeys(outputs)
 
 
 class _Finder:
