@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+import fxlite as fx
 from fxlite import backend, passes
 from fxlite.cli import main
 from fxlite.codegen.c import templates
@@ -115,6 +116,22 @@ def test_the_picture_is_what_its_command_draws(
     assert main([*arguments[:-1], str(tmp_path / "new.svg")]) == 0
     assert "new.svg written" in capsys.readouterr().out.replace("\n", "")
     assert (tmp_path / "new.svg").read_text() == picture.read_text(), f"run fxlite {command}"
+
+
+def test_before_and_after_are_what_the_commands_make(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tutorials import digits
+
+    text = README.read_text()
+    compiled = fx.compile(digits.trained(), x="f32[B,1,8,8]", backend="c")
+    (shown,) = re.findall(r"^```c\n(.*?)^```", text, re.M | re.S)
+    assert compiled.sources["digits.c"].endswith(shown)
+    pytest.importorskip("libcst", reason='pip install "fxlite[patch]"')
+    (command, diff), *_ = re.findall(r"^```console\n\$ fxlite (.+?)\n(.*?)^```", text, re.M | re.S)
+    monkeypatch.chdir(ROOT)
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out == diff
 
 
 def update() -> None:
