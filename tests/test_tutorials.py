@@ -161,6 +161,19 @@ def check_quantize(output: str) -> None:
     assert "OK: 2 of 2 cases agree with NumPy" in output
 
 
+def check_regenerate_source(output: str) -> None:
+    assert (
+        output.count('class Block(nn.Module):\n    """Two convolutions and what comes in."""') == 2
+    )
+    assert "self.blocks = nn.ModuleList([Block() for _ in range(4)])" in output
+    assert "# one number for each channel" in output
+    assert "-        return F.relu(self.bn2(self.conv2(y)) + x)  # f32[B,16,32,32]" in output
+    assert "the same to 1e-5: True" in output and "def windows(" in output
+    if importlib.util.find_spec("libcst"):
+        assert "+        return F.relu(self.conv2(y) + x)  # the skip" in output
+    assert "    } blocks[4];" in output and "for (int layer = 0; layer < 4; ++layer)" in output
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -174,6 +187,7 @@ CHECKS = {
     "05_profile_and_fuse": check_profile_and_fuse,
     "06_from_numpy_to_fast_c": check_from_numpy_to_fast_c,
     "07_quantize": check_quantize,
+    "08_regenerate_source": check_regenerate_source,
 }
 
 
