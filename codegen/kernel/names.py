@@ -179,6 +179,7 @@ _PLAIN[ord(_JOINT)] = "_"
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]+){_ESCAPE}")
 _MARKED = re.compile("[" + "".join(f"{chr(s)}-{chr(s + 51)}" for s in _ALPHABETS) + r"]\w*")
 _OF_HEADERS = "_WEIGHTS_BYTES"  # how macros end that headers of models define
+OF_CPUID = ("bit_", "signature_")  # how those of <cpuid.h> begin, more with each compiler
 _WORD = re.compile(r"(?<!\.)(?<!->)\b\w+")  # but no member of a struct
 _NO_CODE = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#\s*include[^\n]*""", re.DOTALL
@@ -281,7 +282,8 @@ class Scope:
         self.names: dict[str, str] = {}
         for name in marked:
             wish = spelled(name)
-            if wish not in taken and not wish.endswith(_OF_HEADERS):
+            is_macro = wish.endswith(_OF_HEADERS) or wish.startswith(OF_CPUID)
+            if wish not in taken and not is_macro:
                 self.names[name] = wish
                 taken.add(wish)
         for name in marked:

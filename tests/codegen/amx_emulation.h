@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <float.h>
 #include <immintrin.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +47,12 @@ __attribute__((noreturn, unused)) static void amx_fault(const char *why)
     abort();
 }
 
-__attribute__((unused)) static long amx_syscall(long number, long code, long feature)
+__attribute__((unused)) static long amx_syscall(long number, ...)
 {
+    va_list given;
+    va_start(given, number);
+    const long code = va_arg(given, long), feature = va_arg(given, long);
+    va_end(given);
     if (number != SYS_arch_prctl || code != 0x1023 || feature != 18)
         amx_fault("not the system call that asks for tiles");
     if (getenv("AMX_EMULATION_REFUSED")) {
@@ -190,7 +195,7 @@ __attribute__((unused)) static void amx_dot_bytes(int sum, int a, int b, int a_s
 #undef _tile_dpbsud
 #undef _tile_dpbusd
 #undef _tile_dpbuud
-#define syscall(number, code, feature) amx_syscall(number, code, feature)
+#define syscall amx_syscall
 #define _tile_loadconfig(config) amx_configure(config)
 #define _tile_release() amx_release()
 #define _tile_loadd(tile, base, stride) amx_load(tile, base, stride)

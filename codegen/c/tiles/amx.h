@@ -40,7 +40,7 @@ static inline int tiles_allowed(void)
     static int answer; /* 0: not asked yet */
     int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
     if (known == 0) {
-        known = syscall(SYS_arch_prctl, 0x1023, 18) == 0 ? 1 : -1;
+        known = syscall(SYS_arch_prctl, 0x1023L, 18L) == 0 ? 1 : -1;
         __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
     }
     return known == 1;
