@@ -137,12 +137,7 @@ class Nest:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
         reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
         variables = _innermost_last(reduced)
-        inner = Nest(
-            [*self.order[:level], *variables],
-            [*self.levels[: level + 1], *([] for _ in variables)], self.bound, self.keep,
-            self.lanes, self.shapes,
-        )  # fmt: skip
-        inner.checks = self.checks
+        inner = self.within(variables, level)
         body = inner.bind(reduced.body)
         computed = node.body.dtype.compute
         if COMBINATIONS[node.kind].positions:
@@ -181,11 +176,14 @@ class Nest:
             body = [*self.levels[depth], loop] if depth > start else [loop]
         return body
 
-    def within(self, variables: Sequence[Var]) -> Nest:
-        """Loops inside this nest's, of which it may have several, one behind the other."""
+    def within(self, variables: Sequence[Var], depth: int | None = None) -> Nest:
+        """Loops inside this nest's, or inside the first ``depth`` of them, which may hold several
+        such, one behind the other."""
+        depth = len(self.order) if depth is None else depth
         inner = Nest(
-            [*self.order, *variables], [*self.levels, *([] for _ in variables)], self.bound,
-            self.keep, self.lanes, self.shapes,
+            [*self.order[:depth], *variables],
+            [*self.levels[: depth + 1], *([] for _ in variables)], self.bound, self.keep,
+            self.lanes, self.shapes,
         )  # fmt: skip
         inner.checks = self.checks
         return inner

@@ -35,7 +35,6 @@ from fxlite.scalar.expr import (
     CheckedIndex,
     Const,
     Expr,
-    IndexValue,
     Load,
     Local,
     MultiIndex,
@@ -290,15 +289,9 @@ def _not_negative(condition: Expr) -> Index | None:
     """An index that is not negative where the condition holds, and only there."""
     if not isinstance(condition, Apply) or condition.function not in ("ge", "lt"):
         return None
-    sides = []
-    for side in condition.args:
-        if isinstance(side, IndexValue):
-            sides.append(side.index)
-        elif isinstance(side, Const):
-            sides.append(Index.of(int(side.value)))
-        else:
-            return None
-    left, right = sides
+    if not all(map(expr.is_index, condition.args)):
+        return None
+    left, right = map(expr.index_of, condition.args)
     return left - right if condition.function == "ge" else right - left - 1
 
 
