@@ -26,6 +26,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.rules.decompose import decompose
+from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
 _PARAMETER = re.compile(r"(\*?)(\w+)([=:?]?)(\w*)")
@@ -90,6 +91,16 @@ def uses(*names: str) -> Callable[[Method], Method]:
         return method
 
     return said
+
+
+def counted(start: Any, stop: Any, step: Any) -> tuple[list[Any], DType]:
+    """The arguments of ``arange`` that have to be given, and the dtype that NumPy makes of them."""
+    bounds = [0, start] if stop is None else [start, stop]
+    bounds += [] if step == 1 else [step]
+    usual = dtypes.float64 if float in map(type, bounds) else dtypes.int64
+    if len(bounds) == 2 and type(bounds[0]) is int and bounds[0] == 0:
+        del bounds[0]
+    return bounds, usual
 
 
 class TableText(Text):

@@ -21,6 +21,7 @@ from fxlite.codegen.python.by_table import (
     TableDialect,
     TableText,
     Verbatim,
+    counted,
     spellings,
     uses,
 )
@@ -218,11 +219,7 @@ class NumpyText(TableText):
         return f"{self.function('np.full')}({sizes}, {self.value(value)}, {kind})"
 
     def op_arange(self, node: Node, start: Any, stop: Any, step: Any, dtype: Any) -> str:
-        bounds = [0, start] if stop is None else [start, stop]
-        bounds += [] if step == 1 else [step]
-        usual = dtypes.float64 if float in map(type, bounds) else dtypes.int64
-        if len(bounds) == 2 and type(bounds[0]) is int and bounds[0] == 0:
-            del bounds[0]
+        bounds, usual = counted(start, stop, step)
         text = f"{self.function('np.arange')}({', '.join(map(self.value, bounds))})"
         return text if node.type.dtype is usual else self.cast(text, node.type.dtype)
 

@@ -17,7 +17,14 @@ import numpy as np
 
 from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
-from fxlite.codegen.python.by_table import Library, TableDialect, Verbatim, spellings, uses
+from fxlite.codegen.python.by_table import (
+    Library,
+    TableDialect,
+    Verbatim,
+    counted,
+    spellings,
+    uses,
+)
 from fxlite.codegen.python.dialect import Imports, is_trained, shape_text
 from fxlite.codegen.python.layers import Layer, layer_of
 from fxlite.codegen.python.numpy_dialect import NumpyText
@@ -283,11 +290,7 @@ class TorchText(NumpyText):
         return f"{self.function('torch.full')}({sizes}, {self.value(value)}, {kind})"
 
     def op_arange(self, node: Node, start: Any, stop: Any, step: Any, dtype: Any) -> str:
-        bounds = [0, start] if stop is None else [start, stop]
-        bounds += [] if step == 1 else [step]
-        usual = dtypes.float64 if float in map(type, bounds) else dtypes.int64
-        if len(bounds) == 2 and type(bounds[0]) is int and bounds[0] == 0:
-            del bounds[0]
+        bounds, usual = counted(start, stop, step)
         given = ", ".join(map(self.value, bounds))
         given += f", dtype={self.dtype(usual)}" if usual.is_float else ""
         text = f"{self.function('torch.arange')}({given})"
