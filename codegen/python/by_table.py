@@ -2,9 +2,7 @@
 the file's own where the library has none.
 
 In: for each op a spelling, or a function of a Python file that is kept as text (a
-:class:`Library`). Out: :class:`TableText`, which prints values, and :class:`TableDialect`. An
-op that has neither is replaced by what it is made of; one that is made of nothing is an error that
-names the node.
+:class:`Library`). Out: :class:`TableText`, which prints values.
 """
 
 from __future__ import annotations
@@ -18,14 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.python.dialect import Dialect
-from fxlite.codegen.python.layers import Layer
 from fxlite.codegen.python.text import CALL, Text, number_text
-from fxlite.graph.graph import Graph, Node
-from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.graph import Node
 from fxlite.ops.op import Op
 from fxlite.ops.wrapping import WrappedOp
-from fxlite.passes.rules.decompose import decompose
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -111,7 +105,6 @@ class TableText(Text):
     ``other=name`` by another, both only where the call does, as ``name?``; with ``:`` in place of
     ``=`` always; ``*name`` are all of them; a number is itself."""
 
-    calls: ClassVar[Mapping[str, str]] = {}
     library: ClassVar[Library]
 
     def __init__(self, *given: Any) -> None:
@@ -123,9 +116,14 @@ class TableText(Text):
     @classmethod
     def is_known(cls, op: Op) -> bool:
         """Whether a call of the op can be written."""
-        if op.symbol or op.method or hasattr(cls, f"op_{op.name}") or op.name in cls.calls:
+        if op.symbol or op.method or hasattr(cls, f"op_{op.name}") or cls.spelling(op):
             return True
         return cls.helper(op) is not None
+
+    @classmethod
+    def spelling(cls, op: Op) -> str:
+        """The op's spelling; empty where there is none."""
+        raise NotImplementedError
 
     @classmethod
     def helper(cls, op: Op) -> str | None:
@@ -172,8 +170,9 @@ class TableText(Text):
         operator = self._operator(node)
         if operator is not None:
             return operator, super().level(node)
-        if target.name in self.calls:
-            return self.by_spelling(node, self.calls[target.name]), CALL
+        spelling = self.spelling(target)
+        if spelling:
+            return self.by_spelling(node, spelling), CALL
         if target.method is not None:
             return super().call(node), CALL
         helper = self.helper(target)
@@ -250,52 +249,3 @@ class TableText(Text):
         if isinstance(value, Node) and value in self.casts:
             return self.value(value)
         return super()._operand(value, level)
-
-
-class TableDialect(Dialect):
-    """A dialect whose values are printed by a :class:`TableText`."""
-
-    text: type[TableText]
-
-    def prepared(self, gm: GraphModule) -> GraphModule:
-        gm = decompose(gm, keep=self.is_kept)
-        for node in gm.graph.nodes:
-            if node.op == "call_function" and not isinstance(node.target, WrappedOp):
-                self.check(node)
-        return gm
-
-    def is_kept(self, node: Node) -> bool:
-        """Whether a call stays as it is, where it could be written as what it is made of."""
-        return self.text.is_known(node.target)
-
-    def check(self, node: Node) -> None:
-        """Raise CodegenError for a call that cannot be written."""
-        if node.type is None:
-            raise CodegenError(
-                f"{node.describe()} has no type, on which its text depends in the dialect "
-                f"{self.name!r}; trace the program with types of its inputs"
-            )
-        if not self.text.is_known(node.target):
-            raise CodegenError(
-                f"{node.describe()}: the dialect {self.name!r} has no text for the op "
-                f"{node.target.name}, and the op has no expansion into others"
-            )
-
-    def helpers(self, graphs: Iterable[Graph]) -> Iterable[str]:
-        ops = dict.fromkeys(
-            node.target
-            for graph in graphs
-            for node in graph.nodes
-            if isinstance(node.target, Op) and not isinstance(node.target, WrappedOp)
-        )
-        found: dict[str, None] = {}
-        for op in ops:
-            own = getattr(getattr(self.text, f"op_{op.name}", None), "uses", ())
-            found |= dict.fromkeys(own or filter(None, [self.text.helper(op)]))
-        return found
-
-    def definitions(self, names: Iterable[str]) -> str:
-        return self.text.library.definitions(names)
-
-    def layer(self, module: GraphModule) -> Layer | None:
-        return None

@@ -2,7 +2,10 @@
 values are computed, what a file imports and how its weights are stored.
 
 In: arrays of a program and the text of what is made of them. Out: Python text. :class:`Dialect` is
-the dialect "fxlite"; the others are subclasses of it, in files of their own.
+the dialect "fxlite"; the others are subclasses of it, in files of their own: of
+:class:`TableDialect`, in which an op that can be written neither by a spelling nor by a function of
+the file's own is replaced by what it is made of; one that is made of nothing is an error that names
+the node.
 """
 
 from __future__ import annotations
@@ -12,15 +15,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
+from fxlite.codegen.python.by_table import TableText
 from fxlite.codegen.python.layers import Layer, layer_of
-from fxlite.codegen.python.spelling import NumpyText
+from fxlite.codegen.python.proven import FxliteText
 from fxlite.codegen.python.text import Text, number_text
 from fxlite.files.serialize import save_safetensors
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
+from fxlite.ops.op import Op
+from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.outline_modules import NUMBER
+from fxlite.passes.rules.decompose import decompose
 from fxlite.types.tensor_type import TensorType, type_of
 
 Imports = tuple[list[str], list[str]]  # lines: of the standard library, of other packages
@@ -33,7 +41,7 @@ class Dialect:
     #: Modules that the text uses, by the names it prefers.
     imports: tuple[str, ...] = ("F", "ops", "shapes", "np")
     #: What prints values.
-    text: type[Text] = NumpyText
+    text: type[Text] = FxliteText
     #: The method that computes.
     method = "forward"
     #: What modules are derived from; empty: nothing.
@@ -133,6 +141,55 @@ class Dialect:
     def save(self, arrays: Mapping[str, Any], path: Path) -> None:
         """Store the weights, by the names that a state_dict has."""
         save_safetensors(dict(arrays), path)
+
+
+class TableDialect(Dialect):
+    """A dialect whose values are printed by a :class:`TableText`."""
+
+    text: type[TableText]
+
+    def prepared(self, gm: GraphModule) -> GraphModule:
+        gm = decompose(gm, keep=self.is_kept)
+        for node in gm.graph.nodes:
+            if node.op == "call_function" and not isinstance(node.target, WrappedOp):
+                self.check(node)
+        return gm
+
+    def is_kept(self, node: Node) -> bool:
+        """Whether a call stays as it is, where it could be written as what it is made of."""
+        return self.text.is_known(node.target)
+
+    def check(self, node: Node) -> None:
+        """Raise CodegenError for a call that cannot be written."""
+        if node.type is None:
+            raise CodegenError(
+                f"{node.describe()} has no type, on which its text depends in the dialect "
+                f"{self.name!r}; trace the program with types of its inputs"
+            )
+        if not self.text.is_known(node.target):
+            raise CodegenError(
+                f"{node.describe()}: the dialect {self.name!r} has no text for the op "
+                f"{node.target.name}, and the op has no expansion into others"
+            )
+
+    def helpers(self, graphs: Iterable[Graph]) -> Iterable[str]:
+        ops = dict.fromkeys(
+            node.target
+            for graph in graphs
+            for node in graph.nodes
+            if isinstance(node.target, Op) and not isinstance(node.target, WrappedOp)
+        )
+        found: dict[str, None] = {}
+        for op in ops:
+            own = getattr(getattr(self.text, f"op_{op.name}", None), "uses", ())
+            found |= dict.fromkeys(own or filter(None, [self.text.helper(op)]))
+        return found
+
+    def definitions(self, names: Iterable[str]) -> str:
+        return self.text.library.definitions(names)
+
+    def layer(self, module: GraphModule) -> Layer | None:
+        return None
 
 
 def is_trained(value: Any) -> bool:

@@ -19,15 +19,14 @@ from fxlite.base.errors import CodegenError
 from fxlite.base.outside_text import python_string
 from fxlite.codegen.python.by_table import (
     Library,
-    TableDialect,
     Verbatim,
     counted,
     spellings,
     uses,
 )
-from fxlite.codegen.python.dialect import Imports, is_trained, shape_text
+from fxlite.codegen.python.dialect import Imports, TableDialect, is_trained, shape_text
 from fxlite.codegen.python.layers import Layer, layer_of
-from fxlite.codegen.python.numpy_dialect import NumpyText
+from fxlite.codegen.python.numpy_text import NumpyText
 from fxlite.codegen.python.text import CALL, LEVELS
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -46,7 +45,6 @@ class TorchText(NumpyText):
     library = Library("in_torch.py")
     calls = spellings("""
         relu        F.relu x
-        cast        .to dtype
         sum         .sum dim=axis keepdim=keepdims
         max         .amax dim=axis keepdim=keepdims
         min         .amin dim=axis keepdim=keepdims
@@ -109,6 +107,10 @@ class TorchText(NumpyText):
         scaled_dot_product_attention \
             F.scaled_dot_product_attention query key value attn_mask= is_causal= scale=
     """)
+
+    @classmethod
+    def spelling(cls, op: Op) -> str:
+        return cls.calls.get(op.name, "")
 
     def dtype(self, value: DType) -> str:
         return self.function(f"torch.{value.long_name}")
@@ -283,11 +285,7 @@ class TorchText(NumpyText):
         return f"{self.function('torch.eye')}({made})[{self.position(x)}]"
 
     def op_full(self, node: Node, shape: Any, value: Any, dtype: Any) -> str:
-        kind = f"dtype={self.dtype(node.type.dtype)}"
-        sizes = self.value(shape)
-        if repr(value) in ("0", "1", "0.0", "1.0", "False", "True"):
-            return f"{self.function('torch.ones' if value else 'torch.zeros')}({sizes}, {kind})"
-        return f"{self.function('torch.full')}({sizes}, {self.value(value)}, {kind})"
+        return self.filled("torch", shape, value, f"dtype={self.dtype(node.type.dtype)}")
 
     def op_arange(self, node: Node, start: Any, stop: Any, step: Any, dtype: Any) -> str:
         bounds, usual = counted(start, stop, step)

@@ -80,7 +80,7 @@ def _relu6(x: Any) -> Any:
     return ops.clip(x, 0.0, 6.0)
 
 
-@_activation(_relu6)
+@_activation(_relu6, numpy="np.clip x 0 6")
 def relu6(x: Tensor) -> Tensor:
     """``minimum(maximum(x, 0), 6)``."""
     return np.minimum(np.maximum(x, 0), 6)
@@ -90,7 +90,7 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
     return ops.clip(x, min_val, max_val)
 
 
-@_activation(_hardtanh, {"min_val": -2.0, "max_val": 0.5})
+@_activation(_hardtanh, {"min_val": -2.0, "max_val": 0.5}, numpy="np.clip x min_val max_val")
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``x`` limited to ``[min_val, max_val]``."""
     return np.minimum(np.maximum(x, min_val), max_val)

@@ -244,7 +244,7 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
     return ops.sum(square, axis=axis, keepdims=keepdims) / number(count, x.dtype)
 
 
-@composite(infer=_infer_var, expansion=_var,
+@composite(infer=_infer_var, expansion=_var, numpy=".var axis= ddof=correction keepdims=",
            samples=[S("f32[B,5]", axis=1, dims={"B": 3}),
                     S("f32[B,5]", axis=0, correction=1, dims={"B": 7}),
                     S("f32[3,4,5]", axis=(0, 2), keepdims=True), S("f32[3,40]"),
@@ -307,7 +307,7 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
 
 
 # -- shape -----------------------------------------------------------------------------------------
-@op("composite", numpy="x.var", shares_memory="contiguous", moves_values=True, keeps_order=True,
+@op("composite", shares_memory="contiguous", moves_values=True, keeps_order=True,
     samples=[S("f32[B,3,4]", start_dim=1, dims={"B": 2}), S("f32[2,3,4]"),
              S("i32[2,3,4]", start_dim=0, end_dim=1), S("f32[]"), S("bf16[3,4]", start_dim=1),
              S("f32[2,B,C]", start_dim=1, dims={"B": 3, "C": 0})],

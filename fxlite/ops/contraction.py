@@ -291,7 +291,8 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
     return sizes
 
 
-@op("composite", shares_memory="perhaps", any_order=True, opened_in=("static",),
+@op("composite", numpy="np.einsum equation *operands", shares_memory="perhaps", any_order=True,
+    opened_in=("static",),
     samples=[S(["f32[B,3]", "f32[3,4]"], "bi,ij->bj", dims={"B": 2}), S(["f32[3,4]"], "ij->ji"),
              S(["f32[B,H,T,4]", "f32[B,H,S,4]"], "bhtd,bhsd->bhts",
                dims={"B": 2, "H": 3, "T": 4, "S": 5}),

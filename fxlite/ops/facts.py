@@ -21,8 +21,8 @@ class Facts:
     #: NumPy's method of arrays that takes the elements of the op's only attribute one by one:
     #: ``x.reshape(2, 3)``, for printing.
     method: str | None = None
-    #: NumPy's function or method of the same operands and attributes, ``np.where`` or ``x.mean``,
-    #: for printing.
+    #: How NumPy spells the op, for printing: its function or method and what that is given, as
+    #: ``np.where condition x y`` or ``.mean axis= keepdims=``.
     numpy: str = ""
     #: NumPy's ufunc that is this op.
     ufunc: np.ufunc | None = None

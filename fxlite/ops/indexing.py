@@ -50,8 +50,7 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
 
 
 # -- reading ---------------------------------------------------------------------------------------
-@op("gather", numpy="np.take",
-    moves_values=True, shares_memory="perhaps", gives_number=True, reads_some_of="x",
+@op("gather", moves_values=True, shares_memory="perhaps", gives_number=True, reads_some_of="x",
     looks_up=("index", "x", None),
     samples=[S("f32[V,4]", uniform("i64[B]", -3, 3), dims={"V": 3, "B": 5}),
              S("f32[3,4]", uniform("i32[2,2]", -4, 4), 1), S("f64[5]", uniform("i64[]", 0, 5)),
@@ -133,7 +132,7 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
     return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards))
 
 
-@op("gather", numpy="np.take_along_axis",
+@op("gather", numpy="np.take_along_axis x index axis:",
     reads_some_of="x", looks_up=("index", "x", None), aliases=("take_along_axis",),
     samples=[S("f32[B,4]", uniform("i64[B,2]", -4, 4), 1, dims={"B": 3}),
              S("f32[3,4]", uniform("i64[1,4]", 0, 3), 0), S("f64[5]", uniform("i32[7]", -5, 5), 0),

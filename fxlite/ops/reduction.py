@@ -72,6 +72,9 @@ def reduced_sizes(x: TensorType, axis: Any = None, keepdims: bool = False) -> li
     return [x.shape[a] for a in normalize_axes(axis, x.rank)]
 
 
+_NAMED = "axis= keepdims="  # as NumPy's reductions are given them
+
+
 def same(dtype: DType) -> DType:
     """The dtype rule of reductions that keep the dtype."""
     return dtype
@@ -86,7 +89,7 @@ def _register(
 
     call.__doc__ = doc
     found = _SAMPLES if samples is None else samples
-    facts["numpy"] = f"x.{name}"
+    facts["numpy"] = f".{name} {_NAMED}"
     record = op("reduction", name=name, samples=found, bad=_BAD, aliases=aliases, **facts)(call)
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
@@ -139,7 +142,7 @@ all = _register("all", lambda x, a, k: np.all(x, axis=a, keepdims=k), lambda d: 
                 "True where all elements over ``axis`` are not zero.", "all", _TRUTH)  # fmt: skip
 
 
-@op("reduction", numpy="x.mean", role="sum", samples=_SAMPLES, bad=_BAD)
+@op("reduction", numpy=f".mean {_NAMED}", role="sum", samples=_SAMPLES, bad=_BAD)
 def mean(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Arithmetic mean over ``axis``; integers give float64."""
     return _numpy(np.mean, True)(x, axis, keepdims)
@@ -173,7 +176,8 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
                S(special("f32[3,3]"), axis=1), S("f64[2,3,40]", axis=-1, keepdims=True),
                S("f32[2,3]", keepdims=True), S("bf16[4,6]", axis=1), S("f32[]"),
                S("u64[4,5]", axis=0)]  # fmt: skip
-    record = op("reduction", numpy=f"x.{name}", name=name, samples=samples, bad=_BAD[:1])(call)
+    numpy = f".{name} {_NAMED}"
+    record = op("reduction", numpy=numpy, name=name, samples=samples, bad=_BAD[:1])(call)
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
         if axis is not None and type(axis) is not int:
@@ -196,9 +200,10 @@ for _record in (max, min, argmax, argmin):
     _record.elements(reduced_sizes)
 
 
-@op("scan", numpy="x.cumsum", samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
-                     S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
-                     S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1)],
+@op("scan", numpy=".cumsum axis:",
+    samples=[S("f32[B,9]", axis=1, dims={"B": 3}), S("f32[7]", axis=0),
+             S("i32[3,4]", axis=0), S("u8[3,4]", axis=1),
+             S("f64[2,3,4]", axis=1), S("bool[6]", axis=0), S("f16[3,5]", axis=-1)],
     bad=[Bad("f32[3]", axis=1, match="out of range")])  # fmt: skip
 def cumsum(x: Tensor, axis: int = 0) -> Tensor:
     """Cumulative sum along ``axis``."""

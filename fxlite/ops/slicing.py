@@ -334,7 +334,7 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
     return tensors
 
 
-@op("gather", numpy="np.concatenate",
+@op("gather", numpy="np.concatenate tensors axis=",
     moves_values=True, participle="joined", aliases=("concatenate", "cat"),
     samples=[S(["f32[B,2]", "f32[B,3]", "f32[B,1]"], 1, dims={"B": 3}),
              S(["f32[T,2]", "f32[S,2]"], 0, dims={"T": 3, "S": 2}), S(["f32[3]"]),
@@ -398,7 +398,7 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
     return expr.const(0, dtype) if result is None else result
 
 
-@op("composite", numpy="np.stack", moves_values=True, added_axes=1,
+@op("composite", numpy="np.stack tensors axis=", moves_values=True, added_axes=1,
     samples=[S(["f32[B,2]", "f32[B,2]"], 1, dims={"B": 3}), S(["f32[]", "f32[]", "f32[]"]),
              S(["f32[3]"], -1),
              S(["f32[2]", "i64[2]"]), S(["bf16[2,2]", "bf16[2,2]"], -1), S(["f64[0]", "f64[0]"])],

@@ -192,8 +192,7 @@ def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
     return x[tuple(i[order.index(a)] for a in range(len(order)))]
 
 
-@op("view", numpy="np.broadcast_to",
-    shares_memory="always", moves_values=True, guards="shape", aliases=("broadcast_to",),
+@op("view", shares_memory="always", moves_values=True, guards="shape", aliases=("broadcast_to",),
     samples=[S("f32[B,1,4]", (-1, 3, -1), dims={"B": 2}), S("f32[4]", (3, 4)), S("f64[]", (2, 2)),
              S("f32[B,1]", (2, -1, 5), dims={"B": 3}), S("i32[1]", (0,)), S("bool[3,1]", (3, 4)),
              S("bf16[1,3]", (2, 3)), S("f32[0,1]", (0, 3)), S("f16[3]", (3,))],
@@ -235,7 +234,7 @@ def _(i: MultiIndex, x: Reader, shape: Any) -> Expr:
     return expr.read_broadcast(x, i)
 
 
-@op("view", numpy="x.squeeze",
+@op("view", numpy=".squeeze axis:",
     shares_memory="always", moves_values=True, keeps_order=True, added_axes=-1, inverse="unsqueeze",
     samples=[S("f32[B,1,4]", 1, dims={"B": 3}), S("f32[1]", 0), S("f64[2,1]", -1), S("i32[1,0]", 0),
              S("bf16[1,1,3]", 0)],
@@ -287,7 +286,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
 
 
 # -- moving within axes ----------------------------------------------------------------------------
-@op("view", numpy="np.flip", shares_memory="always", moves_values=True, inverse="flip",
+@op("view", numpy="np.flip x axis:", shares_memory="always", moves_values=True, inverse="flip",
     samples=[S("f32[B,5]", 1, dims={"B": 3}), S("f32[T,2]", 0, dims={"T": 4}), S("f64[1]", 0),
              S("i32[2,3]", -1), S("bool[0]", 0), S("f16[3,2]", 0)],
     bad=[Bad("f32[3]", 1, match="out of range"),
@@ -313,7 +312,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     return x[(*i[:axis], x.shape[axis] - 1 - i[axis], *i[axis + 1 :])]
 
 
-@op("view", numpy="np.roll", moves_values=True,
+@op("view", numpy="np.roll x shift axis:", moves_values=True,
     samples=[S("f32[B,5]", 2, 1, dims={"B": 3}), S("f32[T,2]", 1, 0, dims={"T": 4}),
              S("f32[T]", -7, 0, dims={"T": 3}), S("f64[1]", 5, 0), S("i32[2,3]", -1, -1),
              S("bool[0]", 1, 0),
@@ -348,8 +347,7 @@ def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
 
 
 # -- with a constant outside -----------------------------------------------------------------------
-@op("view", numpy="np.pad",
-    samples=[S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}),
+@op("view", samples=[S("f32[B,3]", ((0, 0), (1, 2)), dims={"B": 2}),
              S("f32[T]", ((2, 1),), 1.5, dims={"T": 3}),
              S("f64[2,2]", ((1, 0), (0, 1)), value=-1.0), S("i32[3]", ((1, 1),), 7),
              S("f32[0]", ((2, 1),)),
@@ -411,13 +409,13 @@ _TRIANGLES = [S("f32[B,3,3]", dims={"B": 2}), S("f32[T,T]", 1, dims={"T": 4}), S
 _BAD_TRIANGLES = [Bad("f32[3]", match="rank 2"), Bad("f32[3,3]", 1.5, match="k must be")]
 
 
-@op("view", numpy="np.tril", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
+@op("view", numpy="np.tril x k=", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
 def tril(x: Tensor, k: int = 0) -> Tensor:
     """``x`` on and below diagonal ``k`` of its last two axes, 0 elsewhere. Rank 2 or more."""
     return np.tril(x, k)
 
 
-@op("view", numpy="np.triu", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
+@op("view", numpy="np.triu x k=", samples=_TRIANGLES, bad=_BAD_TRIANGLES)
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` on and above diagonal ``k`` of its last two axes, 0 elsewhere. Rank 2 or more."""
     return np.triu(x, k)

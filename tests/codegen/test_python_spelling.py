@@ -48,6 +48,13 @@ def written(program: Any, *types: str) -> str:
      'np.tril(ops.ones((N, 4), dtype="bool"))'),
     (lambda x: x + ops.full((3,), 2.5), 'x + ops.full((3,), 2.5, dtype="f64")'),
     (lambda x: np.broadcast_to(x[0], x.shape), "np.broadcast_to(x[0], (N, 6, 6))"),
+    (lambda x: ops.expand(x, (-1, 6, 6)), "ops.expand(x, shape=(-1, 6, 6))"),  # NumPy has no -1
+    (lambda x: x.var(axis=1, ddof=1), "x.var(axis=1, ddof=1)"),
+    (lambda x: np.cumsum(x, axis=0), "x.cumsum(axis=0)"),
+    (lambda x: x[np.array([0, 2])], "x[self.constant_0]"),
+    (lambda x: np.pad(x, ((0, 0), (1, 0), (0, 1)), constant_values=2.0),
+     "np.pad(x, ((0, 0), (1, 0), (0, 1)), constant_values=2.0)"),
+    (lambda x: ops.neg(-x), "np.negative(-x)"),
 ])  # fmt: skip
 def test_as_people_write_it(program: Any, text: str) -> None:
     if "2.5" in text:

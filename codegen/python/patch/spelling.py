@@ -19,7 +19,7 @@ from fxlite import nn, ops
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.patch.recording import Call, Span, Step, Text, span_of, value_of
 from fxlite.codegen.python.patch.values import Edit, PatchError, Value, Values
-from fxlite.codegen.python.spelling import NumpyText
+from fxlite.codegen.python.proven import FxliteText
 from fxlite.codegen.python.text import FileNames, Names, attribute_text, with_numbers
 from fxlite.graph.graph import Node
 from fxlite.nn.module import Parameter
@@ -332,7 +332,7 @@ _IMPORTS = {
 }
 
 
-class _Calls(NumpyText):
+class _Calls(FxliteText):
     """Prints the calls of new nodes with the names of a place in the program."""
 
     def __init__(self, plan: Spelling, expression: ast.AST, step: Step) -> None:
