@@ -16,15 +16,25 @@ from fxlite.passes.costing.costs import Costs
 from fxlite.passes.costing.peak_memory import peak_memory
 from fxlite.passes.costing.timeline import MemoryTimeline, memory_timeline
 from fxlite.passes.cutting.inline_modules import inline, inline_modules
+from fxlite.passes.cutting.operator_support import (
+    CapabilityBasedPartitioner,
+    OperatorSupport,
+    OperatorSupportBase,
+    OpSupports,
+    any_chain,
+    chain,
+    create_op_support,
+    get_node_target,
+)
 from fxlite.passes.cutting.outline_modules import outline_modules
-from fxlite.passes.cutting.partition import (
-    Partition,
+from fxlite.passes.cutting.partition import Partition, fuse_partitions, partition
+from fxlite.passes.cutting.source_partitions import (
     SourcePartition,
-    fuse_partitions,
-    partition,
+    check_subgraphs_connected,
+    get_source_partitions,
     source_partitions,
 )
-from fxlite.passes.cutting.split_module import split_module
+from fxlite.passes.cutting.split_module import fuse_by_partitions, split_by_tags, split_module
 from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager, this_before_that_pass_constraint
@@ -58,6 +68,7 @@ __all__ = [
     "PASSES",
     "BeforeAfter",
     "Call",
+    "CapabilityBasedPartitioner",
     "CostReport",
     "Costs",
     "Exactness",
@@ -69,6 +80,9 @@ __all__ = [
     "MemoryTimeline",
     "Minimized",
     "NodeRule",
+    "OpSupports",
+    "OperatorSupport",
+    "OperatorSupportBase",
     "Partition",
     "Pass",
     "PassBase",
@@ -86,12 +100,16 @@ __all__ = [
     "VerificationReport",
     "allclose",
     "analyze_rules",
+    "any_chain",
     "before_after",
     "cast_floats",
+    "chain",
     "channels_last",
     "check_examples",
+    "check_subgraphs_connected",
     "const_fold",
     "cost",
+    "create_op_support",
     "cse",
     "dce",
     "decompose",
@@ -100,8 +118,11 @@ __all__ = [
     "extract_subgraph",
     "find_matches",
     "fuse_attention",
+    "fuse_by_partitions",
     "fuse_conv_bn",
     "fuse_partitions",
+    "get_node_target",
+    "get_source_partitions",
     "graph_pass",
     "inline",
     "inline_modules",
@@ -126,6 +147,7 @@ __all__ = [
     "shape_prop",
     "simplify",
     "source_partitions",
+    "split_by_tags",
     "split_module",
     "sqnr",
     "store_bf16",

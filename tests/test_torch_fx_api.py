@@ -110,7 +110,14 @@ def counts() -> Counter[str]:
 def instances() -> dict[Any, Any]:
     """Objects of classes whose attributes are made by their constructors."""
     gm = fx.symbolic_trace(lambda x: x)
-    made = (gm, gm.graph, fx.Tracer(), fx.Interpreter(gm), passes.PassManager())
+    made = (
+        gm,
+        gm.graph,
+        fx.Tracer(),
+        fx.Interpreter(gm),
+        passes.PassManager(),
+        passes.SourcePartition([], None),
+    )
     return {type(value): value for value in made}
 
 

@@ -34,7 +34,7 @@ from fxlite.base.outside_text import is_name, is_number, syntax_tree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module
-from fxlite.passes.cutting.partition import calls_in
+from fxlite.passes.cutting.source_partitions import calls_in
 from fxlite.passes.cutting.split_module import CallingModule, entangled
 from fxlite.passes.cutting.subgraph import (
     Region,
@@ -64,10 +64,7 @@ def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
     assignment, children = finder.calls()
     if not assignment:
         return gm
-    regions = cut(gm.graph, assignment)
-    for region in regions.values():
-        bind_named_dims(gm.graph, region)
-    _as_read(gm.graph, regions)
+    regions = _regions(gm.graph, assignment)
     made: dict[Path, GraphModule] = {}
     called: dict[Any, tuple[str, GraphModule]] = {}
     for key, region in regions.items():
@@ -81,20 +78,19 @@ def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
     return CallingModule(gm, assignment, regions, called).make()
 
 
-def _as_read(graph: Graph, regions: Mapping[Any, Region]) -> None:
-    """Give the results of modules that are called once the order in which they are read, which is
-    mostly that in which the program returns them."""
-    order: dict[Node, int] = {}
-    owner = {node: region for region in regions.values() for node in region.nodes}
-    for reader in graph.nodes:
-        for value in reader.all_input_nodes:
-            if owner.get(value) is not owner.get(reader):
-                order.setdefault(value, len(order))
-    calls = Counter(path for path, _ in regions)
-    for (path, _), region in regions.items():
-        if calls[path] == 1:
-            outputs = sorted(region.outputs, key=lambda value: order.get(value, 0))
-            region.outputs = dict.fromkeys(outputs)
+def _regions(graph: Graph, assignment: Mapping[Node, Any]) -> dict[Any, Region]:
+    """What is called. Inputs are in the graph's order; so are the results of modules that are
+    called several times. Those of others are in the order in which they are read, which is mostly
+    that in which the program returns them."""
+    found: dict[Any, Region] = {}
+    by_use = cut(graph, assignment)
+    calls = Counter(path for path, _ in by_use)
+    for key, region in by_use.items():
+        found[key] = region.in_graph_order()
+        bind_named_dims(graph, found[key])
+        if calls[key[0]] == 1:
+            found[key].outputs = region.outputs
+    return found
 
 
 class _Finder:
@@ -202,7 +198,7 @@ class _Finder:
         assignment = {node: i for i, call in enumerate(calls) for node in call}
         regions = cut(self.gm.graph, assignment)
         graphs: list[Graph] = []
-        for region in regions.values():
+        for region in (r.in_graph_order() for r in regions.values()):
             bind_named_dims(self.gm.graph, region)
             made = build(self.gm, region, "call", inner).graph
             for number, node in enumerate(made.placeholders):

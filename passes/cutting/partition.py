@@ -1,7 +1,4 @@
-"""Partitions: groups of nodes that a back end, say, can run as a whole, and the nodes that one call
-of a module made.
-
-By support:
+"""Partitions: groups of nodes that a back end, say, can run as a whole.
 
 In: a GraphModule and a predicate on nodes. Out: connected groups of supported nodes such that no
 group depends on itself through nodes outside of it; :func:`fuse_partitions` makes a submodule of
@@ -21,46 +18,44 @@ How, in time near-linear in the graph:
    be merged. The searches together take at most ``EFFORT`` steps for each node and edge of the
    graph; where that does not suffice (which takes thousands of groups entangled across the whole
    graph) groups stay smaller than they could be, but right.
-
-By the path or class of a module:
-
-In: a traced module, and ``"layers.*.attn"``, ``"Linear"`` or ``nn.Linear``. Out: one
-:class:`SourcePartition` for each call, in the graph's order, as torch.fx's
-``get_source_partitions`` gives them: what to replace, to quantize or to look at as one piece.
-
-A graph knows in which module a node was made, not in which call of it. Calls of one module are told
-apart in this way: a call is a stretch of nodes that stand together in the graph's order (weights
-apart); and where such a stretch does the same on the same weights several times over, with some of
-it made in the module itself and not in one inside it, each time is a call. So ``fc(fc(x))`` is two
-partitions. What stays one are two calls, one right behind the other, of a module that only calls
-others (``Sequential``) or has no weights; a module that loops over its own weights is several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ArgumentError, did_you_mean
+from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.cutting.split_module import dependencies, split_module
 from fxlite.passes.cutting.subgraph import element_source
-from fxlite.show.query.parser import path_key, path_pattern
-from fxlite.show.summary import outer_modules
 
 #: Steps of searching, for each node and edge of the graph.
 EFFORT = 16
 
 
-@dataclass(frozen=True)
 class Partition:
-    """Supported nodes, in graph order, that may become one submodule."""
+    """Supported nodes, in graph order, that may become one submodule. ``nodes`` is a dict of them
+    with None, or with their places if ``node_orders`` said so, as in torch.fx."""
 
-    id: int
-    nodes: tuple[Node, ...]
+    def __init__(
+        self, id: int | None = None, nodes: Iterable[Node] = (),
+        node_orders: Iterable[int] | None = None,
+    ) -> None:  # fmt: skip
+        self.id = id
+        self.nodes: dict[Node, int | None] = dict.fromkeys(nodes or ())
+        if node_orders is not None:
+            self.nodes = dict(zip(self.nodes, node_orders, strict=True))
+
+    def add_node(self, node: Node, node_order: int | None = None) -> None:
+        self.nodes[node] = node_order
+
+    def remove_node(self, node: Node) -> None:
+        del self.nodes[node]
+
+    def size(self) -> int:
+        return len(self.nodes)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -71,10 +66,12 @@ class Partition:
 
 @checked
 def partition(
-    gm: GraphModule, is_supported: Callable[[Node], bool], min_size: int = 1
-) -> list[Partition]:
+    gm: GraphModule, is_supported: Callable[[Node], bool], min_size: int = 1,
+    connected: bool = True,
+) -> list[Partition]:  # fmt: skip
     """Groups of connected nodes for which ``is_supported(node)`` is true, in order of their first
-    nodes; no two neighbouring groups could be one group without a circle of dependencies.
+    nodes; no two neighbouring groups could be one group without a circle of dependencies. Without
+    ``connected`` this holds for any two groups, so that what is computed side by side is one, too.
 
     The predicate is asked for every call; elements of a call with several results go with it, and
     weights need not be supported. Groups of fewer than ``min_size`` nodes are left out."""
@@ -85,7 +82,7 @@ def partition(
     for node in calls:
         index[node] = index[sources[node] or node]
     edges = {(index[a], index[b]) for a, b in dependencies(gm) if index[a] != index[b]}
-    group_of = _Groups([is_supported(n) for n in heads], sorted(edges)).run()
+    group_of = _Groups([bool(is_supported(n)) for n in heads], sorted(edges)).run(connected)
     members: dict[int, list[Node]] = {}
     for node in calls:
         group = group_of[index[node]]
@@ -123,13 +120,15 @@ class _Groups:
         self.place: dict[int, int] = {}  # of the items that are left: a topological order
         self.effort = EFFORT * (len(supported) + len(edges))
 
-    def run(self) -> list[int | None]:
+    def run(self, connected: bool) -> list[int | None]:
         """The group of each item; None for unsupported ones."""
         self._unite_levels()
         self._sort()
         merged = True
         while merged and self.effort > 0:
             merged = self._sweep()
+        if not connected:
+            self._merge_side_by_side()
         return [self._find(i) if ok else None for i, ok in enumerate(self.supported)]
 
     # -- union-find ----------------------------------------------------------------------------
@@ -199,8 +198,24 @@ class _Groups:
                     merged = True
         return merged
 
+    def _merge_side_by_side(self) -> None:
+        """Merge groups that do not read each other, each with the first that it can be one with."""
+        groups: list[int] = []
+        for item in sorted(
+            (i for i in self.place if self.supported[i]), key=self.place.__getitem__
+        ):
+            for index, other in enumerate(groups):
+                self.effort -= 1
+                first, second = sorted((other, item), key=self.place.__getitem__)
+                if self.effort > 0 and self._merge(first, second):
+                    groups[index] = self._find(item)
+                    break
+            else:
+                groups.append(item)
+
     def _merge(self, a: int, b: int) -> bool:
-        """Merge ``a`` and its reader ``b`` unless another path leads from ``a`` to ``b``."""
+        """Merge ``a`` and ``b``, which stands behind it, unless a path that is longer than from one
+        to its reader leads from ``a`` to ``b``."""
         low, high = self.place[a], self.place[b]
 
         def search_forwards() -> set[int] | None:
@@ -251,166 +266,3 @@ class _Groups:
                     reached.add(neighbour)
                     work.append(neighbour)
         return reached
-
-
-# -- by source -------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class SourcePartition:
-    """One call of a module: its path and class, the nodes it made, and what goes in and out.
-
-    ``inputs`` are values from outside that ``nodes`` read, ``weights`` the get_attr nodes among
-    what they read, ``outputs`` those of ``nodes`` that are read outside. ``class_name`` is ''
-    where no value was made in the module itself, as in most ``Sequential``."""
-
-    path: str
-    class_name: str
-    nodes: tuple[Node, ...]
-    inputs: tuple[Node, ...]
-    outputs: tuple[Node, ...]
-    weights: tuple[Node, ...]
-
-    def __repr__(self) -> str:
-        names = ", ".join(node.name for node in self.nodes[:4])
-        more = f", … {len(self.nodes)} nodes" if len(self.nodes) > 4 else ""
-        title = f"{self.path} ({self.class_name})" if self.class_name else self.path
-        return f"SourcePartition({title}: {names}{more})"
-
-
-@checked
-def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourcePartition]:
-    """The calls of the modules that ``sources`` name, in the graph's order of their first nodes.
-
-    A source is a path (``*`` is any name, ``**`` any number of them, "" the whole), a class, or
-    the name of one. Raises ArgumentError for a source that names no module of the graph, with the
-    nearest names."""
-    nodes = [n for n in gm.graph.nodes if n.op not in ("get_attr", "output")]
-    origins = {node: _origin(gm, node) for node in nodes}
-    classes: dict[tuple[str, str], None] = {o: None for o in origins.values() if o is not None}
-    paths = {prefix for path, _ in classes for prefix in outer_modules(path)}
-    wanted: dict[str, set[str]] = {}  # path of a module -> classes that were asked for, "": any
-    for source in sources:
-        if not isinstance(source, str | type):
-            raise ArgumentError(f"a source is a path or a class, not {source!r}; give several of "
-                                f"them one after another")  # fmt: skip
-        for path, name in _resolve(source, paths, classes):
-            wanted.setdefault(path, set()).add(name)
-    wanted = {path: {""} if "" in names else names for path, names in wanted.items()}
-    found: list[tuple[int, SourcePartition]] = []
-    for (path, name), members in _members(nodes, origins, wanted).items():
-        own = name or next((c for p, c in classes if p == path), "")
-        for call in calls_in(members, nodes, path, origins):
-            found.append((call[0], _partition(path, own, [nodes[i] for i in call])))
-    return [partition for _, partition in sorted(found, key=lambda pair: pair[0])]
-
-
-def _origin(gm: GraphModule, node: Node) -> tuple[str, str] | None:
-    """Path and class of the module that made a node; None for inputs. A leaf module is its own."""
-    if node.op == "call_module":
-        return node.target, type(gm.get_submodule(node.target)).__name__
-    return None if node.scope is None else (node.scope.path, node.scope.class_name)
-
-
-def _resolve(
-    source: str | type, paths: set[str], classes: Iterable[tuple[str, str]]
-) -> list[tuple[str, str]]:
-    """The modules that a source names: pairs of a path and a class, '' where any will do."""
-    if isinstance(source, str):
-        pattern = path_pattern(source) if source else path_pattern("**")
-        matching = [p for p in paths if (pattern.fullmatch(path_key(p)) if source else p == "")]
-        if matching:
-            return [(path, "") for path in matching]
-    name = source if isinstance(source, str) else source.__name__
-    matching_classes = [(path, own) for path, own in classes if own == name]
-    if not matching_classes:
-        known = dict.fromkeys((*(c for _, c in classes), *sorted(p for p in paths if p)))
-        hint = did_you_mean(name.replace("*", ""), known)
-        if not hint and known:
-            hint = f"; it has {', '.join(list(known)[:12])}{', …' if len(known) > 12 else ''}"
-        raise ArgumentError(f"the graph has no value made in a module {name!r}{hint}")
-    return matching_classes
-
-
-def _members(
-    nodes: list[Node],
-    origins: dict[Node, tuple[str, str] | None],
-    wanted: dict[str, set[str]],
-) -> dict[tuple[str, str], list[int]]:
-    """Positions of the nodes made in each wanted module or inside it."""
-    members: dict[tuple[str, str], list[int]] = {}
-    modules: dict[tuple[str, str], list[tuple[str, str]]] = {}  # origin -> wanted modules around it
-    for position, node in enumerate(nodes):
-        origin = origins[node]
-        if origin is None:
-            continue
-        if origin not in modules:
-            path, own = origin
-            modules[origin] = [
-                (prefix, name)
-                for prefix in outer_modules(path)
-                for name in wanted.get(prefix, ())
-                if not name or prefix != path or name == own
-            ]
-        for module in modules[origin]:
-            members.setdefault(module, []).append(position)
-    return members
-
-
-def calls_in(
-    members: list[int],
-    nodes: list[Node],
-    path: str,
-    origins: dict[Node, tuple[str, str] | None],
-) -> list[list[int]]:
-    """The positions of each call; see the module's text."""
-    stretches: list[list[int]] = []
-    for position in members:
-        if stretches and stretches[-1][-1] == position - 1:
-            stretches[-1].append(position)
-        else:
-            stretches.append([position])
-    calls: list[list[int]] = []
-    for stretch in stretches:
-        period = _period([_signature(nodes[i], origins[nodes[i]]) for i in stretch])
-        once = [nodes[i] for i in stretch[:period]]
-        has_weights = any(
-            node.op == "call_module" or any(n.op == "get_attr" for n in node.all_input_nodes)
-            for node in once
-        )
-        is_own = any(origin is not None and origin[0] == path for origin in map(origins.get, once))
-        size = period if has_weights and is_own else len(stretch)
-        calls.extend(stretch[i : i + size] for i in range(0, len(stretch), size))
-    return calls
-
-
-def _signature(node: Node, origin: tuple[str, str] | None) -> Any:
-    """What a node does and on which weights: equal for the same step of two calls."""
-    weights = tuple(n.target for n in node.all_input_nodes if n.op == "get_attr")
-    return node.op, node.target, weights, origin, repr(node.kwargs)
-
-
-def _period(items: list[Any]) -> int:
-    """Length of the shortest piece that a list repeats from beginning to end, by the failure
-    function of Knuth, Morris and Pratt (1977)."""
-    border = [0] * len(items)  # of each beginning: length of the longest end that is a beginning
-    length = 0
-    for position in range(1, len(items)):
-        while length and items[position] != items[length]:
-            length = border[length - 1]
-        length += items[position] == items[length]
-        border[position] = length
-    period = len(items) - border[-1]
-    return period if len(items) % period == 0 else len(items)
-
-
-def _partition(path: str, class_name: str, nodes: list[Node]) -> SourcePartition:
-    inside = set(nodes)
-    read = dict.fromkeys(used for node in nodes for used in node.all_input_nodes)
-    outside = [node for node in read if node not in inside]
-    return SourcePartition(
-        path,
-        class_name,
-        tuple(nodes),
-        tuple(node for node in outside if node.op != "get_attr"),
-        tuple(node for node in nodes if any(user not in inside for user in node.users)),
-        tuple(node for node in outside if node.op == "get_attr"),
-    )

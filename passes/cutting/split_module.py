@@ -14,7 +14,7 @@ GraphModule for each partition, in dependency order::
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fxlite.base.checked import checked
@@ -26,35 +26,166 @@ from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, 
 
 
 @checked
-def split_module(program: Any, split_callback: Callable[[Node], Hashable | None]) -> GraphModule:
+def split_module(
+    m: Any,
+    root_m: Any = None,
+    split_callback: Callable[[Node], Hashable | None] | None = None,
+    qualname_map: dict[str, str] | None = None,
+    keep_original_order: bool | None = False,
+    keep_original_node_name: bool | None = False,
+    keep_original_input_name: bool = True,
+    *,
+    partition_affix: str | None = None,
+    tuple_return: bool = False,
+) -> GraphModule:
     """Call one submodule ``submod_ID`` for each id that ``split_callback(node)`` returns.
 
     The callback is asked for every call; None leaves the node in the outer graph. Elements of a
-    call with several results go with the call; weights go where they are read. The result runs as
-    the original does: nodes that draw random numbers, and leaf modules, keep their order. A
-    submodule takes gm's named sizes from its arguments, if need be from an additional one.
+    call with several results go with the call; weights go where they are read, and
+    ``qualname_map`` gets their new paths with the old ones. Arguments and results of submodules are
+    in order of use. The result runs as the original does: nodes that draw random numbers, and leaf
+    modules, keep their order. A submodule takes gm's named sizes from its arguments, if need be
+    from an additional one in front.
+
+    The parameters are torch.fx's. ``root_m`` is not needed: ``split_module(gm, callback)`` is a
+    call, too. Nodes keep their names, and calls the order of the graph as far as they can, in any
+    case. Without ``keep_original_input_name`` the inputs of submodules are ``arg_0``, ...;
+    ``partition_affix`` makes ``submod_AFFIX_ID``; with ``tuple_return`` a single result is a
+    tuple, too. ``meta["partition_names"]`` of the result are the submodules.
 
     Raises GraphError naming the values by which partitions depend on each other in a circle."""
-    expect(split_callback, Callable, "split_callback")
-    gm = as_module(program)
+    callback: Any = root_m if split_callback is None else split_callback
+    expect(callback, Callable, "split_callback")
+    gm = as_module(m)
+    assignment = with_results(gm, lambda n: callback(n))
+    stem = "submod_" if partition_affix is None else f"submod_{partition_affix}_"
+    calls = _calls(gm, assignment, lambda key: f"{stem}{key}", tuple_return)
+    for name, child in calls.children.values():
+        if not keep_original_input_name:
+            for number, node in enumerate(child.graph.placeholders):
+                node.target = node.name = f"arg_{number}"
+        if qualname_map is not None:
+            qualname_map |= {f"{name}.{path}": path for path in read_paths(child)}
+    made = calls.make()
+    made.meta["partition_names"] = {name for name, _ in calls.children.values()}
+    return made
+
+
+@checked
+def split_by_tags(
+    gm: GraphModule, tags: Iterable[str], return_fqn_mapping: bool = False,
+    return_tuple: bool = False, GraphModuleCls: type[GraphModule] = GraphModule,
+) -> Any:  # fmt: skip
+    """Call one submodule for each of ``tags``, named after it and in their order, of the nodes with
+    that ``node.tag``; see :func:`split_module`. ``return_fqn_mapping``: returns the result and the
+    new path for each path of a weight or leaf module.
+
+    Raises GraphError for a call without one of the tags, and where a node needs one of a later
+    tag."""
+    order_of: dict[Any, int] = {tag: i for i, tag in enumerate(tags)}
+    assignment = with_results(gm, lambda n: getattr(n, "tag", None))
+    place: dict[Node, int] = {}
+    for node in gm.graph.nodes:
+        if not node.op.startswith("call_"):
+            continue
+        tag: Any = assignment.get(node)
+        if tag not in order_of:
+            known = ", ".join(map(repr, order_of))
+            raise GraphError(f"{node.describe()} has the tag {tag!r}; each call needs one: {known}")
+        place[node] = order_of[tag]
+        for used in node.all_input_nodes:
+            if place.get(used, 0) > place[node]:
+                later = _with_partition(used, assignment)
+                raise GraphError(
+                    f"{_with_partition(node, assignment)} reads {later}, whose tag comes later"
+                )
+    calls = _calls(gm, assignment, str, return_tuple)
+    calls.items = [calls.regions[tag].nodes for tag in order_of if tag in calls.regions]
+    result = calls.make(GraphModuleCls)
+    if not return_fqn_mapping:
+        return result
+    paths = ((p, name) for name, child in calls.children.values() for p in read_paths(child))
+    return result, {path: f"{name}.{path}" for path, name in paths}
+
+
+@checked
+def fuse_by_partitions(
+    gm: GraphModule, partitions: Iterable[Iterable[Node]], prefix: str = "fused_",
+    always_return_tuple: bool = False,
+) -> GraphModule:  # fmt: skip
+    """Put a submodule ``fused_ID`` in the place of each group of nodes, in ``gm`` itself, which is
+    returned; ``gm.undo()`` takes it back. Results are in the graph's order.
+
+    Raises GraphError for nodes of another graph, and where groups depend on each other in a
+    circle."""
+    graph = gm.graph
+    groups = {node: i for i, nodes in enumerate(partitions) for node in nodes}
+    for node in groups:
+        if node.graph is not graph or node._erased:
+            raise GraphError(f"{node.name} is not in the graph of {gm.name}; partition this one")
+    assignment = with_results(gm, groups.get)
+    held = {name for group in (gm._modules, gm._parameters, gm._buffers) for name in group}
+    calls = _calls(gm, assignment, lambda key: f"{prefix}{key}", always_return_tuple, held)
+    with graph.transaction("fuse_by_partitions"):
+        for name, child in calls.children.values():
+            gm.add_submodule(name, child)
+        output = graph.output_node()
+        with graph.inserting_before(output):
+            for item in calls.items:
+                if isinstance(item, Node):
+                    output.prepend(item)
+                else:
+                    calls.call(graph, assignment[item[0]])
+        nodes = [node for region in calls.regions.values() for node in region.nodes]
+        weights = {n for node in nodes for n in node.all_input_nodes if n.op == "get_attr"}
+        for old, new in calls.values.items():
+            old.replace_all_uses_with(new)
+        for node in (*reversed(nodes), *weights):
+            if not node.users:
+                graph.erase_node(node)
+    return gm
+
+
+def with_results(
+    gm: GraphModule, key_of: Callable[[Node], Hashable | None]
+) -> dict[Node, Hashable]:
+    """The key of each call that has one; elements of a call's results have that of the call."""
     assignment: dict[Node, Hashable] = {}
     for node in gm.graph.nodes:
         if node.op in ("call_function", "call_module"):
             source = element_source(node)
-            key = split_callback(node) if source is None else assignment.get(source)
+            key = key_of(node) if source is None else assignment.get(source)
             if key is not None:
                 assignment[node] = key
+    return assignment
+
+
+def read_paths(gm: GraphModule) -> list[str]:
+    """Paths of the weights that a graph reads and the modules that it calls, each once."""
+    nodes = (n for n in gm.graph.nodes if n.op in ("get_attr", "call_module"))
+    return list(dict.fromkeys(node.target for node in nodes))
+
+
+def _calls(
+    gm: GraphModule, assignment: dict[Node, Hashable], name_of: Callable[[Any], str],
+    as_tuple: bool, taken: set[str] | None = None,
+) -> CallingModule:  # fmt: skip
+    """A submodule for each key. ``taken``: names that they cannot have; None: what the graph reads
+    outside of them. With it results are in the graph's order."""
     regions = cut(gm.graph, assignment)
     for region in regions.values():
         bind_named_dims(gm.graph, region)
-    outside = (n for n in gm.graph.nodes if n not in assignment)
-    read = (n for node in outside for n in (node, *node.all_input_nodes))
-    taken = {n.target.partition(".")[0] for n in read if n.op in ("get_attr", "call_module")}
+        if taken is not None:
+            region.outputs = dict.fromkeys(sorted(region.outputs))
+    if taken is None:
+        outside = (n for n in gm.graph.nodes if n not in assignment)
+        read = (n for node in outside for n in (node, *node.all_input_nodes))
+        taken = {n.target.partition(".")[0] for n in read if n.op in ("get_attr", "call_module")}
     children = {}
     for key, region in regions.items():
-        name = _free_name(f"submod_{key}", taken)
-        children[key] = name, build(gm, region, name)
-    return CallingModule(gm, assignment, regions, children).make()
+        name = _free_name(name_of(key), taken)
+        children[key] = name, build(gm, region, name, as_tuple=as_tuple)
+    return CallingModule(gm, assignment, regions, children, as_tuple)
 
 
 def _free_name(wish: str, taken: set[str]) -> str:
@@ -68,60 +199,59 @@ def _free_name(wish: str, taken: set[str]) -> str:
 
 class CallingModule:
     """Writes the graph that calls a submodule for each region; ``children`` says by the region's
-    key at which path, and what it is."""
+    key at which path, and what it is. ``items`` are regions and other calls in the order in which
+    they go into it, and ``values`` what is read there in place of the nodes of ``gm``."""
 
     def __init__(
         self, gm: GraphModule, assignment: dict[Node, Hashable], regions: dict[Any, Region],
-        children: Mapping[Any, tuple[str, GraphModule]],
+        children: Mapping[Any, tuple[str, GraphModule]], as_tuple: bool = False,
     ) -> None:  # fmt: skip
         self.gm, self.assignment, self.regions = gm, assignment, regions
-        self.children = children
-        self.graph = Graph()
+        self.children, self.as_tuple = children, as_tuple
+        self.items = order(gm, assignment)
         self.values: dict[Node, Node] = {}
-        self.holder: dict[str, Any] = {}
 
-    def make(self) -> GraphModule:
+    def make(self, kind: type[GraphModule] = GraphModule) -> GraphModule:
         """The outer GraphModule."""
-        old = self.gm.graph
-        self.graph.take_conditions(old)
+        old, graph = self.gm.graph, Graph()
+        graph.take_conditions(old)
         output = old.output_node()
         outside = [n for n in old.nodes if n not in self.assignment]
         read = {u for n in outside for u in n.all_input_nodes if u.op == "get_attr"}
         for node in outside:
             if node.op == "placeholder" or node in read:
-                self.values[node] = self.graph.node_copy(node)
-        self.holder = {n.target: self.gm.get_attribute(n.target) for n in outside if n in read}
+                self.values[node] = graph.node_copy(node)
+        holder: dict[str, Any] = {n.target: self.gm.get_attribute(n.target) for n in read}
         for node in outside:
             if node.op == "call_module":
-                self.holder[node.target] = self.gm.get_submodule(node.target)
-        for item in order(self.gm, self.assignment):
+                holder[node.target] = self.gm.get_submodule(node.target)
+        for item in self.items:
             if isinstance(item, Node):
-                self.values[item] = self.graph.node_copy(item, self.values.__getitem__)
+                self.values[item] = graph.node_copy(item, self.values.__getitem__)
             else:
-                self._call(self.assignment[item[0]])
-        with self.graph.with_origin(output):
-            self.graph.output(map_nodes(output.args[0], self.values.__getitem__))
-        self.graph.interface = old.interface
-        made = GraphModule(self.holder, self.graph, self.gm.name)
+                self.call(graph, self.assignment[item[0]])
+        holder |= dict(self.children.values())
+        with graph.with_origin(output):
+            graph.output(map_nodes(output.args[0], self.values.__getitem__))
+        graph.interface = old.interface
+        made = kind(holder, graph, self.gm.name)
         made.training = self.gm.training
         return made
 
-    def _call(self, key: Any) -> None:
+    def call(self, graph: Graph, key: Any) -> None:
         """A call of the submodule for one region, and the values it gives."""
-        region, (name, child) = self.regions[key], self.children[key]
-        self.holder[name] = child
-        arguments = tuple(self.values[n] for n in region.inputs)
-        outputs = list(region.outputs)
-        types = tuple(n.type for n in outputs)
-        single = len(outputs) == 1
+        region, (name, _) = self.regions[key], self.children[key]
+        arguments = tuple(self.values.get(n, n) for n in region.inputs)
+        types = tuple(n.type for n in region.outputs)
+        single = len(types) == 1 and not self.as_tuple
         result_type = types[0] if single else (None if None in types else types)
-        with self.graph.with_origin(region.nodes[0]):
-            call = self.graph.call_module(name, arguments, {}, result_type)
-        for index, node in enumerate(outputs):
+        with graph.with_origin(region.nodes[0]):
+            call = graph.call_module(name, arguments, {}, result_type)
+        for index, node in enumerate(region.outputs):
             self.values[node] = call
             if not single:
-                with self.graph.with_origin(node):
-                    self.values[node] = self.graph.call_function(
+                with graph.with_origin(node):
+                    self.values[node] = graph.call_function(
                         "getitem", (call,), {"index": index}, name=node.name
                     )
 

@@ -24,13 +24,18 @@ from fxlite.types.tensor_type import TensorType
 
 @dataclass
 class Region:
-    """Nodes to be cut out, all in graph order: ``nodes`` are calls (maybe the graph's output),
+    """Nodes to be cut out, in graph order: ``nodes`` are calls (maybe the graph's output),
     ``inputs`` the values they read from outside, weights apart, ``outputs`` the values read
-    outside; where nobody does, those that nobody reads."""
+    outside; where nobody does, those that nobody reads. Both are in order of use."""
 
     nodes: list[Node] = field(default_factory=list)
     inputs: dict[Node, None] = field(default_factory=dict)
     outputs: dict[Node, None] = field(default_factory=dict)
+
+    def in_graph_order(self) -> Region:
+        """The region with inputs and outputs in the order in which they are computed."""
+        inputs, outputs = (dict.fromkeys(sorted(v)) for v in (self.inputs, self.outputs))
+        return Region(self.nodes, inputs, outputs)
 
 
 @checked
@@ -59,7 +64,8 @@ def extract_subgraph(
     graph = gm.graph
     if nodes is not None:
         chosen = dict.fromkeys(_resolve(graph, nodes))
-        region = cut(graph, dict.fromkeys(with_elements(graph, chosen), 0)).get(0, Region())
+        found = cut(graph, dict.fromkeys(with_elements(graph, chosen), 0))
+        region = found.get(0, Region()).in_graph_order()
         given = [n for n in graph.placeholders if n in chosen]
         region.inputs = dict.fromkeys(in_order(graph, [*given, *region.inputs]))
         if not region.nodes:
@@ -84,9 +90,7 @@ def cut(graph: Graph, assignment: Mapping[Node, Hashable]) -> dict[Any, Region]:
 
     Nodes that are not assigned are outside of all regions."""
     regions: dict[Any, Region] = {}
-    position: dict[Node, int] = {}
-    for index, node in enumerate(graph.nodes):
-        position[node] = index
+    for node in graph.nodes:
         own = assignment.get(node)
         if own is not None:
             regions.setdefault(own, Region()).nodes.append(node)
@@ -99,8 +103,6 @@ def cut(graph: Graph, assignment: Mapping[Node, Hashable]) -> dict[Any, Region]:
     for region in regions.values():
         if not region.outputs:
             region.outputs = {n: None for n in region.nodes if not n.users and n.op != "output"}
-        region.inputs = dict.fromkeys(sorted(region.inputs, key=position.__getitem__))
-        region.outputs = dict.fromkeys(sorted(region.outputs, key=position.__getitem__))
     return regions
 
 
@@ -214,9 +216,12 @@ def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
 
 
 # -- the new module --------------------------------------------------------------------------------
-def build(gm: GraphModule, region: Region, name: str, prefix: str = "") -> GraphModule:
+def build(
+    gm: GraphModule, region: Region, name: str, prefix: str = "", as_tuple: bool = False
+) -> GraphModule:
     """A GraphModule of copies of the region's nodes over gm's weights. One output is returned as it
-    is, several as a tuple. ``prefix`` is taken off the paths of what it reads and calls."""
+    is, several (``as_tuple``: in any case) as a tuple. ``prefix`` is taken off the paths of what it
+    reads and calls."""
     graph = Graph()
     graph.take_conditions(gm.graph, _sizes(region.inputs))
     values: dict[Node, Node] = {}
@@ -226,7 +231,7 @@ def build(gm: GraphModule, region: Region, name: str, prefix: str = "") -> Graph
     for node in region.inputs:
         values[node] = _placeholder(graph, node, taken, node in optional)
     outputs = tuple(region.outputs)
-    result: Any = outputs[0] if len(outputs) == 1 else outputs
+    result: Any = outputs[0] if len(outputs) == 1 and not as_tuple else outputs
     holder: dict[str, Any] = {}
 
     def value(node: Node) -> Node:

@@ -66,9 +66,9 @@ def test_by_path(gm: fx.GraphModule) -> None:
         "linear", "split", "getitem", "getitem_1", "getitem_2", "permute", "matmul", "softmax",
         "matmul_1", "linear_1",
     ]  # fmt: skip
-    assert [n.name for n in first.inputs] == ["x"]
-    assert [n.name for n in first.outputs] == ["linear_1"]
-    assert [n.target for n in first.weights] == [
+    assert [n.name for n in first.input_nodes] == ["x"]
+    assert [n.name for n in first.output_nodes] == ["linear_1"]
+    assert [n.target for n in first.params] == [
         "layers.0.attn.qkv.weight", "layers.0.attn.qkv.bias", "layers.0.attn.out.weight",
     ]  # fmt: skip
     assert repr(first) == (
@@ -85,7 +85,7 @@ def test_by_class(gm: fx.GraphModule) -> None:
     ]
     layers = source_partitions(gm, Layer)
     assert [len(p.nodes) for p in layers] == [12, 12]
-    assert [n.name for n in layers[1].inputs] == ["layer_norm"]
+    assert [n.name for n in layers[1].input_nodes] == ["layer_norm"]
 
 
 def test_several_sources_in_the_order_of_the_graph(gm: fx.GraphModule) -> None:
@@ -104,8 +104,8 @@ def test_a_module_named_twice_is_found_once(gm: fx.GraphModule) -> None:
 def test_whole_and_containers(gm: fx.GraphModule) -> None:
     (whole,) = source_partitions(gm, "")
     assert len(whole.nodes) == 27 and whole.class_name == "Net"
-    assert [n.op for n in whole.inputs] == ["placeholder"]
-    assert [n.name for n in whole.outputs] == ["add_2"]
+    assert [n.op for n in whole.input_nodes] == ["placeholder"]
+    assert [n.name for n in whole.output_nodes] == ["add_2"]
     (layers,) = source_partitions(gm, "layers")
     assert len(layers.nodes) == 24 and layers.class_name == ""
 
@@ -146,7 +146,11 @@ def test_calls_of_one_module(saved: bool) -> None:
     ]
     blocks = source_partitions(gm, "block")
     assert [len(p.nodes) for p in blocks] == [3, 3, 3]
-    assert [n.name for n in blocks[1].inputs] == [n.name for n in blocks[0].outputs] == ["add"]
+    assert (
+        [n.name for n in blocks[1].input_nodes]
+        == [n.name for n in blocks[0].output_nodes]
+        == ["add"]
+    )
     assert len(source_partitions(gm, "block.fc")) == 3
     assert len(source_partitions(gm, "")) == 1
     assert len(source_partitions(gm, nn.ReLU)) == 1  # no weights: one stretch, as documented
