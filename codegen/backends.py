@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from fxlite.backend import Case
     from fxlite.codegen.c.emit import CProgram
+    from fxlite.codegen.embedded.bundle import Memory
     from fxlite.codegen.tuning.result import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
@@ -88,7 +89,7 @@ class CFunction:
             said.append(f"{sum(t.count(chr(10)) for t in program.sources.values())} lines of C")
         with stage("build") as said:
             start = time.time()
-            library = build(dict(program.sources), program.entry)
+            library = build({**program.sources, **program.adapter}, program.entry)
             said.append(find_compiler().version.splitlines()[0])
             said.append("OpenMP" if library.openmp else "no OpenMP")
             if library.path.stat().st_mtime < start - 1:
@@ -261,6 +262,50 @@ class CFunction:
         save_bundle(self, folder, cases, force)
 
 
+class EmbeddedFunction(CFunction):
+    """A model compiled to C for a small device, which runs here, too."""
+
+    def __init__(self, module: GraphModule, stage: Stage = silent) -> None:
+        super().__init__(module, threads=1, stage=stage)
+
+    @cached_property
+    def _passed(self) -> tuple[GraphModule, PassManager]:
+        from fxlite.codegen.c.templates import plain_claims
+        from fxlite.codegen.embedded.emit import require_small
+        from fxlite.codegen.program.program import optimize
+
+        require_small(self._compiled)
+        with paused_gc():
+            return optimize(self._compiled, keep=plain_claims)
+
+    @cached_property
+    def program(self) -> CProgram:
+        """The emitted C."""
+        from fxlite.codegen.embedded.emit import emit
+
+        return emit(self.optimized)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Bytes of flash and RAM that it takes."""
+        from fxlite.codegen.embedded.bundle import memory_of
+
+        return memory_of(self.program)
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        cases: Sequence[Case] | None = None,
+        force: bool = False,
+    ) -> None:
+        """Write a folder with source, weights as constants, Makefile and a self-test with its data
+        in it. ``cases`` are its inputs, by default a random one. Raises FolderError for a folder
+        that holds other files, unless ``force`` is given."""
+        from fxlite.codegen.embedded.bundle import save_bundle
+
+        save_bundle(self, folder, cases, force)
+
+
 class PythonFunction:
     """A model as regenerated Python; needs no compiler. ``optimized`` is the graph that runs and
     that the source is made of: batch norms are folded into convolutions, constants computed, and so
@@ -375,6 +420,36 @@ class CBackend(Backend):
         return emit(optimized)
 
 
+class EmbeddedBackend(Backend):
+    """C for a small device: fixed sizes, weights as constants, no memory but an arena."""
+
+    name = "embedded"
+    language = "embedded C"
+    options = ()
+
+    def compile(
+        self, module: GraphModule, stage: Stage = silent, **options: Any
+    ) -> EmbeddedFunction:
+        function = EmbeddedFunction(module, stage)
+        if stage is not silent:
+            with stage("size") as said:
+                said.append(function.memory.said)
+        return function
+
+    def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
+        from fxlite.codegen.embedded.bundle import write_bundle
+
+        return write_bundle(function, folder, cases)
+
+    def require(self) -> None:
+        find_compiler()
+
+    def emit(self, optimized: GraphModule) -> CProgram:
+        from fxlite.codegen.embedded.emit import emit
+
+        return emit(optimized)
+
+
 class CudaBackend(Backend):
     """CUDA C, which is imported when it is used."""
 
@@ -419,4 +494,4 @@ class PythonBackend(Backend):
 @cache
 def built_in_backends() -> tuple[Backend, ...]:
     """The back ends that come with fxlite."""
-    return CBackend(), CudaBackend(), PythonBackend()
+    return CBackend(), CudaBackend(), EmbeddedBackend(), PythonBackend()

@@ -26,7 +26,8 @@ def compile(
     inputs: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> Any:
-    """Compile a model for a back end: "python", "c", "cuda" or a registered name.
+    """Compile a model for a back end: "python", "c", "cuda", "embedded" (C for small
+    devices) or a registered name.
 
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
     ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. A name that is an

@@ -174,6 +174,15 @@ def check_regenerate_source(output: str) -> None:
     assert "    } blocks[4];" in output and "for (int layer = 0; layer < 4; ++layer)" in output
 
 
+def check_ship_c_to_a_small_device(output: str) -> None:
+    assert "gm.specialize(B=1)" in output.splitlines()[0]
+    assert "#define DIGITS_ARENA_BYTES 12288" in output and "double" not in output
+    flash = re.findall(r"^    flash +code +(\S+)\n +weights +(\S+)\n", output, re.M)
+    assert [weights for _, weights in flash] == ["39,720", "10,336", "10,336"]
+    assert "static_int8: 99.44% right; weights 10,336, arena 3,072 bytes" in output
+    assert "integers, C and NumPy equal: True" in output and "OK: 1 of 1 cases" in output
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -188,6 +197,7 @@ CHECKS = {
     "06_from_numpy_to_fast_c": check_from_numpy_to_fast_c,
     "07_quantize": check_quantize,
     "08_regenerate_source": check_regenerate_source,
+    "09_ship_c_to_a_small_device": check_ship_c_to_a_small_device,
 }
 
 

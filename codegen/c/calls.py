@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fxlite.base.errors import CodegenError
@@ -71,6 +72,10 @@ class TemplateDeclined(CodegenError):
 Choices = Mapping[tuple[Any, ...], Choice]
 #: Everything as the models have it.
 NO_CHOICES: Choices = {}
+#: Makes the call of a function of its own for a group, under a name.
+Maker = Callable[[Group, str], "Call"]
+#: The same, and enters the places that errors refer to into a list.
+PlainMaker = Callable[[list[str], Group, str], "Call"]
 
 
 _LONGEST = 200  # characters of the name of a function
@@ -90,21 +95,25 @@ class Planned:
 
 def planned_calls(
     module: GraphModule, matmul_precision: str = "highest", choices: Choices = NO_CHOICES,
-    apart: Collection[Node] = (),
+    apart: Collection[Node] = (), plain: PlainMaker | None = None,
 ) -> Planned:  # fmt: skip
     """Plan a module and print its functions; for the arguments see :func:`fxlite.codegen.c.emit`.
+    ``plain`` makes the functions of a target that has no templates.
 
     A group that its anchor's template declines becomes loops. Where the anchor's op has none, its
     node is expanded in ``module``, which is then planned again; the ledger says why. Raises
     CodegenError for graphs that cannot be compiled."""
     while True:
-        program = plan(
-            module, templates.claims_in(matmul_precision), apart, join_scales, packed=True
-        )
+        claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
+        program = plan(module, claims, apart, list if plain else join_scales, packed=True)
         made = Planned(program, [], {}, module_arrays(module), [])
-        given = made.arrays, made.packed, made.locations, matmul_precision, choices
+        if plain is None:
+            given = made.arrays, made.packed, made.locations, matmul_precision, choices
+            make = partial(_call, given)
+        else:
+            make = partial(plain, made.locations)
         try:
-            made.calls.extend(program_calls(program, *given))
+            made.calls.extend(program_calls(program, make))
             return made
         except TemplateDeclined as declined:
             add_refusals(module, [refusal("template", declined.node, str(declined))])
@@ -171,13 +180,8 @@ def _from_class(path: str, classes: Mapping[str, str]) -> str:
     return ".".join(part for part in parts if not part.isdecimal())
 
 
-def program_calls(
-    program: Program, weights: dict[Node, Any], packed: Packed, locations: list[str],
-    matmul_precision: str = "highest", choices: Choices = NO_CHOICES,
-) -> list[Call]:  # fmt: skip
-    """A call for each group, in order; groups of one form call one function. ``weights`` are the
-    module's arrays; packed ones are put into ``packed`` by their names in C, texts that errors
-    refer to by number into ``locations``. ``choices`` decide in place of the models. Raises
+def program_calls(program: Program, make: Maker) -> list[Call]:
+    """A call for each group, in order; groups of one form call one function. Raises
     CodegenError."""
     groups = program.groups
     digits = len(str(len(groups)))
@@ -189,14 +193,13 @@ def program_calls(
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope is not None}
     titles = {number: common_title(served, classes) for number, served in serving.items()}
     names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
-    given = weights, packed, locations, matmul_precision, choices
     calls = {
-        number: group_call(groups[number], f"k{number:0{digits}d}_{title}", *given)
+        number: make(groups[number], f"k{number:0{digits}d}_{title}")
         for number, title in titles.items()
     }
     values: dict[int, list[str]] = {}
     for number, found in shared.items():
-        call = _shared_call(groups[number], names[number], found, calls[found.number], *given)
+        call = _shared_call(groups[number], names[number], found, calls[found.number], make)
         calls[number] = call
         if not call.is_first:
             values.setdefault(found.number, []).append(call.group.root.name)
@@ -209,14 +212,11 @@ def program_calls(
     return [replace(calls[number], name=name) for number, name in enumerate(names)]
 
 
-def _shared_call(
-    group: Group, name: str, found: Shared, serving: Call, weights: dict[Node, Any],
-    packed: Packed, locations: list[str], matmul_precision: str, choices: Choices,
-) -> Call:  # fmt: skip
+def _shared_call(group: Group, name: str, found: Shared, serving: Call, make: Maker) -> Call:
     """A call of another group's function."""
     if any(old is not new for old, (new, _) in found.operands.items() if old.op == "get_attr"):
         # which packs its own weights
-        call = group_call(group, name, weights, packed, locations, matmul_precision, choices)
+        call = make(group, name)
         moved = any(start != 0 for _, start in found.operands.values())
         if moved:
             return call
@@ -234,6 +234,10 @@ def _shared_call(
     return replace(
         serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False
     )
+
+
+def _call(given: tuple[Any, ...], group: Group, name: str) -> Call:
+    return group_call(group, name, *given)
 
 
 def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
@@ -254,7 +258,9 @@ def group_call(
     found: Group, name: str, weights: dict[Node, Any], packed: Packed, locations: list[str],
     matmul_precision: str, choices: Choices = NO_CHOICES,
 ) -> Call:  # fmt: skip
-    """The call of a function of the group's own; for the rest see :func:`program_calls`."""
+    """The call of a function of the group's own. ``weights`` are the module's arrays; packed ones
+    are put into ``packed`` by their names in C, texts that errors refer to by number into
+    ``locations``. ``choices`` decide in place of the models."""
     choice = choices.get(form_of(found).key, NO_CHOICE) if choices else NO_CHOICE
     made = _own_call(found, name, weights, packed, locations, matmul_precision, choice)
     decisions = (*made.decisions, *epilogue_decision(found))
@@ -288,7 +294,11 @@ def _own_call(
             text = resolved(made.text, macros())
             return Call(name, name, text, *given, decisions=made.decisions)
     kernel = schedule(found, name)
-    printer = CPrinter(kernel.buffers, locations)
+    return loops_call(found, kernel, CPrinter(kernel.buffers, locations), declined)
+
+
+def loops_call(found: Group, kernel: Kernel, printer: CPrinter, declined: str = "") -> Call:
+    """The call of a function of loops."""
     text = printer.function(kernel)
     arguments = [b.name for b in kernel.buffers] + [dim_name(d) for d in kernel.dims]
     if printer.uses_error:
@@ -296,6 +306,7 @@ def _own_call(
     if printer.uses_threads:
         arguments.append("n_threads")
     text = resolved(text, macros())
+    name = kernel.name
     return Call(name, name, text, tuple(arguments), found, "0", kernel, declined=declined)
 
 

@@ -8,8 +8,8 @@ without OpenMP.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
@@ -38,7 +38,9 @@ class CProgram:
     """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function
     takes; ``program`` is what was emitted, ``calls`` its steps, ``inputs``, ``dims`` and
     ``outputs`` the C names of its arrays, named sizes and results, ``functions`` the source without
-    what it includes; ``profile``: the run function takes the time after each call."""
+    what it includes; ``profile``: the run function takes the time after each call; ``adapter``:
+    files that are built with the sources, in place of those of the same names, for calls from
+    Python."""
 
     name: str
     sources: Mapping[str, str]
@@ -52,6 +54,7 @@ class CProgram:
     functions: str
     profile: bool = False
     matmul_precision: str = "highest"
+    adapter: Mapping[str, str] = field(default_factory=dict)
 
 
 _ENDS = (
@@ -100,7 +103,7 @@ def emit(
     values = value_sizes(planned.program)
     structure = structure_of(prefix, planned, values, weights, loops)
     program = structure.program
-    printed = _Source(prefix, structure, calls, locations, profile, values)
+    printed = Source(prefix, structure, calls, locations, profile, values)
     header, source = printed.texts()
     entry = entry_of(prefix, program, locations, values)
     sources = {f"{prefix}.c": source, f"{prefix}.h": header, **headers(printed.functions, prefix)}
@@ -144,7 +147,7 @@ def entry_of(
     )
 
 
-class _Source:
+class Source:
     """Prints the header and the source file."""
 
     def __init__(
@@ -177,14 +180,18 @@ class _Source:
         return self.public(self._header()), source
 
     # -- header --------------------------------------------------------------------------------
-    def _parameters(self) -> list[str]:
+    @property
+    def arrays(self) -> list[str]:
+        """The parameters that are inputs and results."""
         parts = [f"const {n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.inputs]
-        parts += [
+        return parts + [
             f"{n.type.dtype.c_stored} *{o}" for n, o in zip(self.program.results, self.outputs)
         ]
-        parts += [f"int64_t {dim_name(d)}" for d in self.program.dims]
+
+    def _parameters(self) -> list[str]:
         return [
-            *parts,
+            *self.arrays,
+            *(f"int64_t {dim_name(d)}" for d in self.program.dims),
             "const void *weights",
             "void *workspace",
             "int n_threads",
@@ -210,16 +217,22 @@ class _Source:
         for definition in (self._weights_struct, self.workspace.definition):
             if definition:
                 text += [self.public("\n".join(definition)) + ";", ""]
+        text += self._behind_structs()
         for call in self.calls:
             if call.is_first:
                 text += [call.text.rstrip("\n"), ""]
         return "\n".join([*text, self.public(self._functions), ""])
 
+    def _behind_structs(self) -> list[str]:
+        return []
+
     @cached_property
     def public(self) -> Scope:
         """How names are spelled in the header and in the functions that it declares."""
-        tags = " ".join(self.structure.weights.tags)
-        return Scope(f"{self._functions}\n{tags}", macros())
+        return Scope("\n".join([self._functions, *self._more_names()]), macros())
+
+    def _more_names(self) -> Sequence[str]:
+        return self.structure.weights.tags
 
     @property
     def _weights_struct(self) -> list[str]:
@@ -232,7 +245,7 @@ class _Source:
     def _functions(self) -> str:
         """All functions but the kernels."""
         text = size_function(self.name, self.program.dims, self.values)
-        text += [*self._check(), *self.workspace.functions]
+        text += [*self._check(), *self.workspace.size, *self.workspace.functions]
         if self.structure.weights.root.members:
             text += [*self.structure.weights.filled(f"{self.name}_weights_at"), ""]
         if self.profile:
@@ -269,7 +282,7 @@ class _Source:
             self.calls, found.arguments, found.bodies, f"{name}_state", declared, self.profile
         )
         steps = printer.lines(found.steps)
-        steps += self._copies(printer)
+        steps += self.copies(printer)
         sizes = ", ".join(map(dim_name, self.program.dims))
         lines = [f"    error->code = {name}_check({sizes});"]
         lines.append("    if (error->code) return error->code;")
@@ -289,7 +302,7 @@ class _Source:
         head = signature(f"{name}_run", self._parameters(), "int")
         return [*printer.functions, *head, *ignored, *lines, "    return 0;", "}"]
 
-    def _copies(self, printer: Steps) -> list[str]:
+    def copies(self, printer: Steps) -> list[str]:
         """Results that no kernel stores: inputs or weights handed through, one value twice."""
         lines = []
         results = zip(self.program.results, self.outputs, self.structure.results)

@@ -118,7 +118,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
         "    double best = HUGE_VAL;",
         "    for (const double end = seconds() + 0.2; runs < 3 || seconds() < end; runs++) {",
         "        const double start = seconds();",
-        *_wrapped(f"        if ({call}) {{"),
+        *wrapped(f"        if ({call}) {{"),
         '            printf("    error %d: value %" PRId64 ", limit %" PRId64 ", where %" PRId64'
         ' " (see the header)\\n",',
         "                   error.code, error.value, error.limit, error.where);",
@@ -144,7 +144,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
                 f'compare_integers("{label}", {variable}, {_expected(label)}, {count}, '
                 f"{dtype.itemsize})"
             )
-        lines += _wrapped(f"        failed |= {call};")
+        lines += wrapped(f"        failed |= {call};")
     lines += [
         '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time",'
         " best * 1e3, runs);",
@@ -184,13 +184,13 @@ def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:
     return [(own_name(f"out_{o}"), o, n) for o, n in zip(program.outputs, program.program.results)]
 
 
-def _wrapped(line: str) -> list[str]:
+def wrapped(line: str) -> list[str]:
     """A call broken after commas at 100 columns."""
     if len(line) <= 100:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 8)
     cut = line.rfind(", ", 0, 99) + 1
-    return [line[:cut], *_wrapped(indent + line[cut + 1 :])]
+    return [line[:cut], *wrapped(indent + line[cut + 1 :])]
 
 
 def _main(program: CProgram, cases: Sequence[Case]) -> str:

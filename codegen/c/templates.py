@@ -55,6 +55,12 @@ def claims(node: Node) -> bool:
     return found is not None and found.claims(node)
 
 
+def plain_claims(node: Node) -> bool:
+    """:func:`claims` for a target that computes by loops alone: what follows a product runs behind
+    each of its sums."""
+    return claims(node) and bool(node.target.has_body)
+
+
 def claims_in(matmul_precision: str) -> Callable[[Node], bool]:
     """:func:`claims` for this precision: with "medium", products of bf16 activations, too."""
     if matmul_precision != "medium":

@@ -28,12 +28,14 @@ from fxlite.graph.graph import Node
 
 @dataclass(frozen=True)
 class Workspace:
-    """``definition`` is that of the struct, if there is something in it; ``functions`` fill it and
-    tell how large the workspace is. ``filled`` is the call that fills it. ``values`` are the
+    """``definition`` is that of the struct, if there is something in it; ``size`` is the function
+    that tells how large the workspace is, and ``functions`` fill the struct. ``filled`` is the call
+    that fills it. ``values`` are the
     members that point to values; ``scratch`` is where that of calls begins, by their numbers: a
     member, and how many bytes further on."""
 
     definition: tuple[str, ...]
+    size: tuple[str, ...]
     functions: tuple[str, ...]
     filled: str
     values: Mapping[Node, str]
@@ -67,15 +69,15 @@ def plan_workspace(
         layout = _slots(program, calls, using)
         lines = [f"    return offset[{layout.count - 1}];" if layout.count else "    return 0;"]
         places = {node: f"offset[{slot}]" for node, slot in program.slot_of.items()}
-    functions = [*layout.definition, *_size_function(name, program, [*layout.ask, *lines], values)]
+    size = (*layout.definition, *_size_function(name, program, [*layout.ask, *lines], values), "")
     if using:
         struct.add(_SCRATCH, "arena" if behind else "scratch", "unsigned char")
         places[_SCRATCH] = "0" if behind else f"offset[{len(program.slots)}]"
     if not struct.members:
-        return Workspace((), (*functions, ""), "", {}, {})
+        return Workspace((), size, (), "", {}, {})
     parameters = ["void *workspace", *map(_typed, layout.parameters)]
-    functions += [
-        "", comment("The values of a call in its workspace."),
+    functions = [
+        comment("The values of a call in its workspace."),
         *signature(f"{name}_state_at", parameters, f"static struct {struct.tag}"),
         *layout.ask, "    unsigned char *const arena = workspace;",
         f"    return (struct {struct.tag}){{",
@@ -87,6 +89,7 @@ def plan_workspace(
     memory = struct.name(struct.members[_SCRATCH]) if using else ""
     return Workspace(
         (comment(_timeline(program, struct, sets, calls, places)), *struct.text()),
+        size,
         (*functions, "    };", "}", ""),
         f"{name}_state_at({', '.join(['workspace', *layout.parameters])})",
         {node: struct.name(struct.members[first.get(node, node)]) for node in program.lifetimes},

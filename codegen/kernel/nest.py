@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
+from fxlite.codegen.kernel.serial import inside, sum_in_blocks
 from fxlite.codegen.kernel.sums import BLOCK, LANES, is_long, joined, serial_sum, sum_in_lanes
 from fxlite.scalar import expr
 from fxlite.scalar.expr import (
@@ -27,7 +28,7 @@ from fxlite.scalar.expr import (
     Reduction,
 )
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Index, Quotient, Remainder, Var, extremum, flatten
+from fxlite.scalar.index import Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -42,7 +43,7 @@ class Nest:
     def __init__(
         self, order: Sequence[Var], levels: list[list[Stmt]] | None = None,
         bound: dict[int, Expr] | None = None, keep: list[Expr] | None = None, lanes: bool = True,
-        shapes: Mapping[str, MultiIndex] | None = None,
+        shapes: Mapping[str, MultiIndex] | None = None, finite: frozenset[str] | None = None,
     ) -> None:  # fmt: skip
         self.order = list(order)
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
@@ -50,7 +51,7 @@ class Nest:
         self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
         self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
         self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
-        self.lanes = lanes
+        self.lanes, self.finite = lanes, finite  # as `schedule` has them
         self.shapes = shapes or {}  # of buffers, where addresses may be looked at
 
     def level(self, free: frozenset[Var]) -> int:
@@ -136,6 +137,9 @@ class Nest:
     def _reduce(self, node: Reduction, level: int) -> Expr:
         """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
         reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
+        most: list[Index] = []
+        if self.finite is not None:
+            reduced, most = inside(reduced, self._named, self.finite)
         variables = _innermost_last(reduced)
         inner = self.within(variables, level)
         body = inner.bind(reduced.body)
@@ -148,6 +152,9 @@ class Nest:
                 statements, result = sum_in_lanes(*around, body, computed, _move)
             else:
                 statements, result = _lane_reduction(node, inner, level, body, computed)
+        elif self.finite is not None and is_long(node):
+            around = inner.order[level:], inner.levels[level + 1 :]
+            statements, result = sum_in_blocks(*around, body, computed, most, _move)
         elif is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
             statements, result = serial_sum(*around, body, computed)
@@ -162,6 +169,16 @@ class Nest:
         self.depths.update(inner.depths)
         self._remember(node, result, level)
         return result
+
+    def _named(self, index: Index) -> Index:
+        """The index, as a local at the depth that its variables need if it is no number."""
+        if index.constant is not None or index.single_atom in index.variables():
+            return index
+        local = fresh_local(dtypes.int64, "_t")
+        self.levels[self.level(frozenset(index.variables()))].append(
+            Let(local.name, expr.index_value(index))
+        )
+        return Index.of(Value(local))
 
     def place(self, load: Load) -> Index:
         """The address of a load, or its last index where the shapes of buffers are not known."""
@@ -183,7 +200,7 @@ class Nest:
         inner = Nest(
             [*self.order[:depth], *variables],
             [*self.levels[: depth + 1], *([] for _ in variables)], self.bound, self.keep,
-            self.lanes, self.shapes,
+            self.lanes, self.shapes, self.finite,
         )  # fmt: skip
         inner.checks = self.checks
         return inner

@@ -66,6 +66,9 @@ class CPrinter:
     errors refer to by number."""
 
     restrict = "restrict"
+    index_type = "int64_t"
+    minmax = ("fx_min", "fx_max")
+    """What chooses of two indices."""
 
     def __init__(self, buffers: Sequence[Buffer], locations: list[str] | None = None) -> None:
         self.shapes = {b.name: b.shape for b in buffers}
@@ -82,7 +85,7 @@ class CPrinter:
     def index(self, i: Index) -> str:
         """Text of an integer expression."""
         value = functools.partial(self.value, minimum=_ATOM)
-        return to_text(i, value, "/", ("fx_min", "fx_max"), dim_name)
+        return to_text(i, value, "/", self.minmax, dim_name)
 
     def bare(self, i: Index) -> str:
         """Text of an integer expression, without parentheses around the whole."""
@@ -237,9 +240,9 @@ class CPrinter:
     def statement(self, s: Stmt, depth: int) -> list[str]:
         pad = "    " * depth
         if isinstance(s, Let):
-            return [
-                (f"{pad}const {s.value.dtype.c_name} {s.name} = {self.value(s.value, _CHOICE)};")
-            ]
+            is_index = isinstance(s.value, IndexValue)
+            ctype = self.index_type if is_index else s.value.dtype.c_name
+            return [f"{pad}const {ctype} {s.name} = {self.value(s.value, _CHOICE)};"]
         if isinstance(s, Alloc):
             return self._alloc(s, pad)
         if isinstance(s, Assign):
@@ -299,7 +302,9 @@ class CPrinter:
         """A loop with its pragma."""
         pad = "    " * depth
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
-        start, ctype = (self.bare(s.start), s.ctype) if isinstance(s, Range) else ("0", "int64_t")
+        start, ctype = "0", self.index_type
+        if isinstance(s, Range):
+            start, ctype = self.bare(s.start), s.ctype
         end = f"{s.var.name} < {self.bare(s.var.extent)}"
         head = f"{pad}for ({ctype} {s.var.name} = {start}; {end}; {step})"
         lines = [pad + p for p in self.pragma(s)]

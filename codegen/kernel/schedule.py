@@ -52,10 +52,13 @@ from fxlite.types import dtypes
 SHORT_ROW = 1024
 
 
-def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
+def schedule(
+    group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None
+) -> Kernel:
     """The kernel of a group without a template. ``lanes``: long reductions run in several
     accumulators, for SIMD; without, each has one, and the target shares the loop out among its
-    threads."""
+    threads. It does one thing after the other, and has no doubles, where the buffers of ``finite``
+    numbers are given (:mod:`fxlite.codegen.kernel.serial`)."""
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
@@ -70,13 +73,13 @@ def schedule(group: Group, name: str, lanes: bool = True) -> Kernel:
         value = Apply(value.dtype, "pair", (value, lowered.beside))
     space, value, store = collapse(lowered.space, value, store, shapes, output.name)
     if lowered.beside is not None:
-        return _with_scale(group, name, lowered, space, value, store, lanes, shapes)
+        return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
     if any(v.extent.constant == 0 for v in lowered.space):
         return finish(name, (*lowered.buffers, output), [], group)
     rows = window_rows(space, value, store, output, shapes) if lanes else None
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
-    nest = Nest((), lanes=lanes, shapes=shapes)
+    nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     _fill(nest, space, value, store, output.name)
     return finish(name, (*lowered.buffers, output), nest.levels[0], group)
 
@@ -111,14 +114,14 @@ def _fill(nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, ou
 
 def _with_scale(
     group: Group, name: str, lowered: Lowered, space: tuple[Var, ...], pair: Expr,
-    store: MultiIndex, lanes: bool, shapes: dict[str, MultiIndex],
+    store: MultiIndex, lanes: bool, shapes: dict[str, MultiIndex], finite: frozenset[str] | None,
 ) -> Kernel:  # fmt: skip
     """The kernel of a group that stores, beside its root, a value of each row (all but the last
     axis) that the root's elements are made with."""
     assert group.beside is not None
     outputs = [buffer_of(node, is_output=True) for node in group.stored]
     value, of_row = pair.children
-    nest = Nest(space, lanes=lanes, shapes=shapes)
+    nest = Nest(space, lanes=lanes, shapes=shapes, finite=finite)
     element = nest.bind(value)
     level = nest.level(expr.free_variables(of_row))
     row = (*store[:-1], Index.of(0))

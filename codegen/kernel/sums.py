@@ -60,21 +60,23 @@ def joined(node: Reduction, shapes: Mapping[str, MultiIndex]) -> Reduction:
 @dataclass(frozen=True)
 class Wide:
     """A total, or ``size`` of them, in a wider type than the numbers that are added to it: a double
-    ``sum``, for float64 with a second one, ``left``, that holds what rounding left out."""
+    ``sum``, or for float64, and where there are no doubles, one of their own type with a second
+    one, ``left``, that holds what rounding left out."""
 
     sum: Local
     left: Local | None
     size: int = 0
 
     @staticmethod
-    def of(computed: DType, size: int = 0) -> Wide:
+    def of(computed: DType, size: int = 0, doubles: bool = True) -> Wide:
         """A total of numbers that are computed in this type."""
-        left = fresh_local(dtypes.float64, "_left") if computed is dtypes.float64 else None
-        return Wide(fresh_local(dtypes.float64, "_wide"), left, size)
+        wide = dtypes.float64 if doubles else computed
+        left = fresh_local(wide, "_left") if computed is wide else None
+        return Wide(fresh_local(wide, "_wide"), left, size)
 
     def start(self) -> list[Stmt]:
         """It is declared as zero."""
-        zero = expr.const(0.0, dtypes.float64)
+        zero = expr.const(0.0, self.sum.dtype)
         parts = [self.sum] if self.left is None else [self.sum, self.left]
         return [Alloc(part.name, part.dtype, zero, self.size) for part in parts]
 
@@ -84,7 +86,7 @@ class Wide:
         if self.left is None:
             return [_plus(total, expr.cast(value, dtypes.float64))]
         left = self._at(self.left, at)
-        names = [fresh_local(dtypes.float64, "_t") for _ in range(3)]
+        names = [fresh_local(total.dtype, "_t") for _ in range(3)]
         term, new, kept = names
         lost = _binary(
             "add", _binary("sub", total, _binary("sub", new, kept)), _binary("sub", term, kept)
@@ -102,7 +104,7 @@ class Wide:
         return [*taken, _plus(self.left, self._at(other.left, at))]
 
     def value(self, at: MultiIndex = ()) -> Expr:
-        """The total as a double. Beside a sum that is infinite or NaN, what was left out is NaN."""
+        """The total in that type. Beside one that is infinite or NaN, what was left out is NaN."""
         total = self._at(self.sum, at)
         if self.left is None:
             return total
@@ -132,10 +134,11 @@ def serial_sum(
     for depth in range(len(order) - 1, -1, -1):
         statements = [For(order[depth], tuple(statements), "reduce")]
         statements = [*levels[depth - 1], *statements] if depth else statements
-    return [*wide.start(), *statements, _narrowed(total, wide)], total
+    return [*wide.start(), *statements, narrowed(total, wide)], total
 
 
-def _narrowed(total: Local, wide: Wide) -> Let:
+def narrowed(total: Local, wide: Wide) -> Let:
+    """The statement that gives a total the type of what was added."""
     return Let(total.name, expr.cast(wide.value(), total.dtype))
 
 
@@ -195,7 +198,7 @@ def sum_in_lanes(
             statements = emptied(statements)
     together = expr.fresh_var(LANES, "lane")
     gather = For(together, tuple(wide.take(wides, (Index.of(together),))))
-    statements = [*wides.start(), *statements, *wide.start(), gather, _narrowed(total, wide)]
+    statements = [*wides.start(), *statements, *wide.start(), gather, narrowed(total, wide)]
     return statements, total
 
 

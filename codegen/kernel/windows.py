@@ -10,7 +10,6 @@ of another form, which :mod:`fxlite.codegen.kernel.schedule` schedules one eleme
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
 )
 from fxlite.codegen.kernel.nest import combine, neutral
+from fxlite.codegen.kernel.serial import conjuncts, not_negative, span
 from fxlite.codegen.kernel.sums import Columns, is_long, joined, sum_of_rows
 from fxlite.scalar import expr
 from fxlite.scalar.expr import (
@@ -111,13 +111,13 @@ def window_rows(
     for number in range(1 if window.column is None else window.column.extent.constant or 0):
         env = {} if window.column is None else {window.column: Index.of(number)}
         bounds = [b.substitute(env) for b in window.bounds]
-        first, last = _range(along, bounds)
+        first, last = span(along, bounds)
         if not last <= first:  # else outside of the image for every element of the row
             elements.append((expr.substitute_index(window.body, env), bounds))
     begin, end, named = Index.of(0), along.extent, list[Stmt]()
     all_bounds = [b for _, bounds in elements for b in bounds]
     if all(b.variables() == {along} for b in all_bounds):  # else they differ from row to row
-        begin, end = _range(along, all_bounds)
+        begin, end = span(along, all_bounds)
         begin = _named(extremum("min", begin, along.extent), named)
         end = _named(extremum("max", begin, end), named) if end != along.extent else end
         elements = [(body, []) for body, _ in elements]
@@ -153,7 +153,7 @@ def _inside(
     def row(make: _Stored, bounds: Sequence[Index] = ()) -> For:
         lane = expr.fresh_var(columns.count, "lane")
         moved = {along: first + columns.first + lane}
-        start, end = _range(lane, [b.substitute(moved) for b in bounds])
+        start, end = span(lane, [b.substitute(moved) for b in bounds])
         here = expr.fresh_var(end - start, "lane")
         total = Local(dtype, totals.name, (start + here,))
         return For(here, (make(first + columns.first + start + here, total),), "lanes")
@@ -227,7 +227,7 @@ def _window(reduction: Reduction, along: Var, shapes: dict[str, MultiIndex]) -> 
         if not expr.free_variables(condition) & {along, column}:
             row_conditions.append(condition)
             continue
-        bound = _not_negative(condition)
+        bound = not_negative(condition)
         step = None if bound is None else bound.coefficient(along)
         if bound is None or step is None or step.constant in (None, 0):
             return None
@@ -260,19 +260,13 @@ def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
         guard = body.guard
     if guard is None:
         return body, []
-    return expr.transform(body, lambda n: _unguarded(n, guard)), _conjuncts(guard)
+    return expr.transform(body, lambda n: _unguarded(n, guard)), conjuncts(guard)
 
 
 def _unguarded(node: Expr, guard: Expr) -> Expr:
     if isinstance(node, Load) and node.guard is guard:
         return Load(node.dtype, node.buffer, node.index)
     return node
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Apply) and condition.function == "and":
-        return [c for a in condition.args for c in _conjuncts(a)]
-    return [condition]
 
 
 def _is_along(body: Expr, along: Var, shapes: dict[str, MultiIndex], most: int) -> bool:
@@ -283,29 +277,3 @@ def _is_along(body: Expr, along: Var, shapes: dict[str, MultiIndex], most: int) 
     return (
         bool(loads) and all(c is not None and 0 <= c <= most for c in constants) and any(constants)
     )
-
-
-def _not_negative(condition: Expr) -> Index | None:
-    """An index that is not negative where the condition holds, and only there."""
-    if not isinstance(condition, Apply) or condition.function not in ("ge", "lt"):
-        return None
-    if not all(map(expr.is_index, condition.args)):
-        return None
-    left, right = map(expr.index_of, condition.args)
-    return left - right if condition.function == "ge" else right - left - 1
-
-
-def _range(along: Var, bounds: Sequence[Index]) -> tuple[Index, Index]:
-    """The first element of the row for which all bounds are not negative, and where they end."""
-    first, ends = Index.of(0), [along.extent]
-    for bound in bounds:
-        step = bound.coefficient(along)
-        factor = 0 if step is None else step.constant or 0
-        rest = bound - Index.of(along) * factor
-        if factor > 0:  # factor * k >= -rest
-            first = extremum("max", first, -(rest // factor))
-        else:
-            limit = rest // -factor + 1
-            if not any(e <= limit for e in ends):
-                ends = [*(e for e in ends if not limit <= e), limit]
-    return first, functools.reduce(lambda a, b: extremum("min", a, b), ends)

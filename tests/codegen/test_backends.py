@@ -115,7 +115,7 @@ def test_on_the_command_line(
     assert status == 1 and "device= is an option of the cuda back end, not of 'rust'" in err
     assert run(capsys, "compile", *given, "-o", "out", "--opt-level", "1")[0] == 2
     assert "rustc" in run(capsys, "info")[1]
-    assert "c, cuda, python, rust; default c" in " ".join(
+    assert "c, cuda, embedded, python, rust; default c" in " ".join(
         run(capsys, "compile", "--help")[1].split()
     )
 

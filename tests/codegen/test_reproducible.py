@@ -47,6 +47,7 @@ for number, array in enumerate(net.state_dict().values()):
 gm = fx.symbolic_trace(net, x="f32[B,4,5,5]")
 out = sys.argv[1]
 fx.compile(gm, backend="c").save(f"{out}/c")
+fx.compile(gm.specialize(B=2), backend="embedded").save(f"{out}/embedded")
 try:
     fx.compile(gm, backend="cuda", device="sm_90").save(f"{out}/cuda")
 except FxliteError as error:  # no CUDA toolkit

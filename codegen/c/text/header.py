@@ -47,7 +47,7 @@ def header_text(
         f"{check_signature(name, program.dims)};", "",
         f"/** Bytes of workspace that a call with these arguments needs{impossible}. */",
         workspace, "",
-        _documentation(_run_documentation(name, program, outputs)), run, "",
+        documentation(_run_documentation(name, program, outputs)), run, "",
         "#ifdef __cplusplus", "}", "#endif", "#endif", "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -119,7 +119,7 @@ def weights_header(name: str, digest: int, factor: int, version: str) -> str:
     return re.sub(words, lambda found: values[found[0]], _WEIGHTS)
 
 
-def _documentation(text: str) -> str:
+def documentation(text: str) -> str:
     """A comment that documentation is made from."""
     return f"/*{comment(text)[1:]}"
 
