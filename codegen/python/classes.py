@@ -21,7 +21,7 @@ from fxlite.base.outside_text import (
     python_string,
 )
 from fxlite.codegen.python.dialect import Dialect
-from fxlite.codegen.python.draft import Draft
+from fxlite.codegen.python.draft import Draft, drafted
 from fxlite.codegen.python.layers import Layer
 from fxlite.codegen.python.lines import (
     ANY,
@@ -275,12 +275,12 @@ def classes_of(
         key: f"nn.{layer.name}({_arguments(layer)})" for key, layer in layers.items()
     }
     classes: list[Class] = []
-    taken = {class_name(name), *file.tuples.values(), *file.functions.values(), *dialect.parts}
+    taken = {class_name(name), *file.records.values(), *file.functions.values(), *dialect.parts}
     for height in sorted({h for _, h in found.values()}):
         groups: dict[Any, list[Draft]] = {}
         for module, own in found.values():
             if own == height:
-                draft = Draft(module, file, dialect, lambda m: made[id(m)], module is root)
+                draft = drafted(module, file, dialect, lambda m: made[id(m)], module is root)
                 key = id(root) if module is root else draft.signature
                 groups.setdefault(key, []).append(draft)
         _join(groups, made, file, dialect)
@@ -348,7 +348,7 @@ def _with_parts(
     def identity(inner: GraphModule) -> str:
         return made.get(id(inner), dialect.identity)
 
-    again = Draft(module, file, dialect, identity, is_root=False)
+    again = drafted(module, file, dialect, identity, False)
     again.key = draft.key
     if [*again.tree] != [*whole.tree]:
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,15 @@ from fxlite.base.outside_text import (
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.lines import (
     ANY,
-    INDEXED,
     WIDTH,
     Line,
     hidden,
     last_word,
     note_of,
     singular,
-    with_items,
 )
+from fxlite.codegen.python.parameters import Record, interface_of, results_of
+from fxlite.codegen.python.rolling import ALIKE, displayed, rolled
 from fxlite.codegen.python.text import (
     FileNames,
     Names,
@@ -43,18 +43,18 @@ from fxlite.codegen.python.text import (
     class_name,
     dim_lines,
     dim_names,
+    frozen,
     is_attribute,
     number_text,
     with_numbers,
 )
-from fxlite.codegen.python.written import parameter_names, written
+from fxlite.codegen.python.written import parameter_names, plain_syntax, written
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.types.guards import OPPOSITE
 
-_ALIKE = 3  # modules in a row that become a loop
-_BODIES = range(1, 13)  # lines of a loop's body
 _SHORT_RESULT = 80  # columns of results without brackets around them
 _SHORT = 4  # ops of an expression that the program has in several
 
@@ -71,17 +71,46 @@ class Chain:
     item: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class Filled:
+    """A list of values of one sort, each made after the one before: a loop may append them.
+    ``key``: what it is in the graph."""
+
+    number: int
+    elements: tuple[Any, ...]
+    reader: Node
+    key: Any
+    wish: str = ""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the program has a name for it."""
+        return bool(self.wish)
+
+
+def drafted(
+    module: GraphModule, file: FileNames, dialect: Dialect, made: Callable[[GraphModule], str],
+    is_root: bool,
+) -> Draft:  # fmt: skip
+    """The draft of a module, in which lists are written out that no loop fills."""
+    draft = Draft(module, file, dialect, made, is_root)
+    while draft.refused:
+        apart = draft.apart | draft.refused
+        draft = Draft(module, file, dialect, made, is_root, apart)
+    return draft
+
+
 class Draft:
     """The methods of the class for one module. ``made`` says how a module inside is made."""
 
     def __init__(
         self, module: GraphModule, file: FileNames, dialect: Dialect,
-        made: Callable[[GraphModule], str], is_root: bool,
+        made: Callable[[GraphModule], str], is_root: bool, apart: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self.module, self.graph, self.file, self.dialect = module, module.graph, file, dialect
         #: Lines of the constructor for what others of the class have, by part.
         self.absent: dict[str, Line] = {}
-        self.made, self.is_root = made, is_root
+        self.made, self.is_root, self.apart = made, is_root, apart
         self.key = id(module)  #: of the module of the program
         called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
@@ -119,6 +148,10 @@ class Draft:
         self.shown = [n for n in self.graph.nodes if n.op != "placeholder" and n not in hidden]
         self.statements = {n: self._statement(n) for n in self.shown}
         self.statements[self.shown[-1]] = self.source.returned()
+        #: Lists that loops fill, and what they are called.
+        self.listed: dict[Filled, str] = {}
+        self.refused: set[int] = set()  # numbers of those that no loop fills
+        self._list_values()
         self.init = list(self._init())
         self.head = f"def {dialect.method}({', '.join(self._parameters())}):"
         self.forward = self._rolled(list(self._forward()))
@@ -215,7 +248,7 @@ class Draft:
         texts = {with_numbers(self.made(held[str(i)])) for i in indices}
         classes = {text.partition("(")[0] for text in texts}
         is_alike = len(texts) == 1 or (len(classes) == 1 and "nn." not in "".join(classes))
-        is_loop = len(calls) >= _ALIKE and is_alike and indices == [*range(len(indices))]
+        is_loop = len(calls) >= ALIKE and is_alike and indices == [*range(len(indices))]
         if len(given[0]) == 1 and is_called:
             is_loop = False
         if not is_loop and (len(calls[0].args) > 1 or indices[-1] >= 2 * len(indices) + 2):
@@ -232,65 +265,44 @@ class Draft:
         yield Line(f"{name} = {chain.item}({', '.join(given)})", 3, note_of(last))
 
     def _rolled(self, lines: list[Line]) -> list[Line]:
-        """Lines that are the same for one module of a list after the other as a loop over it: what
-        runs stays the same."""
-        made: list[Line] = []
-        position = 0
-        while position < len(lines):
-            found = next(filter(None, (self._repeats(lines, position, n) for n in _BODIES)), None)
-            if found is None:
-                made.append(lines[position])
-                position += 1
-                continue
-            lists, count, size = found
-            items: dict[str, str] = {}
-            for path in lists:
-                item = self._item(path)
-                items[path] = self.names.unique(item) if item in items.values() else item
-            listed = [attribute_text(path) for path in lists]
-            over = listed[0] if len(listed) == 1 else f"zip({', '.join(listed)})"
-            made.append(Line(f"for {', '.join(items.values())} in {over}:", lines[position].depth))
-            for line in lines[position : position + size]:
-                made.append(Line(with_items(line.code, items), line.depth + 1, line.note))
-            position += count * size
-        return made
+        """The lines with loops, if all lists that these should fill are filled by one."""
+        sizes = {name: len(found.elements) for found, name in self.listed.items()}
+        made = rolled(lines, self, sizes)
+        left = {line.fills for line in made if line.fills}
+        self.refused = {found.number for found, name in self.listed.items() if name in left}
+        return displayed(made, {n for found, n in self.listed.items() if not found.is_named})
 
-    def _repeats(
-        self, lines: list[Line], start: int, size: int
-    ) -> tuple[list[str], int, int] | None:
-        """The lists whose modules lines call one after the other, how often, and in how many
-        lines."""
-        body = lines[start : start + size]
-        if not any("[0]" in line.code for line in body):
-            return None
-        found = [f for line in body for f in INDEXED.findall(line.code)]
-        lists = [*dict.fromkeys(path for path, index in found if index == "0")]
-        counts = {self._length(path) for path in lists}
-        if len(counts) != 1 or (count := counts.pop()) < _ALIKE:
-            return None
-        for number in range(1, count):
-            begin = start + number * size
-            for line, other in itertools.zip_longest(body, lines[begin : begin + size]):
-                if other is None or (line.depth, line.note) != (other.depth, other.note):
-                    return None
-                if with_items(line.code, {p: f"self.{p}[{number}]" for p in lists}) != other.code:
-                    return None
-        return lists, count, size
-
-    def _length(self, path: str) -> int:
-        """How many modules a list has; 0 for what is no list of modules only."""
+    # -- lists that loops go over ------------------------------------------------------------------
+    def length(self, listed: str) -> int:
+        """How many modules a list has, or items one among the inputs; 0 for what is neither."""
+        if not listed.startswith("self."):
+            return self.names.given.lists.get(listed, 0)
         held: Any = self.tree
-        for part in path.split("."):
+        for part in _path(listed).split("."):
             held = held.get(part, {}) if isinstance(held, dict) else {}
         if not isinstance(held, dict) or [*held] != [*map(str, range(len(held)))]:
             return 0
-        return len(held) if all(isinstance(v, GraphModule) for v in held.values()) else 0
+        return len(held) if all(map(_is_module, held.values())) else 0
 
-    def _item(self, path: str) -> str:
-        """The variable of a loop over a list."""
-        return self._unique_item(self.source.item(path) or singular(path))
+    def is_given(self, listed: str) -> bool:
+        return listed in self.names.given.lists
 
-    def _unique_item(self, wish: str) -> str:
+    def item(self, listed: str) -> str:
+        found = self.source.item(listed)
+        wish = "item" if self.is_given(listed) else singular(_path(listed))
+        return found.id if isinstance(found, ast.Name) else wish
+
+    def parts(self, listed: str) -> Sequence[str]:
+        size, found = self.names.given.items.get(listed, 0), self.source.item(listed)
+        if not isinstance(found, ast.Tuple) or len(found.elts) != size:
+            return ()
+        names = [part.id for part in found.elts if isinstance(part, ast.Name)]
+        return names if len({*names} - {"_"}) + names.count("_") == size else ()
+
+    def index(self, listed: str) -> str:
+        return self.unique(self.source.index(listed) or "i")
+
+    def unique(self, wish: str) -> str:
         """A name of loops' variables, which several loops may share."""
         self.items[wish] = self.items.get(wish) or self.names.unique(wish)
         return self.items[wish]
@@ -319,12 +331,98 @@ class Draft:
                 order += found
         return order if len(order) == len(values) else ()
 
+    def _results(self) -> Any:
+        """What is returned, in its order."""
+        if self.is_root:
+            return results_of(self.graph)
+        values = self.graph.output_node().args[0]
+        return tuple(values[i] for i in self.order) if self.order else values
+
+    # -- lists that loops fill ---------------------------------------------------------------------
+    def _list_values(self) -> None:
+        """Find lists of values that are of one sort and made one after the other."""
+        self.place = {n: i for i, n in enumerate(self.shown)}
+        #: For a value and what reads it from such a list: the node after which it is appended.
+        self.filled: dict[tuple[Node, Node], Node] = {}
+        self.appends: dict[Node, list[tuple[Filled, Any]]] = {}
+        number = 0
+        for reader in self.shown:
+            given = reader.args
+            if reader.op == "output":
+                given = (self._results(),)
+            elif reader.op == "call_module" or isinstance(reader.target, WrappedOp):
+                continue
+            found = [v for value in given for v in _lists_in(value, reader.op == "output")]
+            names = [*self.source.lists(reader, len(found))]
+            for value in found:
+                last = self._one_after_the_other(value)
+                wish = names.pop(0) if names else ""
+                if last is None or number in self.apart:
+                    number += last is not None
+                    continue
+                one = Filled(number, tuple(value), reader, frozen(value), wish)
+                number += 1
+                name = self.names.unique(wish or "items")
+                self.listed[one] = name
+                shown = f"tuple({name})" if reader.op == "output" and type(value) is tuple else name
+                self.print.listed[one.key] = shown
+                for element, node in zip(value, last):
+                    self.appends.setdefault(node, []).append((one, element))
+                    self.filled |= {(n, reader): node for n in _nodes(element)}
+
+    def _one_after_the_other(self, value: Sequence[Any]) -> list[Node] | None:
+        """For each element of a list: the last statement of those that make it."""
+        sorts: set[Any] = set()
+        found: list[Node] = []
+        for element in value:
+            nodes = [*_nodes(element)]
+            made = [n.args[0] if n in self.names.unpacked else n for n in nodes]
+            if not nodes or any(n not in self.place for n in made):
+                return None
+            last = max(made, key=self.place.__getitem__)
+            if found and self.place[last] <= self.place[found[-1]]:
+                return None
+            found.append(last)
+            sorts.add(tuple(_sort(n) for n in nodes))
+        return found if len(sorts) == 1 else None
+
+    def _appended(self, node: Node) -> Iterator[Line]:
+        """The lines that append values to lists once the node is computed."""
+        for found, element in self.appends.get(node, ()):
+            name = self.listed[found]
+            yield Line(f"{name}.append({self.print.value(element)})", fills=name)
+
     # -- forward ---------------------------------------------------------------------------------
+    def _unpacked(self) -> Iterator[Line]:
+        """Parts of nested inputs in the variables that the program gives them."""
+        nodes_by_text = {self.names.parameters[n]: n for n in self.graph.placeholders}
+        known = {plain_syntax(t): t for t in (*nodes_by_text, *self.names.given.lists)}
+        for target, value in self.source.plain_assignments():
+            text = known.get(value, "")
+            inner = [f"{text}[{i}]" for i in range(self.names.given.lists.get(text, 0))]
+            if isinstance(target, ast.Name) and text in nodes_by_text:
+                targets, inner = [target.id], [text]
+            elif isinstance(target, ast.Tuple) and inner and len(target.elts) == len(inner):
+                targets = [part.id for part in target.elts if isinstance(part, ast.Name)]
+            else:
+                continue
+            nodes = [nodes_by_text.get(text) for text in inner]
+            if len(targets) != len(inner) or {*targets} & self.names.taken or None in nodes:
+                continue
+            for node, name in zip(nodes, targets):
+                assert node is not None
+                self.names[node] = self.names.unique(name)
+            names = ", ".join(self.names[node] for node in nodes if node is not None)
+            yield Line(f"{names} = {text}")
+
     def _forward(self) -> Iterator[Line]:
+        unpacked = list(self._unpacked())
         self._name_values()
+        yield from unpacked
         for node in self.graph.placeholders:
-            if self.names[node] != self.names.parameters[node]:
-                yield Line(f"{self.names[node]} = {self.names.parameters[node]}")
+            text = self.names.parameters[node]
+            if self.names[node] != text and text.isidentifier():
+                yield Line(f"{self.names[node]} = {text}")
         for text in dim_lines(self.graph, self.names, self.inputs):
             yield Line(text)
         if self.is_root:
@@ -333,6 +431,7 @@ class Draft:
         for node in self.shown:
             if node in self.inside:
                 self.print.inline(node, self._call(node))
+                yield from self._appended(node)
                 continue
             origin = self._origin(node)
             yield from (Line(f"# {text}") for text in self._said(node))
@@ -340,6 +439,7 @@ class Draft:
                 yield Line(f"# {origin}")
             shown = origin
             yield from self._lines(node)
+            yield from self._appended(node)
 
     def _lines(self, node: Node) -> Iterator[Line]:
         """The lines of a value, and before it of those that would make its own too long."""
@@ -386,14 +486,17 @@ class Draft:
         self.inside = self._inlined()
         place = {n: i for i, n in enumerate(self.shown)}
         for node in reversed(self.shown):
-            if node in self.inside:
+            if node in self.inside and (node, self._reader(node)) not in self.filled:
                 place[node] = place[self._reader(node)]
         for chain in self.chains.values():
             place |= dict.fromkeys(chain.calls, place[chain.calls[-1]])
         last_read = dict.fromkeys(dim_names(self.graph), len(place))
 
         def occupy(value: Node, name: str) -> None:
-            reads = (place.get(user, 0) for user in value.users)
+            reads = (
+                place[last] if (last := self.filled.get((value, user))) else place.get(user, 0)
+                for user in value.users
+            )
             last_read[name] = max(last_read.get(name, 0), *reads, 0)
 
         for node in self.graph.placeholders:
@@ -446,7 +549,7 @@ class Draft:
         item, value = self.source.loop(chain.container) or (singular(chain.container), "x")
         if not self.dialect.has_sequential:
             value = (*self.source.variables(chain.calls[-1], chain.container), value)[0]
-        chain.item = self._unique_item(item)
+        chain.item = self.unique(item)
         self.names[chain.calls[-1]] = self.names.unique(container)
         return [value]
 
@@ -475,6 +578,8 @@ class Draft:
         if is_random or any(n in self.by_last and self.by_last[n].is_loop for n in (node, reader)):
             return False
         statement, last = self.statements[node], self.statements.get(reader)
+        if (node, reader) in self.filled and isinstance(statement, ast.Expr):
+            return True
         if statement is not None and last is statement:
             return True
         if reader.op == "output" and isinstance(statement, ast.Return):
@@ -516,6 +621,9 @@ class Draft:
 
     def _parameters(self) -> Iterator[str]:
         yield "self"
+        if self.is_root and interface_of(self.graph) is not None:
+            yield from self.names.given.head()
+            return
         for node in self.inputs:
             name = self.names.parameters[node]
             yield f"{name}={self.print.value(node.args[0])}" if node.args else name
@@ -544,10 +652,9 @@ class Draft:
             return
         if node.op == "output":
             note = note_of(node) if self.print.inlined.keys() & {*node.all_input_nodes} else ""
-            values = node.args[0]
-            if self.order:
-                values = tuple(values[i] for i in self.order)
-                note = note_of(node, self.order) if note else ""
+            values = self._results()
+            if self.order and note:
+                note = note_of(node, self.order)
             text = self.print.value(values)
             is_plain = type(values) is tuple and len(values) > 1
             if is_plain and len(with_numbers(text)) < _SHORT_RESULT:
@@ -565,6 +672,55 @@ class Draft:
         if parts is not None:
             left = ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)"
         yield Line(f"{left} = {right}", note=note_of(node))
+
+
+def _path(text: str) -> str:
+    """``self.layers[0]`` -> ``layers.0``"""
+    return re.sub(r"\[(\d+)\]", r".\1", text.removeprefix("self."))
+
+
+def _lists_in(value: Any, is_nested: bool) -> Iterator[Sequence[Any]]:
+    """Lists of enough values, the outermost ones; ``is_nested``: also inside of other containers,
+    and of containers."""
+    is_plain = isinstance(value, (tuple, list)) and not hasattr(value, "_fields")
+    if is_plain and len(value) >= ALIKE and all(map(_is_values if is_nested else _is_node, value)):
+        yield value
+    elif is_nested:
+        for part in _inner(value):
+            yield from _lists_in(part, is_nested)
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    """What is in a container."""
+    if isinstance(value, Record):
+        return value.values
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (tuple, list)) else ()
+
+
+def _nodes(value: Any) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    for part in _inner(value):
+        yield from _nodes(part)
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, Node)
+
+
+def _is_values(value: Any) -> bool:
+    inner = _inner(value)
+    return all(map(_is_values, inner)) if inner else _is_node(value)
+
+
+def _sort(node: Node) -> Any:
+    """Equal for values that are made in the same way by modules of one list."""
+    if node.op == "call_function" and node.target.name == "getitem":
+        return node.bound["index"], _sort(node.args[0])
+    target = node.target.name if node.op == "call_function" else str(node.target)
+    return node.op, re.sub(r"\d+", "0", target)
 
 
 def _is_module(value: Any) -> bool:

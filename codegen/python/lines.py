@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fxlite.base.outside_text import (
@@ -17,31 +17,29 @@ from fxlite.base.outside_text import (
     docstring,
     is_name,
 )
+from fxlite.codegen.python.parameters import nested_text
 from fxlite.graph.graph import Node
-from fxlite.show.text.pretty import type_text, wrap_code
+from fxlite.show.text.pretty import wrap_code
 from fxlite.types.tensor_type import TensorType
 
 WIDTH = 100
 ANY = "*"  # a number of what a module lacks
-INDEXED = re.compile(r"\bself\.([A-Za-z_][\w.]*)\[(\d+)\]")
 
 
 @dataclass
 class Line:
-    """A line of a method, whose numbers may still become parameters; ``note`` stands behind it."""
+    """A line of a method, whose numbers may still become parameters; ``note`` stands behind it.
+    ``fills``: the list to which it appends, ``filled``: the one that it makes of a loop."""
 
     code: str
     depth: int = 2
     note: str = ""
+    fills: str = ""
+    filled: str = ""
 
     @property
     def is_comment(self) -> bool:
         return self.code.startswith("#")
-
-
-def with_items(code: str, items: Mapping[str, str]) -> str:
-    """A line with other text for items of lists, by path."""
-    return INDEXED.sub(lambda found: items.get(found[1], found[0]), code)
 
 
 def last_word(path: str) -> str:
@@ -82,9 +80,9 @@ def note_of(node: Node, order: Sequence[int] = ()) -> str:
     found = node.type
     if isinstance(found, tuple) and len(found) > 1:
         if len({*map(str, found)}) == 1 and isinstance(found[0], TensorType):
-            return f"{comment(type_text(found[0]))} each"
+            return f"{comment(nested_text(found[0]))} each"
         found = tuple(found[i] for i in order) or found
-    return comment(type_text(found)) if found is not None else ""
+    return comment(nested_text(found)) if found is not None else ""
 
 
 def formatted(line: Line) -> Line:

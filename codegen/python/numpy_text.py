@@ -44,7 +44,7 @@ class NumpyText(TableText):
 
     def builtin(self, name: str, instead: str) -> str:
         """What Python means by a name, or another function where a parameter has that name."""
-        return self.function(instead) if name in self.names.parameters.values() else name
+        return self.function(instead) if name in self.names.taken else name
 
     def dtype(self, value: DType) -> str:
         if value is dtypes.bfloat16:

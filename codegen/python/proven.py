@@ -87,6 +87,7 @@ class FxliteText(NumpyText):
     def _gives(self, chain: Sequence[Node], operands: Sequence[Node]) -> bool:
         """Trace a spelling, and compare."""
         proof = copy.copy(self)
+        proof.listed = {}
         types = {f"_{i}": node.type for i, node in enumerate(operands)}
         proof.inlined = {node: (name, 99) for node, name in zip(operands, types)}
         own: dict[str, Any] = {alias: _MODULES.get(n) for n, alias in self.file.imports.items()}

@@ -38,6 +38,7 @@ from fxlite.codegen.folder import FolderError
 from fxlite.codegen.python.classes import classes_of, factored
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.numpy_dialect import NumpyDialect
+from fxlite.codegen.python.parameters import nested_text, types_of
 from fxlite.codegen.python.text import class_name, module_name
 from fxlite.codegen.python.torch_dialect import TorchDialect
 from fxlite.graph.graph_module import GraphModule
@@ -45,7 +46,6 @@ from fxlite.nn.module import Module
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.cutting.outline_modules import outline_modules, with_own_constants
-from fxlite.show.text.pretty import type_text
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
@@ -192,15 +192,13 @@ class _Source:
 
     # -- head ----------------------------------------------------------------------------------
     def _documentation(self) -> list[str]:
-        inputs = ", ".join(
-            f"{n.target}: {n.type}" if n.type is not None else str(n.target)
-            for n in self.graph.placeholders
-        )
+        types = [*types_of(self.graph)]
+        inputs = ", ".join(f"{name}: {type}" if type else name for name, type in types)
         output = self.graph.output_node().type
-        result = f" -> {docstring(type_text(output))}" if output is not None else ""
+        result = f" -> {docstring(nested_text(output))}" if output is not None else ""
         first = docstring(f"{self.class_name}: ({inputs}){result}")
         make = f"{self.class_name}.load()" if self.has_weights else f"{self.class_name}()"
-        given = ", ".join(str(n.target) for n in self.graph.placeholders)
+        given = ", ".join(name for name, _ in types)
         file = f"{self.module_name}{self.dialect.suffix}"
         weights = f" The weights are in {file}." if self.has_weights else ""
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
@@ -222,8 +220,11 @@ class _Source:
         standard, own = self.dialect.import_lines(used, alias)
         if used(alias.get("math", "")):
             standard.append(_import("import math", "math", alias["math"]))
-        if used("NamedTuple"):
-            standard.append("from typing import Any, NamedTuple")
+        if used("dataclass"):
+            standard.append("from dataclasses import dataclass")
+        typing = [name for name in ("Any", "NamedTuple") if used(name)]
+        if typing:
+            standard.append(f"from typing import {', '.join(typing)}")
         if self.has_weights:
             standard.append("from pathlib import Path")
         by_module: dict[str, list[str]] = {}
@@ -236,11 +237,14 @@ class _Source:
         return [line for g in groups if g for line in (*g, "")][:-1]
 
     def _result_classes(self) -> list[str]:
-        """A NamedTuple class for each sort of named tuple in the result."""
+        """The program's dataclasses and named tuples in the result."""
         lines: list[str] = []
-        for original, name in self.file.tuples.items():
-            lines += [f"class {name}(NamedTuple):"]
-            lines += [f"    {field}: Any" for field in original._fields]
+        for (kind, _, fields), name in self.file.records.items():
+            is_tuple = kind == "namedtuple"
+            lines += (
+                [f"class {name}(NamedTuple):"] if is_tuple else ["@dataclass", f"class {name}:"]
+            )
+            lines += [f"    {field}: Any" for field in fields]
             lines += ["", ""]
         return lines
 

@@ -24,6 +24,14 @@ import fxlite.nn.functional as F
 from fxlite.base.outside_text import is_number, python_string
 from fxlite.codegen.kernel.names import file_name
 from fxlite.codegen.python.layers import Input, Layer, picked
+from fxlite.codegen.python.parameters import (
+    Parameters,
+    Record,
+    parameters_of,
+    records_in,
+    results_of,
+    roots,
+)
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
@@ -62,7 +70,7 @@ def class_name(name: str) -> str:
 
 
 _USED_BY_TEXT = frozenset(
-    ("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS", "ValueError")
+    ("Weights", "Buffer", "Path", "NamedTuple", "Any", "WEIGHTS", "ValueError", "dataclass")
 )
 
 
@@ -115,15 +123,15 @@ def numbered(wish: str, taken: Container[str], separator: str = "_") -> str:
 class FileNames(_Taken):
     """Names that all classes of a file share, chosen so that no parameter of theirs hides them:
     ``imports`` are those of modules, ``helpers`` those of functions that the file itself defines,
-    ``functions`` those of wrapped functions, which are imported from the program, ``tuples`` those
-    of named-tuple classes in the result of the first graph."""
+    ``functions`` those of wrapped functions, which are imported from the program, ``records`` those
+    of dataclasses and named tuples in the result of the first graph."""
 
     def __init__(
         self, graphs: Sequence[Graph], class_name: str, imports: Iterable[str],
         helpers: Iterable[str],
     ) -> None:  # fmt: skip
         super().__init__({"self", "fx", "nn", class_name, *_USED_BY_TEXT})
-        self.taken |= {str(node.target) for node in graphs[0].placeholders}
+        self.taken |= {name for name, _, _ in roots(graphs[0])}
         for graph in graphs:
             for node in graph.placeholders:
                 shape = node.type.shape if isinstance(node.type, TensorType) else ()
@@ -140,10 +148,11 @@ class FileNames(_Taken):
         self.results: dict[int, Sequence[int]] = {}
         #: By the identity of a module: the layer that it is.
         self.layers: dict[int, Layer] = {}
-        self.tuples: dict[Any, str] = {}
-        for found in _named_tuples(graphs[0].output_node().args[0]):
-            if found not in self.tuples:
-                self.tuples[found] = self.unique(found.__name__)
+        #: By kind, name and fields of the program's.
+        self.records: dict[tuple[str, str, tuple[str, ...]], str] = {}
+        for found in records_in(results_of(graphs[0])):
+            if found not in self.records:
+                self.records[found] = self.unique(found[1])
 
 
 class Names(_Taken):
@@ -157,7 +166,7 @@ class Names(_Taken):
     ) -> None:
         own = [
             name
-            for names in (file.imports, file.helpers, file.functions, file.tuples)
+            for names in (file.imports, file.helpers, file.functions, file.records)
             for name in names.values()
         ]
         super().__init__({"self"})
@@ -166,8 +175,11 @@ class Names(_Taken):
         self.parameters: dict[Node, str] = {}
         if inputs is not None:  # else imports give way to the parameters
             self.taken |= {"fx", "nn", *_USED_BY_TEXT, *own, *dim_names(graph)}
-        for node in graph.placeholders:
-            wish = str(node.target) if inputs is None else inputs[node]
+        self.given = Parameters()  #: those of the whole program
+        if inputs is None:
+            self.given = parameters_of(graph, functools.partial(self.unique, builtin=True))
+            self.parameters = {n: self.given.texts[n.target] for n in graph.placeholders}
+        for node, wish in inputs.items() if inputs is not None else ():
             usable = not keyword.iskeyword(wish) and wish != "self"
             self.parameters[node] = self.unique(wish if usable else f"{wish}_", builtin=True)
         self.taken |= {"fx", "nn", *_USED_BY_TEXT, *own}
@@ -176,8 +188,9 @@ class Names(_Taken):
                 self.taken.add(name)
         for node in graph.nodes:
             if node.op == "placeholder":
-                same = self.short or node.name == node.target
-                self._names[node] = self.parameters[node] if same else self.unique(node.name)
+                text = self.parameters[node]
+                same = self.short or node.name == node.target or not text.isidentifier()
+                self._names[node] = text if same else self.unique(node.name)
             elif node.op.startswith("call_"):
                 self._names[node] = self.unique(self._wish(node))
         self.parts: dict[Node, list[str]] = {}
@@ -234,16 +247,15 @@ class Names(_Taken):
         self.unpacked.update(node.users)
 
 
-def _named_tuples(value: Any) -> list[Any]:
-    """The named-tuple classes in a nested result."""
-    found = []
-    if hasattr(value, "_fields"):
-        found.append(type(value))
+def frozen(value: Any) -> Any:
+    """Nested values as a key of a dict."""
     if isinstance(value, (tuple, list)):
-        found += [f for v in value for f in _named_tuples(v)]
-    elif isinstance(value, dict):
-        found += [f for v in value.values() for f in _named_tuples(v)]
-    return found
+        return tuple(map(frozen, value))
+    if isinstance(value, Record):
+        return tuple(map(frozen, value.values))
+    if isinstance(value, dict):
+        return tuple((key, frozen(v)) for key, v in value.items())
+    return value if isinstance(value, Node) else repr(value)
 
 
 def reads(node: Node) -> list[Node]:
@@ -316,6 +328,8 @@ class Text:
         #: Values that have no name, but are written where they are read: the text, and how strongly
         #: its operator binds.
         self.inlined: dict[Node, tuple[str, int]] = {}
+        #: Lists of values that have a name, by what :func:`frozen` makes of them.
+        self.listed: dict[Any, str] = {}
 
     def inline(self, node: Node, text: str) -> None:
         """Write a value where it is read."""
@@ -343,11 +357,19 @@ class Text:
             return f"-{infinity}" if value < 0 else infinity
         if isinstance(value, sympy.Expr):
             return self.dim(value)
+        if self.listed and isinstance(value, (tuple, list)) and frozen(value) in self.listed:
+            return self.listed[frozen(value)]
         if isinstance(value, tuple):
             inner = ", ".join(map(self.value, value))
             if hasattr(value, "_fields"):
-                return f"{self.file.tuples[type(value)]}({inner})"
+                return f"{self.file.records[next(records_in(value))]}({inner})"
             return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if isinstance(value, Record):
+            kind, _, keys = known = next(records_in(value))
+            texts = [*map(self.value, value.values)]
+            if kind == "dataclass":
+                texts = [f"{key}={text}" for key, text in zip(keys, texts)]
+            return f"{self.file.records[known]}({', '.join(texts)})"
         if isinstance(value, list):
             return f"[{', '.join(map(self.value, value))}]"
         if isinstance(value, dict):

@@ -13,7 +13,7 @@ import functools
 import inspect
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -124,18 +124,65 @@ class Written:
                 return found.target.id, statement.targets[0].id
         return None
 
-    def item(self, path: str) -> str | None:
-        """The variable of a loop over ``self.PATH``: alone, beside others in ``zip``, counted."""
-        for text, found in self._loops.items():
-            targets, values = [found.target], [found.iter]
-            if isinstance(found.iter, ast.Call) and isinstance(found.target, ast.Tuple):
-                targets, values = found.target.elts, found.iter.args
-                if text.startswith("enumerate("):
-                    targets = targets[1:]
-            for target, value in zip(targets, values):
-                if isinstance(target, ast.Name) and ast.unparse(value) == _path_text(path):
-                    return target.id
+    def item(self, listed: str) -> ast.expr | None:
+        """To what loops assign the items of ``self.PATH`` or of a list among the inputs, or
+        statements one of them."""
+        for target, value in self._items:
+            if value == listed or value.startswith(f"{listed}["):
+                return target
         return None
+
+    def index(self, listed: str) -> str:
+        """The variable of loops that counts beside the items of a list, or alone."""
+        for loop in self._any_loops:
+            target, text = loop.target, ast.unparse(loop.iter)
+            if text.startswith("enumerate(") and listed and listed in text:
+                target = target.elts[0] if isinstance(target, ast.Tuple) else target
+            elif not text.startswith("range("):
+                continue
+            if isinstance(target, ast.Name) and target.id != "_":
+                return target.id
+        return ""
+
+    def lists(self, reader: Node, count: int) -> list[str]:
+        """The variables of as many lists that a value reads and that the program fills."""
+        statement: ast.AST | None = self.returned()
+        if reader.op != "output":
+            statement = None if reader.loc is None else _syntax(reader.loc.expression)
+        names = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)] if statement else []
+        found = [name for name in dict.fromkeys(names) if name in self._filled]
+        return found if len(found) == count else []
+
+    def plain_assignments(self) -> Iterator[tuple[ast.expr, str]]:
+        """Target and value of assignments in the function itself, not in loops or branches."""
+        for statement in self.function.body if self.function is not None else ():
+            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                yield statement.targets[0], ast.unparse(statement.value)
+
+    @functools.cached_property
+    def _filled(self) -> set[str]:
+        """Lists to which the function appends, or that it makes in a loop."""
+        found: set[str] = set()
+        for node in ast.walk(self.function) if self.function is not None else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".append"):
+                found.add(ast.unparse(node.func).removesuffix(".append"))
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.ListComp):
+                found |= {ast.unparse(target) for target in node.targets}
+        return found
+
+    @functools.cached_property
+    def _any_loops(self) -> list[ast.For | ast.comprehension]:
+        inside = ast.walk(self.function) if self.function is not None else ()
+        return [n for n in inside if isinstance(n, ast.For | ast.comprehension)]
+
+    @functools.cached_property
+    def _items(self) -> list[tuple[ast.expr, str]]:
+        """Targets of loops with what their items are of."""
+        found = [pair for n in self._any_loops for pair in _looped(n.target, n.iter)]
+        for statement in self.statements:
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Subscript):
+                found += [(t, ast.unparse(statement.value.value)) for t in statement.targets]
+        return found
 
     @functools.cached_property
     def _calls(self) -> dict[str, ast.stmt]:
@@ -288,6 +335,24 @@ def _syntax(text: str) -> ast.expr | None:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _looped(target: ast.expr, values: ast.expr) -> Iterator[tuple[ast.expr, str]]:
+    """The target of each list in ``enumerate(zip(...))``."""
+    called = ast.unparse(values.func) if isinstance(values, ast.Call) else ""
+    if called == "enumerate" and isinstance(target, ast.Tuple) and isinstance(values, ast.Call):
+        yield from _looped(target.elts[1], values.args[0])
+    elif called == "zip" and isinstance(target, ast.Tuple) and isinstance(values, ast.Call):
+        for part, value in zip(target.elts, values.args):
+            yield from _looped(part, value)
+    else:
+        yield target, ast.unparse(values)
+
+
+def plain_syntax(text: str) -> str:
+    """An expression as ``ast.unparse`` writes it."""
+    found = _syntax(text)
+    return text if found is None else ast.unparse(found)
 
 
 def parameter_names(

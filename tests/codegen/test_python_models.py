@@ -102,20 +102,20 @@ def test_constants_in_which_modules_differ_are_parameters() -> None:
 def test_lines_that_repeat_for_the_modules_of_lists_are_a_loop() -> None:
     gm = fx.symbolic_trace(Residual((2.0,) * 5), x="f32[B,4]")
     assert (
-        "        # What each adds.\n"
         "        for part, norm in zip(self.parts, self.norms):\n"
+        "            # What each adds.\n"
         "            y = part(norm(x))  # f32[B,4]\n"
         "            x = x + y  # f32[B,4]\n"
     ) in gm.source()
 
 
 class Uneven(Residual):
-    """No loop: the last one is called in another way."""
+    """No loop: each is called in another way."""
 
     def forward(self, x: Any) -> Any:
-        for part in self.parts[:-1]:
-            x = x + part(x)
-        return self.parts[-1](x) - x
+        for part, sign in zip(self.parts, (1, -1, 1, -1)):
+            x = x + part(x) if sign > 0 else part(x) - x
+        return x
 
 
 def test_lines_that_differ_are_no_loop() -> None:
@@ -176,7 +176,14 @@ def test_results_have_the_order_and_names_of_the_program() -> None:
     """The graph of the program has them in the order in which they are computed."""
     source = traced("GPT with cache").source()
     assert "        return x, keys, values\n" in source
-    assert "x, k, v = self.blocks[0](x, keys[0], values[0])\n" in source
+    assert (
+        "        new_keys, new_values = [], []\n"
+        "        for i, block in enumerate(self.blocks):\n"
+        "            x, k, v = block(x, keys[i], values[i])  "
+        "# (f32[B,1,32], f32[B,4,S+1,8], f32[B,4,S+1,8])\n"
+        "            new_keys.append(k)\n"
+        "            new_values.append(v)\n"
+    ) in source
     assert "q, k, v = np.split(self.qkv(self.norm1(x)), 3, axis=-1)  # f32[B,1,32] each\n" in source
 
 

@@ -1,0 +1,223 @@
+"""Regenerated Python takes and gives what the program does, nested, and loops over it, in every
+dialect."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite import nn
+from fxlite.codegen.python.source import save_python
+from fxlite.graph import pytree
+from tests.oracle import compare
+
+LAYERS = 4
+f32 = np.float32
+
+
+class Layer(nn.Module):
+    def __init__(self, size: int = 4) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(size, 3 * size)
+
+    def forward(self, x: Any, keys: Any, values: Any) -> Any:
+        q, k, v = np.split(self.qkv(x), 3, axis=-1)
+        keys, values = np.concatenate([keys, k]), np.concatenate([values, v])
+        return x + F.softmax(q @ keys.T, -1) @ values, keys, values
+
+
+class Cached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+
+    def forward(self, x: Any, cache: Any) -> Any:
+        grown = []
+        for layer, (keys, values) in zip(self.layers, cache):
+            x, keys, values = layer(x, keys, values)
+            grown.append((keys, values))
+        return x, grown
+
+
+class ByNumber(Cached):
+    def forward(self, x: Any, cache: Any) -> Any:
+        grown = []
+        for i, layer in enumerate(self.layers):
+            keys, values = cache["layers"][i]
+            x, keys, values = layer(x, keys, values)
+            grown.append({"keys": keys, "values": values})
+        return {"x": x, "cache": tuple(grown)}
+
+
+class Output(NamedTuple):
+    logits: Any
+    hidden: Any
+
+
+@dataclasses.dataclass
+class Batch:
+    ids: Any
+    mask: Any
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(10, 4)
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(LAYERS))
+
+    def forward(self, batch: Any) -> Any:
+        x = self.words(batch["ids"]) * batch["mask"][:, :, None]
+        hidden = []
+        for layer in self.layers:
+            x = np.tanh(layer(x))
+            hidden.append(x)
+        return Output(logits=x.mean(axis=1), hidden=tuple(hidden))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x: Any, state: Any) -> Any:
+        h, c = state
+        for _ in range(3):
+            h = np.tanh(self.fc(np.concatenate([x, h], axis=-1)))
+            c = c + h
+        return h, (h, c)
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(LAYERS))
+        self.layers = nn.ModuleList(nn.Linear(2 * LAYERS, 2 * LAYERS) for _ in range(LAYERS))
+
+    def forward(self, x: Any) -> Any:
+        x = np.concatenate([head(x) for head in self.heads], axis=-1)
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class Records(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, batch: Any, *others: Any, scale: Any) -> Any:
+        x = self.fc(batch.ids) * scale
+        for other in others:
+            x = x + other
+        return Batch(x, batch.mask)
+
+
+def pair() -> Any:
+    return (np.ones((2, 4), f32), np.full((2, 4), 0.5, f32))
+
+
+X = np.linspace(-1, 1, 12, dtype=f32).reshape(3, 4)
+BATCH = {"ids": np.array([[1, 2, 3]]), "mask": np.array([[1, 1, 0]], f32)}
+CACHED = "for layer, (keys, values) in zip(self.layers, cache, strict=True):"
+
+#: Program, arguments, keywords, text that its source has, and text that it has not
+CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], list[str], str]] = {
+    "cache": (
+        Cached, (X, [pair() for _ in range(LAYERS)]), {},
+        ["(self, x, cache):", CACHED, "grown.append((keys, values))", "return x, grown"],
+        "cache_0",
+    ),
+    "by number": (
+        ByNumber, (X, {"layers": tuple(pair() for _ in range(LAYERS))}), {},
+        ['zip(self.layers, cache["layers"], strict=True)', '{"x": x, "cache": tuple(grown)}'],
+        "cache_0",
+    ),
+    "dict": (
+        Encoder, (BATCH,), {},
+        ["(self, batch):", 'batch["ids"]', "hidden.append(x)", "Output(x.mean(", "tuple(hidden)"],
+        "batch_ids",
+    ),
+    "state": (
+        Recurrent, (X, (X, X + 1)), {}, ["(self, x, state):", "h, c = state", "for _ in range(3):"],
+        "state_0",
+    ),
+    "lists": (
+        Heads, (X,), {},
+        ["[head(x) for head in self.heads]", "for layer in self.layers[:-1]:"], "append",
+    ),
+    "records": (
+        Records, (Batch(X, X), X, X + 1), {"scale": f32(2.0)},
+        ["(self, batch, *others, scale):", "batch.ids", "others[1]", "Batch(ids=", "@dataclass"],
+        "others_0",
+    ),
+}  # fmt: skip
+
+
+def loaded(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"nested_{path.parent.name}_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = [v for v in vars(module).values() if hasattr(v, "load") and isinstance(v, type)][-1]
+    return made.load()
+
+
+def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    found = pytree.children_of(value)
+    if found is None:
+        return change(value)
+    kind, keys, values = found
+    inner = [with_leaves(v, change) for v in values]
+    if kind == "dict":
+        return dict(zip(keys, inner))
+    return type(value)(*inner) if kind in ("namedtuple", "dataclass") else type(value)(inner)
+
+
+def form(value: Any) -> Any:
+    """The nesting of a result, with names of classes."""
+    found = pytree.children_of(value)
+    if found is None:
+        return "leaf"
+    return type(value).__name__, *zip(found[1], map(form, found[2]))
+
+
+@pytest.mark.parametrize("dialect", ["fxlite", "numpy", "torch"])
+@pytest.mark.parametrize("name", CASES)
+def test_takes_and_gives_what_the_program_does(name: str, dialect: str, tmp_path: Path) -> None:
+    make, args, kwargs, texts, other = CASES[name]
+    nn.init.manual_seed(0)
+    program = make().eval()
+    gm = fx.symbolic_trace(program, *args, **kwargs)
+    text = gm.source(dialect=dialect)
+    for wanted in texts:
+        assert wanted in text, text
+    assert other not in text.partition('"""\n\n')[2], text
+    expected = program(*args, **kwargs)
+    if dialect == "torch":
+        torch = pytest.importorskip("torch")
+        given = [with_leaves(v, lambda x: torch.from_numpy(np.array(x))) for v in args]
+        named = {
+            k: with_leaves(v, lambda x: torch.from_numpy(np.array(x))) for k, v in kwargs.items()
+        }
+        with torch.no_grad():
+            found = loaded(save_python(gm, tmp_path, dialect=dialect))(*given, **named)
+        found = with_leaves(found, lambda x: x.numpy())
+    else:
+        found = loaded(save_python(gm, tmp_path, dialect=dialect))(*args, **kwargs)
+    assert form(found) == form(expected)
+    compare(dialect, flat(found), flat(expected))
+
+
+def flat(value: Any) -> list[Any]:
+    found = pytree.children_of(value)
+    return [value] if found is None else [leaf for v in found[2] for leaf in flat(v)]
