@@ -29,6 +29,7 @@ from fxlite.types.tensor_type import TensorType, parse_type
 
 if TYPE_CHECKING:
     from fxlite import codegen, passes
+    from fxlite.codegen.python.reimport.reimport import reimport
     from fxlite.codegen.reporting.report import report
     from fxlite.compiler import compile
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
@@ -53,6 +54,7 @@ _LAZY = {
     "replace_pattern": "fxlite.passes.rewrite.match",
     "ShapeProp": "fxlite.passes.shape_prop",
     "trace_doctor": "fxlite.tracing.doctor.doctor",
+    "reimport": "fxlite.codegen.python.reimport.reimport",
     "report": "fxlite.codegen.reporting.report",
     "passes": None,
     "codegen": None,

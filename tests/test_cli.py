@@ -318,7 +318,7 @@ def test_a_compiled_model_that_differs_is_an_error(
     (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=no.npy"], "no file no.npy"),
     (["compile", "net.py:Net", "-i", X, "-o", "o", "--data", "x=net.py"], "not a .npy file"),
     (["compile", "net.py:Net", "-i", X, "-o", "o", "--backend", "rust"],
-     "there is no back end 'rust'; choose one of c, cuda, python"),
+     "there is no back end 'rust'; choose one of c, cuda, embedded, python"),
 ])  # fmt: skip
 def test_errors_of_the_user(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]

@@ -46,6 +46,7 @@ from fxlite.nn.module import Module
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.cutting.outline_modules import outline_modules, with_own_constants
+from fxlite.show.comparison.compare import operands
 
 __all__ = ["module_name", "python_program", "python_source", "save_python"]
 
@@ -55,7 +56,7 @@ DIALECTS: dict[str, Dialect] = {
 """How regenerated source may be written, by name."""
 
 _numbers = itertools.count()
-_MARK = "Written by fxlite"
+MARK = "Written by fxlite"
 
 
 def save_python(
@@ -75,7 +76,7 @@ def save_python(
     if (
         target.exists()
         and not force
-        and _MARK not in target.read_text(errors="replace", encoding="utf-8")
+        and MARK not in target.read_text(errors="replace", encoding="utf-8")
     ):
         raise FolderError(f"{target} exists and was not written by fxlite; choose another name")
     if target.parent.is_file():
@@ -129,10 +130,9 @@ def find_dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def _regenerated(
-    gm: GraphModule, name: str | None, dialect: Dialect
-) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
-    """The text, and by path the arrays that the graph reads or that layers of its hold besides."""
+def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[str, str]]:
+    """The graph that the text of a dialect says, and the paths of weights that it calls otherwise
+    than ``gm`` (new path -> path in ``gm``). Raises what :func:`python_source` does."""
     gm = flattened(gm)
     for node in gm.graph.nodes:
         if node.op == "call_module":
@@ -145,7 +145,23 @@ def _regenerated(
                 f"{node.describe()}: {node.target.title} cannot be imported by other files; define "
                 f"it at the level of a module"
             )
-    gm = with_own_constants(dialect.prepared(gm))
+    made = with_own_constants(find_dialect(dialect).prepared(gm))
+    before = {node.name: node for node in gm.graph.nodes}
+    paths = {
+        str(new.target): str(old.target)
+        for node in made.graph.nodes
+        if node.name in before
+        for old, new in zip(operands(before[node.name]), operands(node))
+        if old.op == new.op == "get_attr" and old.target != new.target
+    }
+    return made, paths
+
+
+def _regenerated(
+    gm: GraphModule, name: str | None, dialect: Dialect
+) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    """The text, and by path the arrays that the graph reads or that layers of its hold besides."""
+    gm, _ = written_program(gm, dialect.name)
     program = _Source(gm, name or gm.name, dialect)
     weights = gm.graph.find_nodes(op="get_attr")
     reads = dict.fromkeys(n.target for n in weights if n.users and not dialect.is_number(n))
@@ -202,7 +218,7 @@ class _Source:
         file = f"{self.module_name}{self.dialect.suffix}"
         weights = f" The weights are in {file}." if self.has_weights else ""
         lines = [f'"""{line}' if not i else line for i, line in enumerate(_fill(first))]
-        origin = f"{_MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}"
+        origin = f"{MARK} {fxlite.__version__} from {docstring(self.gm.name)}.{weights}"
         lines += [
             "", *_fill(origin), "",
             f"    from {self.module_name} import {self.class_name}", "",

@@ -10,8 +10,10 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -181,6 +183,20 @@ def is_own_file(filename: str) -> bool:
             ("<fxlite", "<frozen")
         )
     return known
+
+
+def described(error: BaseException, file: Path | None = None) -> str:
+    """``NameError: name 'x' is not defined (model.py:12)``: the last line of the user's in it."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return text  # says the line itself
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        f
+        for f in frames
+        if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)
+    ]
+    return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
 
 
 def here(depth: int = 1, known: dict[tuple[int, int], Location] | None = None) -> Location | None:

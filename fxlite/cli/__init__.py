@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from fxlite.base.errors import FxliteError
+from fxlite.base.location import described
 from fxlite.types.dtypes import ALL
 
 _EXAMPLES = f"""\
@@ -31,6 +32,7 @@ examples:
   fxlite report model.py:Net --input "x=f32[B,3,224,224]" --size B=8 -o report.html
   fxlite quantize model.py:Net --input "x=f32[B,64]" --data calib.npz --min-sqnr 30 -o net.fxl
   fxlite regenerate model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn -o out/
+  fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl
   fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
   fxlite info
 
@@ -54,6 +56,7 @@ _COMMANDS = {
     "report": "write one HTML page: the graph to explore with costs, times, memory, source",
     "quantize": "make a program of integers, by a scheme, a plan or a budget",
     "regenerate": "write a program, or what passes made of it, as Python source",
+    "reimport": "read regenerated source that was edited: what changed, and the graph",
     "optimize": "show or apply what passes do as a patch on the program's own files",
     "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
@@ -100,9 +103,7 @@ def _message(error: Exception) -> str:
         return f"{where}{error.strerror or error}"
     if isinstance(error, MemoryError):
         return f"not enough memory: {error}; give smaller sizes"
-    from fxlite.cli.program_file import describe
-
-    return f"{describe(error)}\n  --debug shows the traceback"
+    return f"{described(error)}\n  --debug shows the traceback"
 
 
 def _complain(message: str) -> None:

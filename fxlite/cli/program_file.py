@@ -13,13 +13,12 @@ import importlib.machinery
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fxlite.base.errors import FxliteError, did_you_mean
-from fxlite.base.location import is_own_file
+from fxlite.base.location import described, is_own_file
 from fxlite.files.serialize import load, load_safetensors
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module, StateDictError
@@ -124,7 +123,7 @@ def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise ProgramError(f"{path} cannot be imported: {describe(error, file)}") from error
+        raise ProgramError(f"{path} cannot be imported: {described(error, file)}") from error
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -192,20 +191,6 @@ def _is_below(file: str, folder: Path) -> bool:
     )
 
 
-def describe(error: BaseException, file: Path | None = None) -> str:
-    """``NameError: name 'x' is not defined (model.py:12)``: the last line of the user's in it."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError):
-        return text  # says the line itself
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)
-    ]
-    return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
-
-
 def _near_files(path: Path) -> str:
     try:
         names = [p.name for p in path.parent.glob("*.py")]
@@ -241,7 +226,7 @@ def _instance(found: Any, text: str) -> Any:
         hint = ""
         if is_class and isinstance(error, TypeError) and "argument" in str(error):
             hint = "; name a function that makes one: def make(): return MODEL(...)"
-        raise ProgramError(f"{text}() failed: {describe(error)}{hint}") from error
+        raise ProgramError(f"{text}() failed: {described(error)}{hint}") from error
     if not is_class and not callable(made):
         raise ProgramError(f"{text}() returns a {type(made).__name__}, not a model")
     return made

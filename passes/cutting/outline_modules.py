@@ -209,7 +209,7 @@ class _Finder:
 
 # -- constants -------------------------------------------------------------------------------------
 _CONSTANT = re.compile(r"constant_\d+")  # what the tracer calls arrays that no module holds
-NUMBER = "number"  # in the meta of a constant that may be written as a number
+NUMBER = "fxlite.number"  # in the meta of a constant that may be written as a number
 
 
 def with_own_constants(program: GraphModule) -> GraphModule:

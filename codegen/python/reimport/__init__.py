@@ -1,0 +1,1 @@
+"""The way back from regenerated Python that somebody edited to a graph."""
