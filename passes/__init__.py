@@ -38,6 +38,7 @@ from fxlite.passes.cutting.split_module import fuse_by_partitions, split_by_tags
 from fxlite.passes.cutting.subgraph import extract_subgraph
 from fxlite.passes.ledger import Ledger, Refusal, ledger, refuse
 from fxlite.passes.manager import PassManager, this_before_that_pass_constraint
+from fxlite.passes.observer import GraphTransformObserver
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.effects import BeforeAfter
 from fxlite.passes.profiling.profile import profile
@@ -51,13 +52,18 @@ from fxlite.passes.rewrite.pattern import Pattern
 from fxlite.passes.rewrite.rule import Rule, rule
 from fxlite.passes.rewrite.rule_analysis import analyze_rules
 from fxlite.passes.rewrite.rule_set import RuleSet
+from fxlite.passes.rewrite.subgraph_rewriter import (
+    SubgraphMatcher,
+    SubgraphMatcherWithNameNodeMap,
+    replace_pattern_with_filters,
+)
 from fxlite.passes.rules.channels_last import channels_last
-from fxlite.passes.rules.const_fold import const_fold
+from fxlite.passes.rules.const_fold import const_fold, split_const_subgraphs
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_attention import fuse_attention
 from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn
 from fxlite.passes.rules.merge_linears import merge_linears, merge_steps
-from fxlite.passes.rules.redundant import cse, dce, remove_dropout
+from fxlite.passes.rules.redundant import CSEPass, cse, dce, get_CSE_banned_ops, remove_dropout
 from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
@@ -67,6 +73,7 @@ from fxlite.types.agreement import Exactness, allclose, exact, sqnr
 __all__ = [
     "PASSES",
     "BeforeAfter",
+    "CSEPass",
     "Call",
     "CapabilityBasedPartitioner",
     "CostReport",
@@ -75,6 +82,7 @@ __all__ = [
     "Example",
     "ExampleError",
     "Explanation",
+    "GraphTransformObserver",
     "Ledger",
     "Match",
     "MemoryTimeline",
@@ -96,6 +104,8 @@ __all__ = [
     "RuleSet",
     "ShapeProp",
     "SourcePartition",
+    "SubgraphMatcher",
+    "SubgraphMatcherWithNameNodeMap",
     "VerificationError",
     "VerificationReport",
     "allclose",
@@ -121,6 +131,7 @@ __all__ = [
     "fuse_by_partitions",
     "fuse_conv_bn",
     "fuse_partitions",
+    "get_CSE_banned_ops",
     "get_node_target",
     "get_source_partitions",
     "graph_pass",
@@ -143,11 +154,13 @@ __all__ = [
     "refuse",
     "remove_dropout",
     "replace_pattern",
+    "replace_pattern_with_filters",
     "rule",
     "shape_prop",
     "simplify",
     "source_partitions",
     "split_by_tags",
+    "split_const_subgraphs",
     "split_module",
     "sqnr",
     "store_bf16",

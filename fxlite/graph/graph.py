@@ -419,6 +419,9 @@ class Graph:
             return new if node is old else node
 
         self._check_owner((new,), None)
+        for hook in tuple(self._store.hooks.get("replace", ())):
+            for user in users:
+                hook(old=old, new=new.name, user=user)
         with self._store.all_or_nothing():
             for user in users:
                 args, kwargs = map_nodes(user._args, swap), user._kwargs

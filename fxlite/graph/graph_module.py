@@ -19,6 +19,7 @@ from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
 from fxlite.graph import pytree
+from fxlite.graph.edit_hooks import EditHooks
 from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import guards
@@ -49,7 +50,7 @@ def child_or_array(module: Module, name: str) -> Any:
 
 
 @checked_methods
-class GraphModule(Module):
+class GraphModule(EditHooks, Module):
     """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
 
     def __init__(
@@ -218,6 +219,7 @@ class GraphModule(Module):
         self.__dict__["_graph"] = graph
         graph.owning_module = self
         graph.journal.forget()  # what can be undone begins with the graph as it is now
+        graph._store.watch(self.__dict__.get("_edit_hooks", {}))
         self._prepare()
 
     @property

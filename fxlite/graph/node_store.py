@@ -19,7 +19,7 @@ import functools
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import GraphError
@@ -37,6 +37,7 @@ from fxlite.graph.node import (
 )
 
 if TYPE_CHECKING:
+    from fxlite.graph.edit_hooks import Hooks
     from fxlite.graph.graph import Graph
     from fxlite.graph.node import Node
 
@@ -231,8 +232,23 @@ class NodeStore:
         self.n_placeholders = 0
         #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
         self.journal = Journal()
-        self.record = self.journal.records.append
+        self.record: Callable[[Any], None] = self.journal.records.append
         self._positions: tuple[Any, dict[Node, int]] = (None, {})
+        #: Functions to be called at edits, by kind of edit; see :mod:`fxlite.graph.edit_hooks`.
+        self.hooks: Hooks = {}
+
+    def watch(self, hooks: Hooks) -> None:
+        """Call these functions at edits, in place of those called so far."""
+        self.hooks = hooks
+        append = self.journal.records.append
+        self.record = self._record_and_call if any(hooks.values()) else append
+
+    def _record_and_call(self, record: Any) -> None:
+        self.journal.records.append(record)
+        is_node = record.__class__ is Node
+        kind = "create" if is_node else "erase" if record[0] is undo_erase else ""
+        for hook in tuple(self.hooks.get(kind, ())):
+            hook(record if is_node else record[1])
 
     # -- transactions ------------------------------------------------------------------------
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from fxlite.graph.graph import Node
 from fxlite.ops.op import Op
-from fxlite.passes.rewrite.matcher import Steps, same_arrays, same_modules
+from fxlite.passes.rewrite.matcher import Steps
 from fxlite.passes.rewrite.wildcard import Wildcard, attribute_names, same_attribute, same_number
 from fxlite.show.text.pretty import value_text
 
@@ -118,9 +118,7 @@ class _Alignment:
                 reader, "", value, f"the pattern has an array here, the graph {_what(value)}", edit
             )
             return
-        owner: Any = value.graph.owning_module
-        mine = self.steps.module.get_attribute(wanted.target)
-        if not same_arrays(mine, owner.get_attribute(value.target)):
+        if not self.steps.same_weight(wanted, value):
             self.differ(reader, "", value,
                         f"the array of the pattern is not equal to {value_text(value)}", edit
                         )  # fmt: skip
@@ -149,10 +147,7 @@ class _Alignment:
         if wanted.op != value.op:
             return False
         if wanted.op == "call_module":
-            theirs: Any = value.graph.owning_module
-            return same_modules(
-                self.steps.module.get_submodule(wanted.target), theirs.get_submodule(value.target)
-            )
+            return self.steps.same_module(wanted.target, value)
         return wanted.target is value.target
 
     def compare_attributes(self, wanted: Node, value: Node) -> None:

@@ -34,7 +34,7 @@ from fxlite.passes.rewrite.matcher import (
     Step,
     Steps,
 )
-from fxlite.passes.rewrite.wildcard import Wildcard
+from fxlite.passes.rewrite.wildcard import LITERAL, Wildcard, attribute_names
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -142,12 +142,13 @@ def _is_exact(node: Node) -> bool:
 # -- steps -----------------------------------------------------------------------------------------
 def compile_steps(
     module: GraphModule, parameters: Parameters, wildcards: dict[Node, dict[str, Any]],
-    regrouped: bool, associative: bool,
+    regrouped: bool, associative: bool, ignore_literals: bool = False, any_weights: bool = False,
 ) -> Steps | None:  # fmt: skip
     """Make a traced pattern ready. With ``regrouped``, chains of associative ops match however
-    they are grouped; None if there are none. Raises ArgumentError for what is no pattern."""
+    they are grouped; None if there are none. With ``ignore_literals`` its numbers and attributes
+    stand for any, with ``any_weights`` its weights. Raises ArgumentError for what is no pattern."""
     graph = module.graph
-    made = Steps(graph, module)
+    made = Steps(graph, module, any_weights)
     results = list(nodes_in(graph.output_node().args[0]))
     if not results or any(r.op not in ("call_function", "call_module") for r in results):
         raise ArgumentError("the pattern computes nothing: it returns one of its inputs")
@@ -187,13 +188,15 @@ def compile_steps(
             else:
                 step = Step(node, made.slots[node])
                 step.wild = wildcards.get(node, {})
+                if ignore_literals and isinstance(node.target, Op):
+                    step.wild = dict.fromkeys(attribute_names(node.target), LITERAL)
                 step.has_attributes = isinstance(node.target, Op) and (
                     len(node.target.signature.parameters) > len(node.target.tensor_kinds)
                 )
                 step.two_orders = getattr(node.target, "commutative", False)
                 step.symmetric = node in symmetric
                 values = _flat_operands(step, node, rest)
-            step.operands = tuple(_operand(made, v, rest, work) for v in values)
+            step.operands = tuple(_operand(made, v, rest, work, ignore_literals) for v in values)
             made.steps.append(step)
         found = _next_output(made, graph, needed)
         if found is not None:
@@ -238,13 +241,15 @@ def _rest_hint(node: Node) -> str:
     return f"{node.target.name} takes one; concatenate, stack and einsum take several"
 
 
-def _operand(made: Steps, value: Any, rest: Node | None, work: list[Node]) -> OperandOf:
+def _operand(
+    made: Steps, value: Any, rest: Node | None, work: list[Node], ignore_literals: bool
+) -> OperandOf:
     if value is None:
         return ABSENT, None, None
     if isinstance(value, Wildcard):
         return ANY_NUMBER, None, value
     if not isinstance(value, Node):
-        return NUMBER, value, None
+        return (ANY_NUMBER, None, LITERAL) if ignore_literals else (NUMBER, value, None)
     if value is rest:
         return REST, made.slots[value], None
     if value.op == "placeholder":

@@ -194,7 +194,9 @@ def _regrouped(node: Node, pattern: Pattern, rule: Rule | None) -> NearMiss:
 
 def _loose(pattern: Pattern) -> Pattern:
     if pattern.loose is None:
-        pattern.loose = Pattern(pattern.program, associative=True)
+        pattern.loose = Pattern(
+            pattern.program, True, pattern.ignore_literals, pattern.same_weights
+        )
     return pattern.loose
 
 

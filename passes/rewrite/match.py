@@ -22,7 +22,7 @@ from typing import Any
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.state import paused_gc
-from fxlite.graph.graph import Node, nodes_in
+from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.rewrite.matcher import Slots, Steps, Surroundings
 from fxlite.passes.rewrite.pattern import Pattern, Program
@@ -37,12 +37,12 @@ _UNDONE = "nothing was replaced, the graph is as it was"
 class Match:
     """One place where a pattern was found.
 
-    ``anchor`` is the node that computed the pattern's (last) result, ``anchors`` all results,
-    ``bindings`` what the pattern's parameters stand for (nodes, numbers, attributes, None for an
-    operand left out, a tuple for ``*xs``), ``replacements`` the nodes put in. Replaced nodes are
-    no longer in the graph."""
+    ``anchor`` is the node that computed the pattern's (last) result, ``anchors`` all results (also
+    called ``returning_nodes``), ``bindings`` what the pattern's parameters stand for (nodes,
+    numbers, attributes, None for an operand left out, a tuple for ``*xs``; ``placeholder_nodes``
+    in order), ``replacements`` the nodes put in. Replaced nodes are no longer in the graph."""
 
-    __slots__ = ("_slots", "_steps", "bindings", "replacements")
+    __slots__ = ("_slots", "_steps", "bindings", "name_node_map", "replacements")
 
     def __init__(self, steps: Steps, slots: Slots) -> None:
         self._steps = steps
@@ -52,6 +52,8 @@ class Match:
             for name, slot in steps.parameters.items()
         }
         self.replacements: list[Node] = []
+        #: Names that a pattern gives its nodes: see :class:`SubgraphMatcherWithNameNodeMap`.
+        self.name_node_map: dict[str, Node] = {}
 
     @property
     def anchor(self) -> Node:
@@ -60,6 +62,17 @@ class Match:
     @property
     def anchors(self) -> list[Node]:
         return [self._slots[slot] for slot in self._steps.outputs]
+
+    returning_nodes = anchors
+
+    @property
+    def placeholder_nodes(self) -> list[Any]:
+        return list(self.bindings.values())
+
+    @property
+    def pattern_graph(self) -> Graph:
+        """The graph of the pattern."""
+        return self._steps.graph
 
     @property
     def calls(self) -> list[Node]:
@@ -114,12 +127,20 @@ def find_matches(
     match_filter: Callable[[Match], bool] | None = None,
     *,
     associative: bool = False,
+    ignore_literals: bool = False,
+    same_weights: bool = False,
 ) -> list[Match]:
-    """Where ``pattern`` occurs, in order; overlapping matches included."""
-    compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
+    """Where ``pattern`` occurs, in order; overlapping matches included. Options as in
+    :func:`replace_pattern`."""
+    compiled = as_pattern(pattern, associative, ignore_literals, same_weights)
     around = Surroundings()
     found = (find_match(compiled, node, around, match_filter) for node in gm.graph.nodes)
     return [m for m in found if m is not None]
+
+
+def as_pattern(pattern: Program | Pattern, *options: bool) -> Pattern:
+    """A pattern itself; one of a program with these options."""
+    return pattern if isinstance(pattern, Pattern) else Pattern(pattern, *options)
 
 
 @checked
@@ -130,6 +151,8 @@ def replace_pattern(
     match_filter: Callable[[Match], bool] | None = None,
     *,
     associative: bool = False,
+    ignore_literals: bool = False,
+    same_weights: bool = False,
 ) -> list[Match]:
     """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; returns the
     matches. The code is generated again when the module is next called.
@@ -142,12 +165,22 @@ def replace_pattern(
     of the pattern with the same name, or, where the names differ, in the same order; it is traced
     with the types it gets. ``match_filter`` may turn a match down. A pattern that returns several
     values has them all replaced; a place where no order of the nodes allows that is passed over.
+    With ``ignore_literals`` numbers and attributes of the pattern match any. Where the pattern is a
+    module its weights match any, with ``same_weights`` equal ones.
 
     Raises ArgumentError for parameters that do not fit. If the replacement does not fit a place
     (its types do not agree), the graph is left as it was and the error names the place."""
     expect(gm, GraphModule, "what replace_pattern edits", "trace it first: fx.symbolic_trace(...)")
-    compiled = pattern if isinstance(pattern, Pattern) else Pattern(pattern, associative)
+    compiled = as_pattern(pattern, associative, ignore_literals, same_weights)
     new = Replacement(replacement, compiled, "replace_pattern")
+    return replace_matches(gm, compiled, lambda match: new, match_filter)
+
+
+def replace_matches(
+    gm: GraphModule, compiled: Pattern, new_at: Callable[[Match], Replacement],
+    match_filter: Callable[[Match], bool] | None,
+) -> list[Match]:  # fmt: skip
+    """Replace what a pattern finds by what ``new_at`` gives for each match."""
     matches: list[Match] = []
     with paused_gc(), gm.graph.transaction("replace_pattern"):
         rewriter = Rewriter(gm)
@@ -156,7 +189,7 @@ def replace_pattern(
             rewriter.refresh(node)
             if node not in around.barred and compiled.variants_for(node):
                 found = find_match(compiled, node, around, rewriter.settled(match_filter))
-                if found is not None and rewriter.replace(found, new) is None:
+                if found is not None and rewriter.replace(found, new_at(found)) is None:
                     matches.append(found)
         rewriter.finish()
     gm._prepare()

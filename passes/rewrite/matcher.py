@@ -9,6 +9,7 @@ when a later step fails. No recursion; for most patterns no second way, so a mat
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -160,8 +161,8 @@ class Find:
 class Steps:
     """A pattern made ready: call :meth:`match` on a node."""
 
-    def __init__(self, graph: Graph, module: GraphModule) -> None:
-        self.graph, self.module = graph, module
+    def __init__(self, graph: Graph, module: GraphModule, any_weights: bool = False) -> None:
+        self.graph, self.module, self.any_weights = graph, module, any_weights
         self.steps: list[Any] = []
         self.slots: dict[Node, int] = {}  # of the pattern's nodes
         self.wildcards: dict[str, int] = {}
@@ -263,7 +264,7 @@ class Steps:
                     continue
                 if value.__class__ is not Node or value in self.around.barred:
                     return False
-                if (value.target is not what or what.__class__ is str) and not self._same_module(
+                if (value.target is not what or what.__class__ is str) and not self.same_module(
                     what, value
                 ):
                     return False
@@ -279,7 +280,11 @@ class Steps:
                     return False
                 slots[slot] = value
             elif kind == WEIGHT:
-                if not self._same_weight(what, value):
+                have = slots[slot]
+                if have is not UNBOUND and self.any_weights:
+                    if have is not value:
+                        return False
+                elif not self.same_weight(what, value):
                     return False
                 slots[slot] = value
             elif value.__class__ not in (int, float, bool) or not bind_template(
@@ -288,24 +293,29 @@ class Steps:
                 return False
         return True
 
-    def _same_weight(self, wanted: Node, value: Any) -> bool:
+    def same_weight(self, wanted: Node, value: Any) -> bool:
+        """Whether a weight of the pattern stands for a value."""
         if not isinstance(value, Node) or value.op != "get_attr":
             return False
+        if self.any_weights and not is_constant_path(wanted.target):
+            return True
         mine = self.module.get_attribute(wanted.target)
         theirs: Any = value.graph.owning_module
         return same_arrays(mine, theirs.get_attribute(value.target))
 
-    def _same_module(self, target: Any, value: Node) -> bool:
+    def same_module(self, target: Any, value: Node) -> bool:
+        """Whether the leaf module of the pattern at ``target`` stands for what a node calls."""
         if value.op != "call_module" or isinstance(target, Op):
             return False
         theirs: Any = value.graph.owning_module
-        return same_modules(self.module.get_submodule(target), theirs.get_submodule(value.target))
+        mine, other = self.module.get_submodule(target), theirs.get_submodule(value.target)
+        return same_modules(mine, other, not self.any_weights)
 
     def is_anchor(self, node: Node) -> bool:
         """True if ``node`` calls the op (or an equal module) that computes the pattern's result."""
         if isinstance(self.target, Op):
             return node.target is self.target
-        return self._same_module(self.target, node)
+        return self.same_module(self.target, node)
 
     def outside_reader(self, slots: Slots) -> tuple[Node, Node] | None:
         """A value computed inside, and a node outside that reads it, if there is one."""
@@ -348,14 +358,19 @@ def same_arrays(a: Any, b: Any) -> bool:
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
-def same_modules(a: Module, b: Module) -> bool:
-    """Leaf modules of one class with equal plain attributes and equal weights."""
+def is_constant_path(path: str) -> bool:
+    """Whether that is what the tracer calls arrays of the program that no module holds."""
+    return re.fullmatch(r"(?:.*\.)?constant_\d+", path) is not None
+
+
+def same_modules(a: Module, b: Module, weights: bool = True) -> bool:
+    """Leaf modules of one class with equal plain attributes and (``weights``) equal weights."""
     if a is b or type(a) is not type(b):
         return a is b
     mine, theirs = a.state_dict(), b.state_dict()
     return (
         mine.keys() == theirs.keys()
-        and all(same_arrays(mine[k], theirs[k]) for k in mine)
+        and (not weights or all(same_arrays(mine[k], theirs[k]) for k in mine))
         and repr(_configuration(a)) == repr(_configuration(b))
     )
 

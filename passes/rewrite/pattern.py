@@ -9,16 +9,19 @@ kind:
 ``bias=None``          an operand that may be missing
 ``*xs``                any number of operands, where a list of tensors stands
 ``*, stride``          any attribute, or any number where the operand is a number
+``axis``               the same, where the function passes it on as an attribute
 =====================  ============================================================================
 
-Everything else the function mentions (literals, attributes, weights of modules, arrays) is meant as
-it stands. Patterns are traced without types, so they must not ask for shapes.
+Everything else the function mentions (literals, attributes, arrays) is meant as it stands. Where
+the pattern is a module, its weights stand for any (``same_weights``: for equal ones). Patterns are
+traced without types, so they must not ask for shapes.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, TraceError, expect
-from fxlite.base.location import here
+from fxlite.base.location import here, is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
@@ -54,12 +57,21 @@ class Parameters:
     optional: tuple[str, ...] = ()
     rest: str | None = None
     attributes: tuple[str, ...] = ()
+    #: Their order, where that is another one: attributes by position stand among the operands.
+    order: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All of them, in order."""
         rest = (self.rest,) if self.rest else ()
-        return (*self.operands, *self.optional, *rest, *self.attributes)
+        return self.order or (*self.operands, *self.optional, *rest, *self.attributes)
+
+    def with_attributes(self, names: set[str]) -> Parameters:
+        """The same, where those operands stand for attributes."""
+        operands = tuple(n for n in self.operands if n not in names)
+        optional = tuple(n for n in self.optional if n not in names)
+        attributes = tuple(n for n in self.names if n in names or n in self.attributes)
+        return Parameters(operands, optional, self.rest, attributes, self.names)
 
     def __str__(self) -> str:
         rest = (f"*{self.rest}",) if self.rest else ("*",) if self.attributes else ()
@@ -78,28 +90,42 @@ class Operand:
 class Pattern:
     """What to look for: ``variants`` in the order they are tried, and the ``parameters``."""
 
-    def __init__(self, program: Program, associative: bool = False) -> None:
+    def __init__(
+        self, program: Program, associative: bool = False, ignore_literals: bool = False,
+        same_weights: bool = False,
+    ) -> None:  # fmt: skip
         """``associative``: sums and products of floats also match when grouped differently, which
-        changes rounding. Raises ArgumentError for a function that cannot be a pattern."""
+        changes rounding. ``ignore_literals``: numbers and attributes match any. ``same_weights``:
+        the weights of a module match equal ones alone. Raises ArgumentError for a function that
+        cannot be a pattern."""
         self.program = program
         self.associative = associative
+        self.ignore_literals, self.same_weights = ignore_literals, same_weights
+        self.any_weights = not same_weights and isinstance(program, (Module, Graph))
         #: The same with ``associative``, where it was needed.
         self.loose: Pattern | None = self if associative else None
         self.parameters = parameters_of(program)
-        optional = self.parameters.optional
-        if len(optional) > _MOST_OPTIONAL:
-            raise ArgumentError(f"a pattern has at most {_MOST_OPTIONAL} optional operands")
         #: One for each set of optional operands given, and each way to group associative ops.
         self.variants: list[Steps] = []
-        for present in itertools.product((True, False), repeat=len(optional)):
-            absent = {name for name, is_there in zip(optional, present) if not is_there}
-            self._add_variants(absent, associative)
+        while not self.variants:
+            try:
+                self._make_variants()
+            except _IsAttribute as found:
+                self.parameters = self.parameters.with_attributes(found.names)
         self._by_op: dict[Op, list[Steps]] = {}
         for variant in self.variants:
             if isinstance(variant.target, Op):
                 self._by_op.setdefault(variant.target, []).append(variant)
 
-    def _add_variants(self, absent: set[str], associative: bool) -> None:
+    def _make_variants(self) -> None:
+        optional = self.parameters.optional
+        if len(optional) > _MOST_OPTIONAL:
+            raise ArgumentError(f"a pattern has at most {_MOST_OPTIONAL} optional operands")
+        for present in itertools.product((True, False), repeat=len(optional)):
+            absent = {name for name, is_there in zip(optional, present) if not is_there}
+            self._add_variants(absent)
+
+    def _add_variants(self, absent: set[str]) -> None:
         parameters, program = self.parameters, self.program
         wildcards: dict[Node, dict[str, Any]] = {}
         if isinstance(program, (Graph, GraphModule)):
@@ -118,7 +144,10 @@ class Pattern:
                 error.add_note(_UNTYPED)
                 raise
         for regroup in (False, True):
-            made = compile_steps(module, parameters, wildcards, regroup, associative)
+            made = compile_steps(
+                module, parameters, wildcards, regroup, self.associative, self.ignore_literals,
+                self.any_weights,
+            )  # fmt: skip
             if made is not None:
                 self.variants.append(made)
 
@@ -172,10 +201,13 @@ def parameters_of(program: Program) -> Parameters:
 
 
 def as_graph_module(program: Graph | GraphModule) -> GraphModule:
-    """A graph (as a copy) with the weights it reads."""
-    if isinstance(program, Graph):
-        return GraphModule(program.owning_module or {}, program.copy())
-    return program
+    """A graph with the weights it reads: its owner, or one that it gets."""
+    if isinstance(program, GraphModule):
+        return program
+    owner = program.owning_module
+    if isinstance(owner, GraphModule) and owner.graph is program:
+        return owner
+    return GraphModule(owner or {}, program)
 
 
 def trace_call(
@@ -235,6 +267,14 @@ def caller(program: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
     return call
 
 
+class _IsAttribute(Exception):
+    """Parameters of a pattern that were traced as operands stand for attributes."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
 class _PatternTracer(Tracer):
     """Keeps wildcards where they are written; they never reach an op's canonical form, which would
     want their values."""
@@ -243,6 +283,20 @@ class _PatternTracer(Tracer):
         super().__init__()
         self.wildcards: dict[Node, dict[str, Any]] = {}
 
+    def to_bool(self, obj: Proxy) -> bool:
+        """Where fxlite itself compares a parameter, it is looked at as an attribute."""
+        asks = sys._getframe(2).f_code.co_filename  # of Proxy.__bool__
+        used = obj.node.all_input_nodes
+        names = {n.target for n in used if n.op == "placeholder"}
+        if not used or not is_own_file(asks):
+            return super().to_bool(obj)
+        if not names:
+            raise ArgumentError(
+                f"the pattern passes {used[0].name} as an attribute: attributes are parameters of "
+                "the pattern, or written out"
+            )
+        raise _IsAttribute(names)
+
     def create_arg(self, value: Any) -> Any:
         return value if isinstance(value, Wildcard) else super().create_arg(value)
 
@@ -250,10 +304,19 @@ class _PatternTracer(Tracer):
         wild = {
             name: value
             for name, value in bound.items()
-            if name not in op.tensor_kinds and holds_wildcard(value)
+            if name not in op.tensor_kinds and (holds_wildcard(value) or _traced_in(value))
         }
         if not wild:
             return super().record(op, bound)
+        traced = [n for value in wild.values() for n in _traced_in(value)]
+        if traced:
+            computed = next((n for n in traced if n.op != "placeholder"), None)
+            if computed is None:
+                raise _IsAttribute({n.target for n in traced})
+            raise ArgumentError(
+                f"the pattern passes {computed.name} to {op.name} as an attribute: these are "
+                "parameters of the pattern, or written out"
+            )
         known = {name: value for name, value in bound.items() if name not in wild}
         known = op.map_tensors(self.create_arg, known)
         if all(name in op.defaults for name in wild):
@@ -267,3 +330,10 @@ class _PatternTracer(Tracer):
             self.graph.current_origin = outer
         self.wildcards[node] = wild
         return Proxy(node, self)
+
+
+def _traced_in(value: Any) -> list[Node]:
+    """The nodes of proxies in an attribute."""
+    if isinstance(value, (tuple, list)):
+        return [node for v in value for node in _traced_in(v)]
+    return [value.node] if isinstance(value, Proxy) else []

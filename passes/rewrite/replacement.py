@@ -48,14 +48,20 @@ class Traced:
 class Replacement:
     """A function (module, op, graph) that computes new values from what a pattern bound."""
 
-    def __init__(self, program: Program, pattern: Pattern, name: str) -> None:
-        """``name`` goes into the ``from`` chain of new nodes. Raises ArgumentError for parameters
-        that the pattern does not have."""
+    def __init__(
+        self, program: Program, pattern: Pattern, name: str, by_position: bool = False
+    ) -> None:
+        """``name`` goes into the ``from`` chain of new nodes. ``by_position``: parameters are the
+        pattern's in this order, whatever they are called. Raises ArgumentError for parameters that
+        the pattern does not have."""
         self.program = program
         self.name = name
         self.outputs = pattern.outputs
         mine = parameters_of(program)
-        self.names = match_names(mine, pattern.parameters)
+        if by_position and len(mine.names) == len(pattern.parameters.names):
+            self.names = dict(zip(mine.names, pattern.parameters.names))
+        else:
+            self.names = match_names(mine, pattern.parameters)
         self._traced: dict[Any, Traced] = {}
 
     def at(self, bindings: Mapping[str, Any]) -> Traced:

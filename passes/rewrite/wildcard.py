@@ -132,6 +132,10 @@ for _pair in _OPERATORS.split():
     setattr(Wildcard, f"__r{_method}__", _operator(_op or _method, True))
 
 
+#: Stands for any attribute and any number, each time for another one.
+LITERAL = Wildcard("any literal")
+
+
 def holds_wildcard(value: Any) -> bool:
     """True for a wildcard, and for a tuple with one in it."""
     if isinstance(value, tuple):
@@ -141,6 +145,8 @@ def holds_wildcard(value: Any) -> bool:
 
 def bind_template(template: Any, value: Any, slots: list[Any], names: Mapping[str, int]) -> bool:
     """Let the wildcards of an attribute stand for what is in their places."""
+    if template is LITERAL:
+        return True
     if isinstance(template, Wildcard):
         slot = names[template.name]
         if slots[slot] is UNBOUND:

@@ -33,25 +33,41 @@ _EXPANDS = "dequantize_weight"
 
 
 @graph_pass
-def const_fold(gm: GraphModule, limit: int = 1 << 26) -> None:
+def const_fold(
+    gm: GraphModule, limit: int = 1 << 26,
+    skip_folding_node_fn: Callable[[Node], bool] | None = None,
+) -> None:  # fmt: skip
     """Evaluate nodes whose inputs are all weights and numbers, and keep the results as buffers.
 
     Values of more than ``limit`` bytes are not computed; values that only repeat a smaller one
-    (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant.
+    (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant,
+    nor are nodes for which ``skip_folding_node_fn`` is true, and what reads them.
     The folded buffers no longer follow the weights: fold after training."""
-    fold_constants(gm, limit)
+    fold_constants(gm, limit, skip=skip_folding_node_fn)
+
+
+def split_const_subgraphs(
+    module: Any, skip_folding_node_fn: Callable[[Node], bool] | None = None,
+    device_for_folded_attrs: str = "cpu",
+) -> GraphModule:  # fmt: skip
+    """:func:`const_fold` under torch.fx's name: constants are computed at once, not when the module
+    first runs. A program is traced first. There is one device."""
+    return const_fold(module, skip_folding_node_fn=skip_folding_node_fn)
 
 
 def fold_constants(
-    gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True
-) -> dict[str, str]:
+    gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True,
+    skip: Callable[[Node], bool] | None = None,
+) -> dict[str, str]:  # fmt: skip
     """What :func:`const_fold` does; the names of the nodes that were folded, by the path of the
     buffer that took their place. Without ``expand_weights``, weights that are stored as integers
-    (``dequantize_weight``) stay so."""
+    (``dequantize_weight``) stay so. Nodes for which ``skip`` is true are not constant."""
     graph = gm.graph
     folded: dict[str, str] = {}
     constant: dict[Node, str] = {}  # constant nodes, and the weight each one starts from
     for node in graph.nodes:
+        if skip is not None and skip(node):
+            continue
         if node.op == "get_attr":
             constant[node] = node.target
         elif not expand_weights and node.op == "call_function" and node.target.name == _EXPANDS:

@@ -24,7 +24,7 @@ After::
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,28 +33,29 @@ import sympy
 import fxlite.nn.functional as F
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.op import Op
-from fxlite.passes.base import graph_pass, refuse
+from fxlite.ops.op import REGISTRY, Op, as_op
+from fxlite.passes.base import PassBase, PassResult, graph_pass, refuse
+from fxlite.passes.rewrite.matcher import is_constant_path
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.types.dtypes import DType
 
-_CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")  # what the tracer calls arrays of the program
 _LARGEST_CONSTANT = 1 << 16  # bytes compared by value
 
 
 @graph_pass
-def cse(gm: GraphModule) -> None:
+def cse(gm: GraphModule, banned_ops: Iterable[Any] = ()) -> None:
     """Merge nodes that compute the same value: same op, attributes and inputs (operands of
-    commutative ops in any order), reads of the same weight, equal small constants. Random ops and
-    calls of leaf modules are never merged."""
+    commutative ops in any order), reads of the same weight, equal small constants. Random ops,
+    calls of leaf modules and ``banned_ops`` (ops or their names) are never merged."""
+    banned = set(map(as_op, banned_ops))
     first: dict[Any, Node] = {}
     rewiring = Rewiring(gm.graph)
     numbers: dict[Node, int] = {}
     for node in gm.graph.nodes:
         rewiring.refresh(node)
         numbers[node] = len(numbers)
-        key = _key(gm, node, numbers)
+        key = None if node.target in banned else _key(gm, node, numbers)
         if key is None:
             continue
         known = first.setdefault(key, node)
@@ -69,6 +70,23 @@ cse.counterexample(lambda x: (x - 1) * (1 - x), "the order counts", x="f32[4]")
 cse.counterexample(
     lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5), "each draws its own numbers", x="f32[4]"
 )
+
+
+class CSEPass(PassBase):
+    """:func:`cse` as torch.fx's class: returns a new module, or the same where nothing is equal."""
+
+    def __init__(self, banned_ops: Iterable[Any] | None = None) -> None:
+        self.banned_ops = set(banned_ops or ())
+
+    def call(self, graph_module: GraphModule) -> PassResult:
+        made = cse(graph_module, banned_ops=self.banned_ops)
+        modified = len(made.graph) < len(graph_module.graph)
+        return PassResult(made if modified else graph_module, modified)
+
+
+def get_CSE_banned_ops() -> set[Op]:
+    """The ops that draw random numbers, which :func:`cse` never merges."""
+    return {op for op in REGISTRY.values() if op.kind == "random"}
 
 
 def _key(gm: GraphModule, node: Node, numbers: dict[Node, int]) -> Any:
@@ -86,7 +104,7 @@ def _key(gm: GraphModule, node: Node, numbers: dict[Node, int]) -> Any:
 
 
 def _weight_key(gm: GraphModule, target: str) -> Any:
-    if not _CONSTANT.fullmatch(target):
+    if not is_constant_path(target):
         return target
     value = np.asarray(gm.get_attribute(target))
     if value.nbytes > _LARGEST_CONSTANT:

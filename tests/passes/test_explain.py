@@ -11,7 +11,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError
-from fxlite.passes import explain, rule
+from fxlite.passes import Pattern, explain, rule
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -131,7 +131,7 @@ def test_order_that_puts_like_operands_side_by_side() -> None:
 
 
 def test_weights() -> None:
-    found = miss(nn.Linear(3, 4), nn.Linear(3, 4), x="f32[2,3]")
+    found = miss(nn.Linear(3, 4), Pattern(nn.Linear(3, 4), same_weights=True), x="f32[2,3]")
     assert "not equal to self.weight" in found.problem
     assert found.edit == "make the array a parameter of the pattern"
 
