@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fxlite.graph.graph_module import GraphModule, passes_of
 
 #: The list of files; only a folder that has one is written to again.
 MANIFEST = "manifest.json"
+_OLDER = "fxlite.json"  # what it was called
 #: Of text that comes with fxlite, and, in the terms of SPDX, of what is made from the user's model,
 #: of which fxlite claims nothing.
 LICENSE, UNKNOWN_LICENSE = "Apache-2.0", "NOASSERTION"
@@ -67,6 +68,41 @@ def write_folder(
     Raises FolderError; without ``force`` also for a folder that holds files of somebody else."""
     target = Path(folder)
     check_writable(target, force)
+    with _drafted(target, write) as (work, facts, names):
+        _write_manifest(work, _manifest(facts, work, names))
+        _publish(work, target, [*names, MANIFEST], _own_files(target) or ())
+    return target
+
+
+def add_to_folder(
+    folder: str | os.PathLike[str], write: Callable[[Path], Mapping[str, Any]], force: bool = False
+) -> Path:
+    """:func:`write_folder` for a model among others: other files stay, and its list has those of
+    all models. A folder of another kind keeps the list that it has.
+
+    Raises FolderError; without ``force`` also for a list of somebody else."""
+    target = Path(folder)
+    if target.is_file():
+        raise FolderError(f"{target} is a file; choose a folder")
+    before = _read(target / MANIFEST)
+    if before is None and (target / MANIFEST).exists() and not force:
+        raise FolderError(f"{target / MANIFEST} exists and was not written by fxlite")
+    with _drafted(target, write) as (work, facts, names):
+        manifest, stale = _manifest(facts, work, names), list[str]()
+        if before is None or {*_kinds(before)} == {*_kinds(manifest)}:
+            _write_manifest(work, _merged(before, manifest))
+            names.append(MANIFEST)
+            listed = before["files"] if before is not None else ()
+            stale = [f["path"] for f in listed if f["component"] == manifest["model"]]
+        _publish(work, target, names, stale)
+    return target
+
+
+@contextlib.contextmanager
+def _drafted(
+    target: Path, write: Callable[[Path], Mapping[str, Any] | None]
+) -> Iterator[tuple[Path, dict[str, Any], list[str]]]:
+    """A folder beside the target with what ``write`` made, its facts and the names of its files."""
     work: Path | None = None
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -74,9 +110,7 @@ def write_folder(
         os.chmod(work, 0o755)  # mkdtemp's folder is private
         facts = dict(write(work) or {})
         names = sorted(p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file())
-        manifest = _manifest(facts, work, names)
-        (work / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _publish(work, target, [*names, MANIFEST])
+        yield work, facts, names
     except FolderError:
         raise
     except OSError as error:
@@ -85,23 +119,23 @@ def write_folder(
     finally:
         if work is not None:
             shutil.rmtree(work, ignore_errors=True)
-    return target
 
 
 def facts_of(
-    module: GraphModule, optimized: GraphModule, options: Mapping[str, Any], own: Iterable[str]
-) -> dict[str, Any]:
+    module: GraphModule, optimized: GraphModule, options: Mapping[str, Any], own: Iterable[str],
+    needs: Iterable[Mapping[str, str]] = (),
+) -> dict[str, Any]:  # fmt: skip
     """What a list of files says of a model: its passes and options. ``own``: names of files whose
-    text comes with fxlite."""
+    text comes with fxlite; ``needs``: components that the files need to run."""
     return {
         "model": module.name, "passes": list(passes_of(optimized)), "options": dict(options),
-        "own": list(own),
+        "own": list(own), "needs": list(needs),
     }  # fmt: skip
 
 
 def _manifest(facts: dict[str, Any], folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """The list: facts, components with their licenses, and the files, of which each is of one."""
-    own = {*facts.pop("own", ())}
+    own, needs = {*facts.pop("own", ())}, facts.pop("needs", ())
     model = {"name": facts.pop("model", "model"), "license": UNKNOWN_LICENSE}
     library = {"name": "fxlite", "version": fxlite.__version__, "license": LICENSE}
     listed = []
@@ -110,32 +144,75 @@ def _manifest(facts: dict[str, Any], folder: Path, names: Sequence[str]) -> dict
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         size, of = (folder / name).stat().st_size, library if name in own else model
         listed.append({"path": name, "bytes": size, "sha256": digest, "component": of["name"]})
-    components = [model, library] if own & {*names} else [model]
+    components = [model, *([library] if own & {*names} else []), *needs]
     made_by = {"made by": "fxlite", "version": fxlite.__version__}
     return {**made_by, "model": model["name"], **facts, "components": components, "files": listed}
 
 
-def _publish(work: Path, target: Path, names: list[str]) -> None:
+def _kinds(manifest: Mapping[str, Any]) -> Iterator[frozenset[str]]:
+    """The options that each model of a list was written with."""
+    return (frozenset(facts.get("options", ())) for facts in _models(manifest).values())
+
+
+def _models(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts by model: a list of one model has them beside everything else."""
+    if "models" in manifest:
+        return dict(manifest["models"])
+    known = ("made by", "version", "model", "components", "files")
+    return {manifest["model"]: {k: v for k, v in manifest.items() if k not in known}}
+
+
+def _merged(before: Mapping[str, Any] | None, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The list of all models of a folder, of which one is made anew."""
+    models = {**(_models(before) if before else {}), **_models(made)}
+    if before is None or len(models) == 1:
+        return made
+    components = {c["name"]: c for c in (*before["components"], *made["components"])}
+    others = (f for f in before["files"] if f["component"] != made["model"])
+    files = {f["path"]: f for f in (*others, *made["files"])}
+    return {
+        "made by": made["made by"], "version": made["version"],
+        "models": dict(sorted(models.items())),
+        "components": [component for _, component in sorted(components.items())],
+        "files": [file for _, file in sorted(files.items())],
+    }  # fmt: skip
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _publish(work: Path, target: Path, names: Sequence[str], old: Iterable[str]) -> None:
+    """Move files to the target; ``old`` ones that are not among them go."""
     if not target.exists():
         os.replace(work, target)
         return
-    for old in _own_files(target) or ():
-        if old not in names:
-            (target / old).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # a folder that is not empty now stays
-                (target / old).parent.rmdir()
+    for name in {*old} - {*names}:
+        (target / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that is not empty now stays
+            (target / name).parent.rmdir()
     for name in names:  # renames within a file system: they need no space
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(work / name, target / name)
 
 
 def _own_files(target: Path) -> list[str] | None:
-    """Files an earlier run wrote; None where there was none."""
+    """Files an earlier run wrote, be it of an older version; None where there was none."""
+    for name in (MANIFEST, _OLDER):
+        manifest = _read(target / name)
+        if manifest is not None:
+            listed = (f if isinstance(f, str) else f["path"] for f in manifest["files"])
+            return list(dict.fromkeys([*listed, name]))
+    return None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A list that fxlite wrote, of files inside its folder."""
     try:
-        manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
-        names = [*(file["path"] for file in manifest["files"]), MANIFEST]
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        names = [str(f if isinstance(f, str) else f["path"]) for f in manifest["files"]]
         own = manifest["made by"] == "fxlite"
     except (OSError, ValueError, KeyError, TypeError):
         return None
     inside = all(not os.path.isabs(n) and ".." not in Path(n).parts for n in names)
-    return [str(n) for n in names] if own and inside else None
+    return manifest if own and inside else None

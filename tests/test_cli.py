@@ -110,13 +110,17 @@ def test_regenerate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "self.bn = nn.BatchNorm2d(4)" in source and ".mean(axis=(2, 3))" in source
     compile(source, "net", "exec")
     assert main(["regenerate", *net, "--passes", "fuse_conv_bn", "--name", "Fused", "-o", "o"]) == 0
-    assert sorted(p.name for p in Path("o").iterdir()) == ["fused.py", "fused.safetensors"]
+    assert sorted(p.name for p in Path("o").iterdir()) == [
+        "fused.py",
+        "fused.safetensors",
+        "manifest.json",
+    ]
     assert "BatchNorm" not in Path("o/fused.py").read_text()
     Path("o/other.py").write_text("mine")
     assert main(["regenerate", *net, "--name", "other", "-o", "o"]) == 1
     assert "not written by fxlite" in capsys.readouterr().err
     assert main(["regenerate", *net, "--dialect", "numpy", "-o", "n"]) == 0
-    assert sorted(p.name for p in Path("n").iterdir()) == ["net.npz", "net.py"]
+    assert sorted(p.name for p in Path("n").iterdir()) == ["manifest.json", "net.npz", "net.py"]
 
 
 def test_trace_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

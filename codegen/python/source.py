@@ -19,12 +19,15 @@ function means the same as the op, with operators where the op has one, else as 
 
 from __future__ import annotations
 
+import ast
 import io
 import itertools
 import linecache
 import os
+import sys
 import tokenize
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,13 @@ import fxlite
 from fxlite.base.errors import CodegenError, OptionError
 from fxlite.base.location import REGENERATED
 from fxlite.base.outside_text import docstring
-from fxlite.codegen.folder import FolderError
+from fxlite.codegen.folder import (
+    LICENSE,
+    UNKNOWN_LICENSE,
+    FolderError,
+    add_to_folder,
+    facts_of,
+)
 from fxlite.codegen.python.classes import classes_of, factored
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.numpy_dialect import NumpyDialect
@@ -65,7 +74,8 @@ def save_python(
 ) -> Path:  # fmt: skip
     """Write ``NAME.py`` (the class) and its weights, ``NAME.safetensors`` or, in the dialect
     "numpy", ``NAME.npz``, into a folder; returns the path of the source. ``name`` defaults to the
-    module's, in snake case. See :func:`python_source` for ``dialect``.
+    module's, in snake case. See :func:`python_source` for ``dialect``. The folder's
+    ``manifest.json`` lists the files of all models in it.
 
     Raises CodegenError for leaf modules and what the dialect cannot say, FolderError where the
     folder cannot be written or a file of that name is not from fxlite (unless ``force``)."""
@@ -79,22 +89,35 @@ def save_python(
         and MARK not in target.read_text(errors="replace", encoding="utf-8")
     ):
         raise FolderError(f"{target} exists and was not written by fxlite; choose another name")
-    if target.parent.is_file():
-        raise FolderError(f"{target.parent} is a file; choose a folder")
-    drafts = [p.with_name(f".{p.name}.{os.getpid()}") for p in (weights, target)]
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        written_in.save(arrays, drafts[0])
-        drafts[1].write_text(source, encoding="utf-8")
-        for draft, final in zip(drafts, (weights, target)):
-            os.replace(draft, final)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise FolderError(f"cannot write {target}: {reason}") from error
-    finally:
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
+
+    def write(work: Path) -> Mapping[str, Any]:
+        written_in.save(arrays, work / weights.name)
+        (work / target.name).write_text(source, encoding="utf-8")
+        options = {"dialect": dialect}
+        made = facts_of(gm, gm, options, (), _needs(source))
+        return {**made, "model": class_name(name or gm.name)}
+
+    add_to_folder(folder, write, force)
     return target
+
+
+#: Licenses of packages that regenerated source may import.
+_LICENSES = {
+    "fxlite": LICENSE, "ml_dtypes": "Apache-2.0", "numpy": "BSD-3-Clause",
+    "safetensors": "Apache-2.0", "torch": "BSD-3-Clause",
+}  # fmt: skip
+
+
+def _needs(source: str) -> list[dict[str, str]]:
+    """The packages that a text imports, besides Python's own."""
+    imports = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import | ast.ImportFrom)]
+    names = [getattr(n, "module", None) or n.names[0].name for n in imports]
+    packages = sorted({name.partition(".")[0] for name in names} - sys.stdlib_module_names)
+    version = {"fxlite": {"version": fxlite.__version__}}
+    return [
+        {"name": name, **version.get(name, {}), "license": _LICENSES.get(name, UNKNOWN_LICENSE)}
+        for name in packages
+    ]
 
 
 def python_program(gm: GraphModule) -> Module:

@@ -428,7 +428,8 @@ class GraphModule(EditHooks, Module):
         self, folder: str, module_name: str | None = None, dialect: str = "fxlite"
     ) -> None:
         """Write :meth:`source` as ``NAME.py``, with the weights in ``NAME.safetensors``, in the
-        dialect "numpy" in ``NAME.npz``."""
+        dialect "numpy" in ``NAME.npz``, and ``manifest.json``: passes, options, packages that the
+        file needs, digests and licenses. Several models may share a folder."""
         above("save_python")(self, folder, module_name or self.name, dialect=dialect)
 
     def __repr__(self) -> str:

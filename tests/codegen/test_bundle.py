@@ -274,6 +274,16 @@ def test_manifest_cannot_reach_outside(tmp_path: Path) -> None:
     assert victim.read_text() == "keep" and folder_module.MANIFEST == "manifest.json"
 
 
+def test_folders_of_older_versions_are_known(tmp_path: Path) -> None:
+    """Their list was called otherwise, and had names only."""
+    (tmp_path / "old.c").write_text("")
+    (tmp_path / "notes").write_text("keep")
+    listed = {"made by": "fxlite", "files": ["old.c", "fxlite.json"]}
+    (tmp_path / "fxlite.json").write_text(json.dumps(listed))
+    write_folder(tmp_path, lambda work: (work / "new.c").write_text("") and None)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "new.c", "notes"]
+
+
 # -- example inputs ------------------------------------------------------------------------------
 def test_cases() -> None:
     gm = fx.symbolic_trace(lambda x, y: x + y, x="f32[B,T]", y="f32[T]")

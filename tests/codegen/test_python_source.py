@@ -3,6 +3,7 @@ graph."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import math
@@ -21,7 +22,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.folder import FolderError
+from fxlite.codegen.folder import FolderError, write_folder
 from fxlite.codegen.python.source import module_name, python_program, python_source, save_python
 from fxlite.codegen.python.text import class_name
 from fxlite.nn.container import Buffer, Weights
@@ -108,7 +109,11 @@ def test_fresh_process(tmp_path: Path) -> None:
     model = Net().eval()
     gm = fx.symbolic_trace(model, x="f32[B,4]")
     gm.to_folder(str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.py", "net.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "manifest.json",
+        "net.py",
+        "net.safetensors",
+    ]
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
     script = (
         "import json, sys, numpy as np; from net import Net; model = Net.load()\n"
@@ -312,7 +317,55 @@ def test_files_of_others_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "net.py").read_text() == "my own work\n"
     save_python(gm, tmp_path, "net", force=True)
     save_python(gm, tmp_path, "net")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.py", "net.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "manifest.json",
+        "net.py",
+        "net.safetensors",
+    ]
+
+
+def test_manifest(tmp_path: Path) -> None:
+    """What made the files of what, with what they need; several models share a list."""
+    one = dce(fx.symbolic_trace(nn.Linear(3, 2), x="f32[3]"))
+    two = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
+    one.to_folder(str(tmp_path), "one")
+    listed = json.loads((tmp_path / "manifest.json").read_text())
+    assert (listed["model"], listed["passes"]) == ("One", ["dce"])
+    assert listed["options"] == {"dialect": "fxlite"}
+    assert [c["name"] for c in listed["components"]] == ["One", "fxlite"]
+    for file in listed["files"]:
+        data = (tmp_path / file["path"]).read_bytes()
+        assert (file["bytes"], file["component"]) == (len(data), "One")
+        assert file["sha256"] == hashlib.sha256(data).hexdigest()
+    two.to_folder(str(tmp_path), "two", dialect="numpy")
+    several = (tmp_path / "manifest.json").read_bytes()
+    one.to_folder(str(tmp_path), "one")
+    assert (tmp_path / "manifest.json").read_bytes() == several
+    listed = json.loads(several)
+    assert {n: f["options"]["dialect"] for n, f in listed["models"].items()} == {
+        "One": "fxlite", "Two": "numpy"}  # fmt: skip
+    assert [c["name"] for c in listed["components"]] == ["One", "Two", "fxlite", "numpy"]
+    assert [f["path"] for f in listed["files"]] == [
+        "one.py", "one.safetensors", "two.npz", "two.py"]  # fmt: skip
+    one.to_folder(str(tmp_path), "one", dialect="numpy")  # its weights are in another file now
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "manifest.json", "one.npz", "one.py", "two.npz", "two.py"]  # fmt: skip
+
+
+def test_manifests_of_others_are_kept(tmp_path: Path) -> None:
+    gm = fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]")
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text("{}")
+    with pytest.raises(FolderError, match=r"manifest.json exists and was not written by fxlite"):
+        gm.to_folder(str(tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+    save_python(gm, tmp_path, force=True)
+    assert "fxlite" in manifest.read_text()
+    fx.compile(gm, backend="python").save(tmp_path / "c")
+    write_folder(tmp_path / "other", lambda work: {"options": {"backend": "c"}})
+    before = (tmp_path / "other" / "manifest.json").read_text()
+    gm.to_folder(str(tmp_path / "other"))
+    assert (tmp_path / "other" / "manifest.json").read_text() == before
 
 
 def test_text_from_the_program_stays_text() -> None:
