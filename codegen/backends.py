@@ -60,8 +60,10 @@ class CFunction:
         tune_sizes: Mapping[str, int] | None = None,
         kept: KeptProgram | None = None,
         memory_limit: int | None = None,
+        small_weights: bool = False,
     ) -> None:
         self.graph_module = module
+        self._small_weights = small_weights
         self.matmul_precision = matmul_precision
         """What products were compiled with, see :func:`fxlite.compile`."""
         self._profile, self._optimize, self._kept = profile, optimize, kept
@@ -104,17 +106,23 @@ class CFunction:
         return {
             "optimize": self._optimize, "matmul_precision": self.matmul_precision,
             "autotune": self._autotune is not None, "profile": self._profile,
+            "small_weights": self._small_weights,
         }  # fmt: skip
 
     @cached_property
     def _passed(self) -> tuple[GraphModule, PassManager]:
         from fxlite.codegen.c import templates
+        from fxlite.codegen.c.render.conv_template import SMALL_WEIGHTS
         from fxlite.codegen.program.program import optimize
 
         with paused_gc():
-            return optimize(
+            module, manager = optimize(
                 self._compiled, not self._optimize, templates.claims, self.matmul_precision
             )
+        if self._small_weights:
+            for node in module.graph.find_nodes(op="call_function", target="conv2d"):
+                node.meta[SMALL_WEIGHTS] = True
+        return module, manager
 
     @cached_property
     def tuning(self) -> Tuning | None:
@@ -209,6 +217,13 @@ class CFunction:
         )  # fmt: skip
 
     @property
+    def larger_weights(self) -> str:
+        """Why weights take so much more memory than the model's own arrays, if they do."""
+        from fxlite.codegen.c.bundle import larger_weights
+
+        return larger_weights(self)
+
+    @property
     def threads(self) -> int:
         """How many threads a call uses."""
         return self.function.n_threads
@@ -276,7 +291,7 @@ class EmbeddedFunction(CFunction):
 
         require_small(self._compiled)
         with paused_gc():
-            return optimize(self._compiled, keep=plain_claims)
+            return optimize(self._compiled, keep=plain_claims, expand_weights=False)
 
     @cached_property
     def program(self) -> CProgram:
@@ -368,6 +383,11 @@ class CBackend(Backend):
             "autotune", bool, False, "where there are several ways to compute a kernel, measure "
             "them (at --size) and take the fastest, not the one that a model predicts; choices are "
             "kept in the cache", "",
+        ),
+        Option(
+            "small_weights", bool, False, "no kernel stores weights in a larger form than the "
+            "model's: none of Winograd's convolutions, which are faster and take up to 4 times as "
+            "much", "",
         ),
         Option("tune_sizes", dict, None, "sizes to measure at", check=_checked_sizes),
     )  # fmt: skip

@@ -55,6 +55,9 @@ def compile(
     kept in the cache folder, so that the next time nothing is measured. ``tune_sizes``: sizes of
     named dims to measure at, by name.
 
+    ``small_weights=True``, for "c": no convolution by Winograd's algorithm, which is faster, but
+    whose weights take up to four times as much as the model's.
+
     ``memory_limit``, for "c" and "cuda": bytes that a value, and the results and workspace of a
     call together, may take; default FXLITE_MEMORY_LIMIT (gigabytes), else what the machine has. A
     call that would need more raises MemoryLimitError, a MemoryError, before it allocates anything.

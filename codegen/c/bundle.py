@@ -7,6 +7,7 @@ inputs and the outputs NumPy computes from them, a Makefile and a README for the
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from fxlite.backend import Case
 from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
+from fxlite.codegen.c.stored_weights import stored_weights
 from fxlite.codegen.c.text.header import result_paths, weights_header
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import facts_of, write_folder
@@ -68,18 +70,43 @@ def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> di
     name = program.name
     for file, text in program.sources.items():
         (folder / file).write_text(text, encoding="utf-8")
-    (folder / f"{name}_weights.bin").write_bytes(program.weights.data)
-    check = weights_header(name, digest_of(program.weights), FACTOR, fxlite.__version__)
+    stored = stored_weights(program, function.graph_module)
+    expansion, size = stored.expansion(name), stored.data.size
+    (folder / f"{name}_weights.bin").write_bytes(stored.data.data)
+    given = digest_of(stored.data), FACTOR, fxlite.__version__, expansion, size
+    check = weights_header(name, *given)
     (folder / f"{name}_weights.h").write_text(check, encoding="utf-8")
     (folder / DATA).mkdir()
     for number, case in enumerate(cases, start=1):
         _store(function, folder / DATA, number, case)
-    (folder / f"{name}_selftest.c").write_text(selftest_source(program, cases), encoding="utf-8")
+    (folder / f"{name}_selftest.c").write_text(
+        selftest_source(program, cases, bool(expansion)), encoding="utf-8"
+    )
     header = program.sources[f"{name}.h"]
     for file, text in build_files(name, header, march_flag(), fxlite.__version__).items():
         (folder / file).write_text(text, encoding="utf-8")
-    (folder / "README.txt").write_text(readme(function, cases), encoding="utf-8")
-    return _facts(function)
+    (folder / "README.txt").write_text(readme(function, cases, size), encoding="utf-8")
+    return _facts(function) | {"weights": weights_bytes(function) | {"file": size}}
+
+
+def weights_bytes(function: CFunction) -> dict[str, int]:
+    """Bytes of the model's own arrays, and of the weights as kernels read them."""
+    arrays = {id(array): array.nbytes for array in function.graph_module.state_dict().values()}
+    return {"model": sum(arrays.values()), "memory": len(function.program.weights)}
+
+
+def larger_weights(function: CFunction) -> str:
+    """Why weights take so much more memory than the model's own arrays, if they do."""
+    found = weights_bytes(function)
+    if found["memory"] <= 1.5 * found["model"]:
+        return ""
+    why = "kernels read panels of whole vectors, and as floats what the model has as integers"
+    if "winograd" in function.program.functions:
+        why = (
+            "Winograd's convolutions, which are faster, read up to four times as many numbers; "
+            "small_weights=True (--small-weights) does without"
+        )
+    return f"the model's own arrays have {found['model']:,} bytes: {why}"
 
 
 def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
@@ -97,7 +124,7 @@ def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
         (folder / f"{number}_{name}.bin").write_bytes(data)
 
 
-def readme(function: CFunction, cases: Sequence[Case]) -> str:
+def readme(function: CFunction, cases: Sequence[Case], stored: int) -> str:
     """What a C programmer needs to know, as text of at most 100 columns."""
     program = function.program
     name, entry = program.name, program.entry
@@ -145,8 +172,8 @@ def readme(function: CFunction, cases: Sequence[Case]) -> str:
             "three products (about 16 significant bits): matmul_precision=\"high\". That is fast",
             "on processors with AMX, and slower than float32 on others.", "",
         ]  # fmt: skip
-    lines += ["Memory", "------", *_memory(function, cases), ""]
-    lines += ["How to call it", "--------------", *_example(program, cases[-1]), ""]
+    lines += ["Memory", "------", *_memory(function, cases, stored), ""]
+    lines += ["How to call it", "--------------", *_example(program, cases[-1], stored), ""]
     return "\n".join(lines)
 
 
@@ -188,16 +215,14 @@ def _arguments(program: CProgram) -> list[str]:
     return [*lines, "", "; ".join(notes) + "."]
 
 
-def _memory(function: CFunction, cases: Sequence[Case]) -> list[str]:
+def _memory(function: CFunction, cases: Sequence[Case], stored: int) -> list[str]:
     threads = function.function.n_threads
-    lines = [f"weights    {len(function.program.weights):,} bytes, shared by all calls"]
-    arrays = {id(array): array.nbytes for array in function.graph_module.state_dict().values()}
-    own = sum(arrays.values())
-    if len(function.program.weights) > 1.5 * own:
-        lines += [
-            f"           (the model's own arrays have {own:,} bytes: weights are stored as",
-            "           kernels read them, which is faster; those of some convolutions are larger)",
-        ]
+    found = weights_bytes(function)
+    lines = [f"weights    {found['memory']:,} bytes, shared by all calls"]
+    if stored != found["memory"]:
+        lines.append(f"           (their file has {stored:,} bytes: some are integers there)")
+    if said := larger_weights(function):
+        lines += [f"           {line}" for line in textwrap.wrap(f"({said})", 84)]
     for case in cases:
         size = function.workspace_bytes(case.dims)
         lines.append(
@@ -207,20 +232,27 @@ def _memory(function: CFunction, cases: Sequence[Case]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _example(program: CProgram, case: Case) -> list[str]:
+def _example(program: CProgram, case: Case, stored: int) -> list[str]:
     name, upper = program.name, program.name.upper()
     dims = "".join(f"{d}, " for d in program.dims)
     inputs = ", ".join(program.inputs)
     outputs = ", ".join(program.outputs)
     lines = [f'#include "{name}_weights.h"', ""]
+    is_same = stored == len(program.weights)
+    file, kind = ("weights", "WEIGHTS") if is_same else ("file", "STORED")
+    expanded = [] if is_same else [
+        f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
+        f"{name}_weights_expand(file, weights);", "free(file);",
+    ]  # fmt: skip
     sizes = zip(program.entry.dims, program.dims)
     lines += [f"int64_t {name} = {case.dims[dim]};" for dim, name in sizes]
     lines += [
-        f"void *weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);",
-        f'FILE *file = fopen("{name}_weights.bin", "rb");',
-        f"fread(weights, 1, {upper}_WEIGHTS_BYTES, file);",
-        "fclose(file);",
-        f"if ({name}_weights_check(weights, {upper}_WEIGHTS_BYTES)) return 1;",
+        f"void *{file} = aligned_alloc(64, {upper}_{kind}_BYTES);",
+        f'FILE *stream = fopen("{name}_weights.bin", "rb");',
+        f"fread({file}, 1, {upper}_{kind}_BYTES, stream);",
+        "fclose(stream);",
+        f"if ({name}_weights_check({file}, {upper}_{kind}_BYTES)) return 1;",
+        *expanded,
         "",
         f"int64_t bytes = {name}_workspace_bytes({dims}n_threads);",
         "void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);",

@@ -20,7 +20,7 @@ from fxlite.codegen.c.text.header import about, check_signature, header_text
 from fxlite.codegen.c.text.sizes import divisors, real_c, size_check, size_function
 from fxlite.codegen.c.text.ticks import ticks_prototype, ticks_source
 from fxlite.codegen.c.tiles.library import headers, includes, macros
-from fxlite.codegen.c.weights import Array
+from fxlite.codegen.c.weights import Array, Packed
 from fxlite.codegen.c.workspace import unused, with_note, workspace_signature
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import HEADERS, LONGEST, Scope, dim_name, file_name, own_name
@@ -40,7 +40,7 @@ class CProgram:
     ``outputs`` the C names of its arrays, named sizes and results, ``functions`` the source without
     what it includes; ``profile``: the run function takes the time after each call; ``adapter``:
     files that are built with the sources, in place of those of the same names, for calls from
-    Python."""
+    Python; ``places`` of arrays in the blob, of which some are ``packed``."""
 
     name: str
     sources: Mapping[str, str]
@@ -55,6 +55,8 @@ class CProgram:
     profile: bool = False
     matmul_precision: str = "highest"
     adapter: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    packed: Packed = field(default_factory=dict)
 
 
 _ENDS = (
@@ -117,7 +119,8 @@ def emit(
     inputs, dims, outputs = (tuple(map(printed.public, each)) for each in names)
     return CProgram(
         prefix, sources, structure.blob.data, entry, program, tuple(calls), inputs, dims, outputs,
-        printed.functions, profile, matmul_precision,
+        printed.functions, profile, matmul_precision, places=structure.blob.places,
+        packed=planned.packed,
     )  # fmt: skip
 
 

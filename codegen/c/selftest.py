@@ -73,11 +73,12 @@ def _has_the_same_bits(node: Node) -> bool:
     return node.target.kind in ("view", "gather", "creation") or node.target.name in _ONE_ROUNDING
 
 
-def selftest_source(program: CProgram, cases: Sequence[Case]) -> str:
-    """The text of ``NAME_selftest.c``."""
+def selftest_source(program: CProgram, cases: Sequence[Case], is_expanded: bool = False) -> str:
+    """The text of ``NAME_selftest.c``. ``is_expanded``: weights are made of what their file
+    holds."""
     text = files("fxlite.codegen.c").joinpath("selftest.c").read_text(encoding="utf-8")
     own = definitions_of("selftest", instantiate(text, {"MODEL": program.name}))
-    body = "\n".join([resolved(_test(program, cases)), _main(program, cases)])
+    body = "\n".join([resolved(_test(program, cases)), _main(program, cases, is_expanded)])
     return needed(body, [*own, *library()]) + body
 
 
@@ -193,8 +194,13 @@ def wrapped(line: str) -> list[str]:
     return [line[:cut], *wrapped(indent + line[cut + 1 :])]
 
 
-def _main(program: CProgram, cases: Sequence[Case]) -> str:
+def _main(program: CProgram, cases: Sequence[Case], is_expanded: bool) -> str:
     name, upper = program.name, program.name.upper()
+    file, kind = ("file", "STORED") if is_expanded else ("weights", "WEIGHTS")
+    expanded = [
+        f"    void *const weights = allocate({upper}_WEIGHTS_BYTES);",
+        f"    {name}_weights_expand(file, weights);",
+    ] if is_expanded else []  # fmt: skip
     calls = [
         f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}"
         "weights, n_threads);"
@@ -210,18 +216,20 @@ def _main(program: CProgram, cases: Sequence[Case]) -> str:
         "    if (n_threads < 1) n_threads = 1;",
         "#ifdef EMBEDDED",
         f"    extern const unsigned char {name}_embedded_weights[];",
-        f"    const void *const weights = {name}_embedded_weights;",
+        f"    const void *const {file} = {name}_embedded_weights;",
         "#else",
-        f'    void *const weights = read_file("{name}_weights.bin", {upper}_WEIGHTS_BYTES);',
+        f'    void *const {file} = read_file("{name}_weights.bin", {upper}_{kind}_BYTES);',
         "#endif",
-        f"    if ({name}_weights_check(weights, {upper}_WEIGHTS_BYTES))",
+        f"    if ({name}_weights_check({file}, {upper}_{kind}_BYTES))",
         f'        stop({name}_error_message(FX_WRONG_WEIGHTS), "{name}_weights.bin");',
+        *expanded,
         f'    printf("{name}: self-test, %d thread%s\\n", n_threads, n_threads == 1 ? "" : "s");',
         "    int failed = 0;",
         *calls,
         "#ifndef EMBEDDED",
-        "    release(weights);",
+        f"    release({file});",
         "#endif",
+        *(["    release(weights);"] if is_expanded else []),
         f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : "OK",'
         f" {len(cases)} - failed);",
         "    return failed != 0;",

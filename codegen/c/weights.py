@@ -27,12 +27,13 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class PackedWeight:
     """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes
-    into a flat array. Those with the same ``key`` (what is packed, and how) hold the same."""
+    into a flat array; of floats ``fill(memory, other)`` writes those of another array of the
+    weight's shape. Those with the same ``key`` (the weight, and how it is packed) hold the same."""
 
     key: tuple[Any, ...]
     dtype: np.dtype[Any]
     size: int
-    fill: Callable[[Array], None] = field(compare=False, repr=False)
+    fill: Callable[..., None] = field(compare=False, repr=False)
 
 
 #: Packed weights by their names in C.

@@ -47,8 +47,11 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
 
-def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest") -> list[Pass]:
-    """The passes, in order; composites in ``keep``, for which the target has templates, stay."""
+def standard_passes(
+    keep: Keep = frozenset(), matmul_precision: str = "highest", expand_weights: bool = True
+) -> list[Pass]:
+    """The passes, in order; composites in ``keep``, for which the target has templates, stay, and
+    so do weights that are stored as integers unless the target wants to ``expand_weights``."""
     bf16 = matmul_precision == "medium"
     decompose = passes.decompose.with_options(keep=keep)
     return [
@@ -59,13 +62,19 @@ def standard_passes(keep: Keep = frozenset(), matmul_precision: str = "highest")
         passes.simplify,
         *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
         *([passes.sub_pixel, passes.channels_last.with_options(bf16=bf16)] if keep else []),
-        passes.const_fold,
+        passes.const_fold.with_options(
+            skip_folding_node_fn=None if expand_weights else _is_expansion
+        ),
         passes.merge_linears,
         passes.cse,
         passes.merge_steps,  # after cse: a step read twice is one product
         passes.dce,
         *([passes.store_bf16] if bf16 else []),
     ]
+
+
+def _is_expansion(node: Node) -> bool:
+    return node.op == "call_function" and node.target.name == "dequantize_weight"
 
 
 def source_passes() -> list[Pass]:
@@ -84,12 +93,13 @@ def optimize_source(module: GraphModule) -> GraphModule:
 
 def optimize(
     module: GraphModule, needed_only: bool = False, keep: Keep = frozenset(),
-    matmul_precision: str = "highest",
+    matmul_precision: str = "highest", expand_weights: bool = True,
 ) -> tuple[GraphModule, PassManager]:  # fmt: skip
     """The optimized module (the input is left as it was) and the manager with its report;
     ``needed_only``: expand composites, which have no code of their own, and do nothing else.
-    Composites in ``keep`` (names, or a predicate on nodes) are not expanded."""
-    chosen = standard_passes(keep, matmul_precision)
+    Composites in ``keep`` (names, or a predicate on nodes) are not expanded; for
+    ``expand_weights`` see :func:`standard_passes`."""
+    chosen = standard_passes(keep, matmul_precision, expand_weights)
     if needed_only:
         chosen = [passes.decompose.with_options(keep=keep)]
     return _passed(module, chosen)

@@ -147,7 +147,8 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     program = function.program if hasattr(function, "workspace_bytes") else None
     if program is not None:
         facts.add_row("kernels", kernel_kinds(function))
-        facts.add_row("weights", quantity(len(program.weights), "B"))
+        larger = getattr(function, "larger_weights", "")
+        facts.add_row("weights", quantity(len(program.weights), "B") + (larger and f"; {larger}"))
     facts.add_row("FLOPs", _expression(work))
     for c in checked:
         row: dict[str, str] = {"size": c.case.label + ("" if c.case.is_random else " (data)")}

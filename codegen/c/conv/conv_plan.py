@@ -81,6 +81,7 @@ class ConvSpec:
                 on ``moving`` variables, and the statements; see
                 `vector_printer.print_integer_vectors`. None: there is no such form
     beside      what is computed beside the result, tile by tile
+    small       whether weights may not be stored larger than they are, as Winograd's are
     """
 
     name: str
@@ -111,6 +112,7 @@ class ConvSpec:
     vector_epilogue: Callable[..., str] | None = None
     split_epilogue: Callable[..., tuple[str, str]] | None = None
     beside: Beside | None = None
+    small: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -224,7 +226,7 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
     For bf16 tiles of 4 x 4 are too inexact (1.5e-2 of the largest output against 3.5e-3 by 2 x 2
     and 2.4e-3 by the definition), and in float they were slower than 2 x 2 in bf16 on every layer
     of ResNet-18."""
-    if spec.x_last and spec.c % 16:
+    if spec.small or (spec.x_last and spec.c % 16):
         return None  # vectors of channels are read in place
     if spec.measured and not spec.x_last and not spec.y_last:
         return MEASURED[spec.measured][1]

@@ -88,7 +88,8 @@ def conv_plans(spec: ConvSpec) -> list[str]:
     if is_pointwise(spec):
         found.append("product")
     shape = (spec.ctype, spec.r, spec.s, *spec.stride, *spec.dilation, spec.groups)
-    if shape == ("float", 3, 3, 1, 1, 1, 1, 1) and min(spec.c, spec.k) >= 8:
+    is_usual = shape == ("float", 3, 3, 1, 1, 1, 1, 1) and min(spec.c, spec.k) >= 8
+    if is_usual and not spec.small:
         found += ["winograd 2x2", *([] if spec.bf16 else ["winograd 4x4"])]
     alone = spec.c == spec.k == spec.groups and spec.dilation == (1, 1)
     if alone and max(spec.r, spec.s) <= LARGEST_KERNEL and max(spec.stride) <= 2:

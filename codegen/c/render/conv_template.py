@@ -66,6 +66,9 @@ from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.index import Index, Var, flatten
 
+#: In the metadata of a convolution whose weights may not be stored larger than they are.
+SMALL_WEIGHTS = "small_weights"
+
 
 @dataclass(frozen=True)
 class _Matched:
@@ -136,6 +139,7 @@ def _matched(
         k=weight.shape[0], r=weight.shape[2], s=weight.shape[3], x=c.a.buffer, weight=packed_name,
         epilogue=lambda *_: "", stride=stride, dilation=dilation, groups=groups, x_last=x_last,
         padding=padding_of(attributes.get("padding", 0), one_d),
+        small=SMALL_WEIGHTS in anchor.meta,
     )  # fmt: skip
     emitter = epilogue_of(c, output, c.value, c.store, locations)
     found = _Matched(c, emitter, spec, packed_name, weight)
@@ -198,10 +202,11 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
     if isinstance(spec, TileConvSpec):
         return packed_conv_tiles(weight, array, spec)
 
-    def fill(packed: Array) -> None:
+    def fill(packed: Array, array: Array = array) -> None:
+        array = array.reshape(shape)
         pack_conv_weight(np.ascontiguousarray(array), spec, packed)
 
-    pairs = reads_pairs(spec)
+    pairs, shape = reads_pairs(spec), array.shape
     how = (conv.plan_of(spec), winograd_tile(spec), spec.groups, pairs, array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
     return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)

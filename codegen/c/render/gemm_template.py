@@ -103,7 +103,7 @@ def _packed_matrix(
     if depth is None or columns is None or offset is None or None in steps:
         raise CodegenError(f"a packed weight needs known sizes, and {weight.name} has not")
 
-    def fill(packed: Array) -> None:
+    def fill(packed: Array, array: Array = array) -> None:
         flat = np.ascontiguousarray(array).reshape(-1)[offset:]
         apart = [(step or 0) * flat.itemsize for step in steps]
         matrix = np.lib.stride_tricks.as_strided(flat, (depth, columns), apart, writeable=False)

@@ -81,7 +81,7 @@ def _packed(weight: Node, array: Array, spec: RecurrenceSpec) -> PackedWeight:
     columns, gates, integers = rows // spec.gates, spec.gates, spec.integers
     if integers is None:
 
-        def fill(packed: Array) -> None:
+        def fill(packed: Array, array: Array = array) -> None:
             packed[:] = pack_recurrent_weight(array, gates)
 
         total = gates * packed_size(size, columns, array.itemsize)

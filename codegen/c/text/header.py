@@ -38,7 +38,7 @@ def header_text(
         *error_type().splitlines(), "",
         *(comment(f"where {i}: {t}") for i, t in enumerate(locations)),
         *([""] if locations else []), "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-        f"/** Bytes of the weights, the contents of {name}_weights.bin. */",
+        "/** Bytes of the weights in memory. */",
         f"#define {name.upper()}_WEIGHTS_BYTES {weights_bytes}", "",
         _MESSAGES.replace("NAME", name), "",
         *([SIZE_DOCUMENTATION, f"{size_signature(name, program.dims)};", ""] if counts else ()),
@@ -96,7 +96,7 @@ _WEIGHTS = """\
  * @param bytes   how many there are
  * @return 0, or FX_WRONG_WEIGHTS */
 static inline int NAME_weights_check(const void *memory, int64_t bytes) {
-    if (bytes != UPPER_WEIGHTS_BYTES || (uintptr_t)memory % 64) return FX_WRONG_WEIGHTS;
+    if (bytes != FILE_BYTES || (uintptr_t)memory % 64) return FX_WRONG_WEIGHTS;
     uint64_t digest = 0, word;
     for (int64_t i = 0; i < bytes; i += 8) {
         memcpy(&word, (const char *)memory + i, 8);
@@ -104,19 +104,59 @@ static inline int NAME_weights_check(const void *memory, int64_t bytes) {
     }
     return digest == UPPER_WEIGHTS_DIGEST ? 0 : FX_WRONG_WEIGHTS;
 }
-
+EXPANSION
 #endif
 """
 
+_EXPANSION = """
+/** Bytes of NAME_weights.bin, which holds some weights as integers. */
+#define UPPER_STORED_BYTES STORED
 
-def weights_header(name: str, digest: int, factor: int, version: str) -> str:
-    """The header with which a program that loads weights checks them."""
+/* Floats from integers times scales, of which a row of `width` is for `run` numbers. */
+static inline void NAME_expand(const char *file, char *floats, int bits, int64_t count,
+                               int64_t run, int64_t width) {
+    const float *scale = (const float *)(const void *)file;
+    const signed char *const integers = (const signed char *)(scale + count / run * width);
+    float *const to = (float *)(void *)floats;
+    for (int64_t i = 0; i < count; i += run, scale += width) {
+        for (int64_t j = 0; j < run; ++j) {
+            int value = integers[bits == 4 ? (i + j) / 2 : i + j];
+            if (bits == 4) value = ((((i + j) % 2 ? value >> 4 : value) & 15) ^ 8) - 8;
+            to[i + j] = (float)value * scale[j % width];
+        }
+    }
+}
+
+/** Make of the contents of NAME_weights.bin what NAME_run reads. The file is not needed then.
+ *
+ * @param file          what NAME_weights_check finds to be right
+ * @param[out] weights  UPPER_WEIGHTS_BYTES bytes, 64-byte aligned */
+static inline void NAME_weights_expand(const void *file, void *weights) {
+    const char *const from = file;
+    char *const to = weights;
+LINES}
+"""
+
+
+def weights_header(
+    name: str, digest: int, factor: int, version: str, expansion: Sequence[str] = (),
+    stored: int = 0,
+) -> str:  # fmt: skip
+    """The header with which a program that loads weights checks them; ``expansion``: the lines that
+    make them of a file of so many ``stored`` bytes, where that is something else."""
+    upper = name.upper()
     values = {
-        "NAME": name, "UPPER": name.upper(), "DIGEST": f"0x{digest:016x}",
-        "FACTOR": f"0x{factor:016x}", "VERSION": version,
+        "NAME": name, "UPPER": upper, "DIGEST": f"0x{digest:016x}",
+        "FACTOR": f"0x{factor:016x}", "VERSION": version, "STORED": str(stored),
+        "FILE_BYTES": f"{upper}_{'STORED' if expansion else 'WEIGHTS'}_BYTES",
+        "LINES": "".join(f"    {line}\n" for line in expansion),
     }  # fmt: skip
-    words = r"NAME|UPPER|\bDIGEST\b|FACTOR|VERSION"
-    return re.sub(words, lambda found: values[found[0]], _WEIGHTS)
+    head, text = _WEIGHTS.split("/** Whether", 1)
+    declared, lines = _EXPANSION.split("\n\n/* Floats", 1) if expansion else ("", "")
+    whole = f"{head}{declared.lstrip()}\n\n/** Whether{text}" if expansion else _WEIGHTS
+    whole = whole.replace("EXPANSION", f"\n/* Floats{lines}" if expansion else "")
+    words = r"NAME|UPPER|\bDIGEST\b|FACTOR|VERSION|\bSTORED\b|FILE_BYTES|LINES"
+    return re.sub(words, lambda found: values[found[0]], whole)
 
 
 def documentation(text: str) -> str:

@@ -25,7 +25,7 @@ typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_err
 extern "C" {
 #endif
 
-/** Bytes of the weights, the contents of lookup_weights.bin. */
+/** Bytes of the weights in memory. */
 #define LOOKUP_WEIGHTS_BYTES 39168
 
 /** What the code of an error means, as a sentence. */

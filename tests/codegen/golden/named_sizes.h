@@ -22,7 +22,7 @@ typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_err
 extern "C" {
 #endif
 
-/** Bytes of the weights, the contents of named_sizes_weights.bin. */
+/** Bytes of the weights in memory. */
 #define NAMED_SIZES_WEIGHTS_BYTES 0
 
 /** What the code of an error means, as a sentence. */
