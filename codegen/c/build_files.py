@@ -136,23 +136,42 @@ clean:
 
 _CMAKE = """\
 # MODEL: a library, and its self-test (ctest). Options: -DCMAKE_C_FLAGS=-march=native for this sort
-# of machine, -DEMBED=ON to have the weights in the library.
+# of machine, -DEMBED=ON to have the weights in the library, -DPORTABLE=ON for all processors of
+# x86-64: it is found out at run time whether this one has AVX2 or AVX-512.
 cmake_minimum_required(VERSION 3.13)
 project(MODEL LANGUAGES C)
 option(EMBED "the weights are part of the library" OFF)
+option(PORTABLE "the model is compiled for x86-64, -v3 and -v4" OFF)
 if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE Release)
 endif()
 find_package(OpenMP)
 
-add_library(MODEL MODEL.c)
-set_target_properties(MODEL PROPERTIES C_STANDARD 99 POSITION_INDEPENDENT_CODE ON)
-target_include_directories(MODEL PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>)
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(NOT MSVC)  # NaN, infinity and -0.0 have to come out right: never -ffast-math
-    target_compile_options(MODEL PRIVATE
-        -ffp-contract=fast -fno-math-errno -fno-trapping-math -fwrapv)
-    target_link_libraries(MODEL PUBLIC m)
+    add_compile_options(-ffp-contract=fast -fno-math-errno -fno-trapping-math -fwrapv)
+    link_libraries(m)
 endif()
+
+if(PORTABLE)  # the same functions under other names
+    add_library(MODEL MODEL_portable.c)
+    foreach(level 1 3 4)
+        set(processor x86-64-v${level})
+        if(level EQUAL 1)
+            set(processor x86-64)
+        endif()
+        add_library(MODEL_v${level} OBJECT MODEL.c)
+        target_compile_options(MODEL_v${level} PRIVATE -march=${processor} ${OpenMP_C_FLAGS})
+        foreach(name FUNCTIONS)
+            target_compile_definitions(MODEL_v${level} PRIVATE ${name}=${name}_v${level})
+        endforeach()
+        target_sources(MODEL PRIVATE $<TARGET_OBJECTS:MODEL_v${level}>)
+    endforeach()
+else()
+    add_library(MODEL MODEL.c)
+endif()
+target_include_directories(MODEL PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>)
 if(OpenMP_C_FOUND)
     target_link_libraries(MODEL PUBLIC OpenMP::OpenMP_C)
 endif()

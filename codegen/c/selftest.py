@@ -15,7 +15,7 @@ from fxlite.codegen.c.calls import dim_c
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.tiles.library import definitions_of, instantiate, library, needed
 from fxlite.codegen.kernel.names import dim_name, own_name, resolved
-from fxlite.codegen.kernel.text import signature
+from fxlite.codegen.kernel.text import signature, wrap
 from fxlite.graph.graph import Graph, Node
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import USUAL, Chain, bound
@@ -119,7 +119,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
         "    double best = HUGE_VAL;",
         "    for (const double end = seconds() + 0.2; runs < 3 || seconds() < end; runs++) {",
         "        const double start = seconds();",
-        *wrapped(f"        if ({call}) {{"),
+        *wrap(f"        if ({call}) {{"),
         '            printf("    error %d: value %" PRId64 ", limit %" PRId64 ", where %" PRId64'
         ' " (see the header)\\n",',
         "                   error.code, error.value, error.limit, error.where);",
@@ -145,7 +145,7 @@ def _test(program: CProgram, cases: Sequence[Case]) -> str:
                 f'compare_integers("{label}", {variable}, {_expected(label)}, {count}, '
                 f"{dtype.itemsize})"
             )
-        lines += wrapped(f"        failed |= {call};")
+        lines += wrap(f"        failed |= {call};")
     lines += [
         '        printf("    %-16s %.4f ms (the fastest of %d runs)\\n", "time",'
         " best * 1e3, runs);",
@@ -183,15 +183,6 @@ def _inputs(program: CProgram) -> list[tuple[str, str, Node]]:
 
 def _outputs(program: CProgram) -> list[tuple[str, str, Node]]:
     return [(own_name(f"out_{o}"), o, n) for o, n in zip(program.outputs, program.program.results)]
-
-
-def wrapped(line: str) -> list[str]:
-    """A call broken after commas at 100 columns."""
-    if len(line) <= 100:
-        return [line]
-    indent = " " * (len(line) - len(line.lstrip()) + 8)
-    cut = line.rfind(", ", 0, 99) + 1
-    return [line[:cut], *wrapped(indent + line[cut + 1 :])]
 
 
 def _main(program: CProgram, cases: Sequence[Case], is_expanded: bool) -> str:

@@ -24,12 +24,12 @@ import numpy as np
 import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
-from fxlite.codegen.c.selftest import compiled_chain, wrapped
+from fxlite.codegen.c.selftest import compiled_chain
 from fxlite.codegen.c.text.header import result_paths
 from fxlite.codegen.c.tiles.library import definitions_of, instantiate, needed
 from fxlite.codegen.embedded.emit import constant_array
 from fxlite.codegen.folder import facts_of, write_folder
-from fxlite.codegen.kernel.text import signature
+from fxlite.codegen.kernel.text import signature, wrap
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.types.agreement import bound, leaves
@@ -303,7 +303,7 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
         lines += ["    fx_error error;", f"    if ({call}) {{"]
         lines += ['        printf("    error %d\\n", error.code);', "        return 1;", "    }"]
     else:
-        lines += wrapped(f"    {call};")
+        lines += wrap(f"    {call};")
     for output, (result, node), (wanted, _) in zip(program.outputs, results, expected):
         dtype, count = node.type.dtype, int(node.type.size)
         compared = f'compare_integers("{output}", {result}, {wanted}, {count}, {dtype.itemsize})'
@@ -311,11 +311,11 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
             limit = f"{bound(dtype, chain):.3g}"
             compared = (f'compare_floats("{output}", value_{dtype.name}, {result}, {wanted}, '
                         f"{count}, {limit})")  # fmt: skip
-        lines += wrapped(f"    failed |= {compared};")
+        lines += wrap(f"    failed |= {compared};")
     lines += ["    return failed;", "}", "", "int main(void) {", "    int failed = 0;"]
     for number in range(1, len(cases) + 1):
         arrays = [f"{n}_{number}" for n, _ in (*inputs, *expected)]
-        lines += wrapped(f"    failed += test({', '.join([str(number), *arrays])});")
+        lines += wrap(f"    failed += test({', '.join([str(number), *arrays])});")
     lines += [f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : '
               f'"OK", {len(cases)} - failed);', "    return failed != 0;", "}", ""]  # fmt: skip
     body = "\n".join(lines)

@@ -20,6 +20,7 @@ import fxlite as fx
 from fxlite import nn
 from fxlite.backend import Case
 from fxlite.codegen import folder as folder_module
+from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.c.text.header import result_paths
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
@@ -103,6 +104,20 @@ def test_index_error_is_reported(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "error 1: value 7, limit 5, where 0" in done.stdout
     assert "where 0: " in (tmp_path / "out" / f"{fn.program.name}.h").read_text()
+
+
+def test_calls_with_many_arguments_are_folded() -> None:
+    """A cache for each layer, say."""
+
+    def program(*arrays: Any) -> Any:
+        return sum(arrays)
+
+    fn = fx.compile(program, *["f32[B,3]"] * 60)
+    text = selftest_source(fn.program, make_cases(fn.graph_module)[-1:])
+    assert "in_arrays_59" in text
+    start = text.index("if (program_run(")
+    lines = text[start : text.index("{", start)].splitlines()
+    assert max(map(len, lines)) <= 100 and len(lines) > 7
 
 
 @needs_tools

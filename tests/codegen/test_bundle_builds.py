@@ -81,12 +81,17 @@ int main() {
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_cmake_and_cpp(compiler: str, bundle: tuple[Path, Any], tmp_path: Path) -> None:
+    """One of both with code for several processors."""
     folder, function = bundle
     needs("cmake", compiler)
+    is_portable = compiler == "g++" and platform.machine() == "x86_64"
     run("cmake", "-S", folder, "-B", "build", "-DEMBED=ON", "-DCMAKE_C_FLAGS_RELEASE=-O1",
-        "-DCMAKE_INSTALL_PREFIX=there", folder=tmp_path)  # fmt: skip
+        "-DCMAKE_INSTALL_PREFIX=there", f"-DPORTABLE={'ON' if is_portable else 'OFF'}",
+        folder=tmp_path)  # fmt: skip
     run("cmake", "--build", "build", folder=tmp_path)
     run("ctest", "--output-on-failure", folder=tmp_path / "build")
+    symbols = run("nm", "build/libsequential.a", folder=tmp_path) if shutil.which("nm") else ""
+    assert ("T sequential_run_v4" in symbols) == (is_portable and bool(symbols))
     run("cmake", "--install", "build", folder=tmp_path)
     (tmp_path / "caller.cpp").write_text(CALLER)
     run(compiler, "-std=c++11", *WARNINGS, "-Ithere/include", "caller.cpp", "-Lthere/lib",
