@@ -23,6 +23,7 @@ import numpy as np
 from fxlite.backend import Stage, silent
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.program.program import optimize, said_of_passes
@@ -136,7 +137,13 @@ def readme(program: CudaProgram) -> str:
         "with NVRTC.\nAll arrays are dense and row-major and begin at multiples of 16 "
         f"bytes. Weights lie one after another in `{program.name}_weights.bin`."
     )
-    lines = [f"# {program.name}", "", f"`{program.entry}`", "", how, "", "## Memory", ""]
+    host = (
+        f"`{program.name}_run.cu` calls them in order: compile it with `nvcc -c`, link it, and "
+        f"call `{program.name}_run`, which `{program.name}.h` describes. What it does, for hosts "
+        "that are not written in C:"
+    )
+    title = [f"# {program.name}", "", f"`{program.entry}`", "", how, "", host, ""]
+    lines = [*title, "## Memory", ""]
     lines += [f"- input `{program.name_of(n)}`: {n.type}" for n in plan.inputs]
     position = 0
     for name, array in program.weights.items():
@@ -257,7 +264,7 @@ class CudaFunction:
         ``force`` is given."""
 
         def write(into: Path) -> dict[str, Any]:
-            for name, text in self.sources.items():
+            for name, text in {**self.sources, **host_sources(self.program)}.items():
                 (into / name).write_text(text, encoding="utf-8")
             if self.program.weights:
                 (into / f"{self.program.name}_weights.bin").write_bytes(weights_blob(self.program))

@@ -87,10 +87,12 @@ __device__ inline int fx_quad(const void *bytes) { return *(const fx_quad_in_mem
 template <typename A, typename B> using fx_common = decltype(true ? A() : B());
 
 // np.maximum, np.minimum: NaN if either is NaN (fmaxf and fminf would drop it).
-template <typename A, typename B> __device__ inline fx_common<A, B> fx_max(A a, B b) {
+template <typename A, typename B>
+__host__ __device__ inline fx_common<A, B> fx_max(A a, B b) {
     return a >= b || a != a ? a : b;
 }
-template <typename A, typename B> __device__ inline fx_common<A, B> fx_min(A a, B b) {
+template <typename A, typename B>
+__host__ __device__ inline fx_common<A, B> fx_min(A a, B b) {
     return a <= b || a != a ? a : b;
 }
 

@@ -621,6 +621,17 @@ static const char *launch(void (*kernel)(void **args), const unsigned grid[3],
     return task.failed ? task.failed->error : nullptr;
 }
 
+// A launch from host code: the body is a call of the kernel. Misuse ends the program.
+template <typename Body> void launch_body(Body body, dim3 grid, unsigned threads) {
+    void *args[] = {&body};
+    const unsigned blocks[3] = {grid.x, grid.y, grid.z}, block[3] = {threads, 1, 1};
+    auto call = [](void **given) { (*(Body *)given[0])(); };
+    if (const char *error = launch(call, blocks, block, 0, args, 0)) {
+        fprintf(stderr, "%s\n", error);
+        abort();
+    }
+}
+
 template <typename To, typename From> To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From), "same size");
     To to;
@@ -629,6 +640,22 @@ template <typename To, typename From> To bit_cast(From from) {
 }
 
 }  // namespace fx_shim
+
+// ---- What host code calls ------------------------------------------------------------------------
+
+typedef int cudaError_t;
+typedef void *cudaStream_t;
+enum { cudaSuccess = 0, cudaMemcpyDeviceToDevice = 3 };
+static inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+static inline cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t) {
+    memset(to, byte, bytes);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int,
+                                          cudaStream_t) {
+    memmove(to, from, bytes);
+    return cudaSuccess;
+}
 
 // ---- Keywords and built-in variables ------------------------------------------------------------
 

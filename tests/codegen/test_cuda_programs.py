@@ -306,7 +306,7 @@ def test_compile_only_and_save(tmp_path: Any) -> None:
     function.save(str(tmp_path / "out"))
     names = {p.name for p in (tmp_path / "out").iterdir()}
     assert {"small.cu", "prelude.cuh", "fx_math.h", "small_weights.bin", "README.md"} <= names
-    assert {"small.sm_80.cubin", "small.sm_90.cubin"} <= names
+    assert {"small.sm_80.cubin", "small.sm_90.cubin", "small.h", "small_run.cu"} <= names
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "weight `fc_weight`: float32[4, 6], at byte 0" in readme
     assert "small_k0_fc<<<((B + 63) / 64), (256)>>>(x, fc_weight, fc_bias, linear, B)" in readme
