@@ -22,6 +22,7 @@ from fxlite.base.outside_text import (
 )
 from fxlite.codegen.python.dialect import Dialect
 from fxlite.codegen.python.draft import Draft, drafted
+from fxlite.codegen.python.functions import constants, outline_functions
 from fxlite.codegen.python.layers import Layer
 from fxlite.codegen.python.lines import (
     ANY,
@@ -161,17 +162,58 @@ class Class:
         names = self.names
         for line, alike in zip([x for x in forward if not x.is_comment], zip(*own)):
             pieces = [re.split(r"(?<![\w.])(\d+)(?!\w)", x.note) for x in alike]
-            if len({tuple(p[::2]) for p in pieces}) != 1:
-                continue
-            texts = []
-            for values in zip(*pieces):
-                texts.append(values[0] if len({*values}) == 1 else names.get(values, ""))
-            if all(texts[1::2]):
-                line.note = "".join(texts)
+            texts = [""] * 2
+            if len({tuple(p[::2]) for p in pieces}) == 1:
+                columns = zip(*pieces)
+                texts = [c[0] if len({*c}) == 1 else names.get(c, "") for c in columns]
+            line.note = "".join(texts) if all(texts[1::2]) else ""
         if len(self.drafts) > 1:
             places = [{x.code for x in found if x.is_comment} for found in lines]
             same = set.intersection(*places)
             forward[:] = [x for x in forward if not x.is_comment or x.code in same]
+
+
+class Function(Class):
+    """Calls that share a function; ``parameters`` are what it is given besides inputs."""
+
+    def __post_init__(self) -> None:
+        draft = self.drafts[0]
+        rows = [
+            [n for x in (Line(d.head), *d.forward) if not x.is_comment for n in numbers_in(x.code)]
+            for d in self.drafts
+        ]
+        found: dict[str, tuple[str, ...]] = {}
+        self.left = _columns(rows, {*draft.names.taken}, found)
+        calls = [constants(d.call) for d in self.drafts if d.call is not None]
+        known = {tuple(repr(c.get(name)) for c in calls): name for name in calls[0]}
+        self.parameters = {known.get(values, name): values for name, values in found.items()}
+        self.names = {values: name for name, values in self.parameters.items()}
+        self.init = []
+
+    def given(self, number: int) -> list[str]:
+        """What the call of that number gives besides inputs."""
+        columns = self.parameters.items()
+        return [f"{name}=\0{name}\0{column[number]}\0" for name, column in columns]
+
+    def lines(self, load: Sequence[str] = ()) -> list[str]:
+        columns = iter(self.left)
+
+        def own(role: str, literal: str) -> str:
+            return self.names.get(next(columns), literal)
+
+        draft = self.drafts[0]
+        with_numbers(draft.head, own)
+        body = [
+            replace(
+                x, code=x.code if x.is_comment else with_numbers(x.code, own), depth=x.depth - 1
+            )
+            for x in draft.forward
+        ]
+        self._note(body)
+        inputs = [draft.names.parameters[node] for node in draft.inputs]
+        head = f"def {self.name}({', '.join([*inputs, *self.parameters])}):"
+        text = [*wrap_code(head), *docstring_lines(draft.source.documentation()[1], 1)]
+        return text + [t for x in body for t in wrapped(x)]
 
 
 def _columns(
@@ -237,6 +279,9 @@ def _rows_of_modules(code: str) -> Iterator[str]:
         start = code.find("nn.Sequential(", end)
 
 
+_FUNCTIONS = -1_000_000  # the height of functions, which come before all classes
+
+
 def classes_of(
     root: GraphModule, name: str, dialect: Dialect
 ) -> tuple[FileNames, list[Class], dict[str, Layer]]:
@@ -246,8 +291,10 @@ def classes_of(
     found: dict[int, tuple[GraphModule, int]] = {}
     paths: dict[str, Layer] = {}
 
+    root, calls = outline_functions(root)
+
     def visit(module: GraphModule, path: str) -> int:
-        if id(module) not in found and module is not root:
+        if id(module) not in found and module is not root and id(module) not in calls:
             layer = dialect.layer(module)
             if layer is not None:
                 layers[id(module)] = layer
@@ -261,13 +308,15 @@ def classes_of(
             for target, child in inner.items()
             if isinstance(child, GraphModule)  # as all are here
         ]
-        found[id(module)] = module, 1 + max(heights, default=0)
+        own = 1 + max(heights, default=_FUNCTIONS if id(module) in calls else 0)
+        found[id(module)] = module, own if id(module) in calls else max(own, 1)
         return found[id(module)][1]
 
     visit(root, "")
     ordered = [m for m, _ in sorted(found.values(), key=lambda pair: pair[1])]
     graphs = [root.graph, *(m.graph for m in ordered if m is not root)]
     file = FileNames(graphs, class_name(name), dialect.imports, dialect.helpers(graphs))
+    file.calls = calls
     for key, layer in layers.items():
         file.layers[key], file.orders[key] = layer, layer.given
     _align([module for module, _ in found.values()], layers)
@@ -286,6 +335,13 @@ def classes_of(
         _join(groups, made, file, dialect)
         for key, drafts in groups.items():
             title = class_name(name)
+            if drafts[0].call is not None:
+                wish = numbered(drafts[0].call.code.co_name, file.taken)
+                function = Function(file.unique(wish), drafts)
+                classes.append(function)
+                for number, draft in enumerate(drafts):
+                    file.kept[draft.key] = function.name, function.given(number)
+                continue
             if key != id(root):
                 title = numbered(class_name(drafts[0].module.name), taken, "")
             taken.add(title)
@@ -324,6 +380,8 @@ def _join(
         one, whole = drafts[0], full[0]
         parts = [part for part in whole.tree if part not in one.tree]
         if key not in groups or other not in groups or one.is_root or whole.is_root:
+            continue
+        if one.call is not None or whole.call is not None:
             continue
         if one.module.name != whole.module.name or not parts or {*one.tree} - {*whole.tree}:
             continue

@@ -25,6 +25,7 @@ from fxlite.base.outside_text import (
     python_string,
 )
 from fxlite.codegen.python.dialect import Dialect
+from fxlite.codegen.python.functions import given_names
 from fxlite.codegen.python.lines import (
     ANY,
     WIDTH,
@@ -48,7 +49,12 @@ from fxlite.codegen.python.text import (
     number_text,
     with_numbers,
 )
-from fxlite.codegen.python.written import parameter_names, plain_syntax, written
+from fxlite.codegen.python.written import (
+    parameter_names,
+    plain_syntax,
+    written,
+    written_function,
+)
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.wrapping import WrappedOp
@@ -116,16 +122,26 @@ class Draft:
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
         orders = {path: order for path, order in known.items() if order is not None}
         calls = [n for n in self.graph.nodes if n.op.startswith("call_")]
-        self.source = written(calls, (module.name, class_name(module.name)))
+        #: The call of a function that the module computes, if it is one.
+        self.call = file.calls.get(id(module))
         inputs = None
-        if not is_root:
-            inputs = parameter_names(self.graph.placeholders, self.source, orders)
+        if self.call is not None:
+            self.source = written_function(calls, self.call.code)
+            own = given_names(self.call, self.graph.placeholders)
+            inputs = parameter_names(self.graph.placeholders, self.source, orders, own)
+        else:
+            self.source = written(calls, (module.name, class_name(module.name)))
+            if not is_root:
+                inputs = parameter_names(self.graph.placeholders, self.source, orders, {})
         self.names = Names(self.graph, file, inputs)
         numbers = [n for n in self.graph.find_nodes(op="get_attr") if dialect.is_number(n)]
-        self.tree = _tree(module, numbers)
+        functions = {path: file.kept.get(id(module.get_submodule(path))) for path in called}
+        kept = {path: function for path, function in functions.items() if function is not None}
+        self.tree = _tree(module, numbers, kept)
         self.print = dialect.text(self.names, orders)
         layers = {path: file.layers.get(id(module.get_submodule(path))) for path in called}
         self.print.layers = {path: layer for path, layer in layers.items() if layer is not None}
+        self.print.functions = kept
         for node in numbers:
             self.print.inline(node, self.print.scalar(module.get_attribute(node.target)))
         self.inputs = self.graph.placeholders
@@ -153,7 +169,8 @@ class Draft:
         self.refused: set[int] = set()  # numbers of those that no loop fills
         self._list_values()
         self.init = list(self._init())
-        self.head = f"def {dialect.method}({', '.join(self._parameters())}):"
+        method = dialect.method if self.call is None else self.call.code.co_name
+        self.head = f"def {method}({', '.join(self._parameters())}):"
         self.forward = self._rolled(list(self._forward()))
 
     @property
@@ -161,7 +178,7 @@ class Draft:
         """Equal for modules that may share a class."""
         lines = (*self.init, Line(self.head, 1), *self.forward)
         blank = [(with_numbers(x.code, hidden), x.depth) for x in lines if not x.is_comment]
-        return class_name(self.module.name), tuple(blank)
+        return self.call is not None, class_name(self.module.name), tuple(blank)
 
     def lack(self, part: str, other: Draft) -> None:
         """Note that the module has no such part, unlike another one of the class."""
@@ -423,7 +440,7 @@ class Draft:
             text = self.names.parameters[node]
             if self.names[node] != text and text.isidentifier():
                 yield Line(f"{self.names[node]} = {text}")
-        for text in dim_lines(self.graph, self.names, self.inputs):
+        for text in dim_lines(self.graph, self.names, self.inputs, self.is_root):
             yield Line(text)
         if self.is_root:
             yield from self._checks()
@@ -443,18 +460,19 @@ class Draft:
 
     def _lines(self, node: Node) -> Iterator[Line]:
         """The lines of a value, and before it of those that would make its own too long."""
-        lines = list(self._line(node))
         inlined = [n for n in self._read(node) if n in self.inside & self.print.inlined.keys()]
-        if inlined and any(len(with_numbers(x.code)) + 4 * x.depth > WIDTH for x in lines):
+        width = WIDTH + 4 * (self.call is not None)  # its lines are indented less in the end
+        apart: list[Node] = []
+        while any(len(with_numbers(x.code)) + 4 * x.depth > width for x in self._line(node)):
+            if not inlined:
+                break
             longest = max(inlined, key=lambda n: len(self.print.inlined[n][0]))
+            inlined.remove(longest)
+            apart.append(longest)
             del self.print.inlined[longest]
-            yield from self._lines(longest)
-            for other in inlined:
-                if other in self.print.inlined:
-                    self.print.inline(other, self._call(other))
-            yield from self._lines(node)
-        else:
-            yield from lines
+        for other in sorted(apart, key=self.place.__getitem__):
+            yield from self._lines(other)
+        yield from self._line(node)
 
     def _read(self, node: Node) -> list[Node]:
         """What the text of a value reads."""
@@ -481,6 +499,7 @@ class Draft:
         for chain in self.chains.values():
             for node in chain.calls:
                 self.names.taken.discard(self.names[node])
+        self.elements = self.source.elements(self.shown[:-1])
         self.wishes = {node: self._wishes(node) for node in self.shown[:-1]}
         #: What is written where it is read.
         self.inside = self._inlined()
@@ -534,7 +553,8 @@ class Draft:
             return self._name_chain(chain)
         form, _ = self._form(node)
         if form == 0:
-            return self.source.variables(node)
+            name = self.elements.get(node)
+            return [name] if name is not None else self.source.variables(node)
         found = dict(_places(form, self.source.target(node)))
         names = [found.get(i, "") for i in range(len(self.names.parts.get(node, [node])))]
         return names if all(names) else []
@@ -620,7 +640,8 @@ class Draft:
         return comment(node.loc.short if is_own and node.loc is not None else node.origin)
 
     def _parameters(self) -> Iterator[str]:
-        yield "self"
+        if self.call is None:
+            yield "self"
         if self.is_root and interface_of(self.graph) is not None:
             yield from self.names.given.head()
             return
@@ -748,12 +769,14 @@ def _pattern(form: Any, names: Sequence[str], depth: int = 0) -> str:
     return f"({inner})" if depth or len(form) == 1 else inner
 
 
-def _tree(module: GraphModule, numbers: Collection[Node]) -> dict[str, Any]:
-    """What the graph reads and calls as nested dicts by the parts of the paths, ``numbers`` apart;
-    what a module that is called holds is in that module."""
+def _tree(
+    module: GraphModule, numbers: Collection[Node], functions: Collection[str]
+) -> dict[str, Any]:
+    """What the graph reads and calls as nested dicts by the parts of the paths, ``numbers`` and
+    ``functions`` apart; what a module that is called holds is in that module."""
     tree: dict[str, Any] = {}
     nodes = [n for n in module.graph.nodes if n.op == "call_module" or n.op == "get_attr"]
-    nodes = [n for n in nodes if n not in numbers]
+    nodes = [n for n in nodes if n not in numbers and n.target not in functions]
     called = {n.target for n in nodes if n.op == "call_module"}
     for node in nodes:
         *parents, name = node.target.split(".")

@@ -21,6 +21,7 @@ from typing import Any
 import sympy
 
 import fxlite.nn.functional as F
+from fxlite.base.location import FunctionCall
 from fxlite.base.outside_text import is_number, python_string
 from fxlite.codegen.kernel.names import file_name
 from fxlite.codegen.python.layers import Input, Layer, picked
@@ -146,6 +147,10 @@ class FileNames(_Taken):
         self.orders: dict[int, Sequence[Any]] = {}
         #: By the identity of a module: its results, by number, in the order in which they return.
         self.results: dict[int, Sequence[int]] = {}
+        #: By the identity of a module: the call of a function that it is; what that is called, and
+        #: given besides its inputs.
+        self.calls: Mapping[int, FunctionCall] = {}
+        self.kept: dict[int, tuple[str, Sequence[str]]] = {}
         #: By the identity of a module: the layer that it is.
         self.layers: dict[int, Layer] = {}
         #: By kind, name and fields of the program's.
@@ -169,6 +174,7 @@ class Names(_Taken):
             for names in (file.imports, file.helpers, file.functions, file.records)
             for name in names.values()
         ]
+        own += [name for name, _ in file.kept.values()]
         super().__init__({"self"})
         self.file, self.short = file, inputs is not None
         self._names: dict[Node, str] = {}
@@ -325,6 +331,8 @@ class Text:
         self.names, self.file = names, names.file
         self.orders = orders  #: of the modules that are called, by path
         self.layers: Mapping[str, Layer] = {}  #: those that are layers, by path
+        #: Those that are functions, by path: their names, and arguments besides the inputs.
+        self.functions: Mapping[str, tuple[str, Sequence[str]]] = {}
         #: Values that have no name, but are written where they are read: the text, and how strongly
         #: its operator binds.
         self.inlined: dict[Node, tuple[str, int]] = {}
@@ -431,6 +439,9 @@ class Text:
 
     def call(self, node: Node) -> str:
         """The right-hand side of a node's line."""
+        if node.op == "call_module" and node.target in self.functions:
+            name, others = self.functions[node.target]
+            return f"{name}({', '.join([*self.arguments(node), *others])})"
         if node.op == "call_module":
             called = f"{attribute_text(node.target)}({', '.join(self.arguments(node))})"
             return f"{called}{self.part(node)}"
@@ -555,11 +566,12 @@ def dim_names(graph: Graph) -> set[str]:
     return {name for type in types for name in shapes.names(type.shape)}
 
 
-def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node]) -> Iterator[str]:
-    """``B, T, _ = x.shape`` for the named dims that an attribute or a condition uses."""
+def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node], checked: bool) -> Iterator[str]:
+    """``B, T, _ = x.shape`` for the named dims that an attribute uses, or a condition that is
+    ``checked``."""
     needed = frozenset[str]().union(
         *(shapes.names(list(n.kwargs.values())) for n in graph.nodes),
-        *(guard.names for guard in graph.conditions()),
+        *(guard.names for guard in graph.conditions() if checked),
     )
     bound: set[str] = set()
     pending: list[tuple[Any, str]] = []

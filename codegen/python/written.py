@@ -15,6 +15,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
 from fxlite import nn
@@ -43,9 +44,24 @@ class Written:
                 return found
         return self._at(self._place(node))
 
+    def _place(self, node: Node) -> Location | None:
+        """Where a value was made; of a module, where it was called, and of what a function returns
+        that is no function here, where that was called."""
+        loc = self._made_at(node)
+        while loc is not None and loc.call is not None and self.function is not None:
+            statement = self._at(loc)
+            is_result = isinstance(statement, ast.Return) and statement.value is not None
+            found = _syntax(loc.expression)
+            if loc.function == self.function.name or not is_result or found is None:
+                break
+            assert isinstance(statement, ast.Return) and statement.value is not None
+            if ast.dump(found) != ast.dump(statement.value):
+                break
+            loc = loc.call.called_at
+        return loc
+
     @staticmethod
-    def _place(node: Node) -> Location | None:
-        """Where a value was made; of a module, where it was called."""
+    def _made_at(node: Node) -> Location | None:
         scope = node.scope if node.op == "call_module" else None
         while scope is not None:
             if f".{scope.path}".endswith(f".{node.target}") and scope.called_at is not None:
@@ -87,12 +103,33 @@ class Written:
         else:
             is_whole = self._is_at(node, value)
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        if isinstance(statement.value, ast.Tuple) and len(statement.value.elts) == len(parts) > 1:
+            own = [p for p, v in zip(parts, statement.value.elts) if self._is_at(node, ast.dump(v))]
+            return [part.id for part in own if isinstance(part, ast.Name)]
         names = [part.id for part in parts if isinstance(part, ast.Name)]
         return names if is_whole and len(names) == len(parts) else []
 
-    @staticmethod
-    def _is_at(node: Node, value: str) -> bool:
-        place = Written._place(node)
+    def elements(self, nodes: Iterable[Node]) -> dict[Node, str]:
+        """The variables that are given what a comprehension makes: ``q, k, v = (f(x) for ...)``."""
+        found: dict[ast.Assign, list[Node]] = {}
+        for node in nodes:
+            statement = self.statement(node)
+            if not isinstance(statement, ast.Assign):
+                continue
+            value: Any = statement.value
+            is_made = isinstance(value, ast.GeneratorExp | ast.ListComp)
+            if is_made and self._is_at(node, ast.dump(value.elt)):
+                found.setdefault(statement, []).append(node)
+        names: dict[Node, str] = {}
+        for statement, made in found.items():
+            targets = statement.targets[0]
+            parts = targets.elts if isinstance(targets, ast.Tuple | ast.List) else []
+            if len(parts) == len(made):
+                names |= {n: p.id for n, p in zip(made, parts) if isinstance(p, ast.Name)}
+        return names
+
+    def _is_at(self, node: Node, value: str) -> bool:
+        place = self._place(node)
         found = None if place is None else _syntax(place.expression)
         return found is not None and ast.dump(found) == value
 
@@ -267,6 +304,27 @@ def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
     return Written()
 
 
+def written_function(nodes: Iterable[Node], code: CodeType) -> Written:
+    """The function, or the method, that has the code."""
+    places = [node.loc for node in nodes if node.loc is not None]
+    files = {loc.file: tuple(loc.file_lines()) for loc in places if loc.columns is not None}
+    for _, _, function in _definitions(files.get(code.co_filename, ())):
+        decorators = [d.lineno for d in function.decorator_list]
+        if function.name == code.co_name and code.co_firstlineno in (function.lineno, *decorators):
+            return _of(function, None, files)
+    return Written()
+
+
+def _of(
+    function: ast.FunctionDef, class_node: ast.ClassDef | None, files: Mapping[str, tuple[str, ...]]
+) -> Written:
+    given = function.args
+    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    own_names = tuple(names[names[:1] in (["self"], ["cls"]) :])
+    inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
+    return Written(own_names, files, class_node, function, inside)
+
+
 @functools.lru_cache(maxsize=64)
 def _definitions(lines: tuple[str, ...]) -> list[tuple[str, ast.ClassDef | None, ast.FunctionDef]]:
     """The methods of classes and other functions of a file: the name of the class, or its own."""
@@ -308,11 +366,7 @@ def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | N
     for _, class_node, function in found:
         if line is None or function.lineno <= line <= _last_line(function):
             function = next((f for _, c, f in forward if c is class_node), function)
-            given = function.args
-            names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-            inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
-            own_names = tuple(names[class_node is not None :])
-            return Written(own_names, {}, class_node, function, inside)
+            return _of(function, class_node, {})
     return None
 
 
@@ -356,14 +410,17 @@ def plain_syntax(text: str) -> str:
 
 
 def parameter_names(
-    inputs: Iterable[Node], source: Written, orders: Mapping[str, Sequence[int]]
-) -> dict[Node, str]:
-    """What the inputs of a module are called: as its method called them, as far as can be told
-    from the expressions that read them, else by their order. ``orders``: of the parameters of
-    modules that are called, as positions in their graphs."""
-    found: dict[Node, str] = {}
+    inputs: Iterable[Node], source: Written, orders: Mapping[str, Sequence[int]],
+    known: Mapping[Node, str],
+) -> dict[Node, str]:  # fmt: skip
+    """What the inputs of a module are called: what is ``known``, else as its method called them, as
+    far as can be told from the expressions that read them, else by their order. ``orders``: of the
+    parameters of modules that are called, as positions in their graphs."""
+    found: dict[Node, str] = {**known}
     inputs = list(inputs)
     for node in inputs:
+        if node in found:
+            continue
         mentioned: Any = None
         for user in node.users:
             names = source.names_at(user)

@@ -44,20 +44,35 @@ class Scope:
         return f"{self.path} ({self.class_name})" if self.path else self.class_name
 
 
-class Location:
-    """A place in the user's program. Holds code object and instruction; resolves on demand."""
+@dataclass(frozen=True, eq=False)
+class FunctionCall:
+    """A call of a function of the program while it was traced, which is no module's: where, the
+    call around it, in which module, and what was given: (parameter, form with names of nodes)."""
 
-    __slots__ = ("_code", "_offset", "_resolved")
+    code: CodeType
+    called_at: Location
+    caller: FunctionCall | None
+    scope: Scope | None
+    given: tuple[tuple[str, Any], ...]
+
+
+class Location:
+    """A place in the user's program. Holds code object and instruction; resolves on demand.
+    ``call``: the innermost call of a function that it is in, if that is known."""
+
+    __slots__ = ("_code", "_offset", "_resolved", "call")
 
     def __init__(
         self,
         code: CodeType | None = None,
         offset: int = 0,
         resolved: tuple[str, int, str, str] | None = None,
+        call: FunctionCall | None = None,
     ) -> None:
         self._code = code
         self._offset = offset
         self._resolved = resolved
+        self.call = call
 
     def _resolve(self) -> tuple[str, int, str, str]:
         if self._resolved is None:
@@ -199,23 +214,13 @@ def described(error: BaseException, file: Path | None = None) -> str:
     return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
 
 
-def here(depth: int = 1, known: dict[tuple[int, int], Location] | None = None) -> Location | None:
-    """Location of the innermost caller outside fxlite. ``known`` keeps the locations made so far,
-    so that the rounds of a loop share one."""
+def here(depth: int = 1) -> Location | None:
+    """Location of the innermost caller outside fxlite."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
-        own = _IS_OWN.get(code.co_filename)
-        if own is None:
-            own = is_own_file(code.co_filename)
-        if not own:
-            if known is None:
-                return Location(code, frame.f_lasti)
-            key = (id(code), frame.f_lasti)  # the location holds on to the code object
-            found = known.get(key)
-            if found is None:
-                found = known[key] = Location(code, frame.f_lasti)
-            return found
+        if not is_own_file(code.co_filename):
+            return Location(code, frame.f_lasti)
         frame = frame.f_back
     return None
 

@@ -33,6 +33,7 @@ from fxlite.graph.node import NO_KWARGS, stored_kwargs
 from fxlite.nn.module import Module, made_with
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
+from fxlite.tracing.calls import Places
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -98,7 +99,7 @@ class Tracer:
         self._definition: Location | None = None  # where the program's inputs are declared
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self.writes = Writes()
-        self._locations: dict[tuple[int, int], Location] = {}
+        self._places = Places()
         own = type(self)
         self._is_plain = (
             own.create_node is Tracer.create_node
@@ -239,7 +240,7 @@ class Tracer:
             return self._call_leaf(module, args, kwargs)
         caller = self._scopes[-1] if self._scopes else None
         own = path if path is not None else caller.path if caller is not None else ""
-        place = here(2, self._locations) if caller is not None else None
+        place = self._places.here(2, caller) if caller is not None else None
         name = type(module).__name__
         self._scopes.append(Scope(own, name, place, caller, made_with(module)))
         try:
@@ -389,7 +390,8 @@ class Tracer:
 
     def _place(self) -> tuple[Scope | None, Location | None]:
         """Scope and location of the program's running line."""
-        return self.origin or (self._scopes[-1] if self._scopes else None, here(3, self._locations))
+        scope = self._scopes[-1] if self._scopes else None
+        return self.origin or (scope, self._places.here(3, scope))
 
     # -- weights and constants -------------------------------------------------------------------
     def attribute(
@@ -482,7 +484,7 @@ class Tracer:
     def _begin(self, root: Module | Callable[..., Any]) -> None:
         activate_wrapped_names()
         self._runs_program = True
-        self._paths, self._attributes, self._locations, self._scopes = {}, {}, {}, []
+        self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
@@ -497,7 +499,7 @@ class Tracer:
         another, with no program to run."""
         self.root = self._adopted = root
         self._paths = {id(m): p for p, m in root.named_modules()}
-        self._attributes, self._locations, self._scopes, self.graph = {}, {}, [], graph
+        self._attributes, self._places, self._scopes, self.graph = {}, Places(), [], graph
 
     def _run(
         self, root: Module | Callable[..., Any], declared: dict[str, Any], concrete: dict[str, Any]

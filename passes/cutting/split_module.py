@@ -197,6 +197,9 @@ def _free_name(wish: str, taken: set[str]) -> str:
     return name
 
 
+RESULT = "result"  # in the meta of a call: what the value was called that it gives
+
+
 class CallingModule:
     """Writes the graph that calls a submodule for each region; ``children`` says by the region's
     key at which path, and what it is. ``items`` are regions and other calls in the order in which
@@ -218,7 +221,8 @@ class CallingModule:
         output = old.output_node()
         outside = [n for n in old.nodes if n not in self.assignment]
         read = {u for n in outside for u in n.all_input_nodes if u.op == "get_attr"}
-        for node in outside:
+        read |= {n for region in self.regions.values() for n in region.inputs if n.op == "get_attr"}
+        for node in old.nodes:
             if node.op == "placeholder" or node in read:
                 self.values[node] = graph.node_copy(node)
         holder: dict[str, Any] = {n.target: self.gm.get_attribute(n.target) for n in read}
@@ -238,6 +242,10 @@ class CallingModule:
         made.training = self.gm.training
         return made
 
+    def origin(self, graph: Graph, key: Any, node: Node) -> Any:
+        """What gives the call for a region, or a result of it, the origin of a node."""
+        return graph.with_origin(node)
+
     def call(self, graph: Graph, key: Any) -> None:
         """A call of the submodule for one region, and the values it gives."""
         region, (name, _) = self.regions[key], self.children[key]
@@ -245,12 +253,14 @@ class CallingModule:
         types = tuple(n.type for n in region.outputs)
         single = len(types) == 1 and not self.as_tuple
         result_type = types[0] if single else (None if None in types else types)
-        with graph.with_origin(region.nodes[0]):
+        with self.origin(graph, key, region.nodes[0]):
             call = graph.call_module(name, arguments, {}, result_type)
+        if single:
+            call.meta = {**call.meta, RESULT: next(iter(region.outputs)).name}
         for index, node in enumerate(region.outputs):
             self.values[node] = call
             if not single:
-                with graph.with_origin(node):
+                with self.origin(graph, key, node):
                     self.values[node] = graph.call_function(
                         "getitem", (call,), {"index": index}, name=node.name
                     )

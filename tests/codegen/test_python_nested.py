@@ -122,6 +122,61 @@ class Records(nn.Module):
         return Batch(x, batch.mask)
 
 
+def split_heads(x: Any, n: int) -> Any:
+    """Heads first."""
+    B, T, D = x.shape
+    return x.reshape(B, T, n, D // n).transpose(0, 2, 1, 3)
+
+
+def scaled(x: Any, weight: Any, eps: float = 1e-5) -> Any:
+    # mean square
+    square = (x * x).mean(axis=-1, keepdims=True)
+    return x / np.sqrt(square + eps) * weight
+
+
+def residual(x: Any, layer: Any) -> Any:
+    return x + layer(x)
+
+
+def centered(x: Any) -> Any:
+    mean = x.mean(axis=-1, keepdims=True)
+    return x - mean, mean
+
+
+def standardized(x: Any) -> Any:
+    x, mean = centered(x)
+    return x / (np.abs(x).max(axis=-1, keepdims=True) + mean * mean)
+
+
+class Helped(nn.Module):
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, nn.Parameter(np.ones(size, f32))
+        self.qkv, self.out = nn.Linear(size, 3 * size), nn.Linear(size, size)
+
+    def masked(self, scores: Any) -> Any:
+        return np.where(np.tril(np.ones((3, 3), bool)), scores, -1e9)
+
+    def forward(self, x: Any) -> Any:
+        parts = np.split(self.qkv(scaled(x, self.scale)), 3, axis=-1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
+        scores = q @ k.transpose(0, 1, 3, 2)
+        mixed = F.softmax(self.masked(scores), -1) @ v
+        return self.out(mixed.transpose(0, 2, 1, 3).reshape(x.shape))
+
+
+class Helpers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Helped(8, 2), Helped(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = residual(x, self.first)
+        x = residual(standardized(x), self.second)
+        rows = [standardized(x[:, i]) for i in range(3)]
+        return standardized(x), np.stack(rows)
+
+
 def pair() -> Any:
     return (np.ones((2, 4), f32), np.full((2, 4), 0.5, f32))
 
@@ -154,6 +209,15 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], list[
     "lists": (
         Heads, (X,), {},
         ["[head(x) for head in self.heads]", "for layer in self.layers[:-1]:"], "append",
+    ),
+    "helpers": (
+        Helpers, (np.linspace(-1, 1, 48, dtype=f32).reshape(2, 3, 8),), {},
+        [
+            'def split_heads(x, n, size_2):\n    """Heads first."""\n', "def scaled(x, weight):\n",
+            "    # mean square\n    square = ", "x, mean = centered(x)", "k = split_heads(",
+            "= x + self.first(x)", "[standardized(x[:, i]) for i in range(3)]", "masked(scores, ",
+        ],
+        "residual",
     ),
     "records": (
         Records, (Batch(X, X), X, X + 1), {"scale": f32(2.0)},

@@ -1,0 +1,106 @@
+"""Where a trace is: the line of the program that runs, and the calls of its functions around it.
+
+In: the running frames. Out: a :class:`~fxlite.base.location.Location`, one for each place and call.
+A method that fxlite calls, such as ``forward``, is no call of a function: its module is a scope.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+from fxlite.base.location import FunctionCall, Location, Scope, is_own_file
+from fxlite.graph.pytree import CONSTANTS, Structure, children_of
+from fxlite.tracing.proxy import Proxy
+
+_WRAPPER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+_MOST_RUNNING = 256
+_METHODS = frozenset(("forward", "__call__"))
+
+
+class Places:
+    """The locations made so far, so that the rounds of a loop share one, and the functions of the
+    program that are running."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int], Location] = {}
+        #: By the identity of frames, which are held here and therefore no others.
+        self._running: dict[int, tuple[FrameType, FunctionCall]] = {}
+
+    def here(self, depth: int, scope: Scope | None) -> Location | None:
+        """The location of the innermost caller outside fxlite, in the scope of a module."""
+        frame: FrameType | None = sys._getframe(depth)
+        while frame is not None and is_own_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return None
+        call = self._call(frame, scope)
+        key = id(frame.f_code), frame.f_lasti, id(call)  # the location holds on to both
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Location(frame.f_code, frame.f_lasti, call=call)
+        return found
+
+    def _call(self, frame: FrameType, scope: Scope | None) -> FunctionCall | None:
+        """The innermost call of a function that a frame is in."""
+        around: list[FrameType] = []
+        last: FrameType | None = frame
+        while last is not None and not is_own_file(last.f_code.co_filename):
+            around.append(last)
+            last = last.f_back
+        if last is None:
+            return None  # nothing of fxlite runs the program
+        around.pop()  # the program itself, or the method that a module is called by
+        call: FunctionCall | None = None
+        for inner in reversed(around):
+            if not _is_function(inner.f_code):
+                continue
+            known, made = self._running.get(id(inner), (None, None))
+            if known is not inner or made is None:
+                outer = inner.f_back
+                assert outer is not None
+                place = Location(outer.f_code, outer.f_lasti, call=call)
+                made = FunctionCall(inner.f_code, place, call, _of_program(scope), _given(inner))
+                if len(self._running) == _MOST_RUNNING:
+                    del self._running[next(iter(self._running))]
+                self._running[id(inner)] = inner, made
+            call = made
+        return call
+
+
+def _is_function(code: CodeType) -> bool:
+    """Whether a frame of that code is a function of the program, which others could call: not a
+    part of an expression, a wrapper of another function, or a library's."""
+    is_wrapper = code.co_flags & _WRAPPER == _WRAPPER
+    is_plain = not code.co_name.startswith(("<", "__")) and code.co_name not in _METHODS
+    return is_plain and not is_wrapper and "site-packages" not in code.co_filename
+
+
+def _of_program(scope: Scope | None) -> Scope | None:
+    """The module of the program whose method runs: layers of fxlite call none of its functions."""
+    while scope is not None and scope.arguments is not None:
+        scope = scope.caller
+    return scope
+
+
+def _given(frame: FrameType) -> tuple[tuple[str, Structure], ...]:
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    values = frame.f_locals
+    return tuple((n, form(values[n])) for n in code.co_varnames[:count] if n in values)
+
+
+def form(value: Any) -> Structure:
+    """The form of an argument, whose leaves are names of nodes. What no graph computes is a
+    constant: itself if it is plain, else None."""
+    if isinstance(value, Proxy):
+        node = value.node
+        return Structure("leaf", str(node.target) if node.op == "placeholder" else node.name)
+    found = children_of(value)
+    if found is None:
+        return Structure("constant", "", value if isinstance(value, CONSTANTS) else None)
+    kind, keys, values = found
+    return Structure(kind, "", None, tuple(keys), tuple(map(form, values)))
