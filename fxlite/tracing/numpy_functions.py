@@ -379,8 +379,13 @@ def _addends(x: Any, target: dtypes.DType) -> Any:
 def extreme(name: str) -> Callable[..., Any]:
     """np.max, np.argmax, np.any and their like, without ``dtype=``."""
 
-    def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        return lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
+    def call(
+        x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None
+    ) -> Any:  # fmt: skip
+        made = lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
+        if initial is None or initial == {"max": -math.inf, "min": math.inf}.get(name):
+            return made
+        return lookup(f"{name}imum")(made, initial)
 
     return call
 

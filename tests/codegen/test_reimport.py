@@ -14,12 +14,14 @@ import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, TraceError
 from fxlite.cli import main
+from fxlite.codegen.python.numpy_text import NumpyText
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import passes_of
 from fxlite.passes.ledger import ledger, refuse
 from tests.oracle import compare
 from tests.source_lines import MODELS, quantized, traced
 from tests.zoo import ZOO
+from tests.zoo.registry import by_name
 
 
 class Block(nn.Module):
@@ -74,28 +76,38 @@ def check_same(gm: fx.GraphModule, again: fx.GraphModule) -> None:
 
 
 def programs() -> list[tuple[str, Callable[[], fx.GraphModule]]]:
-    found: list[tuple[str, Callable[[], fx.GraphModule]]] = []
-    for program in ZOO:
-        found.append((program.name, lambda p=program: p.trace()[0]))  # type: ignore[misc]
-        found.append(
-            (f"{program.name} decomposed", lambda p=program: passes.decompose(p.trace()[0]))  # type: ignore[misc]
-        )
-    found += [(name, lambda n=name: traced(n)) for name in MODELS]  # type: ignore[misc]
-    found.append(("integers", lambda: quantized(passes.simplify(traced("ViT")))))
-    return found
+    found = [(program.name, lambda p=program: p.trace()[0]) for program in ZOO]
+    found += [(name, lambda n=name: traced(n)) for name in MODELS]
+    return [*found, ("integers of ViT", lambda: quantized(passes.simplify(traced("ViT"))))]
 
 
+@pytest.mark.parametrize("dialect", ["fxlite", "numpy"])
 @pytest.mark.parametrize(("name", "make"), programs(), ids=[name for name, _ in programs()])
-def test_without_an_edit(name: str, make: Any, tmp_path: Path) -> None:
+def test_without_an_edit(name: str, make: Any, dialect: str, tmp_path: Path) -> None:
     """Names, notes, scopes and places are those of the original, in its order."""
     gm = noted(make())
-    gm.to_folder(str(tmp_path))
+    gm.to_folder(str(tmp_path), dialect=dialect)
     check_same(gm, fx.reimport(tmp_path, like=gm))
 
 
-def edited(gm: fx.GraphModule, folder: Path, *edits: tuple[str, str], **inputs: Any) -> Any:
+def test_what_passes_took_apart(tmp_path: Path) -> None:
+    """Plain sums, maxima and products need no size that the whole op did not need."""
+    gm = noted(passes.decompose(by_name("transformer_block").trace()[0]))
+    gm.to_folder(str(tmp_path))
+    made = fx.reimport(tmp_path, like=gm)
+    assert [*map(identity, gm.graph.nodes)] == [*map(identity, made.graph.nodes)]
+    assert {*map(str, made.graph.guards)} - {*map(str, gm.graph.guards)} == {"T >= 1"}
+
+
+def edited(
+    gm: fx.GraphModule,
+    folder: Path,
+    *edits: tuple[str, str],
+    dialect: str = "fxlite",
+    **inputs: Any,
+) -> fx.GraphModule:
     """The graph after edits of the text."""
-    gm.to_folder(str(folder))
+    gm.to_folder(str(folder), dialect=dialect)
     (path,) = folder.glob("*.py")
     text = path.read_text()
     for before, after in edits:
@@ -138,6 +150,40 @@ def test_edits(edits: Any, expected: Any, tmp_path: Path) -> None:
         assert node.op == "get_attr" or node.loc.file == str(tmp_path / "net.py")
     found = fx.diff(gm, made)
     assert bool(found) == any(map(len, expected))
+
+
+@pytest.mark.parametrize(("edits", "expected"), [
+    ([("np.maximum(self.fc(self.norm(x)), 0)", "np.tanh(self.fc(self.norm(x)))")],
+     (["relu", "relu_1"], ["tanh_1", "tanh_2"], [])),
+    ([("np.maximum(self.fc(self.norm(x)), 0)", "sigmoid(self.fc(self.norm(x)))")],
+     (["relu", "relu_1"], ["sigmoid", "sigmoid_1"], [])),
+    ([("* 0.5", "* 0.75")], ([], [], ["mul"])),
+    ([("x @ self.weight.T + self.bias", "self.bias + x @ self.weight.T")],
+     ([f"linear{n}" for n in ("", "_1", "_2")],
+      [f"{n}{m}" for n in ("permute", "matmul") for m in ("", "_1", "_2")]
+      + ["add_2", "add_3", "add_4"], [])),
+])  # fmt: skip
+def test_edits_of_numpy(edits: Any, expected: Any, tmp_path: Path) -> None:
+    """Functions that fxlite has written are ops until somebody edits them."""
+    gm = net()
+    if "sigmoid" in str(edits):
+        library = NumpyText.library.definitions(["sigmoid"])
+        edits = [*edits, ("class Linear:", f"{library}class Linear:")]
+    made = edited(gm, tmp_path, *edits, dialect="numpy")
+    made.graph.lint(full=True)
+    assert tuple(map(sorted, changes(gm, made))) == tuple(map(sorted, expected)), made.graph
+
+
+@pytest.mark.parametrize(("name", "edit"), [
+    ("gelu", ("return 0.5 * x * (1 + erf(", "return 0.25 * x * (1 + erf(")),
+    ("softmax", ("return e / np.sum(", "return 0.5 * e / np.sum(")),
+])  # fmt: skip
+def test_edited_functions_of_numpy(name: str, edit: tuple[str, str], tmp_path: Path) -> None:
+    op, x = getattr(fx.ops, name), np.ones((1, 4), np.float32)
+    gm = noted(fx.symbolic_trace(lambda x: op(np.exp(x)), "f32[B,4]"))
+    made = edited(gm, tmp_path, edit, dialect="numpy")
+    assert changes(gm, made)[0] == [name]
+    compare("halved", made(x) * 2, gm(x))
 
 
 def test_order_of_independent_statements(tmp_path: Path) -> None:
@@ -250,6 +296,22 @@ def test_what_cannot_be_traced_names_the_line(
         edited(gm, tmp_path, edit, **inputs)
     assert str(gm.graph) == before[0]
     np.testing.assert_equal(dict(gm.state_dict()), before[1])
+
+
+@pytest.mark.parametrize(("kind", "match", "edit"), [
+    (TraceError, r"(?s)if, while.*net.py:\d+: x.sum",
+     ("        return x @", "        if x.sum() > 0:\n            x = -x\n        return x @")),
+    (TraceError, r"net.py cannot be traced: NameError: .*wobble.* \(net.py:\d+\)",
+     ("np.tanh(", "wobble(")),
+    (ArgumentError, r"net.py:\d+: the weight gain \[4\] is not in .*net.npz",
+     ("        self.head = ", "        self.gain = np.zeros(4)\n        self.head = ")),
+    (ArgumentError, r"(?s)net.py: the weights in .*head.weight: expected shape",
+     ("Linear(4)", "Linear(5)")),
+    (TraceError, r"net.py:\d+", ("np.tanh(", "np.linalg.inv(")),
+])  # fmt: skip
+def test_errors_of_numpy(kind: Any, match: str, edit: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(kind, match=match):
+        edited(net(), tmp_path, edit, dialect="numpy")
 
 
 def test_other_dialects_are_refused(tmp_path: Path) -> None:

@@ -110,6 +110,11 @@ def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
                 is_weight = p.op == q.op == "get_attr"
                 if is_weight and p.target == renamed.get(q.target, q.target):
                     found.setdefault(q, p)
+    reads = {n.target: n for n in reversed(old.find_nodes(op="get_attr"))}
+    for node in new.find_nodes(op="get_attr"):  # also where what reads a weight is new
+        path = renamed.get(node.target, node.target)
+        if node not in found and path in reads:
+            found[node] = reads[path]
     return found
 
 

@@ -18,10 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, TraceError
 from fxlite.base.location import described
 from fxlite.codegen.python.reimport.identity import with_identity
+from fxlite.codegen.python.reimport.plain import PlainProgram, recomposed, with_ops
 from fxlite.codegen.python.source import DIALECTS, MARK, written_program
 from fxlite.codegen.python.text import class_name
 from fxlite.files.serialize import load_safetensors
@@ -42,9 +45,10 @@ def reimport(
     """The graph of a regenerated file that was edited: ``fx.reimport("out/net.py", like=gm)``.
 
     ``path``: the file that :meth:`GraphModule.source` or :meth:`GraphModule.to_folder` wrote of
-    ``like``, or its folder. Weights are read from the file beside it or, where there is none, taken
-    from ``like``. Nodes that compute what they did keep name, ``meta``, scope and place in the
-    original program, and so do inputs and weights; others come from their line of the edited file;
+    ``like``, or its folder; dialects are "fxlite" and "numpy". Weights are read from the file
+    beside it or, where there is none, taken from ``like``. Nodes that compute what they did keep
+    name, ``meta``, scope and place in the original program, and so do inputs and weights; others
+    come from their line of the edited file;
     ``fx.diff(like, made)`` says what changed. The passes that ``like`` remembers stay, and refusals
     in its ledger of nodes that do. New inputs need types, ``y="f32[B,4]"``, as in
     :func:`fxlite.symbolic_trace`; ``like`` stays as it is.
@@ -53,13 +57,16 @@ def reimport(
     dialect, ArgumentError for inputs without a type and weights that are missing or do not fit, and
     what tracing raises, all naming file and line."""
     file = _File.read(Path(path))
-    program = file.program(class_name(like.name)).train(like.training)
-    source, paths = written_program(like, "fxlite")
+    source, paths = written_program(like, file.dialect)
+    program = file.program(class_name(like.name), source).train(like.training)
     own = file.load(program, source)
     declared = file.inputs(program, like, {**(inputs or {}), **named})
     with file.errors(TraceError, "cannot be traced"):
         made = symbolic_trace(program, inputs=declared)
-    return with_identity(made, flattened(like), paths, own)
+    like = flattened(like)
+    if file.dialect == "numpy":
+        made = recomposed(made, like, paths)
+    return with_identity(made, like, paths, own)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class _File:
     path: Path
     tree: ast.Module
     names: dict[str, Any]
+    dialect: str = "fxlite"
 
     @classmethod
     def read(cls, path: Path) -> _File:
@@ -92,7 +100,7 @@ class _File:
                     f'edit the source in the dialect "fxlite": gm.source()'
                 )
             exec(compile(tree, str(path), "exec"), names)
-        return cls(path, tree, names)
+        return cls(path, tree, names, "fxlite" if "fxlite" in imported else "numpy")
 
     @contextlib.contextmanager
     def errors(self, kind: type[FxliteError], what: str) -> Iterator[None]:
@@ -110,32 +118,36 @@ class _File:
         finally:
             sys.path[:] = before
 
-    def program(self, wish: str) -> Any:
-        """An instance of the class of the program: that of the name, else the last. Raises
-        CodegenError."""
+    def program(self, wish: str, source: GraphModule) -> Module:
+        """An instance of the class of the program: that of the name, else the last; with the
+        parameters of ``source``. Raises CodegenError."""
         classes = [node.name for node in self.tree.body if isinstance(node, ast.ClassDef)]
         if not classes:
             raise CodegenError(f"{self.path} defines no class; a regenerated file ends with one")
         found = self.names[wish if wish in classes else classes[-1]]
         with self.errors(CodegenError, f"{found.__name__}() failed"):
             made = found()
-        if not isinstance(made, Module):
-            line = next(
-                n.lineno for n in self.tree.body if getattr(n, "name", "") == found.__name__
-            )
-            raise CodegenError(f"{self.path}:{line}: {found.__name__} is not an nn.Module")
-        return made
+        if isinstance(made, Module):
+            return made
+        if self.dialect == "fxlite" or not callable(made):
+            raise CodegenError(f"{self.path}: the class {found.__name__} is not an nn.Module")
+        with_ops(self.names)
+        trained = {name for name, _ in source.named_parameters()}
+        return PlainProgram(made, trained.__contains__)
 
     def load(self, program: Module, source: GraphModule) -> set[str]:
         """Fill the weights, from the file beside it or those of ``source``; returns their paths.
         Raises ArgumentError."""
-        beside = Path(self.names.get("WEIGHTS", self.path.with_suffix(".safetensors")))
+        suffix = DIALECTS[self.dialect].suffix
+        beside = Path(self.names.get("WEIGHTS", self.path.with_suffix(suffix)))
         where = str(beside)
         if beside.is_file():
-            arrays: Mapping[str, Any] = load_safetensors(beside)
+            arrays: Mapping[str, Any] = _read(beside)
         else:
             arrays, where = source.state_dict(), f"{source.name}, and there is no {beside}"
         own = program.state_dict()
+        is_raw = {key for key, value in arrays.items() if value.dtype.kind == "V" and key in own}
+        arrays = {**arrays, **{key: arrays[key].view(own[key].dtype) for key in is_raw}}
         for key in own:
             if key not in arrays:
                 raise ArgumentError(
@@ -189,12 +201,20 @@ class _File:
         return {name: known[name] for name in parameters if known.get(name) is not None}
 
     def _head(self) -> str:
-        """Where the last method ``forward`` begins."""
+        """Where the last method that computes begins."""
         lines = [
             node.lineno for node in ast.walk(self.tree)
-            if isinstance(node, ast.FunctionDef) and node.name == "forward"
+            if isinstance(node, ast.FunctionDef) and node.name == DIALECTS[self.dialect].method
         ]  # fmt: skip
         return f"{self.path}:{max(lines)}"
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """The arrays of a file of weights."""
+    if path.suffix != ".npz":
+        return load_safetensors(path)
+    with np.load(path) as found:
+        return dict(found)
 
 
 def _imports(node: ast.AST) -> list[str]:

@@ -48,8 +48,10 @@ def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str]) -> Pairs:
             return False
         return bool(old.down[one] == new.down[other] or old.up[one] == new.up[other])
 
+    both, others = old.both(), new.both()
+    _pair_names(old, new, pairs, lambda one, other: bool(both[one] == others[other]))
+    _pair_equal(old, new, pairs, both, others)
     _pair_names(old, new, pairs, alike)
-    _pair_equal(old, new, pairs, old.both(), new.both())
     _pair_equal(old, new, pairs, old.down, new.down)
     _pair_equal(old, new, pairs, old.up, new.up)
     for _ in range(_ROUNDS):
