@@ -33,6 +33,7 @@ import fxlite as fx
 from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.passes import quantize as q
 from tests.zoo import ZOO
+from tutorials import llama
 
 NEEDED = ("-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fwrapv")
 #: Seconds of processor time that a tool may take for a program, since the paths that -fanalyzer
@@ -121,6 +122,7 @@ KNOWN = {
 
 def programs() -> Iterator[tuple[str, fx.GraphModule, dict[str, Any]]]:
     """Names, modules and options of the compiler."""
+    yield "llama", llama.traced(), {}
     for entry in ZOO:
         module, _, inputs = entry.trace()
         yield entry.name, module, {}

@@ -836,15 +836,21 @@ FX_NEXTAFTER(bf16, y)
 
 #ifndef FX_ERROR_DEFINED
 #define FX_ERROR_DEFINED
-/* Why a call failed: an index `value` that is out of range for an axis of `limit` elements,
-   at the place number `where`; no memory; a processor that lacks instructions which the code
-   was compiled for; sizes that cannot be; weights of another model. The code is 0 if it did not
-   fail. */
+/** What the code of an error may be, beside 0. */
 enum {
-    FX_INDEX_OUT_OF_RANGE = 1, FX_OUT_OF_MEMORY, FX_WRONG_PROCESSOR, FX_IMPOSSIBLE_SIZES,
-    FX_WRONG_WEIGHTS
+    FX_INDEX_OUT_OF_RANGE = 1, /**< an index is out of range for its axis */
+    FX_OUT_OF_MEMORY,          /**< there is no memory */
+    FX_WRONG_PROCESSOR,        /**< the processor lacks instructions that the code was made for */
+    FX_IMPOSSIBLE_SIZES,       /**< no call with these sizes is possible */
+    FX_WRONG_WEIGHTS           /**< the weights are not those that the code was made for */
 };
-typedef struct { int code; int64_t value; int64_t limit; int64_t where; } fx_error;
+/** Why a call failed. */
+typedef struct {
+    int code;      /**< 0 if it did not fail */
+    int64_t value; /**< the index */
+    int64_t limit; /**< how many elements the axis has */
+    int64_t where; /**< the number of the place in the program, of which the header has a list */
+} fx_error;
 #endif
 
 #ifdef FX_ON_CUDA

@@ -129,3 +129,15 @@ def test_pkg_config_and_python(bundle: tuple[Path, Any], tmp_path: Path) -> None
     error = (ctypes.c_int64 * 4)()
     assert library.sequential_run(*arrays, 1, error) == 0
     np.testing.assert_allclose(y, function(x), rtol=1e-5, atol=1e-6)
+
+
+def test_doxygen(bundle: tuple[Path, Any]) -> None:
+    """It finds documentation of all that the headers declare."""
+    needs("doxygen")
+    folder, _ = bundle
+    (folder / "Doxyfile").write_text(
+        "INPUT = sequential.h sequential_weights.h\nGENERATE_LATEX = NO\nGENERATE_HTML = NO\n"
+        "GENERATE_XML = YES\nQUIET = YES\nEXTRACT_STATIC = YES\nWARN_NO_PARAMDOC = YES\n"
+        "WARN_AS_ERROR = FAIL_ON_WARNINGS\nJAVADOC_AUTOBRIEF = YES\n"
+    )
+    run("doxygen", folder=folder)

@@ -28,6 +28,7 @@ from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
 from tests.codegen.golden_cases import CASES
+from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
 
 WARNINGS = (
@@ -44,6 +45,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "c" in case.targets
     ]
     programs += [(f"zoo_{e.name}", *e.make()[:2], "highest", False) for e in ZOO]
+    cached = (Cached().eval(), ["f32[B,T,8]", "f32[4,2,B,2,S,4]"])
+    programs += [
+        ("cached", *cached, "highest", False),
+        ("gpt", GPT(12).eval(), ["i64[B,T]"], "highest", False),
+    ]
     root = tmp_path_factory.mktemp("sources")
     for number, (label, program, types, precision, profile) in enumerate(programs):
         module = fx.symbolic_trace(program, *types)

@@ -44,12 +44,18 @@ def compiled(program: Any, *inputs: np.ndarray) -> Any:
     ["cnn", "gather_scatter", "gru", "pooling", "scans", "softmax_layer_norm", "unet_piece",
      "scalars_and_empty", "transformer_block"],
 )  # fmt: skip
-def test_programs_of_the_zoo(name: str) -> None:
+def test_programs_of_the_zoo(name: str, tmp_path: Path) -> None:
     program, _, inputs = by_name(name).make()
     arrays = list(map(np.asarray, inputs))
     function = compiled(program, *arrays)
     oracle.compare("embedded", function(*inputs), function.graph_module(*inputs))
     text = function.sources[f"{function.program.name}.c"]
+    for file, source in function.sources.items():
+        (tmp_path / file).write_text(source)
+    if shutil.which("gcc"):
+        command = f"gcc -std=c99 {WARNINGS} -fsyntax-only {function.program.name}.c".split()
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:3000]
     assert not re.search(r"\b(double|omp|malloc|n_threads)\b|INT64_C|#pragma", text)
 
 
