@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from fxlite.backend import Backend, KernelInfo, Option, Stage, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
-from fxlite.codegen.program.run import flat_arguments, restructure, run_hollow
+from fxlite.codegen.program.run import call_nested, restructure, run_hollow
 from fxlite.codegen.runtime.abi import HollowCall
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.kept import (
@@ -187,18 +187,17 @@ class CFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self._is_flat:  # known since it was made: to ask the module takes longer than a call
-            args, kwargs = flat_arguments(self.graph_module, args, kwargs)
-        try:
-            result = self.function(*args, **kwargs)
-        except HollowCall as call:
-            result = run_hollow(self.graph_module, call)
+            return call_nested(self.graph_module, lambda v: self._run(*v), args, kwargs)
+        result = self._run(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)
 
     def run_flat(self, values: Mapping[str, Any]) -> Any:
         """Run on arrays by placeholder's target; the results are flat."""
-        arrays = [values[p.target] for p in self.graph_module.graph.placeholders]
+        return self._run(*[values[p.target] for p in self.graph_module.graph.placeholders])
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return self.function(*arrays)
+            return self.function(*args, **kwargs)
         except HollowCall as call:
             return run_hollow(self.graph_module, call)
 

@@ -48,9 +48,9 @@ def agree(
 ) -> fx.GraphModule:
     """Run all rungs on ``inputs``; ``types`` are the input types to trace with (default: the
     inputs'). Returns the traced GraphModule."""
-    expected = program(*inputs)
     module = fx.symbolic_trace(program, *(types if types is not None else inputs))
     module.graph.lint()
+    expected = written(module, program, inputs)
     predicted = flatten_types(module.graph.output_node().type)
     env = _dims(module, inputs)
     for number, (declared, value) in enumerate(zip(predicted, flatten(expected))):
@@ -67,8 +67,22 @@ def agree(
     return module
 
 
+def written(module: fx.GraphModule, call: Any, inputs: Sequence[Any]) -> Any:
+    """What ``call`` gives on the inputs; where the program writes into some, on copies, and with
+    what stands in these afterwards."""
+    targets = module.written_inputs()
+    if not targets:
+        return call(*inputs)
+    names = [n.target for n in module.graph.placeholders]
+    given = [x.copy() if name in targets else x for name, x in zip(names, inputs)]
+    result = call(*given)
+    return (result, *(given[names.index(target)] for target in targets))
+
+
 def flatten_types(value: Any) -> list[fx.TensorType]:
     """Types of a nested result, in order."""
+    if value is None:
+        return []
     if isinstance(value, fx.TensorType):
         return [value]
     items = value.values() if isinstance(value, dict) else value
@@ -83,11 +97,11 @@ def _dims(module: fx.GraphModule, inputs: Sequence[Any]) -> Mapping[str, int]:
 
 
 def _graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return fx.Interpreter(module).run(*inputs)
+    return written(module, fx.Interpreter(module).run, inputs)
 
 
 def _python(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return module(*inputs)
+    return written(module, module, inputs)
 
 
 def _kernel(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -96,11 +110,11 @@ def _kernel(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
 
 
 def _c(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return fx.compile(module, backend="c")(*inputs)
+    return written(module, fx.compile(module, backend="c"), inputs)
 
 
 def _cuda(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-    return fx.compile(module, backend="cuda", device="shim")(*inputs)
+    return written(module, fx.compile(module, backend="cuda", device="shim"), inputs)
 
 
 #: The ways to run a traced module; each is compared with eager NumPy.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.program.program import optimize, said_of_passes
-from fxlite.codegen.program.run import flat_arguments, restructure, run_hollow
+from fxlite.codegen.program.run import call_nested, run_hollow
 from fxlite.codegen.runtime.abi import ArgSpec, HollowCall, bind_arguments
 from fxlite.codegen.runtime.cuda_device import Cubin, CudaDeviceNotFound, CudaModule, compile_cubin
 from fxlite.codegen.runtime.cuda_shim import ShimModule
@@ -215,7 +215,6 @@ class CudaFunction:
             self.program: CudaProgram = emit(self.optimized)
             said.append(f"{sum(t.count(chr(10)) for t in self.sources.values())} lines of CUDA C")
         self.cubins = Cubins(self.program)
-        self._restructure = restructure(module)
         with stage("build") as said:
             launcher = self._launcher(device)
             said.append("CPU shim" if isinstance(launcher, ShimModule) else "NVRTC")
@@ -246,12 +245,14 @@ class CudaFunction:
                 f"{self.program.name} was compiled for {', '.join(self.cubins)} and has no device, "
                 "so it cannot be called; leave device= out where there is a GPU"
             )
-        args, kwargs = flat_arguments(self.graph_module, args, kwargs)
+        return call_nested(self.graph_module, self._run, args, kwargs)
+
+    def _run(self, arrays: Sequence[Any]) -> Any:
+        assert self.function is not None
         try:
-            result = self.function(*args, **kwargs)
+            return self.function(*arrays)
         except HollowCall as call:
-            result = run_hollow(self.graph_module, call)
-        return result if self._restructure is None else self._restructure(result)
+            return run_hollow(self.graph_module, call)
 
     @property
     def sources(self) -> Mapping[str, str]:

@@ -348,44 +348,34 @@ def run_program(
 
 
 # -- nested arguments and results ------------------------------------------------------------------
-def flat_arguments(
-    module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arrays inside nested arguments, in order of the graph's inputs; other arguments as they
-    are. Raises ArgumentError naming the path of what does not fit."""
-    if module.graph.interface is None:
-        return args, kwargs
-    values = module.flatten_inputs(module.bind(args, kwargs).arguments)
-    return tuple([values[p.target] for p in module.graph.placeholders]), {}
-
-
 def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
-    """How flat results become the program's nested result; None where they are the same."""
+    """How a compiled function's flat results become what the output node has; None where they are
+    the same."""
     structure = module.graph.output_node().args[0]
-    interface = module.graph.interface
     if isinstance(structure, Node):
         return None
-    if interface is not None and interface.result is not None:
-        return lambda flat: module.rebuild_result(_nested(structure, flat))
     if type(structure) is tuple and all(isinstance(s, Node) for s in structure):
         return None
-
     return lambda flat: _nested(structure, flat)
 
 
 def call_nested(
     module: GraphModule,
-    run: Callable[[Sequence[Any]], Sequence[Any]],
+    run: Callable[[Sequence[Any]], Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What a call gives where ``run`` computes flat results from the arrays of all inputs."""
+    """What a call of the program gives where ``run`` computes flat results (or the only one) from
+    the arrays of all inputs. Raises ArgumentError naming the path of an argument that does not
+    fit."""
     values = module.flatten_inputs(module.bind(args, kwargs).arguments)
-    flat = tuple(run([values[p.target] for p in module.graph.placeholders]))
-    is_single = isinstance(module.graph.output_node().args[0], Node)
-    rebuild = restructure(module)
-    result = flat[0] if is_single else flat
-    return result if rebuild is None else rebuild(result)
+    structure = module.graph.output_node().args[0]
+
+    def call(arrays: Sequence[Any]) -> Any:
+        flat = run(arrays)
+        return _nested(structure, tuple(flat) if isinstance(flat, list) else flat)
+
+    return module.call_flat(values, call)
 
 
 def run_hollow(module: GraphModule, call: HollowCall) -> Any:

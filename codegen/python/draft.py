@@ -117,6 +117,8 @@ class Draft:
         #: Lines of the constructor for what others of the class have, by part.
         self.absent: dict[str, Line] = {}
         self.made, self.is_root, self.apart = made, is_root, apart
+        #: Inputs that are written into.
+        self.writes = module.written_inputs() if is_root else ()
         self.key = id(module)  #: of the module of the program
         called = dict.fromkeys(n.target for n in self.graph.find_nodes(op="call_module"))
         known = {path: file.orders.get(id(module.get_submodule(path))) for path in called}
@@ -520,6 +522,8 @@ class Draft:
 
         for node in self.graph.placeholders:
             occupy(node, self.names[node])
+            if node.target in self.writes:
+                last_read[self.names[node]] = len(place)
         for node in self.shown[:-1]:
             wishes, position = self.wishes[node], place[node]
             own = self.names.parts.get(node, [self.names[node]])
@@ -676,6 +680,11 @@ class Draft:
             values = self._results()
             if self.order and note:
                 note = note_of(node, self.order)
+            for target, new in zip(self.writes, node.args[0][1:] if self.writes else ()):
+                (written,) = self.graph.find_nodes(op="placeholder", target=target)
+                yield Line(f"{self.names[written]}[...] = {self.print.value(new)}")
+            if self.writes and values is None:
+                return
             text = self.print.value(values)
             is_plain = type(values) is tuple and len(values) > 1
             if is_plain and len(with_numbers(text)) < _SHORT_RESULT:

@@ -103,8 +103,10 @@ class Record:
 
 def results_of(graph: Graph) -> Any:
     """What a program returns, with its classes."""
-    value = graph.output_node().args[0]
-    form = None if graph.interface is None else graph.interface.result
+    value, interface = graph.output_node().args[0], graph.interface
+    if interface is not None and interface.writes:
+        value = value[0]  # what is written into inputs comes behind it
+    form = None if interface is None else interface.result
     return value if form is None or not fits(form, value) else _rebuilt(form, value)
 
 

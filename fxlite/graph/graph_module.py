@@ -18,7 +18,7 @@ from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
 from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
-from fxlite.graph import pytree
+from fxlite.graph import pytree, written_inputs
 from fxlite.graph.edit_hooks import EditHooks
 from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.nn.module import Module, Parameter
@@ -278,8 +278,7 @@ class GraphModule(EditHooks, Module):
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             values = self.flatten_inputs(self.bind(args, kwargs).arguments)
-            flat = [values[p.target] for p in self.graph.placeholders]
-            return self.rebuild_result(function(self, *flat))
+            return self.call_flat(values, lambda flat: function(self, *flat))
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         return forward
@@ -293,8 +292,10 @@ class GraphModule(EditHooks, Module):
         labels = {} if interface is None else interface.labels()
         placeholders = self.graph.placeholders
         check_inputs(self.name, placeholders, values, labels)
-        result = self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
-        return result if interface is None else self.rebuild_result(result)
+        function = self.__dict__["_forward"]
+        if interface is None:
+            return function(self, *[values[p.target] for p in placeholders])
+        return self.call_flat(values, lambda flat: function(self, *flat))
 
     # -- nested inputs and results -----------------------------------------------------------------
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
@@ -319,20 +320,51 @@ class GraphModule(EditHooks, Module):
         except ArgumentError as error:
             raise ArgumentError(f"{self.name}: {error}") from None
 
+    def written_inputs(self) -> tuple[str, ...]:
+        """Targets of the inputs that a call writes into."""
+        self._follow_edits()
+        interface = self.__dict__["_interface"]
+        return () if interface is None else interface.writes
+
     def run_flat(self, values: Mapping[str, Any]) -> Any:
         """Run on arrays by placeholder's target, whatever the program's structure. The result is
-        as the output node has it. Raises what a call raises."""
+        as the output node has it, and no input is written into. Raises what a call raises."""
         self._follow_edits()
         placeholders = self.graph.placeholders
         check_inputs(self.name, placeholders, values)
         return self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
 
+    def call_flat(self, values: Mapping[str, Any], run: Callable[[list[Any]], Any]) -> Any:
+        """The program's result for arrays by placeholder's target, where ``run`` gives what the
+        output node has for the arrays of all placeholders: with dataclasses and named tuples, and
+        inputs written where the program does that.
+
+        Raises ArgumentError for arrays that cannot be written into, GraphError where an edit took
+        away the values to be written, and what ``run`` raises."""
+        self.check_writable(values)
+        return self.finish_call(values, run([values[p.target] for p in self.graph.placeholders]))
+
+    def check_writable(self, values: Mapping[str, Any]) -> None:
+        """Raises ArgumentError for arrays that the program writes into and cannot, or that share
+        memory with others."""
+        writes = self.written_inputs()
+        if writes:
+            written_inputs.check(self.name, writes, values, self.__dict__["_interface"].labels())
+
+    def finish_call(self, values: Mapping[str, Any], result: Any) -> Any:
+        """What :meth:`call_flat` makes of what ``run`` gave."""
+        writes = self.written_inputs()
+        if writes:
+            result = written_inputs.write_back(self.name, writes, values, result)
+        return self.rebuild_result(result)
+
     def rebuild_result(self, result: Any) -> Any:
-        """The program's result, with its dataclasses and named tuples, from the graph's."""
+        """The program's result, with its dataclasses and named tuples, from the plain one."""
         interface = self.graph.interface
         if interface is None or interface.result is None:
             return result
-        if not pytree.fits(interface.result, self.graph.output_node().args[0]):
+        form = self.graph.output_node().args[0]
+        if not pytree.fits(interface.result, form[0] if interface.writes else form):
             return result  # an edit changed it
         return pytree.rebuild(interface.result, result)
 

@@ -55,8 +55,9 @@ class Interpreter:
             if node not in self.env:
                 self.env[node] = self.run_node(node)
             if node.op == "output":
-                result = self.env[node]
-                return self._caller.rebuild_result(result) if enable_io_processing else result
+                if enable_io_processing:
+                    return self._caller.finish_call(self.inputs, self.env[node])
+                return self.env[node]
             for dead in last_users.get(node, ()):
                 self.env.pop(dead, None)
         return None
@@ -75,6 +76,7 @@ class Interpreter:
             self.inputs = known
         else:
             self.inputs = self._caller.flatten_inputs(self._caller.bind(args, kwargs).arguments)
+        self._caller.check_writable(self.inputs)
         self._check_inputs()
 
     def _start_flat(self, args: Sequence[Any]) -> None:

@@ -257,10 +257,15 @@ def _short(value: Any) -> str:
 class Interface:
     """How a program is called where that is more than one array for each parameter:
     (name, kind as in :class:`inspect.Parameter`, structure) of its parameters, and the structure of
-    its result where that has classes."""
+    its result where that has classes.
+
+    ``writes`` are the inputs that the program writes into, by placeholder's target. The output node
+    of such a graph holds ``(result, *values)``: after the program's own result, which may be None,
+    the value that each of them has in the end."""
 
     parameters: tuple[tuple[str, str, Structure], ...]
     result: Structure | None = None
+    writes: tuple[str, ...] = ()
 
     def covers(self, targets: Iterable[str]) -> bool:
         """True if every placeholder of the graph is still one of the leaves."""
@@ -311,7 +316,8 @@ def to_data(interface: Interface) -> Any:
         return (s.kind, s.name, s.value, s.keys, tuple(map(structure, s.children)), s.class_name)
 
     parameters = tuple((name, kind, structure(s)) for name, kind, s in interface.parameters)
-    return (parameters, structure(interface.result))
+    data = (parameters, structure(interface.result))
+    return (*data, interface.writes) if interface.writes else data
 
 
 def from_data(data: Any) -> Interface:
@@ -337,7 +343,7 @@ def from_data(data: Any) -> Interface:
         inner = tuple(map(structure, children))
         return Structure(kind, name, constant, tuple(keys), inner, class_name, cls)
 
-    parameters, result = data
+    parameters, result, writes = data if len(data) == 3 else (*data, ())
     made = []
     for name, kind, form in parameters:
         if not is_name(name) or kind not in _PARAMETER_KINDS:
@@ -345,7 +351,10 @@ def from_data(data: Any) -> Interface:
         made.append((name, kind, structure(form)))
         if not all(leaf.name for leaf in made[-1][2].leaves()):
             raise FileFormatError(f"an array of the parameter {name!r} is not an input")
-    interface = Interface(tuple(made), None if result is None else structure(result))
+    interface = Interface(tuple(made), None if result is None else structure(result), tuple(writes))
+    for target in interface.writes:
+        if not interface.covers([target]):
+            raise FileFormatError(f"{target!r} is no input that a program could write into")
     try:
         interface.signature()
     except ValueError as error:

@@ -13,11 +13,13 @@ from typing import Any
 
 from fxlite.base.location import FunctionCall, Location, Scope, is_own_file
 from fxlite.graph.pytree import CONSTANTS, Structure, children_of
+from fxlite.tracing.capture import builtins, capture
 from fxlite.tracing.proxy import Proxy
 
 _WRAPPER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _MOST_RUNNING = 256
 _METHODS = frozenset(("forward", "__call__"))
+_CAPTURE = frozenset((capture.__file__, builtins.__file__))
 
 
 class Places:
@@ -49,7 +51,7 @@ class Places:
         last: FrameType | None = frame
         while last is not None and not is_own_file(last.f_code.co_filename):
             around.append(last)
-            last = last.f_back
+            last = _caller(last)
         if last is None:
             return None  # nothing of fxlite runs the program
         around.pop()  # the program itself, or the method that a module is called by
@@ -59,7 +61,7 @@ class Places:
                 continue
             known, made = self._running.get(id(inner), (None, None))
             if known is not inner or made is None:
-                outer = inner.f_back
+                outer = _caller(inner)
                 assert outer is not None
                 place = Location(outer.f_code, outer.f_lasti, call=call)
                 made = FunctionCall(inner.f_code, place, call, _of_program(scope), _given(inner))
@@ -68,6 +70,14 @@ class Places:
                 self._running[id(inner)] = inner, made
             call = made
         return call
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """The frame that calls one; what stands between them in captured code is no caller."""
+    outer = frame.f_back
+    while outer is not None and outer.f_code.co_filename in _CAPTURE:
+        outer = outer.f_back
+    return outer
 
 
 def _is_function(code: CodeType) -> bool:

@@ -93,12 +93,13 @@ class Inputs:
     not_given: list[str] = field(default_factory=list)
     """``*args`` and ``**kwargs`` that hold nothing."""
 
-    def interface(self, result: Structure | None) -> Interface | None:
+    def interface(self, result: Structure | None, writes: tuple[str, ...]) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
+        made = Interface(tuple(self.parameters), result, writes)
         for _, kind, structure in self.parameters:
             if structure.kind != "leaf" or kind.startswith("VAR"):
-                return Interface(tuple(self.parameters), result)
-        return None if result is None else Interface(tuple(self.parameters), result)
+                return made
+        return None if result is None and not writes else made
 
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -65,6 +65,12 @@ def call_ufunc(
             result = functions.reduction(target)(*inputs, axis, dtype, keepdims=keepdims)
         else:
             result = lookup(target)(*inputs, axis=axis, keepdims=keepdims)
+    elif method == "outer" and ufunc in _UFUNCS and not kwargs and len(inputs) == 2:
+        rank = functions.value_type(inputs[1]).rank
+        left = functions.expand_dims(inputs[0], tuple(range(-rank, 0))) if rank else inputs[0]
+        result = _UFUNCS[ufunc](left, inputs[1])
+    elif method == "accumulate" and ufunc is np.add and not kwargs:
+        result = functions.cumsum(inputs[0], axis, dtype)
     else:
         raise tracer.error(
             f"{name}{'' if method == '__call__' else '.' + method} has no fxlite op",
@@ -151,6 +157,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.broadcast_to: functions.broadcast_to,
     np.take_along_axis: lambda x, indices, axis=-1: lookup("gather")(x, indices, axis=axis),
     np.zeros_like: functions.like(0),
+    np.empty_like: functions.like(0),
     np.ones_like: functions.like(1),
     np.full_like: functions.full_like,
     np.linalg.norm: functions.norm,

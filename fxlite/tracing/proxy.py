@@ -8,6 +8,7 @@ instead.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from fxlite.base.errors import TraceError
 from fxlite.base.facade import above
 from fxlite.ops.op import lookup
 from fxlite.tracing import numpy_api, numpy_functions
+from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.subscript import subscript
 from fxlite.tracing.writes import aliasing
 from fxlite.tracing.writes import shared_memory as memory
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from fxlite.graph.graph import Node
     from fxlite.ops.op import Op
     from fxlite.tracing.tracer import Tracer
+
+
+_NUMBER = "keep it an array, or compute the number before tracing"
 
 
 class Proxy:
@@ -121,7 +126,8 @@ class Proxy:
 
     # -- what needs a value ------------------------------------------------------------------
     def __bool__(self) -> bool:
-        return self.tracer.to_bool(self)
+        known = known_value(self)
+        return self.tracer.to_bool(self) if known is None else bool(known)
 
     def _no_value(self, what: str, instead: str) -> TraceError:
         return self.tracer.error(
@@ -130,29 +136,39 @@ class Proxy:
             self._node,
         )
 
+    def _concrete(self, what: str, instead: str) -> Any:
+        """The value as an array, where it is known while tracing."""
+        known = known_value(self)
+        if known is None:
+            raise self._no_value(what, instead)
+        return known
+
     def __float__(self) -> float:
-        raise self._no_value("float()", "keep it an array, or compute the number before tracing")
+        return float(self._concrete("float()", _NUMBER))
 
     def __int__(self) -> int:
-        raise self._no_value("int()", "keep it an array, or compute the number before tracing")
+        return int(self._concrete("int()", _NUMBER))
 
     def __index__(self) -> int:
-        raise self._no_value("indexing or range()", "use np.take for run-time indices")
+        known = self._concrete("indexing or range()", "use np.take for run-time indices")
+        return operator.index(known[()])  # an integer only, as NumPy has it
 
     def item(self, *args: Any) -> Any:
-        raise self._no_value(".item()", "keep it an array, or compute the number before tracing")
+        return self._concrete(".item()", _NUMBER).item(*args)
 
     def tolist(self) -> Any:
-        raise self._no_value(".tolist()", "keep it an array, or compute the list before tracing")
+        instead = "keep it an array, or compute the list before tracing"
+        return self._concrete(".tolist()", instead).tolist()
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise self._no_value(
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        known = self._concrete(
             "np.asarray, np.array or the index of a plain array",
             "use the value as it is; for array[x] or np.take(array, x) write fx.ops.take(array, x)",
         )
+        return np.array(known, dtype)
 
     def __contains__(self, value: Any) -> bool:
-        raise self._no_value("'in'", "use (x == value).any()")
+        return value in self._concrete("'in'", "use (x == value).any()")
 
     def __hash__(self) -> int:
         return id(self)

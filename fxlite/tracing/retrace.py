@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.base.location import Scope
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.tracing.inputs import declared_dims
+from fxlite.tracing.writes.in_place import store
 from fxlite.tracing.writes.shared_memory import note_retraced
 from fxlite.types import shapes
 from fxlite.types.guards import remaining
@@ -49,8 +50,14 @@ def retrace(
     _write(tracer, module, given, dims, baked)
     interface = module.graph.interface
     if interface is not None:
+        lost = [target for target in interface.writes if target in baked]
+        if lost:
+            raise ArgumentError(
+                f"{module.name} writes into {', '.join(lost)}, so it must stay an input; leave it "
+                "out of concrete_args"
+            )
         kept = tuple(p for p in interface.parameters if p[0] not in concrete)
-        tracer.graph.interface = pytree.Interface(kept, interface.result)
+        tracer.graph.interface = pytree.Interface(kept, interface.result, interface.writes)
 
 
 def retrace_with_dims(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> None:
@@ -128,6 +135,11 @@ def call_graph_module(
         result = _record(tracer, module, values, dims, scope)
     finally:
         tracer.origin = saved
+    writes = module.written_inputs()
+    if writes:
+        result, *new = result
+        for target, value in zip(writes, new):
+            store(flat[target], value, f"{module.name}, which changes {target},")
     return module.rebuild_result(result)
 
 

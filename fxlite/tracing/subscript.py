@@ -27,6 +27,7 @@ from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
 from fxlite.ops.slicing import select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
+from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.writes.shared_memory import fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -73,8 +74,15 @@ def subscript(x: Any, index: Any) -> Any:
 
 
 def items_of(index: Any) -> list[Any]:
-    """What stands between the brackets, one by one."""
-    return list(index) if isinstance(index, tuple) else [index]
+    """What stands between the brackets, one by one; traced values that are known as arrays."""
+    return [_known_item(i) for i in (index if isinstance(index, tuple) else (index,))]
+
+
+def _known_item(item: Any) -> Any:
+    if isinstance(item, slice):
+        return slice(*map(_known_item, (item.start, item.stop, item.step)))
+    known = known_value(item) if is_traced(item) else None
+    return item if known is None else known if known.ndim else known[()]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ from fxlite.nn.module import Module, made_with
 from fxlite.ops.op import Op, lookup
 from fxlite.ops.wrapping import Autowrap, activate_wrapped_names
 from fxlite.tracing.calls import Places
+from fxlite.tracing.capture.capture import captured
+from fxlite.tracing.capture.known import fold_known
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -73,6 +75,11 @@ class Tracer:
 
     #: Each parameter and buffer is a get_attr node, and each node has a location.
     proxy_buffer_attributes = record_stack_traces = True
+    #: A program may write into its inputs; False for what is no program, as a pattern.
+    writes_inputs = True
+    #: The program's functions are captured: arrays that it makes are traced, see
+    #: :mod:`fxlite.tracing.capture`.
+    captures = True
 
     def __init__(
         self, autowrap_modules: Iterable[Any] = (), autowrap_functions: Iterable[Any] = (),
@@ -98,6 +105,12 @@ class Tracer:
         self._runs_program = False  # not an expansion, or an edit of a graph
         self._definition: Location | None = None  # where the program's inputs are declared
         self._attributes: dict[int, tuple[Node, Any]] = {}
+        self._inputs: list[tuple[str, Proxy]] = []
+        #: Whether the program has made arrays of its own; of these, and of what is computed of them
+        #: alone, the values that somebody asked for, and those of constants.
+        self.makes_arrays = False
+        self.known: dict[Node, Any] = {}
+        self.own_constants: dict[Node, Any] = {}
         self.writes = Writes()
         self._places = Places()
         own = type(self)
@@ -248,7 +261,7 @@ class Tracer:
                 from fxlite.tracing.retrace import call_graph_module
 
                 return call_graph_module(self, module, args, kwargs)
-            return forward(*args, **kwargs)
+            return self._captured(forward)(*args, **kwargs)
         finally:
             self._scopes.pop()
 
@@ -422,9 +435,10 @@ class Tracer:
         known = self._attributes.get(id(value))
         if known is not None and is_unchanged(self._adopted, known[0].target, value):
             return known[0]
-        target = self._adopt(np.array(value, subok=False), "constant")
-        node = self._get_attr(target, value)
+        kept = np.array(value, subok=False)
+        node = self._get_attr(self._adopt(kept, "constant"), value)
         self._attributes[id(value)] = (node, value)
+        self.own_constants[node] = kept
         return node
 
     # -- errors --------------------------------------------------------------------------------
@@ -476,6 +490,8 @@ class Tracer:
             self.autowrap.leave()
             active_tracer.reset(token)
             self.origin = None
+        if self.makes_arrays or self.known:
+            fold_known(self)
         for node in self.graph.find_nodes(op="get_attr"):
             if not node.users:
                 self.graph.erase_node(node)
@@ -485,6 +501,7 @@ class Tracer:
         activate_wrapped_names()
         self._runs_program = True
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
+        self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
@@ -511,7 +528,7 @@ class Tracer:
             if isinstance(root, Module):
                 result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
             else:
-                result = function(*inputs.arguments, **inputs.keywords)
+                result = self._captured(function)(*inputs.arguments, **inputs.keywords)
         except (LookupError, ValueError) as error:
             if isinstance(error, FxliteError) or not inputs.not_given:
                 raise
@@ -523,6 +540,9 @@ class Tracer:
             ) from error
         self._finish(inputs, result)
 
+    def _captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return captured(function) if self.captures else function
+
     def placeholder(self, wish: str, type: TensorType | None) -> tuple[str, Proxy]:
         """An input whose target is ``wish``, or like it where that is taken. Returns target and
         proxy."""
@@ -530,21 +550,26 @@ class Tracer:
         while self.graph.find_nodes(op="placeholder", target=target):
             number += 1
             target = f"{wish}_{number}"
-        return target, self.create_proxy("placeholder", target, (), {}, target, type)
+        proxy = self.create_proxy("placeholder", target, (), {}, target, type)
+        self._inputs.append((target, proxy))
+        return target, proxy
 
     def _finish(self, inputs: Inputs, result: Any) -> None:
-        """Record the program's result."""
-        if result is None:
+        """Record the program's result, and what it has written into its inputs."""
+        written = {t: p.node for t, p in self._inputs if p.node is not p._node}
+        if result is None and not written:
             raise self.error("the program returns None", "return the arrays it computes")
         nested = None
-        if not is_traced(result):
+        if result is not None and not is_traced(result):
             structure = pytree.structure_of(result, "result", lambda *_: pytree.LEAF)
             nested = structure if structure.has_class else None
             result = pytree.plain(result, number_as_array)
         value = self.create_arg(result)
+        if written:
+            value = (value, *written.values())
         self.origin = (None, None)  # a result belongs to the whole program
         self.create_node("output", "output", (value,), {})
-        self.graph.interface = inputs.interface(nested)
+        self.graph.interface = inputs.interface(nested, tuple(written))
 
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""

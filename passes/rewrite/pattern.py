@@ -279,6 +279,8 @@ class _PatternTracer(Tracer):
     """Keeps wildcards where they are written; they never reach an op's canonical form, which would
     want their values."""
 
+    writes_inputs = False  # a pattern stands for values
+
     def __init__(self) -> None:
         super().__init__()
         self.wildcards: dict[Node, dict[str, Any]] = {}

@@ -95,7 +95,7 @@ def test_what_is_no_op_is_refused_where_one_is_looked_for() -> None:
 
 def test_bound_arguments_have_defaults_and_the_order_of_the_signature() -> None:
     gm = fx.symbolic_trace(lambda x: ops.conv1d(x, np.ones((2, 3, 3), "f"), stride=2), "f32[1,3,9]")
-    (conv,) = gm.graph.find_nodes(op="call_function")
+    (conv,) = gm.graph.find_nodes(op="call_function", target=ops.conv1d)
     x, weight = conv.args
     assert conv.arguments == {"x": x, "weight": weight, "stride": 2}
     assert list(conv.bound) == list(fx.ops.conv1d.signature.parameters)

@@ -454,10 +454,6 @@ def values_for_a_mask(x: Any) -> Any:
 
 
 REFUSED = {
-    into_input: (TraceError, "x = x.copy()"),
-    into_view_of_input: (TraceError, "x = x.copy()"),
-    into_plain_array: (TraceError, "np.zeros_like"),
-    into_plain_array_by_operator: (TraceError, "np.zeros_like"),
     into_broadcast: (TraceError, "read-only"),
     into_other_dtype: (TraceError, "i32"),
     into_number: (TraceError, "NumPy number"),
@@ -678,11 +674,17 @@ def _fits(source: Any, target: Any) -> bool:
         return False
 
 
-def _valid(shape: Any, index: Any) -> bool:
-    try:
-        return np.empty(shape)[index].size > 0
-    except IndexError:
-        return False
+class _Valid:
+    """Asks NumPy, also while a program is traced: the calls in objects are not captured."""
+
+    def __call__(self, shape: Any, index: Any) -> bool:
+        try:
+            return np.empty(shape)[index].size > 0
+        except IndexError:
+            return False
+
+
+_valid = _Valid()
 
 
 def _reshapes(shape: Any, new: Any) -> bool:

@@ -168,10 +168,20 @@ def _annotation(type: Any) -> str:
 def node_line(node: Node, words: Words = USUAL) -> str:
     """``relu: f32[B,10] = ops.relu(linear)``"""
     if node.op == "output":
-        return f"return {value_text(node.args[0], words)}"
+        return f"return {value_text(node.args[0], words)}" + _written(node)
     if node.op == "placeholder":
         return node.name + _annotation(node.type)
     return f"{node.name}{_annotation(node.type)} = {call_text(node, words)}"
+
+
+def _written(output: Node) -> str:
+    """A comment that says which of the results are written into inputs."""
+    interface, values = output.graph.interface, output.args[0]
+    if interface is None or not interface.writes or not isinstance(values, tuple):
+        return ""
+    pairs = zip(reversed(values), reversed(interface.writes))
+    said = [f"{node} into {target}" for node, target in pairs if isinstance(node, Node)]
+    return f"  # writes {', '.join(reversed(said))}"
 
 
 def _signature(graph: Graph, words: Words) -> str:

@@ -97,12 +97,6 @@ def _value(expression: str, problem: str) -> str:
         return f"{argument}, which stays an array"
     if name == "int":
         return f"({argument}).astype(np.int64), which stays an array"
-    if name in ("np.asarray", "np.ascontiguousarray", "numpy.asarray"):
-        return argument
-    if name in ("np.array", "numpy.array"):
-        if isinstance(node.args[0], (ast.List, ast.Tuple)):
-            return f"np.stack({argument})"
-        return f"{argument}.copy()"
     if name == "np.take" and len(node.args) > 1:
         rest = (*node.args[1:], *(k.value for k in node.keywords))
         return f"fx.ops.take({argument}, {', '.join(map(ast.unparse, rest))})"
@@ -124,20 +118,10 @@ def _index(expression: str) -> str:
 
 
 def _named_size(expression: str) -> str:
-    """``np.zeros((B, 4))`` with the op of that name."""
-    from fxlite.ops.op import ALIASES, REGISTRY
-
+    """``range(B)``"""
     node = _parsed(expression)
-    if not isinstance(node, ast.Call):
-        return ""
-    module, _, name = ast.unparse(node.func).rpartition(".")
-    if name == "range":
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "range":
         return "an operation on the whole axis instead of a loop, or a number in place of the name"
-    if module in ("np", "numpy") and (name in REGISTRY or name in ALIASES):
-        arguments = ast.unparse(node)[len(ast.unparse(node.func)) :]
-        return f"fx.ops.{name}{arguments}"
-    if module in ("np", "numpy") and name == "empty":
-        return f"fx.ops.zeros{ast.unparse(node)[len(ast.unparse(node.func)) :]}"
     return ""
 
 
@@ -163,14 +147,9 @@ def _tree(file: str, lines: int) -> ast.Module | None:
 
 
 def _branch(location: Location, expression: str) -> str:
-    """``if``, ``while``, ``a if c else b``, ``and``, ``or``, ``not``, ``assert``, ``min``, ``max``
-    on a traced value, written with arrays."""
+    """``if``, ``while``, ``a if c else b``, ``and``, ``or``, ``not``, ``assert`` on a traced
+    value, written with arrays."""
     called = _parsed(expression)
-    if isinstance(called, ast.Call) and ast.unparse(called.func) in ("max", "min"):
-        if len(called.args) == 2:
-            name = {"max": "maximum", "min": "minimum"}[ast.unparse(called.func)]
-            return f"np.{name}({', '.join(map(ast.unparse, called.args))})"
-        return f"np.{ast.unparse(called.func)}({ast.unparse(called.args[0])})"
     if isinstance(called, ast.Call) and ast.unparse(called.func) == "bool":
         return f"{ast.unparse(called.args[0])}, which stays an array"
     tree = _tree(location.file, len(linecache.getlines(location.file)))

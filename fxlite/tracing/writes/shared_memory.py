@@ -77,7 +77,10 @@ def view_of(proxy: Proxy) -> View:
         node = proxy._node
         refusal = ""
         if node.op == "placeholder":
-            refusal = "is an input of the program and belongs to the caller"
+            if not proxy.tracer.writes_inputs:
+                refusal = "is an input and belongs to the caller"
+            elif not getattr(node.type, "shape", ()):
+                refusal = "is an input that may be an immutable number"
         elif node.op == "get_attr":
             refusal = "is a parameter, buffer or constant of the program"
         elif node.op == "call_module":

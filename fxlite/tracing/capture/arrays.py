@@ -1,0 +1,207 @@
+"""Arrays that a program makes: NumPy's functions of that kind, called without a traced array.
+
+In: the call, as the program has it. Out: a traced array with memory of its own, so that traced
+values can be written into it, and shapes may hold named dims. What it holds is known while tracing
+(:func:`fxlite.tracing.capture.known.known_value`), until something traced is written into it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.errors import DTypeError
+from fxlite.base.state import is_traced
+from fxlite.ops.op import lookup
+from fxlite.tracing.writes.shared_memory import fresh
+from fxlite.types import dtypes
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+Make = Callable[..., Any]
+
+
+def constant_array(tracer: Tracer, value: np.ndarray[Any, Any]) -> Any:
+    """A traced array that holds ``value``; the array itself where no tensor has its dtype."""
+    try:
+        dtype = dtypes.dtype(value.dtype)
+    except DTypeError:
+        return value
+    tracer.makes_arrays = True
+    first = value.flat[0].item() if value.size else 0
+    same = value == value.flat[0] if value.size else np.True_
+    if np.all(same) and str(first) != "-0.0":
+        return fresh(_record(tracer, "full", value.shape, first, dtype))
+    return fresh(tracer.proxy(tracer.create_arg(value)))
+
+
+def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[Any]) -> Any:
+    """What a call of NumPy gave, as an array that the program made; a view of an array that was
+    given stays as it is."""
+    arrays = [v for v in given if isinstance(v, np.ndarray)]
+    if not result.flags.writeable or any(np.may_share_memory(result, a) for a in arrays):
+        return result
+    return constant_array(tracer, result)
+
+
+def _has_size(value: Any) -> bool:
+    """Whether a named dim or a traced value is in an argument."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_size, value))
+    return isinstance(value, NamedDim) or is_traced(value)
+
+
+def _made(symbolic: Make) -> Make:
+    """NumPy does it where all arguments are its own; ``symbolic`` where sizes are among them."""
+    signature = inspect.signature(symbolic)
+
+    def make(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not (any(map(_has_size, args)) or any(map(_has_size, kwargs.values()))):
+            result = function(*args, **kwargs)
+            return fresh_array(tracer, result, args) if type(result) is np.ndarray else result
+        like = next((a for a in args if is_traced(a) and hasattr(function, "__wrapped__")), None)
+        if like is not None:
+            return function(*args, **kwargs)  # NumPy asks the traced array
+        tracer.makes_arrays = True
+        for name in ("order", "device", "like"):
+            kwargs.pop(name, None)
+        try:
+            arguments = signature.bind(tracer, *args, **kwargs)
+        except TypeError as error:
+            raise tracer.error(f"np.{function.__name__}: {error}") from None
+        result = symbolic(*arguments.args, **arguments.kwargs)
+        return fresh(result) if is_traced(result) else result
+
+    return make
+
+
+def _shape(tracer: Tracer, shape: Any) -> tuple[Any, ...]:
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(s if isinstance(s, NamedDim) else int(s) for s in sizes)
+
+
+def _filled(value: Any) -> Make:
+    def make(tracer: Tracer, shape: Any, dtype: Any = float) -> Any:
+        return _full(tracer, shape, value, dtype)
+
+    return make
+
+
+def _full(tracer: Tracer, shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    if not is_traced(fill_value):
+        found = np.asarray(fill_value).dtype if dtype is None else dtype
+        number = np.asarray(fill_value, dtypes.dtype(found).numpy).item()
+        return _record(tracer, "full", _shape(tracer, shape), number, dtypes.dtype(found))
+    if dtype is not None:
+        fill_value = lookup("cast")(fill_value, dtype)
+    return lookup("expand")(fill_value, _shape(tracer, shape))
+
+
+def _record(tracer: Tracer, name: str, *args: Any) -> Any:
+    op = lookup(name)
+    return tracer.record(op, op.bind(args, {}))
+
+
+def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
+    first, last = (0, start) if stop is None else (start, stop)
+    bounds = [b if isinstance(b, (NamedDim, float)) else int(b) for b in (first, last, step)]
+    return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))
+
+
+def _grid(tracer: Tracer, rows: Any, columns: Any) -> tuple[Any, Any]:
+    """Row and column numbers of a matrix."""
+    down = lookup("unsqueeze")(_arange(tracer, rows), 1)
+    return down, _arange(tracer, columns)
+
+
+def _eye(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
+    rows, columns = _grid(tracer, N, N if M is None else M)
+    return lookup("cast")(columns - rows == k, dtypes.dtype(dtype))
+
+
+def _identity(tracer: Tracer, n: Any, dtype: Any = float) -> Any:
+    return _eye(tracer, n, dtype=dtype or float)
+
+
+def _tri(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
+    rows, columns = _grid(tracer, N, N if M is None else M)
+    return lookup("cast")(columns - rows <= k, dtypes.dtype(dtype))
+
+
+def _linspace(
+    tracer: Tracer, start: Any, stop: Any, num: Any = 50, endpoint: bool = True,
+    retstep: bool = False, dtype: Any = None, axis: int = 0,
+) -> Any:  # fmt: skip
+    if retstep or axis:
+        raise tracer.error("np.linspace: retstep and axis cannot be traced", "compute the step")
+    parts = lookup("maximum")(_stacked(tracer, num - 1 if endpoint else num), 1)
+    positions = _arange(tracer, num)
+    # as NumPy: the step first, and the last of several values as it was given
+    step = (stop - start) / lookup("cast")(parts, dtypes.float64)
+    values = lookup("cast")(positions, dtypes.float64) * step + start
+    if endpoint:
+        values = lookup("where")(positions == parts, stop * 1.0, values)
+    return values if dtype is None else lookup("cast")(values, dtypes.dtype(dtype))
+
+
+def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0) -> Any:
+    """np.array of what is traced, and of lists with traced values in them."""
+    value = _stacked(tracer, object)
+    if dtype is not None and value.type.dtype is not dtypes.dtype(dtype):
+        value = lookup("cast")(value, dtypes.dtype(dtype))
+    while value.type.rank < ndmin:
+        value = lookup("unsqueeze")(value, 0)
+    return value
+
+
+def _stacked(tracer: Tracer, value: Any) -> Any:
+    if isinstance(value, NamedDim):
+        return tracer.size(value)
+    if not isinstance(value, (tuple, list)):
+        return value if is_traced(value) else tracer.proxy(tracer.create_arg(np.asarray(value)))
+    parts = [_stacked(tracer, part) for part in value]
+    wanted = dtypes.result_type(*(part.type.dtype for part in parts))
+    return lookup("stack")([lookup("cast")(part, wanted) for part in parts])
+
+
+def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """np.asarray: a traced array is one already."""
+    if args and is_traced(args[0]):
+        wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+        same = wanted is None or dtypes.dtype(wanted) is args[0].type.dtype
+        return args[0] if same else lookup("cast")(args[0], dtypes.dtype(wanted))
+    return _ARRAY(tracer, function, args, kwargs)
+
+
+def _as_scalar(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``np.float32(x)``."""
+    if len(args) == 1 and (is_traced(args[0]) or isinstance(args[0], NamedDim)):
+        return lookup("cast")(_stacked(tracer, args[0]), dtypes.dtype(function))
+    return function(*args, **kwargs)
+
+
+_ARRAY = _made(_array)
+
+#: NumPy's functions that make arrays, and how: ``make(tracer, function, args, kwargs)``.
+ARRAYS: dict[Any, Make] = {
+    np.zeros: _made(_filled(0)),
+    np.ones: _made(_filled(1)),
+    np.empty: _made(_filled(0)),
+    np.ndarray: _made(_filled(0)),
+    np.full: _made(_full),
+    np.arange: _made(_arange),
+    np.eye: _made(_eye),
+    np.identity: _made(_identity),
+    np.tri: _made(_tri),
+    np.linspace: _made(_linspace),
+    np.array: _ARRAY,
+    np.asarray: _as_array,
+    np.asanyarray: _as_array,
+    np.ascontiguousarray: _as_array,
+    **{d.numpy.type: _as_scalar for d in dtypes.ALL if d.stored is d.numpy},
+}

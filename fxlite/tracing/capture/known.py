@@ -1,0 +1,98 @@
+"""Values that are known while tracing: what a program computes of its own arrays and numbers alone.
+
+In: a traced value. Out: the array that it holds in every run of the program, where Python asks for
+it (``if``, ``range(n)``, an index), else None. It is computed by NumPy once, when it is first asked
+for. Weights and inputs are never known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fxlite.base.state import active_tracer
+from fxlite.graph.graph import Node, map_nodes
+from fxlite.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from fxlite.tracing.proxy import Proxy
+    from fxlite.tracing.tracer import Tracer
+
+
+def known_value(proxy: Proxy) -> np.ndarray[Any, Any] | None:
+    """What a traced value holds, where that depends on no input and no weight. The array is for
+    reading."""
+    found: np.ndarray[Any, Any] | None = _value(proxy.tracer, proxy.node)
+    return found
+
+
+def _value(tracer: Tracer, node: Node) -> Any:
+    known = tracer.known
+    work = [node]
+    while work:
+        last = work[-1]
+        if last in known:
+            work.pop()
+            continue
+        if not _may_be_known(tracer, last):
+            known[last] = None
+            continue
+        operands = list(last.all_input_nodes)
+        waiting = [n for n in operands if n not in known]
+        if waiting:
+            work += waiting
+            continue
+        known[last] = None if any(known[n] is None for n in operands) else _compute(tracer, last)
+    return known[node]
+
+
+def _may_be_known(tracer: Tracer, node: Node) -> bool:
+    """Whether what a node holds is known where that of its operands is."""
+    if node.op == "get_attr":
+        return node in tracer.own_constants
+    if node.op != "call_function" or node.is_impure() or node.target.kind in ("random", "opaque"):
+        return False
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    return all(isinstance(t, TensorType) and all(type(d) is int for d in t.shape) for t in types)
+
+
+def _compute(tracer: Tracer, node: Node) -> Any:
+    if node.op == "get_attr":
+        return np.asarray(tracer.own_constants[node])
+    args, kwargs = map_nodes((node.args, dict(node.kwargs)), tracer.known.__getitem__)
+    token = active_tracer.set(None)
+    try:
+        return node.target.evaluate(node.target.bind(args, kwargs))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None  # the program will say so when it runs
+    finally:
+        active_tracer.reset(token)
+
+
+def fold_known(tracer: Tracer) -> None:
+    """Put constants in the place of what is known, and erase what nobody reads then: it was written
+    over, or Python only asked what it holds. A new array that is written into stays as it is."""
+    graph, known = tracer.graph, set[Node]()
+    for node in graph.nodes:
+        if _may_be_known(tracer, node) and known.issuperset(node.all_input_nodes):
+            known.add(node)
+    for node in [n for n in graph.nodes if n in known and n.op == "call_function"]:
+        readers = [user for user in node.users if user not in known]
+        value = _value(tracer, node) if readers and not _is_written(node) else None
+        if isinstance(value, np.ndarray | np.generic):
+            tracer.origin = (node.scope, node.loc)
+            with graph.inserting_before(node):
+                constant = tracer.create_arg(np.array(value))
+            for user in readers:
+                user.replace_input_with(node, constant)
+    tracer.origin = None
+    for node in reversed(graph.nodes):
+        if node in known and not node.users:
+            graph.erase_node(node)
+
+
+def _is_written(node: Node) -> bool:
+    updates = [user for user in node.users if user.op == "call_function"]
+    is_update = any(user.target.name == "slice_update" and user.args[0] is node for user in updates)
+    return node.target.kind == "creation" and is_update
