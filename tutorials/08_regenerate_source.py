@@ -113,6 +113,16 @@ print(*sorted(p.name for p in (folder / "fused").iterdir()))
 print("the same to 1e-5:", np.abs(again(images) - net(images)).max() < 1e-5)
 
 # %% [markdown]
+# Edit that file, and `reimport` gives its graph: nodes that compute what they did keep their names,
+# their `meta` and their places in the original program.
+
+# %%
+path = folder / "fused" / "net.py"
+path.write_text(path.read_text().replace("y = F.relu(", "y = F.gelu("))
+edited = fx.reimport(path, like=fused)
+print(fx.diff(fused, edited, context=0))
+
+# %% [markdown]
 # # 4. For those who do not have fxlite
 # The dialect `numpy` needs NumPy alone: what NumPy has no function for stands in the file.
 # `torch` gives an `nn.Module` that takes the same weights.

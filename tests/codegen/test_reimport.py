@@ -228,6 +228,13 @@ def test_an_input_may_have_another_name(tmp_path: Path) -> None:
     assert [n.target for n in made.graph.placeholders] == ["x", "factor"]
 
 
+def test_inputs_may_change_places(tmp_path: Path) -> None:
+    gm = net()
+    made = edited(gm, tmp_path, ("self, x, scale", "self, scale, x"))
+    assert changes(gm, made) == ([], [], [])
+    assert [n.target for n in made.graph.placeholders] == ["scale", "x"]
+
+
 def test_nested_inputs_and_results(tmp_path: Path) -> None:
     def program(batch: Any, pair: Any) -> Any:
         first, second = pair

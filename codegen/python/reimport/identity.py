@@ -103,7 +103,7 @@ def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
     """The node of ``old`` that a node of ``new`` is, of the same op; of reads of weights those of
     the same weight in the same place."""
     found: Pairs = {}
-    for one, node in pair_nodes(old, new, renamed).items():
+    for one, node in pair_nodes(old, new, renamed, inputs_by_name=True).items():
         if (one.op, one.target) == (node.op, node.target) or one.op == "placeholder":
             found[node] = one
             for p, q in zip(operands(one), operands(node)):

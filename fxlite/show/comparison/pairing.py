@@ -31,15 +31,18 @@ Pairs = dict[Node, Node]
 Colours = dict[Node, Any]
 
 
-def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str]) -> Pairs:
+def pair_nodes(
+    a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: bool = False
+) -> Pairs:
     """Partner in ``b`` of each node of ``a`` that has one; get_attr nodes are left out.
 
     Two nodes of a pair have the same op, or read and feed the same nodes. ``renamed`` says which
-    weights of ``b`` are weights of ``a`` under another path (new path -> old path)."""
+    weights of ``b`` are weights of ``a`` under another path (new path -> old path). Inputs are
+    paired by position; ``inputs_by_name``: by name where the names are the same."""
     numbers: dict[Hashable, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # type: ignore[attr-defined]
     old, new = _Side(a, {}, numbers), _Side(b, renamed, numbers)
-    pairs = _pair_ends(a, b)
+    pairs = _pair_ends(a, b, inputs_by_name)
     for side, ends in ((old, list(pairs)), (new, list(pairs.values()))):
         side.look_at({node: ("end", number) for number, node in enumerate(ends)})
 
@@ -140,12 +143,13 @@ def _value_key(value: Any) -> Hashable:
 
 
 # -- the ways to find pairs ------------------------------------------------------------------------
-def _pair_ends(a: Graph, b: Graph) -> Pairs:
+def _pair_ends(a: Graph, b: Graph, inputs_by_name: bool) -> Pairs:
     """The outputs, and the inputs: by position, or by name where one graph has more."""
     pairs: Pairs = {}
     old, new = a.placeholders, b.placeholders
-    if len(old) != len(new):
-        by_name = {n.target: n for n in new}
+    by_name = {n.target: n for n in new}
+    is_same = inputs_by_name and by_name.keys() == {n.target for n in old}
+    if len(old) != len(new) or is_same:
         old = [n for n in old if n.target in by_name]
         new = [by_name[n.target] for n in old]
     pairs.update(zip(old, new))
