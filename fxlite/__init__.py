@@ -15,12 +15,20 @@ from fxlite.base import errors
 from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
-from fxlite.graph.node import ArgsKwargsPair, immutable_dict, immutable_list, map_aggregate, map_arg
+from fxlite.graph.node import (
+    ArgsKwargsPair,
+    Argument,
+    Target,
+    immutable_dict,
+    immutable_list,
+    map_aggregate,
+    map_arg,
+)
 from fxlite.graph.pytree import PH
 from fxlite.ops.wrapping import has_side_effect, wrap
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
-from fxlite.tracing.tracer import GraphAppendingTracer, Tracer
+from fxlite.tracing.tracer import GraphAppendingTracer, LayerTracer, Tracer
 from fxlite.tracing.transformer import Transformer
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import *
@@ -29,6 +37,7 @@ from fxlite.types.tensor_type import TensorType, parse_type
 
 if TYPE_CHECKING:
     from fxlite import codegen, passes
+    from fxlite.codegen.porting.migrate import migrate
     from fxlite.codegen.python.reimport.reimport import reimport
     from fxlite.codegen.reporting.report import report
     from fxlite.compiler import compile
@@ -56,15 +65,17 @@ _LAZY = {
     "trace_doctor": "fxlite.tracing.doctor.doctor",
     "reimport": "fxlite.codegen.python.reimport.reimport",
     "report": "fxlite.codegen.reporting.report",
+    "migrate": "fxlite.codegen.porting.migrate",
     "passes": None,
     "codegen": None,
 }
 
 __all__ = [
-    "PH", "ArgsKwargsPair", "Graph", "GraphAppendingTracer", "GraphModule", "Interpreter", "Node",
-    "Proxy", "PythonCode", "TensorType", "Tracer", "Transformer", "dims", "dtypes", "errors",
-    "has_side_effect", "immutable_dict", "immutable_list", "map_aggregate", "map_arg", "nn", "ops",
-    "parse_type", "shapes", "symbolic_trace", "wrap", *_LAZY,
+    "PH", "ArgsKwargsPair", "Argument", "Graph", "GraphAppendingTracer", "GraphModule",
+    "Interpreter", "LayerTracer", "Node", "Proxy", "PythonCode", "Target", "TensorType",
+    "Tracer", "Transformer", "dims", "dtypes", "errors", "has_side_effect", "immutable_dict",
+    "immutable_list", "map_aggregate", "map_arg", "nn", "ops", "parse_type", "shapes",
+    "symbolic_trace", "wrap", *_LAZY,
 ]  # fmt: skip
 __all__ += dtypes.__all__
 

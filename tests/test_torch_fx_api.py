@@ -1,14 +1,9 @@
 """The public API of the installed torch.fx, name by name, with what fxlite makes of each.
 
-``tests/torch_fx_api.txt`` has a line for each name: a pattern of names, then a verdict:
-
-``yes``               the same name here, and every call that fits torch's signature fits ours
-``alias NAME``        what does the same is called NAME here
-``different ROW``     it is otherwise on purpose: the README's table has a row that begins with ROW
-``not REASON``        there is nothing like it
-
-The longest pattern that fits a name gives its verdict. ``python -m tests.test_torch_fx_api`` prints
-the counts, and with a verdict after it (``not``) the names that have it."""
+``codegen/porting/torch_fx_api.txt`` has a line for each name: a pattern of names, then a verdict;
+:mod:`fxlite.codegen.porting.verdicts` says which there are. ``python -m
+tests.test_torch_fx_api`` prints the counts, and with a verdict after it (``not``) the names that
+have it."""
 
 from __future__ import annotations
 
@@ -26,6 +21,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
+from fxlite.codegen.porting.verdicts import verdict_of, verdicts
 
 HERE = Path(__file__).parent
 WANTED = 0.98
@@ -87,20 +83,6 @@ def torch_names() -> dict[str, Any]:
 
 
 # -- verdicts ----------------------------------------------------------------------------------
-@cache
-def verdicts() -> tuple[tuple[str, str, str], ...]:
-    """(pattern, verdict, what follows it)."""
-    lines = (HERE / "torch_fx_api.txt").read_text().splitlines()
-    split = (line.split(None, 2) for line in lines if line and not line.startswith("#"))
-    return tuple((parts[0], parts[1], "".join(parts[2:])) for parts in split)
-
-
-def verdict_of(name: str) -> tuple[str, str]:
-    """Verdict and what follows it; ("", "") where there is none."""
-    fitting = [v for v in verdicts() if fnmatch.fnmatchcase(name, v[0])]
-    return max(fitting, key=lambda v: len(v[0]))[1:] if fitting else ("", "")
-
-
 def counts() -> Counter[str]:
     return Counter(verdict_of(name)[0] for name in torch_names())
 

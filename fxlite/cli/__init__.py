@@ -34,6 +34,7 @@ examples:
   fxlite regenerate model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn -o out/
   fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl
   fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
+  fxlite migrate my_torch_fx_passes.py -o ported/
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -58,6 +59,7 @@ _COMMANDS = {
     "regenerate": "write a program, or what passes made of it, as Python source",
     "reimport": "read regenerated source that was edited: what changed, and the graph",
     "optimize": "show or apply what passes do as a patch on the program's own files",
+    "migrate": "port a file written for torch.fx, and list what is left to a person",
     "textconv": "print a saved graph as text, for git diff",
     "info": "version, compiler, CPU, cache and devices",
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked, checked_methods
-from fxlite.base.errors import GraphError, ShapeError, expect
+from fxlite.base.errors import ArgumentError, GraphError, ShapeError, expect
 from fxlite.base.facade import above
 from fxlite.base.location import Location, Scope, here
 from fxlite.base.outside_text import is_name
@@ -205,6 +205,8 @@ class Graph:
         self._check_owner(args, kwargs)
         kwargs = stored_kwargs(kwargs or {})
         type = None if type_expr is None else _declared_type(type_expr)
+        if op == "call_module" and type is None:
+            type = self._type_of_leaf(target, args, kwargs)
         if type is not None and op in ("call_function", "output"):  # a rule knows better
             inferred = self._infer(op, target, args, kwargs)
             type = type if inferred is None else inferred
@@ -435,7 +437,7 @@ class Graph:
         self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
         """Assign arguments in any spelling."""
-        if node.op == "call_function":
+        if node.op == "call_function" and isinstance(node.target, Op):
             args, kwargs = node.target.split_arguments(node.target.bind(args, kwargs))
         self._set_arguments(node, args, kwargs)
 
@@ -459,9 +461,17 @@ class Graph:
 
     def _retarget(self, node: Node, target: Any) -> None:
         """``node.target = op``: the arguments are bound to the new op's signature by position and
-        name."""
+        name. Where the node was something else so far (``node.op = "call_function"``), arguments
+        that do not fit are those that it had, and are given next."""
         target = as_op(target)
-        args, kwargs = target.split_arguments(target.bind(node._args, node._kwargs))
+        try:
+            args, kwargs = target.split_arguments(target.bind(node._args, node._kwargs))
+        except ArgumentError:
+            if isinstance(node.target, Op):
+                raise
+            self._store.set_field(node, "target", target)
+            self._store.set_field(node, "type", None)
+            return
         self._store.set_field(node, "target", target)
         self._set_arguments(node, args, kwargs)
 
@@ -522,6 +532,15 @@ class Graph:
         return self.journal.redo()
 
     # -- types -------------------------------------------------------------------------------
+    def _type_of_leaf(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What a leaf module of the owner returns; None where that is not known."""
+        nodes = [n for n in nodes_in((args, dict(kwargs))) if n.type is None]
+        try:
+            module = None if nodes else self.owning_module.get_submodule(target)  # type: ignore[union-attr]
+        except AttributeError:
+            return None
+        return None if module is None else above("leaf_result_type")(module, args, dict(kwargs))
+
     def _infer(self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict) -> Any:
         if op == "call_function":
             try:

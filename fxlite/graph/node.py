@@ -72,6 +72,12 @@ def immutable(value: Any) -> Any:
     return value
 
 
+#: What a node calls: an op (or its name), or the path of an input, weight or leaf module.
+Target = Op | str
+#: What stands in a node's arguments: nodes, numbers, and tuples, lists and dicts of these.
+Argument = Any
+
+
 class ArgsKwargsPair(NamedTuple):
     """Arguments by position and by name."""
 
@@ -289,7 +295,7 @@ class Node(NodeFields):
     @args.setter
     def args(self, value: Iterable[Any]) -> None:
         args, kwargs = tuple(value), dict(self._kwargs)
-        if self.op == "call_function":  # what is given by position now is not given by name
+        if isinstance(self.target, Op):  # what is given by position now is not given by name
             for name in list(self.target.signature.parameters)[: len(args)]:
                 kwargs.pop(name, None)
         self.graph._set_bound_arguments(self, args, kwargs)

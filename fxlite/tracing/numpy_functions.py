@@ -293,7 +293,10 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     target = known.dtype if dtype is None else dtypes.dtype(dtype)
     if is_traced(fill_value):
         return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
-    return lookup("full")(known.shape, fill_value, dtype=target)
+    full = lookup("full")
+    if is_traced(x):  # sizes may be named, and a proxy of a graph's node has no running trace
+        return x.tracer.record(full, full.bind((known.shape, fill_value), {"dtype": target}))
+    return full(known.shape, fill_value, dtype=target)
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:

@@ -48,7 +48,8 @@ def symbolic_trace(
     graph has no types. ``concrete_args`` are baked in, and so are parameters that are not given but
     have a default (a dict of values, in which no type is, may also be the second argument, as in
     torch.fx); ``fx.PH`` inside a nested concrete value marks what stays an input. Modules that
-    match ``leaf`` (objects, classes, paths, globs such as "layers.*.attn") stay one node.
+    match ``leaf`` (objects, classes, paths, globs such as "layers.*.attn"; ``nn``: all
+    layers, as in torch.fx) stay one node.
     ``tracer``: an instance of a subclass of :class:`Tracer`.
 
     Raises TraceError for what cannot be traced, ArgumentError for wrong input names and for a leaf

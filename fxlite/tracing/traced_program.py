@@ -25,13 +25,14 @@ import linecache
 import sys
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import REGENERATED, Location, is_own_file
+from fxlite.nn.container import ModuleDict, ModuleList, Sequential
 from fxlite.nn.module import Module, Parameter
 from fxlite.types import shapes
 
@@ -136,7 +137,7 @@ def leaf_paths(leaves: Iterable[Any], root: Module) -> frozenset[str]:
     another kind."""
     wanted: list[str] = []
     for leaf in leaves:
-        if not isinstance(leaf, (str, type, Module)):
+        if not isinstance(leaf, (str, type, Module, ModuleType)):
             raise ArgumentError(f"leaf must be a module, a class or a path, not {leaf!r}")
         if isinstance(leaf, str):
             wanted.append(leaf)
@@ -172,6 +173,16 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 # -- what a graph adopts ---------------------------------------------------------------------------
+def is_leaf(leaf: Any, module: Module) -> bool:
+    """Whether ``leaf`` names a module: the module itself, its class, or the package of its class,
+    containers apart (``leaf=nn``: all layers, which are the leaves of torch.fx)."""
+    if isinstance(leaf, ModuleType):
+        defined = type(module).__module__
+        is_inside = defined == leaf.__name__ or defined.startswith(f"{leaf.__name__}.")
+        return is_inside and not isinstance(module, (Sequential, ModuleList, ModuleDict))
+    return leaf is module or (isinstance(leaf, type) and isinstance(module, leaf))
+
+
 class TracedModule(Module):
     """The traced program's modules and, beside them, the constants and modules its graph adopted;
     the program itself gets no new attributes."""

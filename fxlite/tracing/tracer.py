@@ -9,10 +9,12 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from fxlite import nn
 from fxlite.base.errors import (
     ArgumentError,
     Details,
@@ -53,6 +55,7 @@ from fxlite.tracing.traced_program import (
     TracedModule,
     adopt,
     has_attribute,
+    is_leaf,
     is_unchanged,
     leaf_paths,
     running_check,
@@ -85,13 +88,15 @@ class Tracer:
         self, autowrap_modules: Iterable[Any] = (), autowrap_functions: Iterable[Any] = (),
         param_shapes_constant: bool = True, *, leaf: Iterable[Any] = (),
     ) -> None:  # fmt: skip
-        """``leaf``: modules, classes, paths or globs that stay one node. ``autowrap_functions``,
+        """``leaf``: modules, classes, paths or globs that stay one node, or a package, all of whose
+        modules but containers do (``fxlite.nn``: as in torch.fx). ``autowrap_functions``,
         and the functions of ``autowrap_modules``, stay one node as those of :func:`fxlite.wrap` do,
         where the traced program's module calls them by name. ``param_shapes_constant``: shapes of
         parameters always are numbers."""
-        kinds = (str, list, tuple, set, frozenset, type, Module, Iterator)
+        kinds = (str, list, tuple, set, frozenset, type, Module, ModuleType, Iterator)
         expect(leaf, kinds, "leaf=", "give modules, classes, paths or globs")
-        self.leaves = (leaf,) if isinstance(leaf, (str, type, Module)) else tuple(leaf)
+        is_one = isinstance(leaf, (str, type, Module, ModuleType))
+        self.leaves = (leaf,) if is_one else tuple(leaf)
         self.autowrap = Autowrap(autowrap_modules, autowrap_functions)
         self.param_shapes_constant = param_shapes_constant
         self.graph = Graph()
@@ -125,7 +130,7 @@ class Tracer:
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """True if a call of the module stays one ``call_module`` node."""
         return module_qualified_name in self._leaf_paths or any(
-            leaf is m or (isinstance(leaf, type) and isinstance(m, leaf)) for leaf in self.leaves
+            is_leaf(leaf, m) for leaf in self.leaves
         )
 
     def to_bool(self, obj: Proxy) -> bool:
@@ -574,6 +579,14 @@ class Tracer:
     def module(self, name: str = "GraphModule") -> GraphModule:
         """The traced graph with the weights it reads."""
         return GraphModule(self.root, self.graph, name)
+
+
+class LayerTracer(Tracer):
+    """A tracer whose leaves are the layers of ``fxlite.nn``, as those of torch.fx's Tracer are."""
+
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
+        """True for layers and what ``leaf`` names."""
+        return is_leaf(nn, m) or super().is_leaf_module(m, module_qualified_name)
 
 
 class GraphAppendingTracer(Tracer):

@@ -15,15 +15,17 @@ with ``weight * s`` and ``(bias - mean) * s + shift``, s = scale / sqrt(variance
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from fxlite import nn
+from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import Container, GraphModule
-from fxlite.nn.module import Parameter
+from fxlite.nn.module import Module, Parameter
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
 from fxlite.passes.derived import derive
 from fxlite.types.tensor_type import TensorType
@@ -162,6 +164,26 @@ def fold_batch_norm(
         rounded, shape = made.reshape(given.shape), (groups, 1, -1, *[1] * (weight.ndim - 2))
     np.multiply(given, factor.reshape(shape), out=rounded, dtype=np.float64, casting="unsafe")
     return made, moved.astype(weight.dtype)
+
+
+def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Module:
+    """A copy of a convolution that computes what ``bn`` gives of it in inference mode (torch.nn's
+    function of that name); ``transpose`` for a transposed one. Raises ArgumentError for modules
+    that are training, and a norm without running statistics."""
+    if conv.training or bn.training or bn.running_mean is None:
+        raise ArgumentError("batch norm is folded in inference mode: call eval() on both modules")
+    fused = copy.deepcopy(conv)
+    weight, bias = fold_batch_norm(
+        conv.weight, conv.bias, bn.running_mean, bn.running_var, bn.weight, bn.bias,
+        eps=bn.eps, groups=getattr(conv, "groups", 1), transposed=transpose,
+    )  # fmt: skip
+    fused.weight, fused.bias = Parameter(weight), Parameter(bias)
+    return fused
+
+
+def fuse_linear_bn_eval(linear: Module, bn: Module) -> Module:
+    """:func:`fuse_conv_bn_eval` for a linear layer."""
+    return fuse_conv_bn_eval(linear, bn)
 
 
 def unfold_batch_norm(results: Any, shapes: Any, *, eps: float, **_: Any) -> Any:

@@ -294,3 +294,65 @@ def test_concrete_args_of_symbolic_trace_by_position() -> None:
     assert len(calls(fx.symbolic_trace(lambda x, mode: x + len(mode), {"mode": "f33"}))) == 1
     typed = fx.symbolic_trace(lambda d: d["d"], {"d": "f32[3]"})  # the type of an input
     assert typed(d={"d": X}) is X
+
+
+# -- leaves --------------------------------------------------------------------------------------
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+
+    def forward(self, x: Any) -> Any:
+        return np.tanh(self.body(x))
+
+
+def test_layers_as_leaves() -> None:
+    class WithTanh(fx.LayerTracer):
+        pass
+
+    made = [fx.symbolic_trace(Deep(), x="f32[B,3]", leaf=nn)]
+    made += [fx.symbolic_trace(Deep(), x="f32[B,3]", tracer=t) for t in (WithTanh(),)]
+    for gm in made:
+        targets = [n.target for n in gm.graph.nodes if n.op.startswith("call_")]
+        assert targets == ["body.0", "body.1", ops.tanh]
+        assert str(gm.graph.find_nodes(op="call_module")[0].type) == "f32[B,4]"
+    with pytest.raises(fx.errors.ArgumentError, match="leaf"):
+        fx.symbolic_trace(Deep(), leaf=3)
+
+
+def test_a_node_becomes_another_step_by_step() -> None:
+    gm = fx.symbolic_trace(Deep(), x="f32[2,3]", leaf=nn)
+    linear, relu = gm.graph.find_nodes(op="call_module")
+    relu.op = "call_function"
+    relu.target = ops.add
+    relu.args = (linear, linear)
+    gm.graph.lint(full=True)
+    assert str(relu.type) == "f32[2,4]"
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(gm(x), np.tanh(2 * gm.get_submodule("body.0")(x)), rtol=1e-6)
+    linear.op, linear.target = "call_function", ops.tanh
+    assert gm.graph.undo() == "edits" and linear.target == "body.0"
+    gm.graph.lint(full=True)
+
+
+def test_calls_of_leaves_made_by_hand_have_types() -> None:
+    gm = fx.symbolic_trace(Deep(), x="f32[B,3]", leaf=nn)
+    gm.add_submodule("more", nn.Linear(4, 7))
+    (tanh,) = gm.graph.find_nodes(op="call_function")
+    with gm.graph.inserting_after(tanh):
+        made = gm.graph.call_module("more", (tanh,))
+        assert str(made.type) == "f32[B,7]"
+        assert gm.graph.call_module("none", (tanh,)).type is None
+    with (
+        pytest.raises(fx.errors.ShapeError, match="weight takes 4"),
+        gm.graph.inserting_after(tanh),
+    ):
+        gm.graph.call_module("more", (gm.graph.placeholders[0],))
+
+
+def test_ones_like_a_node_with_named_sizes() -> None:
+    gm = fx.symbolic_trace(lambda x: np.tanh(x), x="f32[B,3]")
+    (tanh,) = gm.graph.find_nodes(op="call_function")
+    with gm.graph.inserting_after(tanh):
+        ones = np.ones_like(fx.Proxy(tanh)[:, :1])
+    assert str(ones.node.type) == "f32[B,1]"
