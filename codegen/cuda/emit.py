@@ -33,6 +33,9 @@ from fxlite.passes.ledger import add_refusals, refusal
 from fxlite.scalar.index import DimVar, Index
 
 Array = np.ndarray[Any, Any]
+_HOST_WORDS = (
+    "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
+)
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,11 @@ def emit(module: GraphModule, name: str | None = None) -> CudaProgram:
 
 
 def _names(module: GraphModule, program: Program, kernels: Sequence[KernelText]) -> Scope:
-    """What launches call values and dims."""
+    """What launches call values and dims, beside the words of the host's part."""
+    own = [*_HOST_WORDS, *(f"out{number}" for number in range(len(program.results)))]
     words = [w for x in kernels for w in (*x.arguments, *(name for name, _ in x.sizes))]
     words += [buffer_name(n) for n in module.graph.nodes if n.op != "output"]
-    return Scope("\n".join(["error", *words, *map(dim_name, program.dims)]))
+    return Scope("\n".join([*own, *words, *map(dim_name, program.dims)]))
 
 
 def _launch(kernel: KernelText, value: str, names: Scope) -> Launch:

@@ -91,28 +91,57 @@ class _Host:
         rows += [
             ("", "weights", f"{upper}_WEIGHTS_BYTES bytes of {self.name}_weights.bin"),
             ("", "workspace", f"as many bytes as {self.name}_workspace_bytes says"),
-            *([("", "error", "its code is 1 at the end if an index was out of range")]
-              if self.fails else []),
-        ]  # fmt: skip
+            *(
+                [("", "error", "its code is 1 at the end if an index was out of range")]
+                if self.fails
+                else []
+            ),
+        ]
         width = max(len(f"{way} {label}") for way, label, _ in rows)
-        text = "\n".join([
-            "Run the model: enqueue it on a stream.", "",
-            *(f"@param{way + ' ' + label:<{width}}  {text}" for way, label, text in rows),
-            "@return cudaSuccess, or what CUDA says of a launch", "",
-            "Pointers are into the device's memory, to multiples of 64 bytes; arrays are dense and",
-            "row-major; results overlap nothing else. Calls with different workspaces and results",
-            "may run at the same time.",
-        ])  # fmt: skip
+        text = "\n".join(
+            [
+                "Run the model: enqueue it on a stream.",
+                "",
+                *(f"@param{way + ' ' + label:<{width}}  {text}" for way, label, text in rows),
+                "@return cudaSuccess, or what CUDA says of a launch",
+                "",
+                "Pointers are into the device's memory, to multiples of 64 bytes; arrays are dense",
+                "and row-major; results overlap nothing else. Calls with different workspaces and",
+                "results may run at the same time.",
+            ]
+        )
         run = "\n".join(signature(f"{self.name}_run", self.parameters(), "cudaError_t"))[:-2]
-        return "\n".join([
-            comment(about(self.name, self.plan)), f"#ifndef FX_{upper}_H", f"#define FX_{upper}_H",
-            "", *error_type().splitlines(), "", "#ifndef FX_CUDA_SHIM",
-            "#include <cuda_runtime_api.h>", "#endif", "", "#ifdef __cplusplus", 'extern "C" {',
-            "#endif", "", f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}", "",
-            "/** Bytes of workspace that a call with these sizes needs. */",
-            f"int64_t {self.name}_workspace_bytes({', '.join(self.sizes) or 'void'});", "",
-            documentation(text), f"{run};", "", "#ifdef __cplusplus", "}", "#endif", "#endif", "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                comment(about(self.name, self.plan)),
+                f"#ifndef FX_{upper}_H",
+                f"#define FX_{upper}_H",
+                "",
+                *error_type().splitlines(),
+                "",
+                "#ifndef FX_CUDA_SHIM",
+                "#include <cuda_runtime_api.h>",
+                "#endif",
+                "",
+                "#ifdef __cplusplus",
+                'extern "C" {',
+                "#endif",
+                "",
+                f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}",
+                "",
+                "/** Bytes of workspace that a call with these sizes needs. */",
+                f"int64_t {self.name}_workspace_bytes({', '.join(self.sizes) or 'void'});",
+                "",
+                documentation(text),
+                f"{run};",
+                "",
+                "#ifdef __cplusplus",
+                "}",
+                "#endif",
+                "#endif",
+                "",
+            ]
+        )
 
     # -- the source ----------------------------------------------------------------------------
     def source(self) -> str:
@@ -123,8 +152,11 @@ class _Host:
         scope = Scope(text, macros())
         head = [
             comment(f"{about(self.name, self.plan)}\nThe host's part: nvcc -c {self.name}_run.cu"),
-            f'#include "{self.name}.cu"', f'#include "{self.name}.h"', "", _LAUNCH,
-        ]  # fmt: skip
+            f'#include "{self.name}.cu"',
+            f'#include "{self.name}.h"',
+            "",
+            _LAUNCH,
+        ]
         return "\n".join([*head, scope(text), ""])
 
     def _workspace(self) -> list[str]:
@@ -139,11 +171,16 @@ class _Host:
         given = ", ".join([*dims, "offset"])
         return [
             comment("Where the slots of values that take turns begin; at last, their end."),
-            *lines, "}", "",
+            *lines,
+            "}",
+            "",
             f"int64_t {self.name}_workspace_bytes({', '.join(self.sizes) or 'void'}) {{",
-            f"    int64_t offset[{len(sizes) + 1}];", f"    layout({given});",
-            f"    return offset[{len(sizes)}];", "}", "",
-        ]  # fmt: skip
+            f"    int64_t offset[{len(sizes) + 1}];",
+            f"    layout({given});",
+            f"    return offset[{len(sizes)}];",
+            "}",
+            "",
+        ]
 
     def _size(self, dim: Dim) -> str:
         """Bytes of memory, in C."""
@@ -154,18 +191,28 @@ class _Host:
             return []
         return [
             comment("The weights, in the order in which they lie in memory."),
-            *self.weights.root.text()[:-1], "};", "",
-            *(line.replace(" = memory;", " = (const char *)memory;")
-              for line in self.weights.filled(f"{self.name}_weights_at")), "",
-        ]  # fmt: skip
+            *self.weights.root.text()[:-1],
+            "};",
+            "",
+            *(
+                line.replace(" = memory;", " = (const char *)memory;")
+                for line in self.weights.filled(f"{self.name}_weights_at")
+            ),
+            "",
+        ]
 
     def _state(self, values: list[Node]) -> list[str]:
         if not values:
             return []
         name_of = self.program.name_of
         members = [f"    {n.type.dtype.c_stored} *{name_of(n)};  // {n.type}" for n in values]
-        return [comment("Pointers to the values of a call, which take turns in the workspace."),
-                f"struct {self.name}_state {{", *members, "};", ""]  # fmt: skip
+        return [
+            comment("Pointers to the values of a call, which take turns in the workspace."),
+            f"struct {self.name}_state {{",
+            *members,
+            "};",
+            "",
+        ]
 
     def _run(self, values: list[Node]) -> list[str]:
         name_of, plan = self.program.name_of, self.plan
@@ -180,9 +227,12 @@ class _Host:
             held[name] = ".".join([WEIGHTS, *parts, reached.name])
         if values:
             dims = ", ".join([*(self.program.names(dim_name(d)) for d in plan.dims), "offset"])
-            lines += [f"    int64_t offset[{len(plan.slots) + 1}];", f"    layout({dims});",
-                      "    unsigned char *const arena = (unsigned char *)workspace;",
-                      f"    {self.name}_state {STATE};"]  # fmt: skip
+            lines += [
+                f"    int64_t offset[{len(plan.slots) + 1}];",
+                f"    layout({dims});",
+                "    unsigned char *const arena = (unsigned char *)workspace;",
+                f"    {self.name}_state {STATE};",
+            ]
             for node in values:
                 held[name_of(node)] = f"{STATE}.{name_of(node)}"
                 start = f"arena + offset[{plan.slot_of[node]}]"

@@ -60,8 +60,12 @@ class Memory:
 
     def lines(self) -> list[str]:
         """A table."""
-        kinds = [("flash", "code", self.code), ("", "weights", self.weights),
-                 ("RAM", "arena", self.arena), ("", "stack", self.stack)]  # fmt: skip
+        kinds = [
+            ("flash", "code", self.code),
+            ("", "weights", self.weights),
+            ("RAM", "arena", self.arena),
+            ("", "stack", self.stack),
+        ]
         lines = [
             f"    {kind:5}  {part:7}  {'?' if size is None else format(size, ','):>10}"
             for kind, part, size in kinds
@@ -81,8 +85,9 @@ class Memory:
         """The same as data."""
         return {
             "flash": {"code": self.code, "weights": self.weights},
-            "ram": {"arena": self.arena, "stack": self.stack}, "compiler": self.compiler,
-        }  # fmt: skip
+            "ram": {"arena": self.arena, "stack": self.stack},
+            "compiler": self.compiler,
+        }
 
 
 def memory_of(program: CProgram) -> Memory:
@@ -144,9 +149,11 @@ def largest_stack(calls: str, function: str) -> int:
 
 # -- the folder ------------------------------------------------------------------------------------
 def save_bundle(
-    function: EmbeddedFunction, folder: str | os.PathLike[str],
-    cases: Sequence[Case] | None = None, force: bool = False,
-) -> None:  # fmt: skip
+    function: EmbeddedFunction,
+    folder: str | os.PathLike[str],
+    cases: Sequence[Case] | None = None,
+    force: bool = False,
+) -> None:
     """Write the folder. Raises FolderError where it cannot be written or holds other files, unless
     ``force`` is given; on an error nothing is half-written."""
     chosen = make_cases(function.graph_module)[-1:] if cases is None else cases
@@ -218,8 +225,10 @@ def _readme(program: CProgram, memory: Memory) -> str:
     title = f"{name}: {program.program.module.name} as C for a small device"
     paths = result_paths(program.program.module)
     rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, program.entry.inputs)]
-    rows += [("out", n, str(spec), p) for n, spec, p in
-             zip(program.outputs, program.entry.outputs, paths)]  # fmt: skip
+    rows += [
+        ("out", n, str(spec), p)
+        for n, spec, p in zip(program.outputs, program.entry.outputs, paths)
+    ]
     width = max(len(n) for _, n, _, _ in rows)
     given = [*program.inputs, *program.outputs]
     fails = "fx_error *error" in program.sources[f"{name}.h"]
@@ -230,17 +239,29 @@ def _readme(program: CProgram, memory: Memory) -> str:
         (f"{name}_selftest.c", "runs it on inputs that are in the program: make test"),
     ]
     lines = [
-        title, "=" * len(title), "",
+        title,
+        "=" * len(title),
+        "",
         f"Made by fxlite {fxlite.__version__}. C99 and <math.h>; no memory is allocated, no file "
-        "opened, no thread started.", "",
-        "Files", "-----",
-        *(f"    {file:<{len(name) + 11}}  {text}" for file, text in described), "",
-        "Arguments", "---------",
-        *(f"    {way:3}  {n:<{width}}  {text}  {p}".rstrip() for way, n, text, p in rows), "",
-        "Memory in bytes", "---------------", *memory.lines(), "",
-        "The stack is the largest of a call, without what functions of the C library take.", "",
-        "How to call it", "--------------",
-    ]  # fmt: skip
+        "opened, no thread started.",
+        "",
+        "Files",
+        "-----",
+        *(f"    {file:<{len(name) + 11}}  {text}" for file, text in described),
+        "",
+        "Arguments",
+        "---------",
+        *(f"    {way:3}  {n:<{width}}  {text}  {p}".rstrip() for way, n, text, p in rows),
+        "",
+        "Memory in bytes",
+        "---------------",
+        *memory.lines(),
+        "",
+        "The stack is the largest of a call, without what functions of the C library take.",
+        "",
+        "How to call it",
+        "--------------",
+    ]
     if "void *arena" in program.sources[f"{name}.h"]:
         lines.append(f"    static int64_t arena[({upper}_ARENA_BYTES + 7) / 8];")
         given.append("arena")
@@ -287,8 +308,10 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
         given.append("arena")
     fails = "fx_error *error" in text
     call = f"{name}_run({', '.join([*given, *(['&error'] if fails else [])])})"
-    parameters = ["int number", *(f"const {node.type.dtype.c_stored} *{n}"
-                                  for n, node in (*inputs, *expected))]  # fmt: skip
+    parameters = [
+        "int number",
+        *(f"const {node.type.dtype.c_stored} *{n}" for n, node in (*inputs, *expected)),
+    ]
     chain = compiled_chain(program.program.module.graph, [{}])
     lines = [
         f"static {node.type.dtype.c_stored} {n}[{max(int(node.type.size), 1)}];"
@@ -296,8 +319,11 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
     ]
     if "void *arena" in text:
         lines.insert(0, f"static int64_t arena[({upper}_ARENA_BYTES + 7) / 8 + 1];")
-    lines += ["", "/* Run case `number`. Returns 1 if it failed. */",
-              *signature("test", parameters, "static int")]  # fmt: skip
+    lines += [
+        "",
+        "/* Run case `number`. Returns 1 if it failed. */",
+        *signature("test", parameters, "static int"),
+    ]
     lines += ["    int failed = 0;", '    printf("case %d\\n", number);']
     if fails:
         lines += ["    fx_error error;", f"    if ({call}) {{"]
@@ -309,15 +335,22 @@ def _selftest(program: CProgram, cases: Sequence[Case]) -> str:
         compared = f'compare_integers("{output}", {result}, {wanted}, {count}, {dtype.itemsize})'
         if dtype.is_float:
             limit = f"{bound(dtype, chain):.3g}"
-            compared = (f'compare_floats("{output}", value_{dtype.name}, {result}, {wanted}, '
-                        f"{count}, {limit})")  # fmt: skip
+            compared = (
+                f'compare_floats("{output}", value_{dtype.name}, {result}, {wanted}, '
+                f"{count}, {limit})"
+            )
         lines += wrap(f"    failed |= {compared};")
     lines += ["    return failed;", "}", "", "int main(void) {", "    int failed = 0;"]
     for number in range(1, len(cases) + 1):
         arrays = [f"{n}_{number}" for n, _ in (*inputs, *expected)]
         lines += wrap(f"    failed += test({', '.join([str(number), *arrays])});")
-    lines += [f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : '
-              f'"OK", {len(cases)} - failed);', "    return failed != 0;", "}", ""]  # fmt: skip
+    lines += [
+        f'    printf("%s: %d of {len(cases)} cases agree with NumPy\\n", failed ? "FAILED" : '
+        f'"OK", {len(cases)} - failed);',
+        "    return failed != 0;",
+        "}",
+        "",
+    ]
     body = "\n".join(lines)
     source = files("fxlite.codegen.c").joinpath("selftest.c").read_text(encoding="utf-8")
     own = definitions_of("selftest", instantiate(source, {"MODEL": name}))

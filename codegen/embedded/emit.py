@@ -69,8 +69,11 @@ def emit(module: GraphModule) -> CProgram:
     """C source of a module that was optimized. Raises CodegenError."""
     require_small(module)
     prefix = c_name(module.name)
-    arrays = {n: np.asarray(module.get_attribute(n.target)) for n in module.graph.nodes
-              if n.op == "get_attr"}  # fmt: skip
+    arrays = {
+        n: np.asarray(module.get_attribute(n.target))
+        for n in module.graph.nodes
+        if n.op == "get_attr"
+    }
     finite = frozenset(
         buffer_name(n) for n, a in arrays.items() if n.type.dtype.is_float and np.isfinite(a).all()
     )
@@ -87,9 +90,18 @@ def emit(module: GraphModule) -> CProgram:
     outputs = tuple(map(printed.public, printed.outputs))
     adapter = {f"{prefix}_model.h": source, f"{prefix}.c": printed.adapter()}
     return CProgram(
-        prefix, sources, structure.blob.data, entry, structure.program, tuple(planned.calls),
-        inputs, (), outputs, printed.functions, adapter=adapter,
-    )  # fmt: skip
+        prefix,
+        sources,
+        structure.blob.data,
+        entry,
+        structure.program,
+        tuple(planned.calls),
+        inputs,
+        (),
+        outputs,
+        printed.functions,
+        adapter=adapter,
+    )
 
 
 def _call(finite: frozenset[str], locations: list[str], found: Group, name: str) -> Call:
@@ -127,8 +139,9 @@ def _is_small(index: Index) -> bool:
     bounds = [Index({monomial: abs(factor)}).upper() for monomial, factor in index.terms.items()]
     known = [b.constant for b in bounds if b is not None]
     is_local = all(isinstance(a, Value) for m in index.terms for a in m)
-    return is_local or (None not in known and len(known) == len(bounds)
-                        and sum(k or 0 for k in known) < LARGEST)  # fmt: skip
+    return is_local or (
+        None not in known and len(known) == len(bounds) and sum(k or 0 for k in known) < LARGEST
+    )
 
 
 class _Source(Source):
@@ -153,23 +166,46 @@ class _Source(Source):
     def _header(self) -> str:
         upper = self.name.upper()
         guard = f"FX_{upper}_H"
-        arena = [
-            "/** Bytes of the arena, in which a call computes. What it holds before a call is of",
-            " * no account, and nothing is kept in it for the next. */",
-            f"#define {upper}_ARENA_BYTES {self.arena_bytes}", "",
-        ] if self.workspace.filled else []  # fmt: skip
+        arena = (
+            [
+                "/** Bytes of the arena, in which a call computes. What it holds before a call is",
+                " * of no account, and nothing is kept in it for the next. */",
+                f"#define {upper}_ARENA_BYTES {self.arena_bytes}",
+                "",
+            ]
+            if self.workspace.filled
+            else []
+        )
         head = "\n".join(signature(f"{self.name}_run", self._parameters(), self.result))
         places = [comment(f"where {i}: {t}") for i, t in enumerate(self.locations)]
-        return "\n".join([
-            comment(about(self.name, self.program)), f"#ifndef {guard}", f"#define {guard}", "",
-            *(error_type() if self.fails else "#include <stdint.h>\n").splitlines(), "",
-            *places, *([""] if places else []),
-            "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
-            f"/** Bytes of constants, the weights, in {self.name}_weights.h. */",
-            f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}", "",
-            *arena, documentation(self._about_run()), f"{head[:-2]};", "",
-            "#ifdef __cplusplus", "}", "#endif", "#endif", "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                comment(about(self.name, self.program)),
+                f"#ifndef {guard}",
+                f"#define {guard}",
+                "",
+                *(error_type() if self.fails else "#include <stdint.h>\n").splitlines(),
+                "",
+                *places,
+                *([""] if places else []),
+                "#ifdef __cplusplus",
+                'extern "C" {',
+                "#endif",
+                "",
+                f"/** Bytes of constants, the weights, in {self.name}_weights.h. */",
+                f"#define {upper}_WEIGHTS_BYTES {self.weights_bytes}",
+                "",
+                *arena,
+                documentation(self._about_run()),
+                f"{head[:-2]};",
+                "",
+                "#ifdef __cplusplus",
+                "}",
+                "#endif",
+                "#endif",
+                "",
+            ]
+        )
 
     @property
     def result(self) -> str:
@@ -186,13 +222,17 @@ class _Source(Source):
         if self.fails:
             rows.append(("[out]", "error", "what went wrong, if something did"))
         width = max(len(f"{way} {label}") for way, label, _ in rows)
-        return "\n".join([
-            "Run the model.", "",
-            *(f"@param{way + ' ' + label:<{width}}  {text}" for way, label, text in rows),
-            *(["@return 0, or error->code"] if self.fails else []), "",
-            "Arrays are dense and row-major; results may overlap nothing else. Calls with",
-            "different arenas may run at the same time.",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                "Run the model.",
+                "",
+                *(f"@param{way + ' ' + label:<{width}}  {text}" for way, label, text in rows),
+                *(["@return 0, or error->code"] if self.fails else []),
+                "",
+                "Arrays are dense and row-major; results may overlap nothing else. Calls with",
+                "different arenas may run at the same time.",
+            ]
+        )
 
     # -- source --------------------------------------------------------------------------------
     @cached_property
@@ -252,8 +292,10 @@ class _Source(Source):
             lines += [comment(f"{node.target}: {node.type}")]
             lines += [*constant_array(name, node.type.dtype, values), ""]
         root = self.structure.weights.root
-        at = {place: self.public(self.arrays_of_weights[w])
-              for w, (place, _) in self.structure.blob.places.items()}  # fmt: skip
+        at = {
+            place: self.public(self.arrays_of_weights[w])
+            for w, (place, _) in self.structure.blob.places.items()
+        }
         head = f"static const struct {root.tag} {WEIGHTS} = {{"
         struct = self.public("\n".join([head, *_initializer(root, at, ()), "};"]))
         about = comment(f"The weights of {self.name}: constants, for read-only memory.")
@@ -269,17 +311,30 @@ class _Source(Source):
         given = [p.rpartition("*")[2] for p in arrays]
         given += ["workspace"] if self.workspace.filled else []
         given += ["error"] if self.fails else []
-        parameters = [*arrays, "const void *weights", "void *workspace", "int n_threads",
-                      "fx_error *error"]  # fmt: skip
-        return "\n".join([
-            f"#define {self.name}_run {inner}", f'#include "{self.name}_model.h"',
-            f"#undef {self.name}_run",
-            f"int64_t {self.name}_workspace_bytes(int n_threads) {{",
-            f"    (void)n_threads;\n    return {self.arena_bytes};", "}",
-            *signature(f"{self.name}_run", parameters, "int"),
-            "    (void)weights, (void)workspace, (void)n_threads;", "    error->code = 0;",
-            f"    {inner}({', '.join(given)});", "    return error->code;", "}", "",
-        ])  # fmt: skip
+        parameters = [
+            *arrays,
+            "const void *weights",
+            "void *workspace",
+            "int n_threads",
+            "fx_error *error",
+        ]
+        return "\n".join(
+            [
+                f"#define {self.name}_run {inner}",
+                f'#include "{self.name}_model.h"',
+                f"#undef {self.name}_run",
+                f"int64_t {self.name}_workspace_bytes(int n_threads) {{",
+                f"    (void)n_threads;\n    return {self.arena_bytes};",
+                "}",
+                *signature(f"{self.name}_run", parameters, "int"),
+                "    (void)weights, (void)workspace, (void)n_threads;",
+                "    error->code = 0;",
+                f"    {inner}({', '.join(given)});",
+                "    return error->code;",
+                "}",
+                "",
+            ]
+        )
 
 
 def _initializer(struct: Struct, names: dict[int, str], index: tuple[int, ...]) -> Iterator[str]:

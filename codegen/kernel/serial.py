@@ -153,9 +153,13 @@ def _without(node: Expr, settled: set[int]) -> Expr:
 
 # -- sums ------------------------------------------------------------------------------------------
 def sum_in_blocks(
-    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType,
-    most: Sequence[Index], moved: Callable[[Stmt, dict[Var, Index]], Stmt],
-) -> tuple[list[Stmt], Local]:  # fmt: skip
+    order: Sequence[Var],
+    levels: Sequence[Sequence[Stmt]],
+    body: Expr,
+    computed: DType,
+    most: Sequence[Index],
+    moved: Callable[[Stmt, dict[Var, Index]], Stmt],
+) -> tuple[list[Stmt], Local]:
     """The sum of ``body`` over loops with the variables ``order``, which have at most so many trips
     each, and the local that holds it. ``levels[d]``: statements in the first d + 1 loops, before
     those inside them; ``moved``: a statement with a variable replaced."""
@@ -172,8 +176,7 @@ def sum_in_blocks(
         block = Var(fresh_local(computed, "_block").name, last.extent)
         here = expr.fresh_var(extremum("min", Index.of(BLOCK), last.extent - Index.of(block)))
         env = {last: Index.of(block) + Index.of(here)}
-        step = [*(moved(s, env) for s in levels[-1]),
-                _plus(part, expr.substitute_index(body, env))]  # fmt: skip
+        step = [*(moved(s, env) for s in levels[-1]), _plus(part, expr.substitute_index(body, env))]
         parts = [emptied, For(here, tuple(step), "reduce"), *wide.add(part)]
         loop = For(block, tuple(parts), "serial", BLOCK)
         outer = _loops(order[:-1], levels[:-1], [loop])

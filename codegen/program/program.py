@@ -74,7 +74,10 @@ def standard_passes(
 
 
 def _is_expansion(node: Node) -> bool:
-    return node.op == "call_function" and node.target.name == "dequantize_weight"
+    """Whether a node expands a weight for one reader, which can do that; for several, the steps of
+    a recurrent layer, it would be computed in each call and held meanwhile."""
+    is_call = node.op == "call_function" and node.target.name == "dequantize_weight"
+    return is_call and len(node.users) == 1
 
 
 def source_passes() -> list[Pass]:

@@ -115,6 +115,23 @@ def test_indices_results_and_layers(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_hostile_names(tmp_path: Path) -> None:
+    """Names of the host's own variables, and of the header's macros."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+
+    def layout(stream: Any, workspace: Any, w: Any, out0: Any) -> Any:
+        return np.exp(stream) + workspace, stream, w * out0
+
+    types = ["f32[offset,3]", "f32[3]", "f32[weights]", "f32[weights]"]
+    program = written(fx.symbolic_trace(layout, *types), tmp_path)
+    given = [np.full((2, 3), 0.5), np.arange(3.0), np.arange(4.0), np.ones(4)]
+    arrays = [a.astype(np.float32) for a in given]
+    outputs, _ = called(program, tmp_path, arrays, {"offset": 2, "weights": 4})
+    for found, expected in zip(outputs, layout(*arrays)):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 def test_nvcc_takes_it(tmp_path: Path) -> None:
     module, _, _ = by_name("transformer_block").trace()

@@ -41,9 +41,18 @@ def compiled(program: Any, *inputs: np.ndarray) -> Any:
 
 @pytest.mark.parametrize(
     "name",
-    ["cnn", "gather_scatter", "gru", "pooling", "scans", "softmax_layer_norm", "unet_piece",
-     "scalars_and_empty", "transformer_block"],
-)  # fmt: skip
+    [
+        "cnn",
+        "gather_scatter",
+        "gru",
+        "pooling",
+        "scans",
+        "softmax_layer_norm",
+        "unet_piece",
+        "scalars_and_empty",
+        "transformer_block",
+    ],
+)
 def test_programs_of_the_zoo(name: str, tmp_path: Path) -> None:
     program, _, inputs = by_name(name).make()
     arrays = list(map(np.asarray, inputs))
@@ -57,6 +66,30 @@ def test_programs_of_the_zoo(name: str, tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:3000]
     assert not re.search(r"\b(double|omp|malloc|n_threads)\b|INT64_C|#pragma", text)
+
+
+def test_hostile_names(tmp_path: Path) -> None:
+    """Names of the program's own variables, functions and macros, of C, and of its library."""
+
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.run, self.w, self.weights = (nn.Linear(3, 3) for _ in range(3))
+            self.NAN = nn.Parameter(np.ones(3, np.float32))
+
+        def forward(self, arena: Any, error: Any, w: Any, number: Any) -> Any:
+            y = self.weights(self.w(self.run(arena[number]))) * self.NAN
+            return y + error, w
+
+    model = M().eval()
+    arena = np.arange(12, dtype=np.float32).reshape(4, 3)
+    inputs = arena, np.ones(3, np.float32), np.ones(2, np.float32), np.array([1, 3])
+    function = compiled(model, *inputs)
+    oracle.compare("embedded", function(*inputs), model(*inputs))
+    function.save(tmp_path / "out")
+    if shutil.which("make") and shutil.which("cc"):
+        done = run("make", "test", f"CFLAGS={WARNINGS}", folder=tmp_path / "out")
+        assert "OK: 1 of 1 cases" in done
 
 
 @pytest.mark.parametrize("scheme", ["static_int8", "dynamic_int8", "weight_only_int4"])
@@ -79,7 +112,10 @@ def test_integers(scheme: str) -> None:
     module = fx.symbolic_trace(Net().eval(), "f32[1,3,16,16]")
     config = q.QConfigMapping().set_global(getattr(q, scheme)())
     integers = q.quantize(module, config, [x])
-    oracle.compare("embedded", fx.compile(integers, backend="embedded")(x), integers(x))
+    function = fx.compile(integers, backend="embedded")
+    oracle.compare("embedded", function(x), integers(x))
+    expanded = function.optimized.graph.find_nodes(op="call_function", target="dequantize_weight")
+    assert len(expanded) == (scheme == "weight_only_int4"), "a convolution's; steps share floats"
 
 
 def test_long_sums_need_no_doubles() -> None:
@@ -175,8 +211,11 @@ def test_memory(compiler: str, name: str, folders: Any, monkeypatch: pytest.Monk
     flags = " ".join(bundle.CORTEX_M4) if cross else ""
     run("make", "-B", "digits.o", f"CC={compiler}", f"CFLAGS=-Os {flags}", folder=folder)
     tools = compiler.removesuffix("gcc")
-    sizes = run("size", "digits.o", folder=folder) if not cross else run(
-        f"{tools}size", "digits.o", folder=folder)  # fmt: skip
+    sizes = (
+        run("size", "digits.o", folder=folder)
+        if not cross
+        else run(f"{tools}size", "digits.o", folder=folder)
+    )
     text, data, bss = map(int, sizes.splitlines()[1].split()[:3])
     assert (data, bss) == (0, 0) or not cross
     assert memory.code is not None and memory.stack is not None

@@ -69,8 +69,10 @@ def test_integers_are_stored(traced: Any, bits: int, tmp_path: Path) -> None:
     assert file.stat().st_size < (0.31 if bits == 8 else 0.22) * len(function.program.weights)
     facts = json.loads((tmp_path / "out/manifest.json").read_text())
     assert facts["weights"] == {
-        "model": own, "memory": len(function.program.weights), "file": file.stat().st_size
-    }  # fmt: skip
+        "model": own,
+        "memory": len(function.program.weights),
+        "file": file.stat().st_size,
+    }
     assert "some are integers there" in (tmp_path / "out/README.txt").read_text()
     stored = stored_weights(function.program, function.graph_module)
     made = np.zeros(len(function.program.weights), np.uint8)
