@@ -291,7 +291,7 @@ def classes_of(
     found: dict[int, tuple[GraphModule, int]] = {}
     paths: dict[str, Layer] = {}
 
-    root, calls = outline_functions(root)
+    root, calls = outline_functions(root, dialect.is_number)
 
     def visit(module: GraphModule, path: str) -> int:
         if id(module) not in found and module is not root and id(module) not in calls:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -299,7 +300,7 @@ class Draft:
         held: Any = self.tree
         for part in _path(listed).split("."):
             held = held.get(part, {}) if isinstance(held, dict) else {}
-        if not isinstance(held, dict) or [*held] != [*map(str, range(len(held)))]:
+        if not isinstance(held, dict) or {*held} != {*map(str, range(len(held)))}:
             return 0
         return len(held) if all(map(_is_module, held.values())) else 0
 
@@ -373,6 +374,9 @@ class Draft:
                 continue
             found = [v for value in given for v in _lists_in(value, reader.op == "output")]
             names = [*self.source.lists(reader, len(found))]
+            # what is read beside a list, too, is read later than it is appended
+            beside = Counter(nodes_in(reader.args))
+            beside.subtract(n for value in found for n in _nodes(value))
             for value in found:
                 last = self._one_after_the_other(value)
                 wish = names.pop(0) if names else ""
@@ -387,7 +391,8 @@ class Draft:
                 self.print.listed[one.key] = shown
                 for element, node in zip(value, last):
                     self.appends.setdefault(node, []).append((one, element))
-                    self.filled |= {(n, reader): node for n in _nodes(element)}
+                    own = [n for n in _nodes(element) if beside[n] <= 0]
+                    self.filled |= {(n, reader): node for n in own}
 
     def _one_after_the_other(self, value: Sequence[Any]) -> list[Node] | None:
         """For each element of a list: the last statement of those that make it."""
@@ -414,7 +419,8 @@ class Draft:
     # -- forward ---------------------------------------------------------------------------------
     def _unpacked(self) -> Iterator[Line]:
         """Parts of nested inputs in the variables that the program gives them."""
-        nodes_by_text = {self.names.parameters[n]: n for n in self.graph.placeholders}
+        texts = {self.names.parameters[n]: n for n in self.graph.placeholders}
+        nodes_by_text = {text: n for text, n in texts.items() if not text.isidentifier()}
         known = {plain_syntax(t): t for t in (*nodes_by_text, *self.names.given.lists)}
         for target, value in self.source.plain_assignments():
             text = known.get(value, "")

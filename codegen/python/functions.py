@@ -8,7 +8,8 @@ decided by their text, as for classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,28 +17,38 @@ from fxlite.base.location import FunctionCall
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.pytree import Structure
-from fxlite.passes.cutting.outline_modules import NUMBER
 from fxlite.passes.cutting.split_module import RESULT, CallingModule, entangled
-from fxlite.passes.cutting.subgraph import Region, bind_named_dims, build, cut, element_source
+from fxlite.passes.cutting.subgraph import (
+    bind_named_dims,
+    build,
+    cut,
+    element_source,
+)
 
 _WEIGHT = "weight"  # in the meta of an input: the name of the weight that is given
 Calls = dict[int, FunctionCall]  # by the identity of the GraphModule that computes what one does
 
 
-def outline_functions(gm: GraphModule, path: str = "") -> tuple[GraphModule, Calls]:
-    """Call functions where the program did, in the module at a path and in those that it calls."""
+def outline_functions(
+    gm: GraphModule, is_number: Callable[[Node], bool], path: str = ""
+) -> tuple[GraphModule, Calls]:
+    """Call functions where the program did, in the module at a path and in those that it calls.
+    They are given the weights that they read, but for those of which ``is_number`` is true."""
     found: Calls = {}
     for target in dict.fromkeys(n.target for n in gm.graph.find_nodes(op="call_module")):
         child = gm.get_submodule(target)
         if isinstance(child, GraphModule):
-            made, calls = outline_functions(child, f"{path}.{target}".strip("."))
+            made, calls = outline_functions(child, is_number, f"{path}.{target}".strip("."))
             found |= calls
             if made is not child:
                 gm.set_attribute(target, made)
-    return _outlined(gm, path, None, found), found
+    return _outlined(gm, path, None, found, is_number), found
 
 
-def _outlined(gm: GraphModule, path: str, around: FunctionCall | None, found: Calls) -> GraphModule:
+def _outlined(
+    gm: GraphModule, path: str, around: FunctionCall | None, found: Calls,
+    is_number: Callable[[Node], bool],
+) -> GraphModule:  # fmt: skip
     nodes = [n for n in gm.graph.nodes if n.op.startswith("call_")]
     calls = {n: _calls(element_source(n) or n, path, around) for n in nodes}
     calling = {call for n, own in calls.items() if n.op == "call_module" for call in own}
@@ -51,10 +62,12 @@ def _outlined(gm: GraphModule, path: str, around: FunctionCall | None, found: Ca
     if not assignment:
         return gm
     taken = {str(n.target).partition(".")[0] for n in gm.graph.nodes}
-    regions = cut(gm.graph, assignment)
+    by_use = cut(gm.graph, assignment)
+    regions = {c: replace(r.in_graph_order(), inputs=r.inputs) for c, r in by_use.items()}
     children: dict[Any, tuple[str, GraphModule]] = {}
     for call, region in regions.items():
-        _give_weights(region)
+        read = [n for node in region.nodes for n in node.all_input_nodes if n.op == "get_attr"]
+        region.inputs |= dict.fromkeys(n for n in read if not is_number(n))
         bind_named_dims(gm.graph, region)
         name, count = call.code.co_name, 0
         target = f"{name}_result"
@@ -66,7 +79,7 @@ def _outlined(gm: GraphModule, path: str, around: FunctionCall | None, found: Ca
         for given, own in zip(region.inputs, inner.graph.placeholders):
             if given.op == "get_attr":
                 own.meta = {**own.meta, _WEIGHT: given.target.rpartition(".")[2]}
-        made = _outlined(inner, path, call, found)
+        made = _outlined(inner, path, call, found, is_number)
         found[id(made)] = call
         children[call] = target, made
     return _Calling(gm, assignment, regions, children).make()
@@ -87,14 +100,6 @@ def _calls(node: Node, path: str, around: FunctionCall | None) -> list[FunctionC
             return chain[chain.index(around) + 1 :] if around in chain else []
         loc, scope = (None, None) if scope is None else (scope.called_at, scope.caller)
     return []
-
-
-def _give_weights(region: Region) -> None:
-    """A function is given the weights that it reads, numbers apart."""
-    for node in region.nodes:
-        for used in node.all_input_nodes:
-            if used.op == "get_attr" and not used.meta.get(NUMBER):
-                region.inputs[used] = None
 
 
 class _Calling(CallingModule):

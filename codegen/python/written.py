@@ -320,7 +320,8 @@ def _of(
 ) -> Written:
     given = function.args
     names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    own_names = tuple(names[names[:1] in (["self"], ["cls"]) :])
+    is_method = class_node is not None or names[:1] in (["self"], ["cls"])
+    own_names = tuple(names[is_method:])
     inside = tuple(s for s in ast.walk(function) if isinstance(s, _PLAIN))
     return Written(own_names, files, class_node, function, inside)
 

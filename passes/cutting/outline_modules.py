@@ -24,6 +24,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,17 +80,20 @@ def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
 
 
 def _regions(graph: Graph, assignment: Mapping[Node, Any]) -> dict[Any, Region]:
-    """What is called. Inputs are in the graph's order; so are the results of modules that are
-    called several times. Those of others are in the order in which they are read, which is mostly
-    that in which the program returns them."""
+    """What is called. Of modules that are called several times inputs are in the order in which
+    they read them, which is the same for all calls that do the same, and results in the graph's
+    order. Of others inputs are in the graph's order, and results in that in which they are read,
+    which is mostly that in which the program returns them."""
     found: dict[Any, Region] = {}
     by_use = cut(graph, assignment)
     calls = Counter(path for path, _ in by_use)
     for key, region in by_use.items():
         found[key] = region.in_graph_order()
-        bind_named_dims(graph, found[key])
         if calls[key[0]] == 1:
             found[key].outputs = region.outputs
+        else:
+            found[key].inputs = region.inputs
+        bind_named_dims(graph, found[key])
     return found
 
 
@@ -198,7 +202,8 @@ class _Finder:
         assignment = {node: i for i, call in enumerate(calls) for node in call}
         regions = cut(self.gm.graph, assignment)
         graphs: list[Graph] = []
-        for region in (r.in_graph_order() for r in regions.values()):
+        for by_use in regions.values():
+            region = replace(by_use.in_graph_order(), inputs=by_use.inputs)
             bind_named_dims(self.gm.graph, region)
             made = build(self.gm, region, "call", inner).graph
             for number, node in enumerate(made.placeholders):

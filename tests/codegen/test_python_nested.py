@@ -177,6 +177,47 @@ class Helpers(nn.Module):
         return standardized(x), np.stack(rows)
 
 
+class Cell(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 4)
+
+    def forward(self, x: Any, state: Any) -> Any:
+        h, c = state
+        outputs = []
+        for t in range(3):
+            h, c = self.cell(x[t], (h, c))
+            outputs.append(h)
+        return np.stack(outputs), (h, c)
+
+
+class Hidden(Encoder):
+    """What a list holds is given beside it, too: the first one, which must not be lost."""
+
+    def forward(self, batch: Any) -> Any:
+        x = self.words(batch["ids"])
+        hidden = []
+        for layer in self.layers:
+            x = np.tanh(layer(x))
+            hidden.append(x)
+        return hidden, hidden[0], x
+
+
+def halved(x: Any, factor: Any) -> Any:
+    return x * factor
+
+
+class Numbers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+
+    def forward(self, x: Any) -> Any:
+        for i in range(4):
+            x = halved(x, i + 1)
+        return halved(self.parts["a"](x), f32(0.5)) + halved(self.parts["b"](x), f32(0.25))
+
+
 def pair() -> Any:
     return (np.ones((2, 4), f32), np.full((2, 4), 0.5, f32))
 
@@ -219,6 +260,12 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[Any, ...], dict[str, Any], list[
         ],
         "residual",
     ),
+    "cell": (
+        Cell, (np.stack([X, X, X]), (X, X)), {},
+        ["(self, x, state):", "h, c = state", "self.cell("], "state_0",
+    ),
+    "hidden": (Hidden, (BATCH,), {}, ["(self, batch):"], "batch_ids"),
+    "numbers": (Numbers, (X,), {}, ["for i in range(", "halved("], "halved_9"),
     "records": (
         Records, (Batch(X, X), X, X + 1), {"scale": f32(2.0)},
         ["(self, batch, *others, scale):", "batch.ids", "others[1]", "Batch(ids=", "@dataclass"],
@@ -280,6 +327,16 @@ def test_takes_and_gives_what_the_program_does(name: str, dialect: str, tmp_path
         found = loaded(save_python(gm, tmp_path, dialect=dialect))(*args, **kwargs)
     assert form(found) == form(expected)
     compare(dialect, flat(found), flat(expected))
+
+
+def test_a_cell_is_called_in_a_loop() -> None:
+    """Its inputs are computed in another order in the first round."""
+    _, args, _, _, _ = CASES["cell"]
+    assert (
+        "        for t in range(3):\n"
+        "            h, c = self.cell(x[t], (h, c))  # f32[3,4] each\n"
+        "            outputs.append(h)\n"
+    ) in fx.symbolic_trace(Cell().eval(), *args).source()
 
 
 def flat(value: Any) -> list[Any]:
