@@ -58,8 +58,8 @@ from fxlite.codegen.python.written import (
 )
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import is_impure_module
 from fxlite.ops.wrapping import WrappedOp
-from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.types.guards import OPPOSITE
 
 _SHORT_RESULT = 80  # columns of results without brackets around them
@@ -263,7 +263,7 @@ class Draft:
         others = {tuple(a for i, a in enumerate(values) if i != position) for values in given}
         if len(others) != 1 or isinstance(calls[0].type, tuple):
             return None
-        if not all(map(is_pure_module, held.values())):
+        if any(map(is_impure_module, held.values())):
             return None  # other random numbers may be drawn between its calls
         texts = {with_numbers(self.made(held[str(i)])) for i in indices}
         classes = {text.partition("(")[0] for text in texts}
@@ -601,7 +601,7 @@ class Draft:
         if sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs))) != 1:
             return False
         if node.op == "call_module":
-            is_random = not is_pure_module(self.module.get_submodule(node.target))
+            is_random = is_impure_module(self.module.get_submodule(node.target))
         else:
             is_random = node.is_impure()
         reader = self._reader(node)

@@ -539,7 +539,9 @@ class Graph:
             module = None if nodes else self.owning_module.get_submodule(target)  # type: ignore[union-attr]
         except AttributeError:
             return None
-        return None if module is None else above("leaf_result_type")(module, args, dict(kwargs))
+        if module is None or "_graph" in module.__dict__:  # the caller of a graph knows its types
+            return None
+        return above("leaf_result_type")(module, args, dict(kwargs))
 
     def _infer(self, op: str, target: Any, args: tuple[Any, ...], kwargs: immutable_dict) -> Any:
         if op == "call_function":

@@ -445,9 +445,14 @@ class Node(NodeFields):
         return changed
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """True for what dead-code elimination must keep: inputs, output, leaf modules, functions of
-        :func:`fxlite.has_side_effect`, randomness (without ``impure_random``: not that)."""
+        """True for what dead-code elimination must keep: inputs, output, functions of
+        :func:`fxlite.has_side_effect`, leaf modules that say so (``module._is_impure``; layers that
+        draw numbers or keep statistics do in training), randomness (without ``impure_random``: not
+        that)."""
         op = self.op
+        if op == "call_module":
+            owner: Any = self.graph.owning_module
+            return owner is None or is_impure_module(owner.get_submodule(self.target))
         if op == "call_function":
             has_effect: bool = self.target.has_side_effect
             return has_effect or (impure_random and self.target.kind == "random")
@@ -518,6 +523,19 @@ class Node(NodeFields):
 
     def __deepcopy__(self, memo: Any) -> Node:
         raise GraphError(f"copy the graph or module, not its node {self.name}")
+
+
+def is_impure_module(module: Any) -> bool:
+    """Whether a leaf module, or one inside it, says that it has effects; a GraphModule has those of
+    what its graph calls."""
+    for inner in module.modules():
+        graph = inner.__dict__.get("_graph")
+        nodes = () if graph is None else graph.nodes
+        if getattr(inner, "_is_impure", False) or any(
+            n.is_impure() for n in nodes if n.op == "call_function"
+        ):
+            return True
+    return False
 
 
 #: Names that a node has: its own, and those of attributes that users gave to nodes.

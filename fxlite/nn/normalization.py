@@ -109,6 +109,10 @@ class _Normalization(Module):
 class _BatchNorm(_Normalization):
     """Batch normalization; see BatchNorm1d and BatchNorm2d."""
 
+    @property
+    def _is_impure(self) -> bool:
+        return self.training
+
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
         affine: bool = True, track_running_stats: bool = True, dtype: Any = None, *,
@@ -256,6 +260,10 @@ class RMSNorm(_OverLastAxes):
 # -- dropout ---------------------------------------------------------------------------------------
 class _Dropout(Module):
     """Holds the probability of a zero."""
+
+    @property
+    def _is_impure(self) -> bool:
+        return self.training
 
     _shown = ("p", "inplace")
 

@@ -39,6 +39,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import is_impure_module
 from fxlite.passes.base import Example, Pass
 from fxlite.passes.checking.changed_region import Edits, Pair, Side, changed_places
 from fxlite.passes.checking.claim_check import PATIENCE, ClaimCheck
@@ -48,7 +49,6 @@ from fxlite.passes.checking.wrong_rewrite import (
     effect_error,
     result_error,
 )
-from fxlite.passes.cutting.split_module import is_pure_module
 from fxlite.types.agreement import Exactness, as_exactness
 
 __all__ = ["VerificationError", "VerificationReport", "verify", "verify_edits"]
@@ -130,7 +130,7 @@ def _check_effects(edits: Edits, check: ClaimCheck) -> None:
             raise effect_error(check.report, node, "draws random numbers")
         if old.op != "call_module" or _was_read(edits, node):
             continue
-        if not is_pure_module(edits.attribute_before(old.target)):
+        if is_impure_module(edits.attribute_before(old.target)):
             raise effect_error(check.report, node, "calls a leaf module, which may have effects")
     for node, old in edits.original.items():
         if node._erased or old.op != "call_function" or not old.target.is_random:

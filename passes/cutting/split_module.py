@@ -271,41 +271,16 @@ def dependencies(gm: GraphModule) -> Iterator[tuple[Node, Node]]:
     """(earlier, later) for all calls of which one must run before the other: it reads the other's
     value, or both have effects (random numbers, leaf modules) and stand in this order."""
     effect: Node | None = None
-    pure: dict[str, bool] = {}
     for node in gm.graph.nodes:
         if not node.op.startswith("call_"):
             continue
         for used in node.all_input_nodes:
             if used.op.startswith("call_"):
                 yield used, node
-        if _has_effects(gm, node, pure):
+        if node.is_impure():
             if effect is not None:
                 yield effect, node
             effect = node
-
-
-def _has_effects(gm: GraphModule, node: Node, pure: dict[str, bool]) -> bool:
-    """True for random ops and leaf modules, but for GraphModules that have neither inside."""
-    if node.op != "call_module":
-        return node.is_impure()
-    if node.target not in pure:
-        pure[node.target] = is_pure_module(gm.get_submodule(node.target))
-    return not pure[node.target]
-
-
-def is_pure_module(module: Any) -> bool:
-    """True for GraphModules that call neither random ops nor leaf modules but their like."""
-    work = [module]
-    while work:
-        module = work.pop()
-        if not isinstance(module, GraphModule):
-            return False
-        for inner in module.graph.nodes:
-            if inner.op == "call_module":
-                work.append(module.get_submodule(inner.target))
-            elif inner.op == "call_function" and inner.is_impure():
-                return False
-    return True
 
 
 def order(gm: GraphModule, assignment: dict[Node, Hashable]) -> list[Node | list[Node]]:

@@ -130,8 +130,8 @@ def value_key(value: Any, numbers: dict[Node, int]) -> Any:
 
 @graph_pass
 def dce(gm: GraphModule) -> None:
-    """Drop nodes nobody reads, and the weights no node reads then. Inputs, random ops and calls of
-    leaf modules stay."""
+    """Drop nodes nobody reads, and the weights no node reads then. Inputs, random ops and leaf
+    modules with effects (``node.is_impure()``) stay."""
     gm.graph.eliminate_dead_code()
     gm.delete_all_unused_submodules()
 

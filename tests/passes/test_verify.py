@@ -223,6 +223,8 @@ def test_removed_effects() -> None:
 
 def test_removed_leaf_module() -> None:
     class Log(nn.Module):
+        _is_impure = True
+
         def forward(self, x: Any) -> Any:
             return x
 

@@ -117,7 +117,7 @@ def _moved_effects(
     moved: dict[Node, tuple[tuple[str, str, str], ...]] = {}
     latest: Node | None = None
     for node in b.nodes:
-        if node not in old_of or not node.op.startswith("call_") or not node.is_impure():
+        if node not in old_of or not _has_effects(node):
             continue
         if latest is not None and place[old_of[node]] < place[old_of[latest]]:
             moved[node] = (("order", f"before {old_of[latest].name}", f"after {latest.name}"),)
@@ -223,7 +223,7 @@ def _value_numbers(graph: Graph) -> dict[Node, int]:
         key: Hashable = node
         if node.op == "get_attr":
             key = node.target
-        elif not node.is_impure():
+        elif node.op != "call_module" and not node.is_impure():
             key = (call_key(node), *(found[n] for n in operands(node)))
         found[node] = numbers.setdefault(key, len(numbers))
     return found
@@ -335,3 +335,8 @@ def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, f
     gaps[x == y] = 0
     largest = float(gaps.max(initial=0.0, where=~np.isnan(gaps)))
     return len(places), math.inf if np.isnan(gaps).any() else largest
+
+
+def _has_effects(node: Node) -> bool:
+    """Calls that are compared in their order, whether they are read or not."""
+    return node.op == "call_module" or (node.op == "call_function" and node.is_impure())

@@ -149,7 +149,7 @@ def _roots(graph: Graph) -> dict[str, list[Node]]:
             found["inputs"].append(node)
         elif node.op == "output":
             found["outputs"].append(node)
-        elif node.is_impure():
+        elif node.op == "call_module" or node.is_impure():
             found["effects"].append(node)
         elif not node.users and node.op != "get_attr":
             found["unused values"].append(node)
