@@ -123,8 +123,15 @@ class Evaluator:
             return self._reduce(node)
         if isinstance(node, Local):
             value = self.locals[node.name]
-            return value[int(self.index(node.index[0]))] if node.index else value
+            return self._cell(value, node.index[0]) if node.index else value
         raise TypeError(f"cannot evaluate {type(node).__name__}")
+
+    def _cell(self, cells: Sequence[Any], index: Index) -> Any:
+        """The cell of a local array; each step of a grid may read another one."""
+        at = np.asarray(self.index(index))
+        if at.size == 1:
+            return cells[int(at.item())]
+        return np.select([at == position for position in range(len(cells))], cells)
 
     def _load(self, node: Load) -> Any:
         array = np.asarray(self.buffers[node.buffer])
@@ -283,10 +290,11 @@ class _Runner:
         new = self.value(s.value, mask)
         name = s.target.name
         if s.target.index:
-            position = int(Evaluator(self.env, self.buffers, self.locals).index(s.target.index[0]))
-            cells = list(self.locals[name])
-            cells[position] = new if mask is None else np.where(mask, new, cells[position])
-            self.locals[name] = cells
+            at = Evaluator(self.env, self.buffers, self.locals).index(s.target.index[0])
+            self.locals[name] = [
+                _written(old, new, np.asarray(at) == position, mask)
+                for position, old in enumerate(self.locals[name])
+            ]
         else:
             old = self.locals[name]
             self.locals[name] = new if mask is None else np.where(mask, new, old)
@@ -309,6 +317,13 @@ class _Runner:
             array[target] = grids[len(index)]
         else:
             array[...] = value
+
+
+def _written(old: Any, new: Any, hit: Any, mask: Any) -> Any:
+    """A cell of a local array after a write: ``new`` for the steps that ``hit`` it."""
+    if hit.size == 1 and (mask is None or not hit.item()):
+        return new if hit.item() else old
+    return np.where(hit if mask is None else hit & mask, new, old)
 
 
 def scheduled(program: Program) -> list[Kernel]:

@@ -25,7 +25,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # never the user's program
 _OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep, _NUMPY)
-_IS_OWN: dict[str, bool] = {}
+#: Which files are fxlite's or NumPy's, as far as somebody asked.
+KNOWN_OWN: dict[str, bool] = {}
 
 
 @dataclass(frozen=True)
@@ -191,10 +192,10 @@ REGENERATED = "<fxlite python>"
 
 def is_own_file(filename: str) -> bool:
     """True for files of fxlite itself."""
-    known = _IS_OWN.get(filename)
+    known = KNOWN_OWN.get(filename)
     if known is None:
         absolute = os.path.abspath(filename)
-        known = _IS_OWN[filename] = absolute.startswith(_OWN) or filename.startswith(
+        known = KNOWN_OWN[filename] = absolute.startswith(_OWN) or filename.startswith(
             ("<fxlite", "<frozen")
         )
     return known

@@ -11,7 +11,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from fxlite.base.location import FunctionCall, Location, Scope, is_own_file
+from fxlite.base.location import KNOWN_OWN, FunctionCall, Location, Scope, is_own_file
 from fxlite.graph.pytree import CONSTANTS, Structure, children_of
 from fxlite.tracing.capture import builtins, capture
 from fxlite.tracing.proxy import Proxy
@@ -30,15 +30,22 @@ class Places:
         self._known: dict[tuple[int, int, int], Location] = {}
         #: By the identity of frames, which are held here and therefore no others.
         self._running: dict[int, tuple[FrameType, FunctionCall]] = {}
+        #: Frame, scope and call of the node before: mostly they are those of the next.
+        self._last: tuple[FrameType | None, Scope | None, FunctionCall | None] = (None, None, None)
 
     def here(self, depth: int, scope: Scope | None) -> Location | None:
         """The location of the innermost caller outside fxlite, in the scope of a module."""
         frame: FrameType | None = sys._getframe(depth)
-        while frame is not None and is_own_file(frame.f_code.co_filename):
+        while frame is not None and (
+            KNOWN_OWN.get(frame.f_code.co_filename) or is_own_file(frame.f_code.co_filename)
+        ):
             frame = frame.f_back
         if frame is None:
             return None
-        call = self._call(frame, scope)
+        last_frame, last_scope, call = self._last
+        if frame is not last_frame or scope is not last_scope:
+            call = self._call(frame, scope)
+            self._last = frame, scope, call
         key = id(frame.f_code), frame.f_lasti, id(call)  # the location holds on to both
         found = self._known.get(key)
         if found is None:
