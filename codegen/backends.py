@@ -42,6 +42,14 @@ if TYPE_CHECKING:
     from fxlite.passes.manager import PassManager
 
 
+def described(function: Any) -> str:
+    """``<CFunction net(x: f32[B,3]) -> f32[B,2]>``: what the text of a compiled function is."""
+    graph = function.graph_module.graph
+    inputs = ", ".join(f"{p.target}: {p.type}" for p in graph.placeholders)
+    kind, name = type(function).__name__, function.graph_module.name
+    return f"<{kind} {name}({inputs}) -> {graph.output_node().type}>"
+
+
 class CFunction:
     """A model compiled to C. ``graph_module`` is what was traced.
 
@@ -184,6 +192,9 @@ class CFunction:
             "function.graph_module and compile it there (the cache has it), or write a folder: "
             "function.save(folder)"
         )
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not self._is_flat:  # known since it was made: to ask the module takes longer than a call
@@ -333,6 +344,9 @@ class PythonFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.optimized(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     def sources(self) -> Mapping[str, str]:

@@ -80,6 +80,10 @@ __all__ = [
 __all__ += dtypes.__all__
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'fxlite' has no attribute {name!r}")

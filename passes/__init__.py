@@ -172,3 +172,7 @@ __all__ = [
     "verify_edits",
     "write_repro",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "quantize"]

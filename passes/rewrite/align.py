@@ -35,13 +35,15 @@ class Mismatch:
 @dataclass(frozen=True)
 class NearMiss:
     """A place where a pattern almost fits: ``matched`` of its ``total`` calls agree. ``distance``,
-    by which near misses are ranked, counts the calls not found and the differences."""
+    by which near misses are ranked, counts the calls not found and the differences. ``alike`` are
+    other places where the same differs."""
 
     node: Node
     matched: int
     total: int
     mismatches: tuple[Mismatch, ...]
     distance: int
+    alike: tuple[Node, ...] = ()
 
     @property
     def problem(self) -> str:

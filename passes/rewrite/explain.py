@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import heapq
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from fxlite.passes.rewrite.rule import Rule
 
-_SHOWN = 10  # near misses
+_SHOWN = 3  # near misses
+_NAMED = 10  # matches
 _WIDTH = 58  # characters of a quoted line: with its place they fit into a terminal of 80
 
 
@@ -68,8 +69,8 @@ class Explanation:
 
     def _lines(self) -> list[tuple[str, str]]:
         if self.matches:
-            shown = ", ".join(_place(m.anchor) for m in self.matches[:_SHOWN])
-            more = f" and {len(self.matches) - _SHOWN} more" if len(self.matches) > _SHOWN else ""
+            shown = ", ".join(_place(m.anchor) for m in self.matches[:_NAMED])
+            more = f" and {len(self.matches) - _NAMED} more" if len(self.matches) > _NAMED else ""
             lines = [(f"{self.name} matches at {shown}{more}", "bold green")]
         else:
             lines = [(f"{self.name} does not match{self.note}", "bold")]
@@ -87,6 +88,10 @@ class Explanation:
                 lines.append((f"     {'':{width}} | {carets}", "red"))
             lines.append((f"     {first.problem}", "bold"))
             lines.append((f"     edit: {miss.edit}", "green"))
+            if miss.alike:
+                names = ", ".join(node.name for node in miss.alike[:_SHOWN])
+                more = f" and {len(miss.alike) - _SHOWN} more" if len(miss.alike) > _SHOWN else ""
+                lines.append((f"     the same at {names}{more}", ""))
         return lines
 
 
@@ -126,9 +131,15 @@ def _everywhere(gm: GraphModule, name: str, pattern: Pattern, rule: Rule | None)
     note = " anywhere"
     if not matches and not misses:
         misses, note = _inside(gm, pattern)
-    best = heapq.nsmallest(_SHOWN, misses, key=lambda miss: miss.distance)
-    if len(misses) > len(best):
-        note += f"; the best {len(best)} of {len(misses)} near misses"
+    kinds: dict[Any, list[NearMiss]] = {}
+    for miss in misses:
+        differences = ((m.pattern, m.part, "" if m.part else m.edit) for m in miss.mismatches)
+        key = miss.matched, miss.problem if miss.matched == miss.total else "", *differences
+        kinds.setdefault(key, []).append(miss)
+    groups = heapq.nsmallest(_SHOWN, kinds.values(), key=lambda group: group[0].distance)
+    best = [replace(g[0], alike=tuple(m.node for m in g[1:])) for g in groups]
+    if len(kinds) > len(best):
+        note += f"; the best {len(best)} of {len(kinds)} kinds of near misses"
     return Explanation(name, tuple(matches), tuple(best), note)
 
 

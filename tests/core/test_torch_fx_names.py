@@ -353,3 +353,20 @@ def test_ones_like_a_node_with_named_sizes() -> None:
     with gm.graph.inserting_after(tanh):
         ones = np.ones_like(fx.Proxy(tanh)[:, :1])
     assert str(ones.node.type) == "f32[B,1]"
+
+
+# -- what people find ---------------------------------------------------------------------------
+def test_names_that_are_shown() -> None:
+    assert set(dir(fx)) == {*fx.__all__, "__version__"}
+    assert set(dir(fx.passes)) == {*fx.passes.__all__, "quantize"}
+    for shown in (fx, fx.passes):
+        assert all(hasattr(shown, name) for name in dir(shown))
+
+
+def test_texts_say_what_things_are() -> None:
+    gm = traced()
+    (match,) = gm.graph.find("tanh")
+    assert [node.name for node in match] == ["tanh"] and len(match) == 1
+    assert (
+        repr(fx.compile(gm, backend="python")) == "<PythonFunction function(x: f32[3]) -> f32[3]>"
+    )

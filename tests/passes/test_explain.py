@@ -163,9 +163,14 @@ def test_best_comes_first() -> None:
 
 
 def test_only_the_best_are_shown() -> None:
-    gm = fx.symbolic_trace(lambda x: tuple(np.exp(x) + i for i in range(30)), x="f32[3]")
+    functions = [np.exp, np.cos, np.tanh, np.cosh, np.log]
+    gm = fx.symbolic_trace(lambda x: tuple(functions[i % 5](x) + i for i in range(30)), x="f32[3]")
     found = explain(gm, lambda x: np.sin(x) + 0)
-    assert len(found.near_misses) == 10 and "the best 10 of 30 near misses" in str(found)
+    assert len(found.near_misses) == 3 and "the best 3 of 6 kinds of near misses" in str(found)
+    look_alikes = found.near_misses[1]
+    assert len(look_alikes.alike) == 5 and "the same at add_6, add_11, add_16 and 2 more" in str(
+        found
+    )
 
 
 def test_result_is_nowhere_in_the_graph() -> None:

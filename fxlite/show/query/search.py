@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,12 @@ class QueryMatch:
     def last(self) -> Node:
         """The node that the chain ends in."""
         return self.nodes[-1]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
 
     def __repr__(self) -> str:
         return f"QueryMatch({', '.join(node.name for node in self.nodes)})"
