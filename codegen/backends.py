@@ -79,7 +79,7 @@ class CFunction:
         # the graph as it is now: passes on the user's module do not change what was compiled
         self._compiled = module if kept is None else module.copy()
         self._restructure = restructure(module)
-        self._is_flat = module.graph.interface is None
+        self._is_flat = module.graph.interface is None and not module.graph.taps
         if kept is not None:
             self.function = CompiledFunction(
                 kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit

@@ -68,10 +68,13 @@ from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
+from fxlite.passes.surgery.probes import tap, untap
+from fxlite.passes.surgery.statistics import ActivationStatistics, activation_statistics
 from fxlite.types.agreement import Exactness, allclose, exact, sqnr
 
 __all__ = [
     "PASSES",
+    "ActivationStatistics",
     "BeforeAfter",
     "CSEPass",
     "Call",
@@ -108,6 +111,7 @@ __all__ = [
     "SubgraphMatcherWithNameNodeMap",
     "VerificationError",
     "VerificationReport",
+    "activation_statistics",
     "allclose",
     "analyze_rules",
     "any_chain",
@@ -167,7 +171,9 @@ __all__ = [
     "sqnr",
     "store_bf16",
     "sub_pixel",
+    "tap",
     "this_before_that_pass_constraint",
+    "untap",
     "verify",
     "verify_edits",
     "write_repro",

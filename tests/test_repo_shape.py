@@ -125,7 +125,7 @@ ROOMS = {
     "passes": (
         "derived ledger base group rewrite cutting checking manager shape_prop rules "
         "costing profiling quantize.schemes quantize.conversion "
-        "quantize.planning quantize"
+        "quantize.planning quantize surgery"
     ).split(),
     "codegen": (
         "kernel c.tiles runtime folder program python "

@@ -48,6 +48,7 @@ from fxlite.types.tensor_type import TensorType, type_of
 if TYPE_CHECKING:
     from fxlite.graph.pytree import Interface
     from fxlite.graph.size_origin import SizeOrigin
+    from fxlite.graph.taps import Tap
     from fxlite.nn.module import Module
     from fxlite.show.query.search import QueryMatch
 
@@ -117,6 +118,8 @@ class Graph:
         self.current_origin: tuple[Scope | None, Location | None] | None = None
         #: How the program is called where its inputs or results are nested; None: as they stand.
         self.interface: Interface | None = None
+        #: Who is told values of each call: the last entries of the output are theirs.
+        self._taps: tuple[Tap, ...] = ()
 
     # -- iteration ---------------------------------------------------------------------------
     @property
@@ -504,6 +507,21 @@ class Graph:
     def guards(self, guards: Iterable[Guard]) -> None:
         self._dims.guards = tuple(guards)
 
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        """Who is told values of each call (:func:`fxlite.passes.tap`): of so many values that stand
+        at the end of what the output node has."""
+        return self._taps
+
+    @taps.setter
+    def taps(self, taps: tuple[Tap, ...]) -> None:
+        if taps != self._taps:
+            self._store.record((Graph._restore_taps, self, self._taps))
+            self._taps = taps
+
+    def _restore_taps(self, taps: tuple[Tap, ...]) -> None:
+        self.taps = taps
+
     def declare_dims(self, dims: Mapping[str, FactSymbol]) -> None:
         """Let the named dims of the inputs that are made from now on have these facts."""
         self._dims.declared |= dims
@@ -617,7 +635,7 @@ class Graph:
         set_prev(store.root, last)
         store.length, store.n_placeholders = mine.length, mine.n_placeholders
         store.namer.taken, store.namer.counts = set(mine.namer.taken), dict(mine.namer.counts)
-        new.interface = self.interface
+        new.interface, new._taps = self.interface, self._taps
         new._dims.become(self._dims)
         if self._linted == self.journal.version:
             new._linted = new.journal.version

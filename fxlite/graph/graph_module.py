@@ -18,7 +18,7 @@ from fxlite.base.checked import checked_methods
 from fxlite.base.errors import ArgumentError, DTypeError, GraphError, ShapeError, expect
 from fxlite.base.facade import above
 from fxlite.base.state import active_tracer
-from fxlite.graph import pytree, written_inputs
+from fxlite.graph import pytree, taps, written_inputs
 from fxlite.graph.edit_hooks import EditHooks
 from fxlite.graph.graph import Graph, Node, PythonCode
 from fxlite.nn.module import Module, Parameter
@@ -293,7 +293,7 @@ class GraphModule(EditHooks, Module):
         placeholders = self.graph.placeholders
         check_inputs(self.name, placeholders, values, labels)
         function = self.__dict__["_forward"]
-        if interface is None:
+        if interface is None and not self.graph.taps:
             return function(self, *[values[p.target] for p in placeholders])
         return self.call_flat(values, lambda flat: function(self, *flat))
 
@@ -354,16 +354,24 @@ class GraphModule(EditHooks, Module):
     def finish_call(self, values: Mapping[str, Any], result: Any) -> Any:
         """What :meth:`call_flat` makes of what ``run`` gave."""
         writes = self.written_inputs()
+        result, told = self.take_taps(result)
         if writes:
             result = written_inputs.write_back(self.name, writes, values, result)
-        return self.rebuild_result(result)
+        result = self.rebuild_result(result)
+        for tap, value in told:
+            tap.tell(value)
+        return result
+
+    def take_taps(self, result: Any) -> tuple[Any, list[tuple[taps.Tap, Any]]]:
+        """What the output node has without the values of its taps, and these by tap."""
+        return taps.take(self.name, self.graph.taps, bool(self.written_inputs()), result)
 
     def rebuild_result(self, result: Any) -> Any:
         """The program's result, with its dataclasses and named tuples, from the plain one."""
         interface = self.graph.interface
         if interface is None or interface.result is None:
             return result
-        form = self.graph.output_node().args[0]
+        form, _ = self.take_taps(self.graph.output_node().args[0])
         if not pytree.fits(interface.result, form[0] if interface.writes else form):
             return result  # an edit changed it
         return pytree.rebuild(interface.result, result)

@@ -58,6 +58,7 @@ def retrace(
             )
         kept = tuple(p for p in interface.parameters if p[0] not in concrete)
         tracer.graph.interface = pytree.Interface(kept, interface.result, interface.writes)
+    tracer.graph.taps = module.graph.taps
 
 
 def retrace_with_dims(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> None:
@@ -70,7 +71,7 @@ def retrace_with_dims(tracer: Tracer, module: GraphModule, dims: Mapping[str, Di
     tracer.graph.declare_dims(kept_facts(types, changed, {}))
     own = tracer.graph.declared_dims
     _write(tracer, module, {}, {n: shapes.substitute(d, own) for n, d in dims.items()}, {})
-    tracer.graph.interface = module.graph.interface
+    tracer.graph.interface, tracer.graph.taps = module.graph.interface, module.graph.taps
 
 
 def _write(
@@ -136,6 +137,7 @@ def call_graph_module(
     finally:
         tracer.origin = saved
     writes = module.written_inputs()
+    result, _ = module.take_taps(result)  # a part of another program tells nothing
     if writes:
         result, *new = result
         for target, value in zip(writes, new):

@@ -51,7 +51,7 @@ class Transformer(Interpreter):
         finally:
             active_tracer.reset(token)
             self.tracer.origin = self._current = None
-        self.new_graph.interface = self.graph.interface
+        self.new_graph.interface, self.new_graph.taps = self.graph.interface, self.graph.taps
         made.graph = self.new_graph
         return made
 

@@ -261,7 +261,7 @@ def minimize(
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
     values = gm.flatten_inputs(gm.bind(positional, arguments).arguments)
     flat = extract_subgraph(gm, gm.graph.nodes, name=gm.name)
-    flat.graph.interface = None  # parts take and give arrays one by one
+    flat.graph.interface, flat.graph.taps = None, ()  # parts take and give arrays one by one
     flat.recompile()
     search = _Search(is_bad, flat, tuple(values[p.target] for p in flat.graph.placeholders))
     if not search.check(search.module, search.inputs):

@@ -237,7 +237,7 @@ class CallingModule:
         holder |= dict(self.children.values())
         with graph.with_origin(output):
             graph.output(map_nodes(output.args[0], self.values.__getitem__))
-        graph.interface = old.interface
+        graph.interface, graph.taps = old.interface, old.taps
         made = kind(holder, graph, self.gm.name)
         made.training = self.gm.training
         return made

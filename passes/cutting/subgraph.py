@@ -79,7 +79,7 @@ def extract_subgraph(
     bind_named_dims(graph, region)
     made = build(gm, region, name)
     if region.nodes[-1:] == [graph.output_node()] and set(graph.placeholders) == set(region.inputs):
-        made.graph.interface = graph.interface
+        made.graph.interface, made.graph.taps = graph.interface, graph.taps
         made.recompile()
     return made
 

@@ -150,7 +150,7 @@ def convert(prepared: GraphModule) -> GraphModule:
         forms.current = node
         with graph.with_origin(node):
             _convert(forms, node)
-    graph.interface = prepared.graph.interface
+    graph.interface, graph.taps = prepared.graph.interface, prepared.graph.taps
     forms.add_guards()
     graph.eliminate_dead_code()
     graph.output_node().meta["quantization"] = {

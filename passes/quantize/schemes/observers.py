@@ -45,6 +45,26 @@ def percentile_range(
     return min(low, 0.0), max(high, 0.0)
 
 
+def count_in_bins(counts: Any, limit: float, values: Any) -> float:
+    """Add finite numbers to counts in :data:`BINS` equal bins from -limit to limit; returns the new
+    limit. Where a number does not fit, the limit doubles and pairs of bins become one, so counts
+    stay exact."""
+    half = BINS // 2
+    largest = float(np.abs(values).max(initial=0.0))
+    if limit == 0:  # nothing but zeros so far, which are in the bin above zero
+        limit = largest
+    while largest > limit:
+        limit *= 2
+        inner = counts.reshape(-1, 2).sum(axis=1)
+        counts[:] = 0
+        counts[half // 2 : half + half // 2] = inner
+    width = limit / half
+    scaled = values / width if width else np.zeros(values.size)
+    bins = np.clip(np.floor(scaled) + half, 0, BINS - 1)
+    counts += np.bincount(bins.astype(np.int64), minlength=BINS)
+    return limit
+
+
 def mse_range(
     counts: Any, limit: float, low: float, high: float, scheme: Scheme
 ) -> tuple[float, float]:
@@ -120,9 +140,6 @@ def _divergence(magnitudes: Any, stop: int, levels: int) -> float:
 
 
 # -- modules ---------------------------------------------------------------------------------------
-_HALF = BINS // 2
-
-
 class Observer(Module):
     """Base of all observers: counts what it sees and refuses what is no number.
 
@@ -301,8 +318,7 @@ class MovingAverageMinMaxObserver(Observer):
 
 
 class HistogramObserver(Observer):
-    """Counts in equal bins from -limit to limit, a row for each range. Where a number does not fit,
-    the limit doubles and pairs of bins become one, so counts stay exact.
+    """Counts in equal bins (:func:`count_in_bins`), a row for each range.
 
     The range is chosen when it is asked for: of least mse, of least divergence ("entropy"), or the
     percentile."""
@@ -320,19 +336,8 @@ class HistogramObserver(Observer):
             self.low, self.high = low, high
             self.counts, self.limit = np.zeros((rows, BINS), np.int64), np.zeros(rows)
         counts, limit = self.counts.copy(), self.limit.copy()
-        largest = np.maximum(-low, high)
         for row in range(rows):
-            if limit[row] == 0:  # nothing but zeros so far, which are in the bin above zero
-                limit[row] = largest[row]
-            while largest[row] > limit[row]:
-                limit[row] *= 2
-                inner = counts[row].reshape(-1, 2).sum(axis=1)
-                counts[row] = 0
-                counts[row, _HALF // 2 : _HALF + _HALF // 2] = inner
-            width = limit[row] / _HALF
-            scaled = slices[row] / width if width else np.zeros(slices.shape[1])
-            bins = np.clip(np.floor(scaled) + _HALF, 0, BINS - 1)
-            counts[row] += np.bincount(bins.astype(np.int64), minlength=BINS)
+            limit[row] = count_in_bins(counts[row], float(limit[row]), slices[row])
         self.counts, self.limit = counts, limit
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
