@@ -83,7 +83,9 @@ def fold_constants(
         target = _store(gm, node, constant[node], np.asarray(values[node]))
         folded[target], stored[node] = node.name, target
         with graph.inserting_before(node), graph.with_origin(node):
-            rewiring.replace(node, graph.get_attr(target, node.type))
+            made = graph.get_attr(target, node.type)
+            made.meta["from"] = (("const_fold", node.name), *node.meta.get("from", ()))
+            rewiring.replace(node, made)
     rewiring.finish()
     _note(gm, steps, stored)
     for node in reversed([n for n in constant if not n._erased]):

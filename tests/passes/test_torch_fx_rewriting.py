@@ -217,6 +217,8 @@ def test_constants(skip: bool) -> None:
     np.testing.assert_allclose(b(X), a(torch.tensor(X)).detach().numpy(), rtol=1e-6)
     kept = [[n.name for n in g.graph.nodes if n.op == "call_function"] for g in (a, b)]
     assert kept[0] == kept[1] == (["cos", "mul"] if skip else ["mul"])
+    (made,) = b.graph.find_nodes(op="get_attr")
+    assert made.meta["from"] == (("const_fold", "sin" if skip else "cos"),)
 
 
 # -- hooks ----------------------------------------------------------------------------------------
