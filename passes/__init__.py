@@ -69,6 +69,8 @@ from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
 from fxlite.passes.surgery.probes import tap, untap
+from fxlite.passes.surgery.prune import prune_channels, prune_heads
+from fxlite.passes.surgery.resize import Resized, resize
 from fxlite.passes.surgery.statistics import ActivationStatistics, activation_statistics
 from fxlite.types.agreement import Exactness, allclose, exact, sqnr
 
@@ -103,6 +105,7 @@ __all__ = [
     "Pattern",
     "Profile",
     "Refusal",
+    "Resized",
     "Rule",
     "RuleSet",
     "ShapeProp",
@@ -155,12 +158,15 @@ __all__ = [
     "peak_memory",
     "predicates",
     "profile",
+    "prune_channels",
+    "prune_heads",
     "quantize_dynamic",
     "quantize_weights",
     "refuse",
     "remove_dropout",
     "replace_pattern",
     "replace_pattern_with_filters",
+    "resize",
     "rule",
     "shape_prop",
     "simplify",

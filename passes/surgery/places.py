@@ -25,6 +25,15 @@ def nodes_at(gm: GraphModule, where: Any) -> list[Node]:
     return [node for node in gm.graph.nodes if node in found]
 
 
+def node_at(gm: GraphModule, where: Any) -> Node:
+    """The one node that ``where`` says; a text is a name first. Raises ArgumentError for more."""
+    named = next((n for n in gm.graph.nodes if n.name == where), None)
+    found = [named] if named is not None else nodes_at(gm, where)
+    if len(found) > 1:
+        raise ArgumentError(f"{where!r} is {', '.join(n.name for n in found)}; give one node")
+    return found[0]
+
+
 def _each(gm: GraphModule, where: Any) -> Iterator[Node]:
     graph = gm.graph
     if isinstance(where, QueryMatch):

@@ -1,0 +1,225 @@
+"""Axes that shrink with all that depends on them: weights, types and attributes in one transaction.
+
+In: a module, an axis of a node and the positions to keep, or an amount of channels. Out: a smaller
+module whose weights have the same names, and a :class:`Resized` that says what became of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.checked import checked
+from fxlite.base.console import Printed
+from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import stored_kwargs
+from fxlite.graph.retype import retype
+from fxlite.nn.module import Parameter
+from fxlite.passes.base import as_module
+from fxlite.passes.surgery.axes import Array, AxisGraph, Slot, axis_of, parts_of
+from fxlite.passes.surgery.axis_rules import axis_graph
+from fxlite.passes.surgery.places import node_at
+from fxlite.types.tensor_type import TensorType
+
+
+@dataclass(frozen=True, repr=False)
+class Resized(Printed):
+    """What a resize changed: the weights by path and the nodes by name, each with its type before
+    and after. In ``gm.meta["resized"]`` of the module that it made."""
+
+    weights: dict[str, tuple[Any, Any]]
+    nodes: dict[str, tuple[Any, Any]]
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for heading in ("weight or value", "before", "after"):
+            table.add_column(heading, overflow="fold")
+        for name, (before, after) in (*self.weights.items(), *self.nodes.items()):
+            table.add_row(name, str(before), str(after))
+        return table
+
+
+@checked
+def resize(gm: Any, node: Any, axis: int, keep: Iterable[int]) -> GraphModule:
+    """A module in which ``axis`` of the node has only the positions ``keep``, in their order, with
+    all that follows from it, before and after: weights under their own names, norms, additions,
+    concatenations, the features behind a flatten, groups of depthwise convolutions::
+
+        smaller = passes.resize(gm, "conv1", 1, range(12))
+        print(smaller.meta["resized"])     # every weight and value with its shapes
+
+    ``node`` is a node, its name, or a query that finds one, perhaps of a weight. ``gm`` is left as
+    it was; ``smaller.undo()`` takes the change back. What the smaller program computes differs, in
+    general, unless what went was zero.
+
+    Raises ArgumentError where positions do not exist or are not in order, where the axis is tied to
+    an input, a result or an operation that needs all of it, where what is to go takes more of the
+    axis along, and where groups of a convolution would differ."""
+    made = as_module(gm).copy()
+    place = node_at(made, node)
+    axis = axis_of(place, axis, "resize it")
+    slot, graph = Slot(place, axis), axis_graph(made)
+    size, kept = parts_of(place)[0].shape[axis], np.array(list(keep), dtype=np.int64)
+    if isinstance(size, int) and (
+        kept.size == 0 or (np.diff(kept) <= 0).any() or kept[0] < 0 or kept[-1] >= size
+    ):
+        raise ArgumentError(
+            f"{slot} has the positions 0 to {size - 1}; keep= names some of them in rising order, "
+            f"not {kept.tolist()}"
+        )
+    if not isinstance(size, int):
+        kept = np.arange(0)
+    groups = graph.groups(slot)
+    gone = np.setdiff1d(groups, groups[kept])
+    also = np.flatnonzero(np.isin(groups[kept], groups[np.setdiff1d(np.arange(len(groups)), kept)]))
+    if not all(graph.reason(int(g)) for g in groups) and also.size:
+        raise ArgumentError(
+            f"{slot}: position {kept[also[0]]} goes with one that is to go, because other values "
+            f"hold both together; what goes together: {_together(groups)}"
+        )
+    remove_groups(made, graph, gone if gone.size else groups[:0], "resize", slot)
+    return made
+
+
+def _together(groups: Array) -> str:
+    sets = [np.flatnonzero(groups == g).tolist() for g in dict.fromkeys(groups.tolist())]
+    shown = ", ".join("{" + ", ".join(map(str, s)) + "}" for s in sets[:4])
+    return shown + (", ..." if len(sets) > 4 else "")
+
+
+def remove_groups(
+    gm: GraphModule, found: AxisGraph, gone: Array, label: str, at: Slot | None = None
+) -> None:
+    """Take groups out of a module, in one transaction. Raises ArgumentError, before anything
+    changes, for tied groups, axes that would be empty and convolutions whose groups would differ;
+    what cannot be typed afterwards is taken back."""
+    for group in gone:
+        reason = found.reason(int(group))
+        if reason:
+            where = f"{at} cannot change: " if at is not None else ""
+            raise ArgumentError(f"{where}{reason}")
+    kept = found.kept(gone)
+    for slot, positions in kept.items():
+        if not positions.size:
+            raise ArgumentError(f"nothing would be left of {slot}")
+    attributes = {
+        node: _attributes(node, found, kept)
+        for node in gm.graph.nodes
+        if node.op == "call_function"
+    }
+    graph = gm.graph
+    before = {n.name: n.type for n in graph.nodes if n.op.startswith("call_")}
+    weights: dict[str, tuple[Any, Any]] = {}
+    with graph.transaction(label):
+        for node in graph.find_nodes(op="get_attr"):
+            cuts = {s.axis: p for s, p in kept.items() if s.node is node}
+            if cuts and node.target not in weights:
+                weights[node.target] = node.type, _cut(gm, node, cuts)
+        for node, new in attributes.items():
+            if new:
+                graph._store.assign(node, node._args, stored_kwargs({**node._kwargs, **new}))
+        try:
+            retype(graph, next(iter(graph.nodes)), list(graph.nodes))
+        except FxliteError as error:
+            raise ArgumentError(f"{label}: the smaller program has no types: {error}") from error
+        for node in graph.nodes:
+            for part, type in enumerate(parts_of(node) if node.op != "output" else ()):
+                for axis, size in enumerate(type.shape):
+                    slot = Slot(node, axis, part)
+                    if slot in kept and size != len(kept[slot]):
+                        raise ShapeError(f"{slot} is {size} where {len(kept[slot])} are left")
+    changed = {n.name: n.type for n in graph.nodes if n.name in before}
+    nodes = {n: (before[n], t) for n, t in changed.items() if t != before[n]}
+    gm.meta["resized"] = Resized(weights, nodes)
+
+
+def _cut(gm: GraphModule, node: Node, positions: dict[int, Array]) -> TensorType:
+    """Put the smaller weight in its place, of which the readers are typed later."""
+    parent, name = gm._parent(node.target)
+    value = gm.get_attribute(node.target)
+    array = np.asarray(value)
+    for axis, kept in positions.items():
+        array = np.take(array, kept, axis=axis)
+    array = np.ascontiguousarray(array)
+    is_parameter = isinstance(value, Parameter) and value.is_parameter
+    gm._put(parent, name, Parameter(array) if is_parameter else array)
+    return TensorType(array.shape, node.type.dtype)
+
+
+def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[str, Any]:
+    """What is written in a call and changes with its axes."""
+    old, own = node._kwargs, [s for s in kept if s.node is node]
+    read = [s for n in node.all_input_nodes for s in kept if s.node is n]
+    new: dict[str, Any] = {}
+    if not own and not read:
+        return new
+    if "groups" in old and old["groups"] > 1:
+        new["groups"] = _groups_of(node, found, kept)
+    if "num_groups" in old:
+        _require_equal(node, Slot(node, 1), old["num_groups"], found, kept)
+    for name in ("shape", "normalized_shape"):
+        if name in old and own:
+            rank = len(parts_of(node)[0].shape)
+            shape = list(old[name])
+            for slot in own:
+                at = slot.axis - (rank - len(shape))
+                if at >= 0 and shape[at] == found.sizes[slot]:
+                    shape[at] = len(kept[slot])
+            new[name] = tuple(shape)
+    if "sizes" in old:
+        axis = old.get("axis", node.target.defaults.get("axis", 0)) % parts_of(node)[0].rank
+        slots = [Slot(node, axis, part) for part in range(len(parts_of(node)))]
+        new["sizes"] = tuple(len(kept[s]) if s in kept else found.sizes[s] for s in slots)
+    if node.target.starts_at in ("start",) and read:
+        new |= _bounds(node, read, kept, found)
+    return {name: value for name, value in new.items() if old.get(name) != value}
+
+
+def _bounds(
+    node: Node, read: list[Slot], kept: dict[Slot, Array], found: AxisGraph
+) -> dict[str, Any]:
+    """Start and stop of a slice, counted in what is left."""
+    rank = parts_of(node)[0].rank
+    axis = node.arguments.get("axis", node.target.defaults.get("axis", 0)) % rank
+    new = {}
+    for slot in read:
+        for name in ("start", "stop") if slot.axis == axis else ():
+            value = node._kwargs.get(name)
+            if isinstance(value, int):
+                position = value + found.sizes[slot] if value < 0 else value
+                new[name] = int(np.searchsorted(kept[slot], position))
+    return new
+
+
+def _groups_of(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> int:
+    """How many groups a convolution has left."""
+    groups = int(node._kwargs["groups"])
+    x, weight = node.args[0], node.args[1]
+    channel = parts_of(node)[0].rank - 1 if node._kwargs.get("layout") == "nhwc" else 1
+    if found.sizes[Slot(weight, 1)] == 1:
+        narrow = node if node.target.transposes else x
+        slot = Slot(narrow, channel)
+        return len(kept[slot]) if slot in kept else groups
+    for each in (x, node):
+        _require_equal(node, Slot(each, channel), groups, found, kept)
+    return groups
+
+
+def _require_equal(
+    node: Node, slot: Slot, groups: int, found: AxisGraph, kept: dict[Slot, Array]
+) -> None:
+    if slot not in kept:
+        return
+    counts = np.bincount(kept[slot] // (found.sizes[slot] // groups), minlength=groups)
+    if (counts != counts[0]).any():
+        raise ArgumentError(
+            f"{node.describe()} has {groups} groups, of which {counts.min()} to {counts.max()} "
+            f"channels would be left: take the same number from each"
+        )
