@@ -1,0 +1,157 @@
+"""NPBench's programs, unchanged, traced and run on a back end: which agree with NumPy, and what stops the
+others.
+
+    python -m tests.npbench                     # all 54, at sizes made small, by the graph
+    python -m tests.npbench --backend c gemm    # some of them, compiled
+
+NPBench (https://github.com/spcl/npbench, BSD-3-Clause) is read where it lies, beside this repository in
+``../shared/programs/npbench`` or where ``FXLITE_NPBENCH`` says; nothing of it is copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import inspect
+import json
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fxlite as fx
+
+FOLDER = Path(
+    os.environ.get("FXLITE_NPBENCH")
+    or Path(__file__).resolve().parents[2] / "shared" / "programs" / "npbench"
+)
+#: Small sizes of programs whose parameters depend on each other.
+_SIZES: dict[str, dict[str, Any]] = {
+    "azimint_hist": {"N": 40, "npt": 5},
+    "azimint_naive": {"N": 40, "npt": 5},
+    "cavity_flow": {"ny": 6, "nx": 6, "nt": 3, "nit": 3},
+    "channel_flow": {"ny": 6, "nx": 6, "nit": 3},
+    "crc16": {"N": 5},
+    "gramschmidt": {"M": 9, "N": 6},
+    "lenet": {"N": 2, "H": 28, "W": 28},
+    "mandelbrot1": {"XN": 5, "YN": 4, "maxiter": 6},
+    "mandelbrot2": {"XN": 5, "YN": 4, "maxiter": 6},
+    "nbody": {"N": 4, "tEnd": 0.05},
+    "spmv": {"M": 6, "N": 5, "nnz": 10},
+    "stockham_fft": {"R": 2, "K": 3},
+}
+_STEPS = frozenset(("tsteps", "nit", "t", "maxiter"))
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A program with what it is called with."""
+
+    name: str
+    function: Any
+    arguments: Mapping[str, Any]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Copies of the arguments that are arrays."""
+        return {n: v.copy() for n, v in self.arguments.items() if isinstance(v, np.ndarray)}
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The other arguments, which are baked in."""
+        given = self.arguments.items()
+        return {n: copy.deepcopy(v) for n, v in given if not isinstance(v, np.ndarray)}
+
+
+def names() -> list[str]:
+    """All programs; none where NPBench is missing."""
+    return sorted(path.stem for path in (FOLDER / "bench_info").glob("*.json"))
+
+
+def load(name: str, size: str = "") -> Benchmark:
+    """A program with arguments of a size ("S", "M", "L"), or of a small one."""
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
+    info = json.loads((FOLDER / "bench_info" / f"{name}.json").read_text())["benchmark"]
+    values = info["parameters"][size or "S"]
+    if not size:
+        values = {**_small(values), **_SIZES.get(name, {})}
+    folder = f"npbench.benchmarks.{info['relative_path'].replace('/', '.')}"
+    program = importlib.import_module(f"{folder}.{info['module_name']}_numpy")
+    values = dict(values)
+    if info.get("init"):
+        try:
+            made_by = importlib.import_module(f"{folder}.{info['module_name']}")
+        except ModuleNotFoundError:
+            made_by = program
+        make = getattr(made_by, info["init"]["func_name"])
+        made = make(*(values[argument] for argument in info["init"]["input_args"]))
+        made = made if isinstance(made, tuple) else (made,)
+        values |= dict(zip(info["init"]["output_args"], made))
+    function = getattr(program, info["func_name"])
+    given = (values[argument] for argument in info["input_args"])
+    return Benchmark(name, function, dict(zip(inspect.signature(function).parameters, given)))
+
+
+def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of which no two are the same, and few steps."""
+    return {
+        name: min(value, 3 if name.lower() in _STEPS else 6 + number)
+        if type(value) is int
+        else value
+        for number, (name, value) in enumerate(parameters.items())
+    }
+
+
+def run(name: str, backend: str = "", size: str = "") -> int:
+    """Trace a program, run it, and compare results and written arguments with eager NumPy; the number
+    of nodes. Raises what is in the way."""
+    benchmark = load(name, size)
+    eager = copy.deepcopy(dict(benchmark.arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = benchmark.function(**eager)
+        module = fx.symbolic_trace(
+            benchmark.function, concrete_args=benchmark.numbers, inputs=benchmark.arrays
+        )
+        call = fx.compile(module, backend=backend) if backend else module
+        given = benchmark.arrays
+        result = call(**given)
+    pairs = [(expected, result), *((eager[n], value) for n, value in given.items())]
+    for wanted, found in pairs:
+        wanted, found = (v if isinstance(v, (tuple, list)) else [v] for v in (wanted, found))
+        assert len(wanted) == len(found)
+        for one, other in zip(wanted, found):
+            if one is not None:
+                np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-8)
+    return len(module.graph.nodes)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each program."""
+    parser = argparse.ArgumentParser(prog="python -m tests.npbench", description=__doc__)
+    parser.add_argument("names", nargs="*", help="programs (all)")
+    parser.add_argument("--backend", default="", help="compile for it (default: run the graph)")
+    parser.add_argument("--size", default="", choices=("S", "M", "L"), help="NPBench's (small)")
+    args = parser.parse_args(arguments)
+    wanted = args.names or names()
+    agreed = 0
+    for name in wanted:
+        try:
+            line = f"ok, {run(name, args.backend, args.size)} nodes"
+            agreed += 1
+        except Exception as error:
+            line = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
+        print(f"{name:26} {line}", flush=True)
+    print(f"{agreed} of {len(wanted)} agree with NumPy")
+    return 0 if wanted else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
