@@ -110,6 +110,10 @@ FINDINGS = {
         "c == c.min(0, keepdims=True), c <= c.max(0)", "b = F.layer_norm(x, (4,))",
         "c = np.sqrt(b * b + 1e-6) - b", x="f32[B,4]", sizes=({"B": 130},),
     ),
+    "bits of a part": found(
+        "np.concatenate([x, x & 7, 5 & x]), np.stack([x, x | 1, x & y]), np.roll(x & 6, 1, 0)",
+        x="i64[B,4]", y="i64[4]", sizes=SIZES,
+    ),
     "lanes that begin where a row says": found(
         "np.triu(y.sum(0), -1), np.tril(y.max(1), 1)", y="f64[16,4,2]",
     ),

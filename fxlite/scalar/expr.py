@@ -535,7 +535,7 @@ def decided(expr: Expr) -> Expr:
         if isinstance(node, Apply):
             if node.function == "lt" and all(map(is_index, node.args)):
                 return less(*map(index_of, node.args))
-            if node.function == "and":
+            if node.function == "and" and node.dtype.is_bool:  # of integers it is one of bits
                 return both(*node.args)
             if node.function == "where" and isinstance(node.args[0], Const):
                 return node.args[1] if node.args[0].value else node.args[2]
