@@ -1,11 +1,11 @@
-"""NPBench's programs, unchanged, traced and run on a back end: which agree with NumPy, and what stops the
+"""NPBench's programs, unchanged, traced and run: which agree with NumPy, and what stops the
 others.
 
     python -m tests.npbench                     # all 54, at sizes made small, by the graph
     python -m tests.npbench --backend c gemm    # some of them, compiled
 
-NPBench (https://github.com/spcl/npbench, BSD-3-Clause) is read where it lies, beside this repository in
-``../shared/programs/npbench`` or where ``FXLITE_NPBENCH`` says; nothing of it is copied.
+NPBench (https://github.com/spcl/npbench, BSD-3-Clause) is read where it lies: in
+``../shared/programs/npbench``, or where ``FXLITE_NPBENCH`` says; nothing of it is copied.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run(name: str, backend: str = "", size: str = "") -> int:
-    """Trace a program, run it, and compare results and written arguments with eager NumPy; the number
-    of nodes. Raises what is in the way."""
+    """Trace a program, run it, and compare results and written arguments with eager NumPy's. Gives
+    the number of nodes; raises what is in the way."""
     benchmark = load(name, size)
     eager = copy.deepcopy(dict(benchmark.arguments))
     with warnings.catch_warnings():

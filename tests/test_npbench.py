@@ -1,4 +1,4 @@
-"""NPBench's programs at small sizes, unchanged, traced and run: all but those that are named here."""
+"""NPBench's programs at small sizes, unchanged, traced and run: all but those named here."""
 
 from __future__ import annotations
 
