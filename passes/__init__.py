@@ -72,7 +72,7 @@ from fxlite.passes.surgery.probes import tap, untap
 from fxlite.passes.surgery.prune import prune_channels, prune_heads
 from fxlite.passes.surgery.resize import Resized, resize
 from fxlite.passes.surgery.statistics import ActivationStatistics, activation_statistics
-from fxlite.types.agreement import Exactness, allclose, exact, sqnr
+from fxlite.types.agreement import Exactness, allclose, changes, exact, sqnr
 
 __all__ = [
     "PASSES",
@@ -121,6 +121,7 @@ __all__ = [
     "before_after",
     "cast_floats",
     "chain",
+    "changes",
     "channels_last",
     "check_examples",
     "check_subgraphs_connected",

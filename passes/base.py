@@ -108,8 +108,8 @@ class Pass:
     """A pass: calling it leaves its input as it was and returns a new module over the same weights.
 
     ``exactness`` says what may change in the results: ``exact`` nothing (NaN and signed zeros
-    included), ``allclose`` the last bits, ``sqnr`` more, as in quantization; see
-    :class:`~fxlite.types.agreement.Exactness`. ``examples`` and
+    included), ``allclose`` the last bits, ``sqnr`` more, as in quantization, ``changes`` all of
+    them, as in pruning; see :class:`~fxlite.types.agreement.Exactness`. ``examples`` and
     ``counterexamples`` show where it fires and where it must not; they are run as tests and drawn
     in the gallery of passes."""
 
@@ -152,6 +152,13 @@ class Pass:
                 raise ArgumentError(f"{self.name} has no option {name!r}; its options: {listed}")
         made = copy.copy(self)
         made.function = functools.partial(self.function, **options)
+        return made
+
+    def with_exactness(self, exactness: Exactness | str) -> Self:
+        """The pass with another promise, for a PassManager: ``prune_channels.with_exactness(
+        changes(accuracy, drop=0.01))``."""
+        made = copy.copy(self)
+        made.exactness = as_exactness(exactness)
         return made
 
     def __call__(self, program: Any, **options: Any) -> GraphModule:

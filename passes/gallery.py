@@ -31,6 +31,7 @@ _EXACTNESS = {
     "exact": "exact: the results are the same bit for bit",
     "allclose": "allclose: the results may differ by rounding",
     "sqnr": "sqnr: the results differ by a noise that is bounded",
+    "changes": "changes: the results are others; their structure, shapes and dtypes stay",
 }
 
 HEAD = """\

@@ -19,7 +19,7 @@ from fxlite.base.errors import FxliteError, GraphError, expect
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.passes.base import PASSES, Pass, PassError, as_module, as_pass, run_in_place
-from fxlite.passes.checking.verify import VerificationReport, verify, verify_edits
+from fxlite.passes.checking.verify import VerificationReport, module_at, verify, verify_edits
 from fxlite.passes.derived import derivations, set_derivations
 from fxlite.passes.ledger import Refusal, refusals, set_ledger
 
@@ -48,12 +48,8 @@ class Snapshot:
             journal = self.live.graph.journal
             if any(start < self.position for start in journal.undone[self.undone :]):
                 raise GraphError("the module after this pass is gone: it was undone since")
-            again = journal.take_back(self.position)
-            try:
-                self._made = self.live.copy()
-                set_passes(self._made, self.passes)
-            finally:
-                journal.replay(again)
+            self._made = module_at(self.live, self.position)
+            set_passes(self._made, self.passes)
         return self._made
 
     def records_since(self, start: int) -> list[Any]:

@@ -12,7 +12,7 @@ terms of a sum are as large as that, also where they cancel. docs/numerics.md de
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,7 +100,7 @@ def _grown(unit: float, roundings: int) -> float:
 
 
 # -- what may differ -------------------------------------------------------------------------------
-KINDS = ("exact", "allclose", "sqnr")
+KINDS = ("exact", "allclose", "sqnr", "changes")
 DEFAULT_DB = 30.0
 
 
@@ -116,6 +116,9 @@ class Exactness:
       ``2 * inf - inf``, unless the ``same_program`` is computed twice).
     - ``sqnr``: quantization. Ten times the decimal logarithm of (power of the result) / (power of
       the error) is at least ``db``; what is finite stays finite; float dtypes may differ.
+    - ``changes``: a pass that means to change results, as pruning does. Their structure, shapes and
+      dtypes stay; ``metric``, a function of a module that is larger for a better one, may be lower
+      by ``drop`` at most.
 
     Integers and bools are equal, except for ``sqnr``, where integers count as numbers."""
 
@@ -124,10 +127,15 @@ class Exactness:
     atol: float | None = None
     db: float | None = None
     same_program: bool = False
+    metric: Callable[[Any], float] | None = None
+    drop: float = 0.0
 
     def __str__(self) -> str:
         if self.kind == "sqnr":
             return f"sqnr({self.db:g} dB)"
+        if self.metric is not None:
+            named = getattr(self.metric, "__name__", type(self.metric).__name__)
+            return f"changes({named}, drop={self.drop:g})"
         given = [
             f"{n}={v:g}" for n, v in (("rtol", self.rtol), ("atol", self.atol)) if v is not None
         ]
@@ -152,15 +160,22 @@ def sqnr(db: float = DEFAULT_DB) -> Exactness:
     return Exactness("sqnr", db=db)
 
 
+@checked
+def changes(metric: Callable[[Any], float] | None = None, drop: float = 0.0) -> Exactness:
+    """The results may be others, see :class:`Exactness`; ``metric(module)``, such as the accuracy
+    on data of yours, may be lower than before by ``drop`` at most."""
+    return Exactness("changes", metric=metric, drop=drop)
+
+
 def as_exactness(value: Exactness | str) -> Exactness:
-    """An Exactness itself, or the one that "exact", "allclose" or "sqnr" names. Raises
-    ArgumentError."""
+    """An Exactness itself, or the one that "exact", "allclose", "sqnr" or "changes"
+    names. Raises ArgumentError."""
     if isinstance(value, Exactness):
         return value
     if value not in KINDS:
         raise ArgumentError(
-            f"exactness must be one of {', '.join(KINDS)}, allclose(...) or sqnr(...), "
-            f"not {value!r}"
+            f"exactness must be one of {', '.join(KINDS)}, allclose(...), sqnr(...) or "
+            f"changes(...), not {value!r}"
         )
     return sqnr() if value == "sqnr" else Exactness(value)
 
@@ -280,6 +295,8 @@ def _compare_arrays(
 ) -> Agreement:
     if e.shape != a.shape or not _dtypes_fit(e.dtype, a.dtype, promise):
         return Agreement("type", None, None, _type_text(e), _type_text(a))
+    if promise.kind == "changes":
+        return Agreement(size=e.size)
     if promise.kind == "sqnr" and e.dtype.kind != "b":
         return _signal(e, a, promise.db or 0.0)
     dtype = dtypes.dtype(e.dtype)

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.checked import checked
+from fxlite import nn
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.passes.base import as_module
+from fxlite.nn import functional as F
+from fxlite.passes.base import graph_pass
 from fxlite.passes.ledger import refuse
 from fxlite.passes.surgery.axes import Array, AxisGraph, Slot, parts_of
 from fxlite.passes.surgery.axis_rules import axis_graph
@@ -32,27 +33,26 @@ MEASURES: dict[str, Callable[[Array], Array]] = {"l1": np.abs, "l2": np.square}
 Measure = str | Callable[[Array], Array]
 
 
-@checked
+@graph_pass(exactness="changes")
 def prune_channels(
-    gm: Any, amount: float = 0.3, by: Measure = "l1", where: Any = None
-) -> GraphModule:
-    """A module without ``amount`` (0 to 1) of the channels of each convolution, those of least
-    importance, rounded down: the filters, and what depends on them in norms, residual additions,
-    concatenations, depthwise and grouped convolutions and linear layers behind a flatten. Weights
-    keep their names; ``made.meta["resized"]`` says what became of each.
+    gm: GraphModule, amount: float = 0.3, by: Measure = "l1", where: Any = None
+) -> None:
+    """Take out the least important channels of convolutions, and all that depends on them.
+
+    Of each convolution go ``amount`` (0 to 1) of its channels, rounded down: the filters, and what
+    depends on them in norms, residual additions, concatenations, depthwise and grouped convolutions
+    and linear layers behind a flatten. Weights keep their names; ``meta["resized"]`` of the result
+    says what became of each.
 
     ``by``: "l1" or "l2", or a function that gives the importance of each number of a weight; that
     of a channel is the sum over all weights of more than one axis. ``where``: the calls whose
     channels (axis 1; of linear layers the last axis) are pruned, by default all convolutions.
     Layers whose channels are added up lose the same ones. Channels that are tied to an input or a
-    result stay, and the ledger says why.
-
-    Raises ArgumentError where no channel can go."""
-    made = as_module(gm).copy()
+    result stay, and the ledger says why."""
     if where is None:
-        nodes = [n for n in made.graph.nodes if _is_convolution(n)]
+        nodes = [n for n in gm.graph.nodes if _is_convolution(n)]
     else:
-        nodes = nodes_at(made, where)
+        nodes = nodes_at(gm, where)
     slots = []
     for node in nodes:
         parts = parts_of(node)
@@ -60,23 +60,23 @@ def prune_channels(
             raise ArgumentError(f"{node.describe()} has no axis of channels, or no known type")
         last = not _is_convolution(node) or node.arguments.get("layout") == "nhwc"
         slots.append(Slot(node, parts[0].rank - 1 if last else 1))
-    return _pruned(made, slots, amount, by, "prune_channels")
+    _prune(gm, slots, amount, by, "prune_channels")
 
 
-@checked
+@graph_pass(exactness="changes")
 def prune_heads(
-    gm: Any, amount: float = 0.25, by: Measure = "l1", where: Any = None
-) -> GraphModule:
-    """A module without ``amount`` (0 to 1) of the heads of each attention, those of least
-    importance, rounded down: their rows of the projections of queries, keys and values and their
-    columns of the output projection. The size of a head and that of the model stay. ``by`` as in
-    :func:`prune_channels`. ``where``: calls of scaled_dot_product_attention, by default all
-    (:func:`fuse_attention` makes them of products and a softmax).
+    gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where: Any = None
+) -> None:
+    """Take out the least important heads of attention.
 
-    Raises ArgumentError where no head can go, as where several queries share a key."""
-    made = as_module(gm).copy()
-    attention = made.graph.find_nodes(op="call_function", target="scaled_dot_product_attention")
-    nodes = attention if where is None else nodes_at(made, where)
+    Of each attention go ``amount`` (0 to 1) of its heads, rounded down: their rows of the
+    projections of queries, keys and values and their columns of the output projection. The size of
+    a head and that of the model stay. ``by`` as in
+    :func:`prune_channels`. ``where``: calls of scaled_dot_product_attention, by default all
+    (:func:`fuse_attention` makes them of products and a softmax). Heads stay where several queries
+    share a key, and the ledger says so."""
+    attention = gm.graph.find_nodes(op="call_function", target="scaled_dot_product_attention")
+    nodes = attention if where is None else nodes_at(gm, where)
     slots = []
     for node in nodes:
         if node not in attention or parts_of(node)[0].rank < 3:
@@ -85,16 +85,14 @@ def prune_heads(
                 "passes.fuse_attention makes such calls"
             )
         slots.append(Slot(node, parts_of(node)[0].rank - 3))
-    return _pruned(made, slots, amount, by, "prune_heads")
+    _prune(gm, slots, amount, by, "prune_heads")
 
 
 def _is_convolution(node: Node) -> bool:
     return node.op == "call_function" and "groups" in node.target.signature.parameters
 
 
-def _pruned(
-    gm: GraphModule, slots: list[Slot], amount: float, by: Measure, label: str
-) -> GraphModule:
+def _prune(gm: GraphModule, slots: list[Slot], amount: float, by: Measure, label: str) -> None:
     if not 0 < amount < 1:
         raise ArgumentError(f"amount= is the share that goes, between 0 and 1, not {amount}")
     if isinstance(by, str) and by not in MEASURES:
@@ -114,15 +112,9 @@ def _pruned(
             ranked = sorted(cell, key=lambda g: (importance[g], g))
             gone += ranked[: min(math.floor(amount * len(cell) + 1e-9), len(cell) - 1)]
     for node, reason in reasons.items():
-        refuse(gm, label, node, f"its channels stay: {reason}")
-    if not gone:
-        said = "; ".join(f"{n.name}: {r}" for n, r in list(reasons.items())[:4])
-        raise ArgumentError(
-            f"{label}: nothing can go from {gm.name} ("
-            f"{said or 'there is no such layer, or too few of its channels for this amount'})"
-        )
-    remove_groups(gm, found, np.array(gone), label)
-    return gm
+        refuse(gm, label, node, f"it stays whole: {reason}")
+    if gone:
+        remove_groups(gm, found, np.array(gone), label)
 
 
 def _importance(gm: GraphModule, found: AxisGraph, measure: Callable[[Array], Array]) -> Array:
@@ -184,3 +176,37 @@ def _cells(gm: GraphModule, found: AxisGraph, groups: list[int]) -> list[list[in
     for group, cell in cells.items():
         found_cells.setdefault(cell, []).append(group)
     return list(found_cells.values())
+
+
+# -- examples --------------------------------------------------------------------------------------
+class _TwoConvolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(np.maximum(self.first(x), 0))
+
+
+prune_channels.example(
+    _TwoConvolutions, "one channel of four goes; the results stay two", x="f32[B,1,8,8]"
+)
+prune_channels.counterexample(
+    lambda x, w: F.conv2d(x, w), "its channels are a result", x="f32[B,1,8,8]", w="f32[4,1,3,3]"
+)
+
+
+class _Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 4, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+prune_heads.example(_Attention, "one head of four goes", x="f32[B,5,8]")
+prune_heads.counterexample(
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, v), "the heads are inputs",
+    q="f32[B,4,5,8]", k="f32[B,4,5,8]", v="f32[B,4,5,8]",
+)  # fmt: skip

@@ -210,7 +210,7 @@ def make_patch(
         f"as {', '.join(p.name for p in names)} made it."
     )
     made = Patch(name, old, new, None, title, load, program, before, after, plan.attributes)
-    lossy = [p.exactness for p in names if p.exactness.kind == "sqnr"]
+    lossy = [p.exactness for p in names if p.exactness.kind not in ("exact", "allclose")]
     if lossy:
         made = replace(made, promise=min(lossy, key=lambda e: e.db or 0))
     made = replace(made, left=tuple(dict.fromkeys(plan.left.values())))

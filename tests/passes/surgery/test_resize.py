@@ -156,17 +156,18 @@ def test_refused_before_anything_changes(
 
 def test_prune_channels(images: fx.GraphModule) -> None:
     """A quarter of each layer: coupled layers lose the same channels, grouped ones evenly."""
-    made = passes.prune_channels(images, 0.25)
+    made = passes.prune_channels(images, amount=0.25)
     shapes = {name: value.shape for name, value in made.state_dict().items()}
     assert shapes["stem.weight"][0] == shapes["point.weight"][0] == shapes["bn.bias"][0] == 6
     assert shapes["depthwise.weight"] == (12, 1, 3, 3) and shapes["grouped.weight"][0] == 10
     assert shapes["up.weight"][:2] == (10, 5) and shapes["head.weight"] == (5, 80)
     fn = fx.compile(made, backend="c")
     np.testing.assert_allclose(fn(*_input(made)), run(made), rtol=1e-3, atol=1e-3)
-    with pytest.raises(ArgumentError, match="between 0 and 1"):
-        passes.prune_channels(images, 1.5)
-    with pytest.raises(ArgumentError, match="is a result"):
-        passes.prune_channels(images, 0.5, where="linear")
+    with pytest.raises(passes.PassError, match="between 0 and 1"):
+        passes.prune_channels(images, amount=1.5)
+    kept = passes.prune_channels(images, amount=0.5, where="linear")
+    assert kept.graph == images.graph
+    assert "is a result" in str(passes.ledger(kept))
 
 
 def test_the_least_important_go(images: fx.GraphModule) -> None:
@@ -178,7 +179,7 @@ def test_the_least_important_go(images: fx.GraphModule) -> None:
     where = "conv_transpose2d"
     made = passes.prune_channels(
         zeroed,
-        0.34,
+        amount=0.34,
         by="l2",
         where=where,
     )
@@ -188,11 +189,47 @@ def test_the_least_important_go(images: fx.GraphModule) -> None:
 
 
 def test_prune_heads(tokens: fx.GraphModule) -> None:
-    made = passes.prune_heads(tokens, 0.5)
+    made = passes.prune_heads(tokens, amount=0.5)
     assert made.get_attribute("attention.in_proj_weight").shape == (12, 8)
     assert made.get_attribute("attention.out_proj.weight").shape == (8, 4)
     assert run(made).shape == run(tokens).shape
-    with pytest.raises(ArgumentError, match="no scaled_dot_product_attention"):
-        passes.prune_heads(tokens, 0.5, where="gelu")
-    with pytest.raises(ArgumentError, match="nothing can go"):
-        passes.prune_heads(traced(Images(), x="f32[B,3,8,8]"))
+    with pytest.raises(passes.PassError, match="no scaled_dot_product_attention"):
+        passes.prune_heads(tokens, amount=0.5, where="gelu")
+    plain = traced(Images(), x="f32[B,3,8,8]")
+    assert passes.prune_heads(plain).graph == plain.graph
+
+
+def test_a_promise_to_change(images: fx.GraphModule) -> None:
+    """Checked among others: the types of results, and a metric of the user."""
+    seen: list[int] = []
+
+    def channels(module: Any) -> float:
+        seen.append(module.get_attribute("stem.weight").shape[0])
+        return seen[-1] / 8
+
+    for drop, is_kept in ((0.25, True), (0.2, False)):
+        prune = passes.prune_channels.with_options(amount=0.25)
+        manager = passes.PassManager(
+            ["fuse_conv_bn", prune.with_exactness(passes.changes(channels, drop)), "cse"]
+        )
+        if is_kept:
+            made = manager(images)
+            assert made.get_attribute("stem.weight").shape[0] == 6
+            assert "1 before, 0.75 after" in str(manager.report[1].verification)
+        else:
+            with pytest.raises(passes.VerificationError, match=r"was 1 before and is 0\.75 after"):
+                manager(images)
+    assert seen == [8, 6] * 2
+
+    @passes.graph_pass(exactness="changes", name="cut_result")
+    def cut_result(gm: fx.GraphModule) -> None:
+        output = gm.graph.output_node()
+        with gm.graph.inserting_before(output):
+            output.args = (fx.ops.sum(fx.Proxy(output.args[0]), axis=1).node,)
+
+    try:
+        with pytest.raises(passes.VerificationError, match="cut_result"):
+            passes.PassManager([cut_result])(images)
+    finally:
+        del passes.PASSES["cut_result"]
+    assert str(passes.changes()) == "changes"
