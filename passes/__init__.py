@@ -68,6 +68,7 @@ from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
 from fxlite.passes.shape_prop import ShapeProp, shape_prop
+from fxlite.passes.surgery.low_rank import add_lora, low_rank, merge_lora, remove_lora
 from fxlite.passes.surgery.probes import tap, untap
 from fxlite.passes.surgery.prune import prune_channels, prune_heads
 from fxlite.passes.surgery.resize import Resized, resize
@@ -115,6 +116,7 @@ __all__ = [
     "VerificationError",
     "VerificationReport",
     "activation_statistics",
+    "add_lora",
     "allclose",
     "analyze_rules",
     "any_chain",
@@ -148,8 +150,10 @@ __all__ = [
     "inline",
     "inline_modules",
     "ledger",
+    "low_rank",
     "memory_timeline",
     "merge_linears",
+    "merge_lora",
     "merge_steps",
     "minimize",
     "node_rule",
@@ -165,6 +169,7 @@ __all__ = [
     "quantize_weights",
     "refuse",
     "remove_dropout",
+    "remove_lora",
     "replace_pattern",
     "replace_pattern_with_filters",
     "resize",

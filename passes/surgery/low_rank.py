@@ -1,0 +1,227 @@
+"""Weights as products of two small ones: low rank, and adapters (LoRA).
+
+In: a module and linear layers. Out: a module with two weights in the place of one, or beside it.
+Paths of new weights follow that of the layer: ``fc.weight`` becomes ``fc.low_rank_in.weight`` and
+``fc.low_rank_out.weight``; an adapter's are ``fc.lora_A.weight`` and ``fc.lora_B.weight``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fxlite import nn, ops
+from fxlite.base.checked import checked
+from fxlite.base.errors import ArgumentError
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn import functional as F
+from fxlite.nn.module import Parameter
+from fxlite.passes.base import as_module, graph_pass, unique_attribute
+from fxlite.passes.ledger import refuse
+from fxlite.passes.surgery.places import nodes_at
+
+
+def _is_call(node: Any, name: str) -> bool:
+    return isinstance(node, Node) and node.op == "call_function" and node.target.name == name
+
+
+def _has_weight(node: Node) -> bool:
+    weight = node.args[1] if _is_call(node, "linear") else None
+    return isinstance(weight, Node) and weight.op == "get_attr" and weight.type.dtype.is_float
+
+
+def _linears(gm: GraphModule, where: Any) -> list[Node]:
+    """The linear layers at ``where``. Raises ArgumentError for what is none."""
+    if where is None:
+        return [n for n in gm.graph.nodes if _has_weight(n)]
+    for node in nodes_at(gm, where):
+        if not _has_weight(node):
+            raise ArgumentError(
+                f"{node.describe()} is no linear layer with a weight of floats of its own"
+            )
+    return nodes_at(gm, where)
+
+
+def _require_rank(rank: int) -> None:
+    if rank < 1:
+        raise ArgumentError(f"rank= is at least 1, not {rank}")
+
+
+def _weight(gm: GraphModule, node: Node) -> Any:
+    return np.asarray(gm.get_attribute(node.args[1].target))
+
+
+def _new_weight(gm: GraphModule, node: Node, name: str, value: Any) -> Node:
+    """A new parameter beside the weight of a layer, read where nodes are being inserted."""
+    beside = ".".join([*node.args[1].target.split(".")[:-1], name])
+    path = unique_attribute(gm, beside)
+    dtype = node.args[1].type.dtype.numpy
+    gm.set_attribute(path, Parameter(np.ascontiguousarray(value.astype(dtype))))
+    return gm.graph.get_attr(path)
+
+
+@graph_pass(exactness="changes")
+def low_rank(gm: GraphModule, where: Any = None, rank: int = 8) -> None:
+    """Replace weights of linear layers by products of two, the nearest ones of that rank.
+
+    ``where``: linear layers, by default all. A weight [out, in] becomes [out, rank] and [rank, in]
+    by its singular value decomposition (Eckart and Young, 1936). Layers for which that is not less
+    work, rank * (in + out) >= in * out, stay, and the ledger says so."""
+    _require_rank(rank)
+    graph = gm.graph
+    for node in _linears(gm, where):
+        weight = _weight(gm, node).astype(np.float64)
+        out, inner = weight.shape
+        if rank * (out + inner) >= out * inner:
+            numbers = f"rank {rank} takes {rank * (out + inner)} numbers, the weight {out * inner}"
+            refuse(gm, "low_rank", node, numbers, [node])
+            continue
+        left, values, right = np.linalg.svd(weight, full_matrices=False)
+        root = np.sqrt(values[:rank])
+        with graph.inserting_before(node), graph.with_origin(node):
+            down = _new_weight(gm, node, "low_rank_in.weight", root[:, None] * right[:rank])
+            up = _new_weight(gm, node, "low_rank_out.weight", left[:, :rank] * root)
+            inside = graph.call_function(ops.linear, (node.args[0], down))
+        node.args = (inside, up, *node.args[2:])
+    graph.eliminate_dead_code()
+    gm.delete_all_unused_submodules()
+
+
+# -- adapters --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Adapter:
+    """``total`` is ``linear(x, W, b) + linear(linear(x, A), B) * scale``."""
+
+    total: Node
+    layer: Node
+    down: Node
+    up: Node
+    scale: float
+
+
+def _adapters(gm: GraphModule) -> dict[Node, _Adapter]:
+    """The adapters by layer."""
+    found = {}
+    for total in gm.graph.find_nodes(op="call_function", target="add"):
+        layer, scaled = total.args
+        if not _has_weight(layer) or not _is_call(scaled, "mul"):
+            continue
+        outside, scale = scaled.args
+        inside = outside.args[0] if _has_weight(outside) else None
+        if not isinstance(inside, Node) or not _has_weight(inside):
+            continue
+        down, up = inside.args[1], outside.args[1]
+        if inside.args[0] is layer.args[0] and "lora_A" in down.target and "lora_B" in up.target:
+            found[layer] = _Adapter(total, layer, down, up, scale)
+    return found
+
+
+def _adapters_at(gm: GraphModule, where: Any) -> list[_Adapter]:
+    """The adapters of the layers at ``where``, by default all. Raises ArgumentError for a layer
+    without one, and where there is none at all."""
+    found = _adapters(gm)
+    if not found:
+        raise ArgumentError(f"{gm.name} has no adapters: add_lora makes them")
+    layers = list(found) if where is None else _linears(gm, where)
+    for layer in layers:
+        if layer not in found:
+            raise ArgumentError(f"{layer.describe()} has no adapter")
+    return [found[layer] for layer in layers]
+
+
+@checked
+def add_lora(
+    gm: Any, where: Any = None, rank: int = 8, alpha: float = 16.0, *, seed: int = 0
+) -> GraphModule:
+    """A module with adapters beside the linear layers at ``where``, by default all:
+    ``linear(x) + B(A(x)) * alpha / rank``, with A [rank, in] drawn evenly from -1/sqrt(in) to
+    1/sqrt(in) and B [out, rank] zero, so that it computes what ``gm`` does until they are trained
+    or loaded (E. Hu et al., "LoRA", 2021). The weights of ``gm`` stay and keep their names.
+
+    :func:`merge_lora` adds adapters to the weights, :func:`remove_lora` takes them off. Raises
+    ArgumentError for what is no linear layer with a weight of its own, and for one that has an
+    adapter."""
+    _require_rank(rank)
+    made = as_module(gm).copy()
+    graph, generator = made.graph, np.random.default_rng(seed)
+    nodes = _linears(made, where)
+    if not nodes:
+        raise ArgumentError(f"{made.name} has no linear layers with weights of their own")
+    adapted = _adapters(made)
+    for node in nodes:
+        if node in adapted:
+            raise ArgumentError(f"{node.describe()} has an adapter; remove_lora takes it off")
+    with graph.transaction("add_lora"):
+        for node in nodes:
+            out, inner = _weight(made, node).shape
+            low = generator.uniform(-1, 1, (rank, inner)) / math.sqrt(inner)
+            with graph.inserting_before(node.next), graph.with_origin(node):
+                down = _new_weight(made, node, "lora_A.weight", low)
+                up = _new_weight(made, node, "lora_B.weight", np.zeros((out, rank)))
+                inside = graph.call_function(ops.linear, (node.args[0], down))
+                outside = graph.call_function(ops.linear, (inside, up))
+                scaled = graph.call_function(ops.mul, (outside, alpha / rank))
+                total = graph.call_function(ops.add, (node, scaled))
+            node.replace_all_uses_with(total)
+    return made
+
+
+@checked
+def merge_lora(gm: GraphModule, where: Any = None) -> GraphModule:
+    """A module in which adapters are added to the weights of their layers, ``W + B A alpha /
+    rank``, and are gone: it computes the same but for rounding. Raises ArgumentError for layers
+    without an adapter, and for a weight that others read too."""
+    made = gm.copy()
+    found = _adapters_at(made, where)
+    for each in found:
+        target = each.layer.args[1].target
+        readers = {u for n in made.graph.find_nodes(op="get_attr", target=target) for u in n.users}
+        if len(readers) > 1:
+            names = ", ".join(sorted(n.name for n in readers))
+            raise ArgumentError(f"{target} is read by {names}: the adapter is for one of them")
+    with made.graph.transaction("merge_lora"):
+        for each in found:
+            weight = _weight(made, each.layer)
+            down, up = (np.asarray(made.get_attribute(n.target)) for n in (each.down, each.up))
+            product = up.astype(np.float64) @ down.astype(np.float64) * each.scale
+            merged = (weight.astype(np.float64) + product).astype(weight.dtype)
+            made.set_attribute(each.layer.args[1].target, Parameter(merged))
+        _take_off(made, found)
+    return made
+
+
+@checked
+def remove_lora(gm: GraphModule, where: Any = None) -> GraphModule:
+    """A module without the adapters of the layers at ``where``, by default all: the inverse of
+    :func:`add_lora`. Raises ArgumentError for layers without one."""
+    made = gm.copy()
+    with made.graph.transaction("remove_lora"):
+        _take_off(made, _adapters_at(made, where))
+    return made
+
+
+def _take_off(gm: GraphModule, adapters: list[_Adapter]) -> None:
+    for each in adapters:
+        each.total.replace_all_uses_with(each.layer)
+    gm.graph.eliminate_dead_code()
+    gm.delete_all_unused_submodules()
+
+
+# -- examples --------------------------------------------------------------------------------------
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(32, 24)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(x)
+
+
+low_rank.example(_Layer, "768 numbers become 448", x="f32[B,32]")
+low_rank.counterexample(
+    lambda x, w: F.linear(x, w), "the weight is an input", x="f32[B,32]", w="f32[24,32]"
+)
