@@ -184,6 +184,18 @@ def check_ship_c_to_a_small_device(output: str) -> None:
     assert "integers, C and NumPy equal: True" in output and "OK: 1 of 1 cases" in output
 
 
+def check_surgery(output: str) -> None:
+    assert re.search(r"^relu_1 +relu +.*52.8%", output, re.M)
+    assert "least active channels: " in output and "accuracy before: 0.9944" in output
+    assert "refused: pass prune_channels is declared changes(accuracy, drop=0.001)" in output
+    assert re.search(r"^conv2.weight +f32\[32,16,3,3\] +f32\[23,12,3,3\]$", output, re.M)
+    after = re.search(r"^10074 numbers became 6422; accuracy (0\.\d+)$", output, re.M)
+    assert after is not None and 0.5 < float(after[1]) < 0.9944
+    assert "cannot change: linear is a result" in output
+    assert "['fc.lora_A.weight', 'fc.lora_B.weight']\nmerged: True\n" in output
+    assert output.endswith("(359, 32, 4, 4)\nstages agree: True\n")
+
+
 def source(tutorial: str) -> list[str]:
     return (ROOT / "tutorials" / f"{tutorial}.py").read_text().splitlines()
 
@@ -199,6 +211,7 @@ CHECKS = {
     "07_quantize": check_quantize,
     "08_regenerate_source": check_regenerate_source,
     "09_ship_c_to_a_small_device": check_ship_c_to_a_small_device,
+    "10_surgery": check_surgery,
 }
 
 

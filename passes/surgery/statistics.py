@@ -58,8 +58,10 @@ class Activation:
         2048); NaN before any value."""
         if not self.count:
             return math.nan
-        below = np.cumsum(self.counts)
-        bin = int(np.searchsorted(below, max(percent / 100 * self.count, 1)))
+        wanted, negative = max(percent / 100 * self.count, 1), self.counts[: BINS // 2].sum()
+        if negative < wanted <= negative + self.zeros * self.count:
+            return 0.0  # zeros are counted by themselves, too
+        bin = int(np.searchsorted(np.cumsum(self.counts), wanted))
         middle = (bin + 0.5) * (2 * self.limit / BINS) - self.limit
         return min(max(middle, self.min), self.max)
 

@@ -148,6 +148,7 @@ def test_statistics_are_numpys(gm: fx.GraphModule, backend: str | None) -> None:
         assert row.percentile(percent) == pytest.approx(
             np.percentile(all_values, percent, method="inverted_cdf"), abs=bin
         )
+    assert row.percentile(1) == 0
     counts, edges = row.histogram(8)
     assert counts.sum() == row.count and edges[0] == row.min and edges[-1] == row.max
     assert "relu_1" in str(found) and "50 %" in str(found)

@@ -1,0 +1,108 @@
+"""Looking into a trained model and changing it: probes, pruning, adapters, two stages.
+
+A script in cells (`# %%`), for an editor or notebook that knows them, or to run from top to bottom:
+
+    python tutorials/10_surgery.py
+
+It needs no C compiler.
+"""
+
+# %% [markdown]
+# # 1. Probes
+# What values are there inside of the model? Statistics of all of them on some images: ranges,
+# means, how many numbers a relu made zero.
+
+# %%
+import numpy as np
+from digits import held_out, trained
+
+import fxlite as fx
+from fxlite import nn, passes
+
+images, labels = held_out()
+gm = fx.symbolic_trace(trained(), x="f32[B,1,8,8]")
+print(passes.activation_statistics(gm, [images[:100]]))
+
+# %% [markdown]
+# A tap tells a function the values of some nodes whenever the module runs, here how often each
+# channel of the second relu is on. Compiled code would tell the same. `untap` takes it off.
+
+# %%
+alive = np.zeros(32)
+
+
+def count(name, value):
+    alive[:] += (value > 0).mean(axis=(0, 2, 3))
+
+
+tapped = passes.tap(gm, "#relu_1", count)
+tapped(images[:100])
+print("least active channels:", *np.argsort(alive)[:5])
+assert passes.untap(tapped).graph == gm.graph
+
+# %% [markdown]
+# # 2. Pruning
+# 30 % of the channels go, those with the smallest weights, and with them what depends on them: the
+# norms' numbers and the features behind the flatten. Weights keep their names. A pass that means to
+# change results says so, and a metric holds it to a bound: more than that, and it is taken back.
+# The weights are not trained further here, as one would do next.
+
+
+# %%
+def accuracy(module):
+    return (module(images).argmax(axis=1) == labels).mean()
+
+
+print(f"accuracy before: {accuracy(gm):.4f}")
+prune = passes.prune_channels.with_options(amount=0.3)
+for drop in (0.001, 0.5):
+    checked = prune.with_exactness(passes.changes(accuracy, drop))
+    try:
+        manager = passes.PassManager([checked])
+        small = manager(gm)
+        print(manager.report[0].verification)
+    except passes.VerificationError as error:
+        print("refused:", error)
+print(small.meta["resized"])
+count_of = {m: sum(v.size for v in m.state_dict().values()) for m in (gm, small)}
+print(f"{count_of[gm]} numbers became {count_of[small]}; accuracy {accuracy(small):.4f}")
+
+# %% [markdown]
+# What cannot shrink is refused before anything changes, with the reason.
+
+# %%
+try:
+    passes.resize(gm, "linear", 1, keep=range(5))
+except fx.errors.ArgumentError as error:
+    print("refused:", error)
+
+# %% [markdown]
+# # 3. Adapters
+# LoRA: two small weights beside the last layer, which begin as nothing. Here B is set to a number
+# that training would find, then the adapter is merged into the weight.
+
+# %%
+adapted = passes.add_lora(gm, "linear", rank=2, alpha=4)
+print(sorted(adapted.state_dict().keys() - gm.state_dict().keys()))
+assert (adapted(images) == gm(images)).all()
+up = np.random.default_rng(0).standard_normal((10, 2)).astype(np.float32)
+adapted.set_attribute("fc.lora_B.weight", nn.Parameter(up))
+merged = passes.merge_lora(adapted)
+print("merged:", np.allclose(merged(images), adapted(images), atol=1e-3))
+assert merged.graph == gm.graph and passes.remove_lora(adapted).graph == gm.graph
+
+# %% [markdown]
+# # 4. Two stages
+# The convolutions on one machine, the classifier on another: each part is a module by itself, which
+# can be compiled and saved.
+
+# %%
+(flatten,) = gm.graph.find("reshape")
+behind, seen = set(), False
+for node in gm.graph.nodes:
+    seen = seen or node is flatten.last
+    behind |= {node} if seen else set()
+stages = passes.split_module(gm, None, lambda node: int(node in behind))
+features = stages.submod_0(images)
+print("between the stages:", features.dtype, features.shape)
+print("stages agree:", bool((stages.submod_1(features) == gm(images)).all()))
