@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import sympy
 
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing import numpy_functions as functions
+from fxlite.tracing.capture.capture import captured
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.types import dtypes, shapes
 
@@ -53,6 +55,8 @@ def call_ufunc(
             f"{name}.at writes in place, once for each index, which cannot be traced",
             "np.add.at: y = fx.ops.scatter_add(y, index, values, axis)",
         )
+    if ufunc is np.vecdot and method == "__call__" and out is None:
+        return functions.vecdot(*inputs, **kwargs)
     axis, keepdims = kwargs.pop("axis", 0), kwargs.pop("keepdims", False)
     if method == "__call__" and ufunc in _UFUNCS and not kwargs:
         operands = [*map(_number, inputs)]
@@ -163,6 +167,15 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: functions.norm,
     np.round: functions.round_,
     np.copy: functions.copy,
+    np.average: functions.average,
+    np.diag: functions.diag,
+    np.diagonal: functions.diagonal,
+    np.trace: functions.trace,
+    np.inner: functions.inner,
+    np.vdot: functions.vdot,
+    np.count_nonzero: functions.count_nonzero,
+    np.result_type: functions.result_type,
+    np.real: lambda x: x,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
@@ -177,14 +190,23 @@ def function_names() -> list[str]:
 def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     """A NumPy function is called with a proxy among its arguments."""
     implementation = _FUNCTIONS.get(function)
+    kwargs = {key: value for key, value in kwargs.items() if value is not np._NoValue}
     name = f"{getattr(function, '__module__', 'numpy').replace('numpy', 'np')}.{function.__name__}"
-    if implementation is None:
-        raise tracer.error(
-            f"{name} has no fxlite op",
-            "write it with NumPy functions that have one (fx.ops lists them), or compute it before "
-            "tracing if it does not depend on the inputs",
-        )
-    return _located(tracer, name, implementation, args, kwargs)
+    if implementation is not None:
+        return _located(tracer, name, implementation, args, kwargs)
+    # what NumPy writes in Python over its other functions is traced through
+    reason: Exception | None = None
+    written = getattr(function, "_implementation", None)
+    if isinstance(written, FunctionType) and tracer.captures:
+        try:
+            return tracer.trace_library(captured(written, library=True), args, kwargs)
+        except Exception as error:
+            reason = error
+    raise tracer.error(
+        f"{name} has no fxlite op",
+        "write it with NumPy functions that have one (fx.ops lists them), or compute it before "
+        "tracing if it does not depend on the inputs",
+    ) from reason
 
 
 def call_method(x: Proxy, name: str, args: Any, kwargs: Any) -> Any:
@@ -260,6 +282,10 @@ METHODS: dict[str, Callable[..., Any]] = {
     "astype": functions.astype,
     "copy": functions.copy_method,
     "dot": functions.dot,
+    "conj": lambda x: x,
+    "conjugate": lambda x: x,
+    "diagonal": functions.diagonal,
+    "trace": functions.trace,
     "fill": fill,
     "sort": _refused_write("sort", "there is no sort among fx.ops yet"),
     "partition": _refused_write("partition", "use .max() or .min() along an axis"),

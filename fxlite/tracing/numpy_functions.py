@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axes, normalize_axis
-from fxlite.tracing.writes.shared_memory import fresh, is_number
+from fxlite.tracing.writes.shared_memory import attach, fresh, is_number
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -44,10 +45,13 @@ def transpose_function(x: Any, axes: Any = None) -> Any:
 
 
 def transpose(x: Any, *axes: Any) -> Any:
-    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+    if len(axes) == 1 and is_traced(axes[0]):
+        axes = tuple(np.asarray(axes[0]))  # an array of axes, which is known while tracing
+    elif len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
         axes = tuple(axes[0]) if axes[0] is not None else ()
     rank = value_type(x).rank
-    return lookup("permute")(x, tuple(axes) if axes else tuple(reversed(range(rank))))
+    order = [operator.index(axis) for axis in axes] or reversed(range(rank))
+    return lookup("permute")(x, tuple(order))
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
@@ -459,3 +463,79 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     return lookup("expand")(x, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
+
+
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """np.diagonal: its elements are the last axis."""
+    whole, x = x, moveaxis(x, (axis1, axis2), (-2, -1))
+    *others, rows, columns = value_type(x).shape
+    if not all(type(size) is int for size in (rows, columns)):
+        raise ValueError(
+            "the diagonal of axes with named sizes; use np.where(np.eye(n), x, 0).sum(-1)"
+        )
+    start = offset if offset >= 0 else -offset * columns
+    count = max(min(columns - max(offset, 0), rows + min(offset, 0)), 0)
+    flat = lookup("reshape")(x, (*others, rows * columns))
+    found = lookup("slice")(flat, axis=len(others), start=start, stop=start + count * (columns + 1),
+                            step=columns + 1)  # fmt: skip
+    if is_traced(whole):
+        attach(found, whole, None, {})  # a view of what may have been copied here
+    return found
+
+
+def diag(x: Any, k: int = 0) -> Any:
+    """np.diag: the diagonal of a matrix, or a matrix with that diagonal."""
+    if value_type(x).rank != 1:
+        return fresh(diagonal(x, k))
+    places = np.eye(value_type(x).shape[0], dtype=bool)
+    matrix = lookup("where")(places, x, lookup("cast")(0, value_type(x).dtype))
+    return lookup("pad")(matrix, ((max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))))
+
+
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None,
+          out: Any = None) -> Any:  # fmt: skip
+    return reduction("sum")(diagonal(x, offset, axis1, axis2), -1, dtype)
+
+
+def inner(x: Any, y: Any) -> Any:
+    """np.inner: products along the last axes of both."""
+    if not value_type(x).rank or not value_type(y).rank:
+        return lookup("mul")(x, y)
+    return np.tensordot(x, y, axes=(-1, -1))
+
+
+def vdot(x: Any, y: Any) -> Any:
+    return dot(ravel(x), ravel(y))
+
+
+def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
+    x, y = (moveaxis(v, axis, -1) for v in (x, y))
+    return lookup("einsum")((x, y), "...i,...i->...")
+
+
+def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    return reduction("sum")(lookup("ne")(x, 0), axis, np.intp, keepdims=keepdims)
+
+
+def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *,
+            keepdims: bool = False) -> Any:  # fmt: skip
+    """np.average; weights that add up to 0 give infinities or NaN, where NumPy raises."""
+    if not value_type(x).dtype.is_float:
+        x = lookup("cast")(x, dtypes.float64)
+    rank, add = value_type(x).rank, reduction("sum")
+    ones = full_like(x, 1)
+    if weights is None:
+        mean = reduction("mean")(x, axis, keepdims=keepdims)
+        total = add(ones, axis, keepdims=keepdims)
+    else:
+        if value_type(weights).rank != rank:
+            others = [a for a in range(rank) if a not in normalize_axes(axis, rank)]
+            weights = expand_dims(weights, tuple(others))
+        total = add(lookup("mul")(weights, ones), axis, keepdims=keepdims)
+        mean = lookup("div")(add(lookup("mul")(x, weights), axis, keepdims=keepdims), total)
+    return (mean, np.broadcast_to(total, mean.shape).copy()) if returned else mean
+
+
+def result_type(*operands: Any) -> Any:
+    """np.result_type of traced values is that of arrays of their dtypes."""
+    return np.result_type(*(v.dtype if is_traced(v) else v for v in operands))

@@ -99,6 +99,10 @@ class Proxy:
         return shapes.for_user(self.type.size)
 
     @property
+    def real(self) -> Any:
+        return self
+
+    @property
     def T(self) -> Any:
         return numpy_functions.transpose(self)
 

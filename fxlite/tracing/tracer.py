@@ -361,6 +361,12 @@ class Tracer:
         except FxliteError as error:
             raise with_place(error, origin[1]) from None
 
+    def trace_library(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run what NumPy does in Python; an error in it means that it cannot be traced."""
+        return function(*args, **kwargs)
+
     def size(self, value: NamedDim) -> Proxy:
         """A named size as the i64 number it is when the program runs."""
         return self.proxy(self.size_as_tensor(value, dtypes.int64))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.errors import DTypeError
 from fxlite.base.state import is_traced
-from fxlite.ops.op import lookup
+from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.writes.shared_memory import fresh
-from fxlite.types import dtypes
+from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _made(symbolic: Make) -> Make:
         if like is not None:
             return function(*args, **kwargs)  # NumPy asks the traced array
         tracer.makes_arrays = True
-        for name in ("order", "device", "like"):
+        for name in ("order", "device", "like", "subok"):
             kwargs.pop(name, None)
         try:
             arguments = signature.bind(tracer, *args, **kwargs)
@@ -178,6 +179,14 @@ def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     return _ARRAY(tracer, function, args, kwargs)
 
 
+def _broadcast(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """``np.broadcast(x, y).shape``"""
+    if not any(map(is_traced, args)):
+        return function(*args, **kwargs)
+    found = broadcast_shapes(*(a.type.shape if is_traced(a) else np.shape(a) for a in args))
+    return SimpleNamespace(shape=tuple(map(shapes.for_user, found)), ndim=len(found))
+
+
 def _as_scalar(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``np.float32(x)``."""
     if len(args) == 1 and (is_traced(args[0]) or isinstance(args[0], NamedDim)):
@@ -200,6 +209,7 @@ ARRAYS: dict[Any, Make] = {
     np.tri: _made(_tri),
     np.linspace: _made(_linspace),
     np.array: _ARRAY,
+    np.broadcast: _broadcast,
     np.asarray: _as_array,
     np.asanyarray: _as_array,
     np.ascontiguousarray: _as_array,

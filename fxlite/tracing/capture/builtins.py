@@ -52,6 +52,13 @@ def _truths(name: str) -> Call:
     return call
 
 
+def _bool(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``bool(x)``: the truth of a traced value; a condition for ``np.where``, not for ``if``."""
+    if len(args) == 1 and is_traced(args[0]) and args[0].is_typed and not args[0].ndim:
+        return lookup("cast")(args[0], bool)
+    return bool(*args, **kwargs)
+
+
 def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``len(x)``, which may be a named dim."""
     if len(args) == 1 and is_traced(args[0]) and args[0].ndim:
@@ -73,6 +80,7 @@ BUILTINS: dict[Any, Call] = {
     builtins.min: _extreme("lt"),
     builtins.any: _truths("logical_or"),
     builtins.all: _truths("logical_and"),
+    builtins.bool: _bool,
     builtins.len: _len,
     builtins.isinstance: _isinstance,
 }

@@ -40,19 +40,20 @@ _NEEDS_FRAME = frozenset(
 #: Stands in compiled code for the object that makes the calls.
 _MARK = "\0fxlite.call"
 
-#: Captured code by the id of the original, with both, so that neither goes away; None: stays as it
-#: is. Captured code is found as its own capture.
-_known: dict[int, tuple[CodeType, CodeType | None]] = {}
+#: Captured code by the id of the original and whether it is a library's, with both, so that neither
+#: goes away; None: stays as it is. Captured code is found as its own capture.
+_known: dict[tuple[int, bool], tuple[CodeType, CodeType | None]] = {}
 
 
-def captured(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its calls captured; the function itself where that is not to be had."""
+def captured(function: Callable[..., Any], library: bool = False) -> Callable[..., Any]:
+    """The function with its calls captured; the function itself where that is not to be had.
+    ``library``: also one of a library, and what it calls there."""
     if type(function) is MethodType:
-        inner = captured(function.__func__)
+        inner = captured(function.__func__, library)
         return function if inner is function.__func__ else MethodType(inner, function.__self__)
     if type(function) is not FunctionType:
         return function
-    code = _captured_code(function.__code__)
+    code = _captured_code(function.__code__, library)
     if code is None or code is function.__code__:
         return function
     made = FunctionType(
@@ -64,6 +65,9 @@ def captured(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Caller:
     """What captured code calls in place of each call that it was written with."""
+
+    def __init__(self, library: bool) -> None:
+        self.library = library
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         tracer = active_tracer.get()
@@ -77,7 +81,7 @@ class _Caller:
             return make(tracer, function, args, kwargs)
         kind = type(function)
         if kind is FunctionType or kind is MethodType:
-            return captured(function)(*args, **kwargs)
+            return captured(function, self.library)(*args, **kwargs)
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
@@ -87,19 +91,20 @@ class _Caller:
         return result
 
 
-_CALLER = _Caller()
+_CALLERS = {library: _Caller(library) for library in (False, True)}
 #: What NumPy's functions are, and methods of arrays.
 _NUMPYS = frozenset((BuiltinFunctionType, np.ufunc, type(np.concatenate)))
 
 
 # -- code ------------------------------------------------------------------------------------------
-def _captured_code(code: CodeType) -> CodeType | None:
-    known = _known.get(id(code))
+def _captured_code(code: CodeType, library: bool) -> CodeType | None:
+    known = _known.get((id(code), library))
     if known is None:
-        made = _recompiled(code) if _is_program(code.co_filename) else None
-        known = _known[id(code)] = (code, made)
+        wanted = library or _is_program(code.co_filename)
+        made = _recompiled(code, _CALLERS[library]) if wanted else None
+        known = _known[id(code), library] = (code, made)
         for inner in _nested(made) if made is not None else ():
-            _known[id(inner)] = (inner, inner)
+            _known[id(inner), False] = _known[id(inner), True] = (inner, inner)
     return known[1]
 
 
@@ -118,7 +123,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _recompiled(code: CodeType) -> CodeType | None:
+def _recompiled(code: CodeType, caller: _Caller) -> CodeType | None:
     """The code from its source, with calls captured; None where the source is not at hand, or not
     the one that the code was made from."""
     source = "".join(linecache.getlines(code.co_filename))
@@ -138,7 +143,7 @@ def _recompiled(code: CodeType) -> CodeType | None:
             return None
     wanted = _looks(code)
     found = [c for c in _nested(whole) if _is_like(c, code) and _looks(c) == wanted]
-    return _with_caller(found[0]) if len(found) == 1 else None
+    return _with_caller(found[0], caller) if len(found) == 1 else None
 
 
 @functools.lru_cache(maxsize=32)
@@ -184,12 +189,13 @@ def _looks(code: CodeType) -> tuple[Any, ...]:
     return names, min(starts, default=None), max(ends, default=None)
 
 
-def _with_caller(code: CodeType) -> CodeType:
-    constants = (
-        _CALLER if c == _MARK and type(c) is str else _with_caller(c) if type(c) is CodeType else c
-        for c in code.co_consts
-    )
-    return code.replace(co_consts=tuple(constants))
+def _with_caller(code: CodeType, caller: _Caller) -> CodeType:
+    def filled(constant: Any) -> Any:
+        if type(constant) is CodeType:
+            return _with_caller(constant, caller)
+        return caller if type(constant) is str and constant == _MARK else constant
+
+    return code.replace(co_consts=tuple(map(filled, code.co_consts)))
 
 
 class _Calls(ast.NodeTransformer):

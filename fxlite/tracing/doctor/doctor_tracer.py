@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxlite.base.errors import Details, FxliteError
+from fxlite.base.errors import Details, FxliteError, TraceError
 from fxlite.base.location import Location, here, is_own_file
 from fxlite.nn.module import Module
 from fxlite.tracing.doctor.doctor_fixes import fix_for
@@ -99,6 +99,17 @@ class DoctorTracer(Tracer):
         except Exception as error:
             if len(self.problems) == before and not self.rounds:  # else it may follow from those
                 self.report(error)
+
+    def trace_library(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        before = dict(self.problems)
+        result = super().trace_library(function, args, kwargs)
+        if self.problems.keys() != before.keys():
+            self.problems.clear()
+            self.problems.update(before)
+            raise TraceError("it cannot be traced through")
+        return result
 
     # -- noting --------------------------------------------------------------------------------
     def report(self, error: Exception) -> None:

@@ -1,0 +1,88 @@
+"""NumPy's functions that are written in Python over others are traced through; some have a form of
+their own. All rungs give what NumPy gives, in its dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from fxlite.base.errors import TraceError
+from tests.oracle import agree
+
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "append": lambda x, v: np.append(v, v),
+    "array_equal": lambda x, v: np.array_equal(x, x),
+    "atleast_2d": lambda x, v: np.atleast_2d(v),
+    "average": lambda x, v: np.average(x, axis=0),
+    "average, weighted": lambda x, v: np.average(x, axis=1, weights=np.abs(v[:5]), returned=True),
+    "average of integers": lambda x, v: np.average(x.astype(int), returned=True),
+    "column_stack": lambda x, v: np.column_stack([v, v]),
+    "corrcoef": lambda x, v: np.corrcoef(x),
+    "count_nonzero": lambda x, v: np.count_nonzero(x > 0, axis=1),
+    "cov": lambda x, v: np.cov(x),
+    "cov of columns": lambda x, v: np.cov(x, rowvar=False, bias=True),
+    "cross": lambda x, v: np.cross(x[:, :3], x[:, 2:]),
+    "diag": lambda x, v: (np.diag(v), np.diag(v, 1), np.diag(v, -2), np.diag(x), np.diag(x, -1)),
+    "diagonal": lambda x, v: (np.diagonal(x, 1), x.diagonal(), np.stack([x, x]).diagonal(0, 1, 2)),
+    "diff": lambda x, v: (np.diff(x), np.diff(x, n=2, axis=0)),
+    "dstack": lambda x, v: np.dstack([x, x]),
+    "fix": lambda x, v: np.fix(v),
+    "fliplr": lambda x, v: (np.fliplr(x), np.flipud(x), np.rot90(x)),
+    "gradient": lambda x, v: (np.gradient(v), *np.gradient(x)),
+    "inner": lambda x, v: (np.inner(x, x), np.inner(v, v), np.vdot(x, x), np.vecdot(x, x)),
+    "isclose": lambda x, v: (np.isclose(x, x + 1e-9), np.allclose(x, x)),
+    "isin": lambda x, v: np.isin(v, [0.0, 1.0]),
+    "ix_": lambda x, v: x[np.ix_([0, 2], [1, 3])],
+    "linalg": lambda x, v: (np.linalg.matrix_power(x[:, :4], 3), np.linalg.multi_dot([x, x.T, x])),
+    "nansum": lambda x, v: np.nansum(np.where(x > 1, np.nan, x)),
+    "outer": lambda x, v: np.linalg.outer(v, v),
+    "polyval": lambda x, v: np.polyval([1.0, 2, 3], v),
+    "ptp": lambda x, v: np.ptp(x, axis=1),
+    "resize": lambda x, v: np.resize(v, (2, 6)),
+    "sinc": lambda x, v: np.sinc(v),
+    "tensordot": lambda x, v: np.tensordot(x, x, ((1,), (1,))),
+    "trace": lambda x, v: (np.trace(x), x.trace(1)),
+    "trapezoid": lambda x, v: np.trapezoid(v),
+    "unstack": lambda x, v: np.unstack(x),
+    "unwrap": lambda x, v: np.unwrap(v * 3),
+}
+
+
+def arrays() -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((4, 5)), rng.standard_normal(6)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_functions_written_in_python(name: str) -> None:
+    agree(PROGRAMS[name], *arrays(), rungs=("graph", "python", "kernel"))
+
+
+def test_all_of_them_compiled() -> None:
+    def every(x: Any, v: Any) -> Any:
+        return [program(x, v) for program in PROGRAMS.values()]
+
+    agree(every, *arrays(), rungs=("c",))
+
+
+@pytest.mark.parametrize(
+    "program", [lambda x: np.median(x), lambda x: np.kron(x, x), lambda x: np.histogram(x, 3)]
+)
+def test_those_that_cannot_be_traced_are_named(program: Any) -> None:
+    with pytest.raises(TraceError, match=r"np\.\w+ has no fxlite op\n.*test_numpy_functions\.py:"):
+        fx.symbolic_trace(program, "f64[4]")
+
+
+def test_a_diagonal_that_may_be_stale_is_refused() -> None:
+    def program(x: Any) -> Any:
+        y = x + 0
+        diagonal = np.diagonal(y)
+        y[0, 0] = 5
+        return diagonal + 1
+
+    with pytest.raises(TraceError, match="may or may not share memory"):
+        fx.symbolic_trace(program, "f64[4,4]")
