@@ -131,6 +131,13 @@ def out_arguments(x: Any) -> Any:
     return y, z, s
 
 
+def copies_of_parts(x: Any) -> Any:
+    rows, turned = x[::2].astype(np.float32), x.T[::-1].astype(np.float32)
+    flat, one, other = rows.reshape(-1), turned.T.reshape(-1), turned.reshape(-1)
+    rows[0], turned[0] = 7, 8
+    return rows, flat, turned, one, other
+
+
 def copyto_and_fill(x: Any) -> Any:
     y = np.empty_like(x) if isinstance(x, np.ndarray) else np.zeros_like(x)
     y.fill(2)
@@ -275,7 +282,8 @@ def loops(x: Any) -> Any:
 PROGRAMS: list[Callable[[Any], Any]] = [
     write_then_view, view_then_write, lost_in_torch_fx, erased_in_torch_fx, buffer_row_by_row,
     buffer_of_ops, through_reshape, through_transposes, through_new_axes, steps_and_directions,
-    overlapping_views, shifted_within_itself, slices_of_slices, out_arguments, copyto_and_fill,
+    overlapping_views, shifted_within_itself, slices_of_slices, out_arguments, copies_of_parts,
+    copyto_and_fill,
     masks, integer_arrays, not_adjacent, of_other_dtypes, numbers_are_immutable,
     numbers_as_arrays, rank_zero_views, copies_are_copies, parts_are_views,
     ravel_is_a_view_or_not, loops,

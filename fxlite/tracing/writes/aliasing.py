@@ -21,7 +21,14 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.tracing.writes.shared_memory import View, root_of, view_of
-from fxlite.tracing.writes.strides import Layout, contiguous, node_layout, reshaped, view_layout
+from fxlite.tracing.writes.strides import (
+    Layout,
+    contiguous,
+    copied,
+    node_layout,
+    reshaped,
+    view_layout,
+)
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -115,6 +122,8 @@ def _layout(view: View, tracer: Tracer) -> Layout | None:
         found: Layout | None = contiguous(view.node.type.shape)
     else:
         found = node_layout(view.made, writes.written, writes.layouts)
+        if view.copied:
+            found = copied(found, view.node.type.shape)
     before = view.node.type
     for v in reversed(chain):
         if v.op is None:

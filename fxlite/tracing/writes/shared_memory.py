@@ -52,11 +52,14 @@ class View:
     """How a value is read from the memory of another: ``op`` applied to ``parent``. A root has
     ``memory`` instead. ``node`` is its value, derived from the node ``source`` of the parent."""
 
-    __slots__ = ("attributes", "made", "memory", "node", "op", "parent", "seen", "source")
+    __slots__ = (
+        "attributes", "copied", "made", "memory", "node", "op", "parent", "seen", "source",
+    )  # fmt: skip
 
     def __init__(self, node: Node, memory: Memory, seen: int = -1) -> None:
         self.node = node
         self.made: Node | None = node  # tells the layout of a root; None: C order
+        self.copied = False  # a root is a copy, without the gaps that the layout has
         self.memory: Memory | None = memory
         self.parent: View | None = None
         self.op: Op | None = None  # None below a parent: perhaps a view, perhaps a copy
@@ -67,7 +70,7 @@ class View:
     def detach(self) -> None:
         """From now on this value has memory of its own."""
         self.parent, self.memory, self.op = None, Memory(), None
-        self.made = self.node
+        self.made, self.copied = self.node, True
 
 
 # -- views as the program makes them ---------------------------------------------------------------
@@ -170,6 +173,7 @@ def fresh(proxy: Proxy, in_c_order: bool = False, number: bool | None = False) -
     made._view = View(made._node, Memory(is_number=number), proxy.tracer.writes.count)
     if in_c_order:
         made._view.made = None
+    made._view.copied = True
     return made
 
 

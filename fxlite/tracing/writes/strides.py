@@ -38,6 +38,17 @@ def contiguous(shape: Sequence[Dim]) -> Layout:
     return Layout(tuple(strides))
 
 
+def copied(layout: Layout | None, shape: Sequence[Dim]) -> Layout | None:
+    """Layout of a copy, in which NumPy keeps the order of axes and leaves no gaps."""
+    if layout is None or layout.in_order:
+        return None if layout is None else contiguous(shape)
+    if not all(type(v) is int and v for v in (*layout.strides, *shape)):
+        return None
+    order = sorted(range(len(shape)), key=lambda axis: -abs(int(layout.strides[axis])))
+    dense = contiguous([shape[axis] for axis in order]).strides
+    return Layout(tuple(dense[order.index(axis)] for axis in range(len(shape))), False)
+
+
 def view_layout(
     layout: Layout | None, op: Op, attributes: Mapping[str, Any], old: Any, new: Any
 ) -> Layout | None:
