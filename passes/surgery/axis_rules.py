@@ -77,7 +77,7 @@ def _call(found: AxisGraph, node: Node, merged: list[Any]) -> None:
             _broadcast(found, operand, node)
     elif op.kind == "reduction" or "keepdims" in op.signature.parameters:
         _reduction(found, node)
-    elif len(operands) == 1 and len(parts_of(node)) == 1:
+    elif list(op.tensor_kinds.values()) == ["Tensor"] and operands and len(parts_of(node)) == 1:
         _layer(found, node)
     else:
         _tie_call(found, node, "has no rule for its axes")
@@ -170,7 +170,7 @@ def _moves(found: AxisGraph, node: Node, operands: list[Node], merged: list[Any]
         for axis, size in enumerate(shape):  # an element that is taken by its number
             slot = Slot(operand, axis)
             left_out = np.unique(coordinates[axis]).size < size
-            if left_out and not op.starts_at and size == found.sizes[slot]:
+            if left_out and op.starts_at != "start" and size == found.sizes[slot]:
                 found.tie(slot, f"{node.describe()} picks its elements by number")
             elif left_out and _argument(node, "step") not in (None, 1):
                 found.tie(slot, f"{node.describe()} steps over it")
@@ -331,6 +331,15 @@ def _attention(found: AxisGraph, node: Node) -> None:
     _join(found, query, -2, node, -2)
     _join(found, key, -2, value, -2)
     _join(found, value, -1, node, -1)
+
+
+@rule("tril")
+@rule("triu")
+def _triangle(found: AxisGraph, node: Node) -> None:
+    (x,) = operands_of(node)
+    _join_same(found, x, node)
+    for axis in (-1, -2):
+        _tie(found, node, axis, node, "keeps a triangle of it")
 
 
 @rule("getitem")

@@ -177,7 +177,7 @@ def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[s
         axis = old.get("axis", node.target.defaults.get("axis", 0)) % parts_of(node)[0].rank
         slots = [Slot(node, axis, part) for part in range(len(parts_of(node)))]
         new["sizes"] = tuple(len(kept[s]) if s in kept else found.sizes[s] for s in slots)
-    if node.target.starts_at in ("start",) and read:
+    if node.target.starts_at == "start" and read:
         new |= _bounds(node, read, kept, found)
     return {name: value for name, value in new.items() if old.get(name) != value}
 

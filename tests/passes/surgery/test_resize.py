@@ -233,3 +233,51 @@ def test_a_promise_to_change(images: fx.GraphModule) -> None:
     finally:
         del passes.PASSES["cut_result"]
     assert str(passes.changes()) == "changes"
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (lambda h: fx.ops.tril(h), "keeps a triangle of it"),
+        (lambda h: fx.ops.einsum([h], "bij->bji"), "has no rule"),
+        (lambda h: fx.ops.roll(h, 1, axis=2), "picks its elements by number"),
+        (lambda h: h[:, :, ::2], "steps over it"),
+        (lambda h: h[:, :, 1] + 1, "picks its elements by number"),
+        (lambda h: fx.ops.softmax(h, axis=2), "needs all of it"),
+        (lambda h: fx.ops.take(h, np.array([0, 3]), axis=2), "not understood"),
+    ],
+)
+def test_what_needs_its_elements_by_number_ties_them(program: Any, text: str) -> None:
+    """A square value, so that no wrong size gives a wrong rule away."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return fx.ops.sum(program(self.fc(x)))
+
+    gm = fx.symbolic_trace(Net(), x="f32[B,4,4]")
+    with pytest.raises(ArgumentError, match=text):
+        passes.resize(gm, "fc_weight", 0, [0, 1, 2])
+
+
+def test_flatten_and_parts() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(1, 6, 3), nn.Linear(12, 3)
+
+        def forward(self, x: Any) -> Any:
+            first, second = fx.ops.split(self.conv(x), (2, 4), axis=1)
+            pair = fx.ops.concat([second, first[:, 1:]], axis=1)
+            return self.fc(nn.functional.flatten(fx.ops.mean(pair, axis=3)[:, 1:], 1))
+
+    gm = traced(Net(), x="f32[B,1,5,5]")
+    (weight,) = gm.graph.find_nodes(op="get_attr", target="conv.weight")
+    made = passes.resize(gm, weight, 0, [0, 1, 2, 5])
+    assert made.get_attribute("fc.weight").shape[1] < 12
+    np.testing.assert_allclose(
+        run(made), without(gm, made, Slot(weight, 0), [0, 1, 2, 5]), rtol=1e-4
+    )
