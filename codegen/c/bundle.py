@@ -20,7 +20,7 @@ from fxlite.codegen.c.build_files import build_files
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import output_files, selftest_source
 from fxlite.codegen.c.stored_weights import stored_weights
-from fxlite.codegen.c.text.header import result_paths, weights_header
+from fxlite.codegen.c.text.header import result_places, weights_header
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import facts_of, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
@@ -200,10 +200,10 @@ def _files(name: str) -> list[str]:
 def _arguments(program: CProgram) -> list[str]:
     entry = program.entry
     rows = [("in", name, str(spec), "") for name, spec in zip(program.inputs, entry.inputs)]
-    paths = result_paths(program.program.module)
+    places = result_places(program.program.module)
     rows += [
-        ("out", n, str(spec), f"the program's {path}" if path else "")
-        for n, spec, path in zip(program.outputs, entry.outputs, paths)
+        ("out", name, str(spec), place)
+        for name, spec, place in zip(program.outputs, entry.outputs, places)
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = [

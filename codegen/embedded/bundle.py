@@ -25,7 +25,7 @@ import fxlite
 from fxlite.backend import Case
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.c.selftest import compiled_chain
-from fxlite.codegen.c.text.header import result_paths
+from fxlite.codegen.c.text.header import result_places
 from fxlite.codegen.c.tiles.library import definitions_of, instantiate, needed
 from fxlite.codegen.embedded.emit import constant_array
 from fxlite.codegen.folder import facts_of, write_folder
@@ -223,11 +223,11 @@ _MAKEFILE = _MAKEFILE.replace("MODEL.c HEADERS\n", "MODEL.c HEADERS \n")
 def _readme(program: CProgram, memory: Memory) -> str:
     name, upper = program.name, program.name.upper()
     title = f"{name}: {program.program.module.name} as C for a small device"
-    paths = result_paths(program.program.module)
+    places = result_places(program.program.module)
     rows = [("in", n, str(spec), "") for n, spec in zip(program.inputs, program.entry.inputs)]
     rows += [
-        ("out", n, str(spec), p)
-        for n, spec, p in zip(program.outputs, program.entry.outputs, paths)
+        ("out", name, str(spec), place)
+        for name, spec, place in zip(program.outputs, program.entry.outputs, places)
     ]
     width = max(len(n) for _, n, _, _ in rows)
     given = [*program.inputs, *program.outputs]

@@ -20,7 +20,7 @@ from fxlite.codegen.c.emit import CProgram, Source, c_name, entry_of
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import STATE, WEIGHTS, Struct
 from fxlite.codegen.c.structure import structure_of
-from fxlite.codegen.c.text.header import about, documentation, result_paths
+from fxlite.codegen.c.text.header import about, documentation, result_places
 from fxlite.codegen.c.tiles.library import error_type, headers
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, expressions, statements
 from fxlite.codegen.kernel.lower import buffer_name
@@ -213,9 +213,9 @@ class _Source(Source):
 
     def _about_run(self) -> str:
         rows = [("[in]", buffer_name(n), str(n.type)) for n in self.program.inputs]
-        paths = result_paths(self.program.module)
-        for node, output, path in zip(self.program.results, self.outputs, paths):
-            rows.append(("[out]", output, f"{node.type}{path and f' (the result {path})'}"))
+        places = result_places(self.program.module)
+        for node, output, place in zip(self.program.results, self.outputs, places):
+            rows.append(("[out]", output, f"{node.type} ({place})" if place else str(node.type)))
         if self.workspace.filled:
             bytes_ = f"{self.name.upper()}_ARENA_BYTES bytes to compute in, 8-byte aligned"
             rows.append(("", "arena", bytes_))

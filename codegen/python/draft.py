@@ -689,8 +689,10 @@ class Draft:
             for target, new in zip(self.writes, node.args[0][1:] if self.writes else ()):
                 (written,) = self.graph.find_nodes(op="placeholder", target=target)
                 yield Line(f"{self.names[written]}[...] = {self.print.value(new)}")
-            if self.writes and values is None:
-                return
+            if self.writes:
+                note = ""  # of all results, which the lines before show
+                if values is None:
+                    return
             text = self.print.value(values)
             is_plain = type(values) is tuple and len(values) > 1
             if is_plain and len(with_numbers(text)) < _SHORT_RESULT:

@@ -233,8 +233,11 @@ class _Source:
     def _documentation(self) -> list[str]:
         types = [*types_of(self.graph)]
         inputs = ", ".join(f"{name}: {type}" if type else name for name, type in types)
-        output = self.graph.output_node().type
+        output, writes = self.graph.output_node().type, self.gm.written_inputs()
+        if writes:
+            output = output[0]
         result = f" -> {docstring(nested_text(output))}" if output is not None else ""
+        result += f"; writes into {', '.join(writes)}" if writes else ""
         first = docstring(f"{self.class_name}: ({inputs}){result}")
         make = f"{self.class_name}.load()" if self.has_weights else f"{self.class_name}()"
         given = ", ".join(name for name, _ in types)

@@ -21,7 +21,7 @@ from fxlite import nn
 from fxlite.backend import Case
 from fxlite.codegen import folder as folder_module
 from fxlite.codegen.c.selftest import selftest_source
-from fxlite.codegen.c.text.header import result_paths
+from fxlite.codegen.c.text.header import result_places
 from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
@@ -216,18 +216,29 @@ def test_readme_says_what_is_needed(tmp_path: Path) -> None:
     assert [c["license"] for c in facts["components"]] == ["NOASSERTION", "Apache-2.0"]
 
 
-def test_result_paths() -> None:
+def test_what_results_are_to_the_program() -> None:
     made = namedtuple("made", ["mean", "rest"])
 
     def program(x):  # type: ignore[no-untyped-def]
         return {"logits": x + 1, "more": made(x * 2, [x * 3, (x * 4,)])}
 
     gm = fx.symbolic_trace(program, x="f32[2]")
-    assert result_paths(gm) == [
-        '["logits"]', '["more"].mean', '["more"].rest[0]', '["more"].rest[1][0]']  # fmt: skip
+    assert result_places(gm) == [
+        f"the program's {path}"
+        for path in ('["logits"]', '["more"].mean', '["more"].rest[0]', '["more"].rest[1][0]')
+    ]
     header = fx.compile(gm).sources["program.h"]
     assert '(the program\'s ["more"].mean)' in header
-    assert result_paths(fx.symbolic_trace(lambda x: x + 1, x="f32[2]")) == [""]
+    assert result_places(fx.symbolic_trace(lambda x: x + 1, x="f32[2]")) == [""]
+
+    def writes(x, cache):  # type: ignore[no-untyped-def]
+        cache += x
+        return x.sum(), cache[0]
+
+    written = fx.symbolic_trace(writes, "f32[2]", "f32[2]")
+    found = ["the program's [0]", "the program's [1]", "what cache holds afterwards"]
+    assert result_places(written) == found
+    assert "(what cache holds afterwards)" in fx.compile(written).sources["writes.h"]
 
 
 # -- folders -------------------------------------------------------------------------------------

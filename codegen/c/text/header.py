@@ -173,9 +173,8 @@ def check_signature(name: str, dims: Sequence[str]) -> str:
 def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> str:
     """What a caller has to know about each argument."""
     rows = [("[in]", buffer_name(n), str(n.type)) for n in program.inputs]
-    for node, output, path in zip(program.results, outputs, result_paths(program.module)):
-        place = f" (the program's {path})" if path else ""
-        rows.append(("[out]", output, f"{node.type}{place}"))
+    for node, output, place in zip(program.results, outputs, result_places(program.module)):
+        rows.append(("[out]", output, f"{node.type} ({place})" if place else str(node.type)))
     declared = program.module.graph.declared_dims
     for dim in program.dims:
         facts = declared[dim].facts if dim in declared else "0 or more"
@@ -202,11 +201,20 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str]) -> s
     ])  # fmt: skip
 
 
-def result_paths(module: GraphModule) -> list[str]:
-    """Where each flat result stands in the program's result: ``["logits"]``, ``[1]``, ``.hidden``;
-    empty text for a program that returns one array."""
+def result_places(module: GraphModule) -> list[str]:
+    """What each flat result is to the program: ``the program's ["logits"]``, ``what cache holds
+    afterwards``, ``the tapped relu``; empty text for a program that returns one array."""
+    value, told = module.take_taps(module.graph.output_node().args[0])
+    writes = module.written_inputs()
+    own, *_ = value if writes else (value,)
+    places = [f"the program's {path}" if path else "" for path in _paths(own)]
+    places += [f"what {target} holds afterwards" for target in writes]
+    return [*places, *(f"the tapped {tap.name}" for tap, _ in told)]
+
+
+def _paths(result: Any) -> list[str]:
     paths: list[str] = []
-    work: list[tuple[str, Any]] = [("", module.graph.output_node().args[0])]
+    work: list[tuple[str, Any]] = [("", result)]
     while work:
         path, value = work.pop()
         if isinstance(value, Node):
