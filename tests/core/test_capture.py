@@ -4,7 +4,9 @@ that are known while tracing; and that nothing outside of the trace notices."""
 from __future__ import annotations
 
 import functools
+import gc
 import math
+import runpy
 import threading
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.base.errors import TraceError
+from fxlite.tracing.capture import capture
 from tests.oracle import agree
 
 RUNGS = ("graph", "python", "kernel", "c", "cuda")
@@ -255,6 +258,21 @@ def test_functions_without_source_run_as_they_are() -> None:
     exec("def program(x):\n    return x + np.arange(3)", space)
     module = fx.symbolic_trace(space["program"], "f32[3]")
     assert [n.op for n in module.graph.nodes].count("get_attr") == 1
+
+
+def test_functions_that_go_away_are_forgotten(tmp_path: Any) -> None:
+    def known() -> int:
+        gc.collect()
+        return len(capture._known)
+
+    before = known()
+    for number in range(5):
+        file = tmp_path / f"made_{number}.py"
+        file.write_text(
+            "import numpy as np\ndef program(x):\n    return [x + y for y in np.ones(2)][0]\n"
+        )
+        fx.symbolic_trace(runpy.run_path(str(file))["program"], "f32[3]")
+    assert known() == before
 
 
 def test_source_that_changed_since_the_import_is_not_taken(tmp_path: Any, monkeypatch: Any) -> None:

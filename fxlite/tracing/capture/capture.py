@@ -17,6 +17,7 @@ import functools
 import linecache
 import sysconfig
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -40,9 +41,9 @@ _NEEDS_FRAME = frozenset(
 #: Stands in compiled code for the object that makes the calls.
 _MARK = "\0fxlite.call"
 
-#: Captured code by the id of the original and whether it is a library's, with both, so that neither
-#: goes away; None: stays as it is. Captured code is found as its own capture.
-_known: dict[tuple[int, bool], tuple[CodeType, CodeType | None]] = {}
+#: Captured code by the id of the original and whether it is a library's, as long as there is the
+#: original; None: it stays as it is, as captured code itself does.
+_known: dict[tuple[int, bool], tuple[weakref.ref[CodeType], CodeType | None]] = {}
 
 
 def captured(function: Callable[..., Any], library: bool = False) -> Callable[..., Any]:
@@ -54,7 +55,7 @@ def captured(function: Callable[..., Any], library: bool = False) -> Callable[..
     if type(function) is not FunctionType:
         return function
     code = _captured_code(function.__code__, library)
-    if code is None or code is function.__code__:
+    if code is None:
         return function
     made = FunctionType(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -99,13 +100,20 @@ _NUMPYS = frozenset((BuiltinFunctionType, np.ufunc, type(np.concatenate)))
 # -- code ------------------------------------------------------------------------------------------
 def _captured_code(code: CodeType, library: bool) -> CodeType | None:
     known = _known.get((id(code), library))
-    if known is None:
+    if known is None or known[0]() is not code:
         wanted = library or _is_program(code.co_filename)
         made = _recompiled(code, _CALLERS[library]) if wanted else None
-        known = _known[id(code), library] = (code, made)
+        _remember(code, library, made)
         for inner in _nested(made) if made is not None else ():
-            _known[id(inner), False] = _known[id(inner), True] = (inner, inner)
+            _remember(inner, False, None)
+            _remember(inner, True, None)
+        return made
     return known[1]
+
+
+def _remember(code: CodeType, library: bool, made: CodeType | None) -> None:
+    key, forget = (id(code), library), _known.pop  # which is there when the process ends, too
+    _known[key] = weakref.ref(code, lambda _: forget(key, None)), made
 
 
 def _is_program(file: str) -> bool:
