@@ -191,7 +191,7 @@ def test_rows_of_modules_that_repeat_are_made_by_a_function() -> None:
 @pytest.mark.skipif(
     shutil.which("ruff", path=str(Path(sys.executable).parent)) is None, reason="ruff"
 )
-def test_ruff_would_change_nothing(tmp_path: Path) -> None:
+def test_ruff_would_change_nothing_and_mypy_is_content(tmp_path: Path) -> None:
     """But for values that nobody reads, which are the program's own."""
     for number, name in enumerate(MODELS):
         gm = traced(name)
@@ -210,3 +210,8 @@ def test_ruff_would_change_nothing(tmp_path: Path) -> None:
             [ruff, *command, "--config", config, str(tmp_path)], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
+    # an optional layer is an Identity first, and then perhaps another module
+    options = ["--config-file=", "--check-untyped-defs", "--disable-error-code=assignment"]
+    mypy = [sys.executable, "-m", "mypy", *options, "."]
+    done = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
