@@ -449,6 +449,7 @@ class Tracer:
         kept = np.array(value, subok=False)
         node = self._get_attr(self._adopt(kept, "constant"), value)
         self._attributes[id(value)] = (node, value)
+        self._attributes[id(kept)] = (node, kept)
         self.own_constants[node] = kept
         return node
 

@@ -139,6 +139,9 @@ def _moves(found: AxisGraph, node: Node, operands: list[Node], merged: list[Any]
     except Exception:  # sizes that the small numbers do not fit
         _tie_call(found, node, "is not understood for small sizes")
         return
+    if any(source.dtype != np.int64 for _, source, _ in sources):
+        _tie_call(found, node, "changes the numbers by which elements are told apart")
+        return
     op, is_known = node.target, node.target.keeps_order or node.target.starts_at is not None
     is_known = is_known or op.name == "concat" or op.name == "flatten"
     for operand, source, shape in sources:

@@ -26,7 +26,9 @@ def test_pass_keeps_results(program: Program, name: str) -> None:
     done = passes.PASSES[name](gm)
     done.graph.lint()
     promise = passes.PASSES[name].exactness
-    if promise.kind == "sqnr":
+    if promise.kind == "changes":
+        pass  # it means to
+    elif promise.kind == "sqnr":
         assert agreement.compare(flatten(expected), flatten(done(*inputs)), promise).agrees
     else:
         compare(f"{name}, regenerated Python", done(*inputs), expected)
@@ -56,6 +58,8 @@ def test_pipeline_keeps_results_and_origin(program: Program) -> None:
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
 def test_pass_twice_is_pass_once(program: Program, name: str) -> None:
+    if passes.PASSES[name].exactness.kind == "changes":
+        pytest.skip("it changes what it finds, each time")
     gm, _, _ = program.trace()
     once = passes.PASSES[name](gm)
     twice = passes.PASSES[name](once)

@@ -76,12 +76,12 @@ def test_a_loaded_file_runs_no_code(
     ones = [np.ones((rows, 4), np.float32) for rows in (3, 4)]
     compiled, regenerated = fx.compile(gm), python_program(gm)
     compiled({"values": ones[0]}, ones[1])
-    regenerated(*ones)
+    regenerated({"values": ones[0]}, ones[1])
     many = np.ones((9, 4), np.float32)  # more rows than the guard allows
     with pytest.raises(ValueError, match="is required by"):
         compiled({"values": many}, ones[1])
     with pytest.raises(ValueError, match="is required by"):
-        regenerated(many, ones[1])
+        regenerated({"values": many}, ones[1])
     assert not (tmp_path / "evil").exists()
 
 

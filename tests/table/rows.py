@@ -316,4 +316,16 @@ def every() -> list[Row]:
 def names_without_calls() -> list[str]:
     """NumPy names that the tracer knows and the table does not try."""
     tried = {*ufuncs(1), *ufuncs(2), *REDUCTIONS, *CALLS, "amax", "amin"}
+    # tests/core/test_numpy_functions.py and test_in_place.py try these
+    tried |= {
+        "average",
+        "count_nonzero",
+        "diag",
+        "diagonal",
+        "inner",
+        "real",
+        "result_type",
+        "trace",
+    }
+    tried |= {"empty_like", "vdot"}
     return sorted({*numpy_api.function_names()} - tried)
