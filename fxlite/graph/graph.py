@@ -116,8 +116,7 @@ class Graph:
         #: Scope and location given to new nodes; set by the tracer and by passes that rewrite a
         #: node.
         self.current_origin: tuple[Scope | None, Location | None] | None = None
-        #: How the program is called where its inputs or results are nested; None: as they stand.
-        self.interface: Interface | None = None
+        self._interface: Interface | None = None
         #: Who is told values of each call: the last entries of the output are theirs.
         self._taps: tuple[Tap, ...] = ()
 
@@ -519,6 +518,21 @@ class Graph:
             self._store.record((Graph._restore_taps, self, self._taps))
             self._taps = taps
 
+    @property
+    def interface(self) -> Interface | None:
+        """How the program is called where its inputs or results are nested, and which inputs it
+        writes into; None: as they stand."""
+        return self._interface
+
+    @interface.setter
+    def interface(self, interface: Interface | None) -> None:
+        if interface is not self._interface:
+            self._store.record((Graph._restore_interface, self, self._interface))
+            self._interface = interface
+
+    def _restore_interface(self, interface: Interface | None) -> None:
+        self.interface = interface
+
     def _restore_taps(self, taps: tuple[Tap, ...]) -> None:
         self.taps = taps
 
@@ -635,7 +649,7 @@ class Graph:
         set_prev(store.root, last)
         store.length, store.n_placeholders = mine.length, mine.n_placeholders
         store.namer.taken, store.namer.counts = set(mine.namer.taken), dict(mine.namer.counts)
-        new.interface, new._taps = self.interface, self._taps
+        new._interface, new._taps = self._interface, self._taps
         new._dims.become(self._dims)
         if self._linted == self.journal.version:
             new._linted = new.journal.version

@@ -222,8 +222,11 @@ def test_an_edit_that_takes_the_values_away_is_an_error() -> None:
     with pytest.raises(GraphError, match=r"its output must be \(result, new x\)"):
         module(values(4, 3))
     module.graph.interface = None
-    module.recompile()
     np.testing.assert_array_equal(module(values(4, 3)), values(4, 3) ** 2)
+    module.graph.undo()
+    assert module.written_inputs() == ("x",) and module.graph.interface is not None
+    assert module(x := values(4, 3)) is None
+    np.testing.assert_array_equal(x, values(4, 3) ** 2)
 
 
 def test_a_written_input_cannot_be_baked_in() -> None:

@@ -8,6 +8,7 @@ arithmetic (:class:`tests.fuzz.results.Reference`); everything else must be equa
 
 from __future__ import annotations
 
+import copy
 import re
 import signal
 import warnings
@@ -38,6 +39,7 @@ from fxlite.types.agreement import Chain, leaves, structure
 from tests.codegen.test_c_samples import apart
 from tests.fuzz.programs.program import Array, Program, Sizes
 from tests.fuzz.results import Reference, exact_difference
+from tests.oracle import written
 
 #: How far each value is disturbed: as one op may be off.
 ONE_OP = Chain(operations=1)
@@ -87,11 +89,25 @@ class Case:
 
     def __init__(self, program: Program, number: int) -> None:
         self.program, self.name = program, f"p{number}"
-        self.eager = program.function()
-        self.module = _stage("trace", lambda: fx.symbolic_trace(self.eager, **program.types()))
+        function = program.function()
+        self.module = _stage("trace", lambda: fx.symbolic_trace(function, **program.types()))
+        self.plain = self._plain()
+        self.eager = self.written(function)
         self.optimized = _stage("optimize", lambda: optimize(self.module, keep=claims)[0])
         self.emitted: CProgram = _stage("emit C", lambda: emit(self.optimized, self.name))
         self.rebuild = restructure(self.module) or (lambda flat: flat)
+
+    def _plain(self) -> fx.GraphModule:
+        """The graph with what it writes into inputs as further results."""
+        if not self.module.written_inputs():
+            return self.module
+        plain = copy.deepcopy(self.module)
+        plain.graph.interface = None
+        return plain
+
+    def written(self, run: Run) -> Run:
+        """The run on arrays of its own, with what it wrote into them behind its result."""
+        return lambda *arrays: written(self.module, run, arrays)
 
     def work(self, sizes: Sizes) -> int:
         """Operations of one run."""
@@ -210,7 +226,7 @@ def compare(case: Case, library: Library, rungs: Sequence[str]) -> int:
                 kind = "refused" if _is_guard(error) else "failed"
                 raise Failed(kind, f"{name} call", error, sizes) from error
             if reference is None:
-                reference = Measured(case.module, arrays, expected)
+                reference = Measured(case.plain, arrays, expected)
             difference = reference.close_difference(result)
             if difference is not None:
                 raise Failed("failed", name, difference, sizes)
@@ -268,7 +284,7 @@ def _must_refuse(
     if isinstance(error, IndexError):
         return
     try:
-        fx.Interpreter(case.optimized).run(*arrays)
+        case.written(fx.Interpreter(case.optimized).run)(*arrays)
         return
     except Exception:
         pass
@@ -290,13 +306,13 @@ def _must_refuse(
 def _runner(name: str, case: Case, library: Library) -> Run:
     module = case.module
     if name == "graph":
-        return fx.Interpreter(module).run
+        return case.written(fx.Interpreter(module).run)
     if name == "python":
-        return module
+        return case.written(module)
     if name == "kernel":
         planned = plan(optimize(module)[0], claims)
         if any(g.anchor and not g.anchor.target.has_body for g in planned.groups):
-            return case.module  # what has no loops (a recurrence of named length) is C's alone
+            return case.written(module)  # what has no loops (a recurrence of named length) is C's
         kernels = scheduled(planned)
         single = case.emitted.entry.single_output
 
