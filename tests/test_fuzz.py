@@ -19,7 +19,7 @@ from tests.fuzz.__main__ import run
 from tests.fuzz.example import Counts, check
 from tests.fuzz.quantized import KINDS, QuantizedCounts, check_quantized
 from tests.fuzz.quantized_extremes import EXTREMES
-from tests.fuzz.results import Reference, exact_difference
+from tests.fuzz.results import Disturbed, Reference, exact_difference
 
 
 @settings(
@@ -55,6 +55,23 @@ def test_rounding_is_told_from_errors() -> None:
     assert reference.close_difference((one - 1, one - np.float32(1e-7))) is None
     assert "result 1" in str(reference.close_difference((one, one + np.float32(1e-3))))
     assert "result 0" in str(Reference(gm, [x + 1]).close_difference((one, one * 9)))
+
+
+def test_what_swings_may_jump_in_a_few_elements() -> None:
+    rng = np.random.default_rng(37)
+    first, again = (rng.standard_normal(s, np.float32) for s in ((8, 48), (48, 16)))
+
+    def swings(x: Any) -> Any:
+        return fx.ops.recurrence(x @ first, again * 2, (x @ first)[0, :, :16], mode="gru")
+
+    gm = fx.symbolic_trace(swings, x="f32[130,7,8]")
+    x = rng.standard_normal((130, 7, 8), np.float32)
+    reference = Reference(gm, [x])
+    for seed in range(200, 204):
+        assert reference.close_difference(Disturbed(gm, seed, 1.0).run(x)) is None
+    wrong = reference.result.copy()
+    wrong.flat[::100] += 0.5
+    assert "elements differ" in str(reference.close_difference(wrong))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ Array = np.ndarray[Any, Any]
 
 #: Disturbed runs at first, and before a failure is believed.
 FEW, MANY = 3, 40
+#: How much each value is disturbed in the runs, which take turns.
+STRENGTHS = (1.0, 1.0, 1.0, 1.0, 10.0)
 #: Kinds of ops that add up.
 SUMS = ("contraction", "reduction", "composite")
 #: Differences allowed, as a multiple of the largest that noise made.
@@ -157,10 +159,26 @@ class Reference:
         expected = leaves(self.result) if flat else self.result
         for count in (FEW, MANY):
             self._disturb(count)
-            found = compare(expected, actual, computed, self.chain, self._spread())
+            found = compare(expected, actual, computed, self.chain, self._spread(self._runs))
             if found.agrees:
                 return None
+        if found.wrong and found.wrong <= self._jumps(found.result or 0):
+            return None
         return f"{found}\n{expected!r}\ngot\n{actual!r}"
+
+    def _jumps(self, number: int) -> int:
+        """How many elements of a result one disturbed run has farther off than all others say,
+        at most: where rounding decides in one run of a hundred which of two numbers an element is,
+        as in a recurrence that swings, some elements of each run are the first to jump."""
+        e = leaves(self.result)[number]
+        runs = [[run[number]] for run in self._runs]
+        most = 0
+        for held_out in range(len(runs)):
+            if held_out % len(STRENGTHS) == STRENGTHS.index(max(STRENGTHS)):
+                continue  # it was disturbed by more than a run may be
+            spread = self._spread(runs[:held_out] + runs[held_out + 1 :], [e])
+            most = max(most, compare([e], runs[held_out], computed, self.chain, spread).wrong)
+        return most
 
     def _disturb(self, count: int) -> None:
         """Have ``count`` disturbed runs, the later ones disturbed more, and after the first few
@@ -169,16 +187,18 @@ class Reference:
             self.module = decompose(self.module)
         with np.errstate(all="ignore"):
             for seed in range(len(self._runs), count):
-                strength = (1.0, 1.0, 1.0, 1.0, 10.0)[seed % 5]
+                strength = STRENGTHS[seed % len(STRENGTHS)]
                 made = Disturbed(self.module, seed, strength, self.chain).run(*self.arrays)
                 self._runs.append(leaves(made))
 
-    def _spread(self) -> list[Array]:
-        """How far each element may be off; infinite where rounding decides whether it is finite or
-        NaN, or which integer it is."""
+    def _spread(
+        self, runs: Sequence[list[Array]], results: Sequence[Array] | None = None
+    ) -> list[Array]:
+        """How far each element may be off by these disturbed runs; infinite where rounding decides
+        whether it is finite or NaN, or which integer it is."""
         spreads = []
-        for number, e in enumerate(leaves(self.result)):
-            disturbed = [r[number] for r in self._runs]
+        for number, e in enumerate(leaves(self.result) if results is None else results):
+            disturbed = [r[number] for r in runs]
             if not dtypes.dtype(e.dtype).is_float:
                 same = np.all([d == e for d in disturbed], axis=0)
                 spreads.append(np.where(same, 0.0, np.inf))
