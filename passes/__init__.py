@@ -73,6 +73,8 @@ from fxlite.passes.surgery.probes import tap, untap
 from fxlite.passes.surgery.prune import prune_channels, prune_heads
 from fxlite.passes.surgery.resize import Resized, resize
 from fxlite.passes.surgery.statistics import ActivationStatistics, activation_statistics
+from fxlite.passes.surgery.swap import Place, swap
+from fxlite.passes.surgery.tying import tie_weights, untie_weights
 from fxlite.types.agreement import Exactness, allclose, changes, exact, sqnr
 
 __all__ = [
@@ -104,6 +106,7 @@ __all__ = [
     "PassManager",
     "PassResult",
     "Pattern",
+    "Place",
     "Profile",
     "Refusal",
     "Resized",
@@ -183,9 +186,12 @@ __all__ = [
     "sqnr",
     "store_bf16",
     "sub_pixel",
+    "swap",
     "tap",
     "this_before_that_pass_constraint",
+    "tie_weights",
     "untap",
+    "untie_weights",
     "verify",
     "verify_edits",
     "write_repro",

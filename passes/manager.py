@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -85,6 +85,11 @@ class Step:
         """What the pass wrote into the graph's :class:`~fxlite.graph.node_store.Journal`; nothing
         where it made a graph of its own."""
         return self._snapshot.records_since(self._start)
+
+    @property
+    def resized(self) -> dict[str, tuple[Any, Any]]:
+        """The weights that have another type since: by path, the type before and after."""
+        return resized_weights(self.records)
 
 
 class Report(Printed):
@@ -237,7 +242,8 @@ class PassManager:
             changed = new
         self.report.steps.append(
             Step(
-                item.name, before, len(made.graph), changes_text(changed),
+                item.name, before, len(made.graph),
+                changes_text(changed, resized_weights(graph.journal.records[start:])),
                 (time.perf_counter() - begin) * 1e3, tuple(refusals(made)[known:]),
                 verification[0] if verification else None, Snapshot.of(made),
                 start if made.graph is graph else len(made.graph.journal.records),
@@ -303,10 +309,29 @@ def edited_ops(graph: Graph, start: int) -> Counter[str]:
     return changed
 
 
-def changes_text(changed: Counter[str]) -> str:
-    """``batch_norm -3, mul +1``: counts of ops that differ."""
+def resized_weights(records: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
+    """The weights that records of a journal gave another type: by path, before and after."""
+    before: dict[Node, Any] = {}
+    for record in records:
+        is_type = isinstance(record, tuple) and len(record) == 4 and record[2] == "type"
+        if is_type and isinstance(record[1], Node) and record[1].op == "get_attr":
+            before.setdefault(record[1], record[3])
+    return {
+        node.target: (type, node.type)
+        for node, type in before.items()
+        if not node._erased and type is not None and type != node.type
+    }
+
+
+def changes_text(changed: Counter[str], weights: Mapping[str, tuple[Any, Any]]) -> str:
+    """``batch_norm -3, mul +1``: counts of ops that differ; and the first of the weights that have
+    another shape."""
     shown = sorted((op, n) for op, n in changed.items() if n and op not in _NOT_COMPUTED)
-    return ", ".join(f"{op} {count:+d}" for op, count in shown) or "-"
+    parts = [f"{op} {count:+d}" for op, count in shown]
+    for path, (old, new) in list(weights.items())[:1]:
+        more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
+        parts.append(f"{path} {old} → {new}{more}")
+    return ", ".join(parts) or "-"
 
 
 _NOT_COMPUTED = ("placeholder", "output")

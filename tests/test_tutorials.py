@@ -193,6 +193,9 @@ def check_surgery(output: str) -> None:
     assert after is not None and 0.5 < float(after[1]) < 0.9944
     assert "cannot change: linear is a result" in output
     assert "['fc.lora_A.weight', 'fc.lora_B.weight']\nmerged: True\n" in output
+    assert (
+        "accuracy with gelu: 0.9" in output and "['fc.0.bias', 'fc.0.weight', 'fc.1.bias'" in output
+    )
     assert output.endswith("(359, 32, 4, 4)\nstages agree: True\n")
 
 

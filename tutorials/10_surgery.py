@@ -1,4 +1,4 @@
-"""Looking into a trained model and changing it: probes, pruning, adapters, two stages.
+"""Looking into a trained model and changing it: probes, pruning, adapters, layers.
 
 A script in cells (`# %%`), for an editor or notebook that knows them, or to run from top to bottom:
 
@@ -92,7 +92,22 @@ print("merged:", np.allclose(merged(images), adapted(images), atol=1e-3))
 assert merged.graph == gm.graph and passes.remove_lora(adapted).graph == gm.graph
 
 # %% [markdown]
-# # 4. Two stages
+# # 4. Other layers
+# Another activation in the place of each relu; and three layers in that of one, with their weights
+# under its path. Then two of them share a weight.
+
+# %%
+smooth = passes.swap(gm, where="relu", layer=nn.GELU())
+print(f"accuracy with gelu: {accuracy(smooth):.4f}")
+layers = nn.Sequential(nn.Linear(512, 10), nn.Linear(10, 10), nn.Linear(10, 10))
+deep = passes.swap(gm, where="fc", layer=layers)
+print(sorted(deep.state_dict().keys() - gm.state_dict().keys()))
+tied = passes.tie_weights(deep, "fc.1.weight", "fc.2.weight")
+assert tied.fc[1].weight is tied.fc[2].weight
+assert passes.untie_weights(tied, "fc.1.weight").graph == deep.graph
+
+# %% [markdown]
+# # 5. Two stages
 # The convolutions on one machine, the classifier on another: each part is a module by itself, which
 # can be compiled and saved.
 

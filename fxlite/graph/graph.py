@@ -587,9 +587,10 @@ class Graph:
             return type_of(self.owning_module.get_attribute(target))
         return None
 
-    def _retype_weights(self, target: str) -> None:
-        """The weight at a path was exchanged for one of another type."""
-        readers = self.find_nodes(op="get_attr", target=target)
+    def _retype_weights(self, targets: Iterable[str]) -> None:
+        """The weights at these paths were exchanged for ones of other types."""
+        wanted = set(targets)
+        readers = [n for n in self.find_nodes(op="get_attr") if n.target in wanted]
         if readers:
             retype(self, readers[0], readers)
 

@@ -142,16 +142,28 @@ class GraphModule(EditHooks, Module):
         """Put a weight or module at a dotted path: a Parameter stays one, other arrays become
         buffers. Nodes that read a weight in whose place one of another shape or dtype is put are
         typed anew. Raises ShapeError or DTypeError, and changes nothing, where one does not fit."""
-        parent, name = self._parent(target)
+        self.set_attributes({target: value})
+
+    def set_attributes(self, values: Mapping[str, Any]) -> None:
+        """Put several weights or modules at their paths, and type nodes anew when all are there: a
+        layer and its neighbour can be made larger, where one after the other would not fit. Raises
+        what :meth:`set_attribute` does, and then none of them is put."""
         graph = self.__dict__.get("_graph")
-        if graph is None or isinstance(value, Module) or name in parent._modules:
-            self._put(parent, name, value)
+        if graph is None:
+            for target, value in values.items():
+                self._put(*self._parent(target), value)
             return
-        before = parent._parameters.get(name, parent._buffers.get(name))
+        retyped = []
         with graph._store.all_or_nothing():
-            self._put(parent, name, value)
-            if before is not None and type_of(before) != type_of(value):
-                graph._retype_weights(target)
+            for target, value in values.items():
+                parent, name = self._parent(target)
+                before = parent._parameters.get(name, parent._buffers.get(name))
+                is_array = not isinstance(value, Module) and name not in parent._modules
+                self._put(parent, name, value)
+                if is_array and before is not None and type_of(before) != type_of(value):
+                    retyped.append(target)
+            if retyped:
+                graph._retype_weights(retyped)
 
     def _put(self, parent: Module, name: str, value: Any) -> None:
         self._note_entry(parent, name)

@@ -34,13 +34,13 @@ def rule(name: str) -> Callable[[Any], Any]:
 def axis_graph(gm: GraphModule) -> AxisGraph:
     """The groups of all axes of a module."""
     found = AxisGraph(gm)
-    weights: dict[str, Node] = {}
+    weights: dict[int, Node] = {}  # by the array, which may be at several paths
     merged: list[tuple[Slot, list[tuple[Slot, Any, Any]]]] = []
     for node in gm.graph.nodes:
         if node.op == "placeholder":
             _tie_all(found, node, f"{node.target} is an input")
         elif node.op == "get_attr":
-            first = weights.setdefault(node.target, node)
+            first = weights.setdefault(id(gm.get_attribute(node.target)), node)
             if first is not node:
                 _join_same(found, first, node)
         elif node.op == "output":

@@ -23,6 +23,7 @@ from fxlite.nn.module import Parameter
 from fxlite.passes.base import as_module, graph_pass, unique_attribute
 from fxlite.passes.ledger import refuse
 from fxlite.passes.surgery.places import nodes_at
+from fxlite.passes.surgery.tying import tied_paths
 
 
 def _is_call(node: Any, name: str) -> bool:
@@ -179,7 +180,9 @@ def merge_lora(gm: GraphModule, where: Any = None) -> GraphModule:
     found = _adapters_at(made, where)
     for each in found:
         target = each.layer.args[1].target
-        readers = {u for n in made.graph.find_nodes(op="get_attr", target=target) for u in n.users}
+        paths = tied_paths(made, target)
+        reads = [n for n in made.graph.find_nodes(op="get_attr") if n.target in paths]
+        readers = {user for node in reads for user in node.users}
         if len(readers) > 1:
             names = ", ".join(sorted(n.name for n in readers))
             raise ArgumentError(f"{target} is read by {names}: the adapter is for one of them")

@@ -24,7 +24,7 @@ from fxlite.passes.base import as_module
 from fxlite.passes.surgery.axes import Array, AxisGraph, Slot, axis_of, parts_of
 from fxlite.passes.surgery.axis_rules import axis_graph
 from fxlite.passes.surgery.places import node_at
-from fxlite.types.tensor_type import TensorType
+from fxlite.types.tensor_type import type_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,10 +118,15 @@ def remove_groups(
     before = {n.name: n.type for n in graph.nodes if n.op.startswith("call_")}
     weights: dict[str, tuple[Any, Any]] = {}
     with graph.transaction(label):
+        tied: dict[int, Any] = {}  # what became of an array, which may be at several paths
         for node in graph.find_nodes(op="get_attr"):
             cuts = {s.axis: p for s, p in kept.items() if s.node is node}
             if cuts and node.target not in weights:
-                weights[node.target] = node.type, _cut(gm, node, cuts)
+                value = gm.get_attribute(node.target)
+                if id(value) not in tied:
+                    tied[id(value)] = value, _cut(value, cuts)
+                gm._put(*gm._parent(node.target), tied[id(value)][1])  # readers are typed later
+                weights[node.target] = node.type, type_of(tied[id(value)][1])
         for node, new in attributes.items():
             if new:
                 graph._store.assign(node, node._args, stored_kwargs({**node._kwargs, **new}))
@@ -140,17 +145,14 @@ def remove_groups(
     gm.meta["resized"] = Resized(weights, nodes)
 
 
-def _cut(gm: GraphModule, node: Node, positions: dict[int, Array]) -> TensorType:
-    """Put the smaller weight in its place, of which the readers are typed later."""
-    parent, name = gm._parent(node.target)
-    value = gm.get_attribute(node.target)
+def _cut(value: Any, positions: dict[int, Array]) -> Any:
+    """The smaller weight."""
     array = np.asarray(value)
     for axis, kept in positions.items():
         array = np.take(array, kept, axis=axis)
     array = np.ascontiguousarray(array)
     is_parameter = isinstance(value, Parameter) and value.is_parameter
-    gm._put(parent, name, Parameter(array) if is_parameter else array)
-    return TensorType(array.shape, node.type.dtype)
+    return Parameter(array, value.requires_grad) if is_parameter else array
 
 
 def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[str, Any]:

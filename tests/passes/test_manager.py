@@ -106,8 +106,8 @@ def test_changes_of_ops_are_counted_from_the_edits_alone() -> None:
     with graph.inserting_before(neg):
         graph.call_function("sin", (neg.args[0],))
         graph.erase_node(graph.call_function("cos", (neg.args[0],)))
-    assert changes_text(edited_ops(graph, start)) == "neg -1, relu +1, sin +1"
-    assert changes_text(edited_ops(graph, len(graph.journal.records))) == "-"
+    assert changes_text(edited_ops(graph, start), {}) == "neg -1, relu +1, sin +1"
+    assert changes_text(edited_ops(graph, len(graph.journal.records)), {}) == "-"
 
 
 def test_steps_give_the_module_after_each_pass() -> None:
