@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from fxlite.show.summary import Summary
 
 _GROUPS = ("_parameters", "_buffers", "_modules")
+#: What a GraphModule itself has under these names, so that no weight or module can be called so.
+NOT_WEIGHTS = frozenset(
+    (
+        "graph name meta training forward _graph _code _forward _prepared _interface _signature "
+        "_passes _undone_passes _edit_hooks _non_persistent"
+    ).split()
+) | {*_GROUPS}
 
 
 class Container(Module):
@@ -77,7 +84,10 @@ class GraphModule(EditHooks, Module):
                 if node.op == "get_attr" or node.op == "call_module":
                     root[node.target] = _find_attribute(program, owner, node.target)
         for path, value in root.items():
-            self._put(*self._parent(path), value)
+            parent, name = self._parent(path)
+            is_ours = parent is self or type(parent) is Container
+            if is_ours or parent.get_attribute(name) is not value:  # not an array of a leaf module
+                self._put(parent, name, value)
         self.graph = graph
 
     def __getitem__(self, index: int | str) -> Any:
@@ -90,10 +100,18 @@ class GraphModule(EditHooks, Module):
         module: Module = self
         for part in path.split(".") if path else ():
             if part not in module._modules:
+                self._check_name(module, part)
                 self._note_entry(module, part)
                 module._modules[part] = Container()
             module = module._modules[part]
         return module, name
+
+    def _check_name(self, parent: Module, name: str) -> None:
+        if parent is self and name in NOT_WEIGHTS:
+            raise ArgumentError(
+                f"an array or child of the traced module is called {name!r}, which a GraphModule "
+                f"has for itself; call it {name}_, or put it into a child"
+            )
 
     def _note_entry(self, parent: Module, name: str) -> None:
         """Let the journal know what ``parent.name`` is before it is replaced."""
@@ -166,6 +184,7 @@ class GraphModule(EditHooks, Module):
                 graph._retype_weights(retyped)
 
     def _put(self, parent: Module, name: str, value: Any) -> None:
+        self._check_name(parent, name)
         self._note_entry(parent, name)
         if isinstance(value, Module):
             parent._modules[name] = value

@@ -291,9 +291,24 @@ class Module:
         raise MemberError(f"{path or type(self).__name__} has no attribute {name!r}")
 
     def get_parameter(self, target: str) -> Parameter:
-        return self.get_attribute(target)  # type: ignore[no-any-return]
+        """The parameter at a dotted path. Raises AttributeError where there is none, or another
+        attribute."""
+        return self._member("_parameters", "parameter", target)  # type: ignore[no-any-return]
 
-    get_buffer = get_parameter
+    def get_buffer(self, target: str) -> np.ndarray[Any, Any]:
+        """The buffer at a dotted path. Raises AttributeError where there is none, or another
+        attribute, such as an array that is no buffer."""
+        return self._member("_buffers", "buffer", target)  # type: ignore[no-any-return]
+
+    def _member(self, group: str, kind: str, target: str) -> Any:
+        found = self.get_attribute(target)
+        path, _, name = target.rpartition(".")
+        members = vars(self._below(path))
+        if name not in members[group]:
+            kinds = ("_parameters", "parameter"), ("_buffers", "buffer"), ("_modules", "module")
+            other = next((k for g, k in kinds if name in members[g]), type(found).__name__)
+            raise MemberError(f"{target!r} is no {kind} but a {other}; use get_attribute")
+        return found
 
     def apply(self, function: Callable[[Module], None]) -> Module:
         """Call ``function`` on every module, children first."""

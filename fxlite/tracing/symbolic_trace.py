@@ -89,7 +89,8 @@ def symbolic_trace(
 def _name_of(root: Any) -> str:
     if isinstance(root, python_types.FunctionType):
         return root.__name__ if root.__name__ != "<lambda>" else "function"
-    return getattr(root, "name", None) or type(root).__name__
+    name = getattr(root, "name", None)
+    return name if isinstance(name, str) and name else type(root).__name__
 
 
 def specialize(module: GraphModule, sizes: Mapping[str, Any]) -> GraphModule:

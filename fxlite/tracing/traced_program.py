@@ -28,8 +28,6 @@ from fnmatch import fnmatchcase
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-import numpy as np
-
 from fxlite.base.errors import ArgumentError
 from fxlite.base.location import REGENERATED, Location, is_own_file
 from fxlite.nn.container import ModuleDict, ModuleList, Sequential
@@ -190,13 +188,16 @@ class TracedModule(Module):
     def __init__(self, root: Module) -> None:
         super().__init__()
         self.__dict__["_root"] = root
+        #: Arrays of the program that stand in its lists and dicts, or are attributes, by path.
+        self.__dict__["_shared"] = {}
         self.training = root.training
 
     def get_attribute(self, target: str) -> Any:
         first = target.partition(".")[0]
         if first in self._buffers or first in self._parameters or first in self._modules:
             return super().get_attribute(target)
-        return self.__dict__["_root"].get_attribute(target)
+        shared: dict[str, Any] = self.__dict__["_shared"]
+        return shared[target] if target in shared else self.__dict__["_root"].get_attribute(target)
 
     def get_submodule(self, target: str) -> Module:
         if not target or target.partition(".")[0] in self._modules:
@@ -218,13 +219,6 @@ def adopt(owner: Module, root: Module, value: Any, wish: str) -> str:
     else:
         owner.register_buffer(name, value)
     return name
-
-
-def is_unchanged(owner: Module, name: str, value: np.ndarray[Any, Any]) -> bool:
-    """False if the program has written into an array since ``owner`` adopted it."""
-    kept = owner._buffers.get(name)
-    is_float = value.dtype.kind == "f"
-    return kept is None or kept is value or np.array_equal(kept, value, equal_nan=is_float)
 
 
 def has_attribute(module: Module, name: str) -> bool:

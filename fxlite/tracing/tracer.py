@@ -50,19 +50,19 @@ from fxlite.tracing.inputs import (
 )
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
+from fxlite.tracing.own_arrays import OwnArray, own_arrays
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.traced_program import (
     TracedModule,
     adopt,
     has_attribute,
     is_leaf,
-    is_unchanged,
     leaf_paths,
     running_check,
 )
 from fxlite.tracing.writes.shared_memory import Writes, note_leaf_call, note_parts, note_view
 from fxlite.types import dtypes
-from fxlite.types.dtypes import plain_array
+from fxlite.types.dtypes import is_same_array, plain_array
 from fxlite.types.guards import OPPOSITE, Guard
 from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType, type_of
@@ -111,6 +111,9 @@ class Tracer:
         self._definition: Location | None = None  # where the program's inputs are declared
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
+        #: Arrays of the program's modules, looked for when the first array is met, and those read.
+        self._own_arrays: dict[int, OwnArray] | None = None
+        self._used_arrays: list[tuple[OwnArray, Node]] = []
         #: Whether the program has made arrays of its own; of these, and of what is computed of them
         #: alone, the values that somebody asked for, and those of constants.
         self.makes_arrays = False
@@ -211,7 +214,7 @@ class Tracer:
             return value
         if isinstance(value, (np.ndarray, np.generic)):
             try:
-                return self._constant(plain_array(value, "a constant of the program"))
+                return self._constant(value, plain_array(value, "a constant of the program"))
             except DTypeError as error:
                 raise with_place(error, self._place()[1]) from None
         if isinstance(value, NamedDim):
@@ -442,16 +445,46 @@ class Tracer:
         """Give the graph's owner an array or module that the root does not have; its path."""
         return adopt(self._adopted, self.root, value, wish)
 
-    def _constant(self, value: np.ndarray[Any, Any]) -> Node:
-        known = self._attributes.get(id(value))
-        if known is not None and is_unchanged(self._adopted, known[0].target, value):
-            return known[0]
+    def _constant(self, given: Any, value: np.ndarray[Any, Any]) -> Node:
+        """The node of an array of the program, ``given``: an attribute of its module, shared with
+        it, or a constant with what the array holds now."""
+        known = self._attributes.get(id(given))
+        own = self._own_array(given)
+        if known is not None:
+            before = self.own_constants.get(known[0])
+            if before is None or is_same_array(value, before):
+                return known[0]
+            if own is not None:
+                raise self._changed(own, known[0])
+        elif own is not None and own.is_weight:
+            return self.attribute(own.module, own.key, own.value).node
         kept = np.array(value, subok=False)
-        node = self._get_attr(self._adopt(kept, "constant"), value)
-        self._attributes[id(value)] = (node, value)
-        self._attributes[id(kept)] = (node, kept)
+        if own is None:
+            node = self._get_attr(self._adopt(kept, "constant"), value)
+            self._attributes[id(kept)] = (node, kept)
+        else:
+            self._adopted.__dict__["_shared"][own.target] = own.value
+            node = self._get_attr(own.target, value)
+            self._used_arrays.append((own, node))
+        self._attributes[id(given)] = (node, given)
         self.own_constants[node] = kept
         return node
+
+    def _own_array(self, value: Any) -> OwnArray | None:
+        if not isinstance(self._adopted, TracedModule):
+            return None
+        if self._own_arrays is None:
+            self._own_arrays = own_arrays(self.root)
+        return self._own_arrays.get(id(value))
+
+    def _changed(self, own: OwnArray, node: Node) -> TraceError:
+        self._used_arrays = [used for used in self._used_arrays if used[1] is not node]
+        return self.error(
+            f"the program changes {own.text}, an array of its own, while it runs; a graph would "
+            "compute with one of its values in every call",
+            "take the array as an input and return what it becomes, or change a copy",
+            node,
+        )
 
     # -- errors --------------------------------------------------------------------------------
     def error(
@@ -502,6 +535,9 @@ class Tracer:
             self.autowrap.leave()
             active_tracer.reset(token)
             self.origin = None
+        for own, node in self._used_arrays:
+            if not own.is_as(self.own_constants[node]):
+                raise self._changed(own, node)
         if self.makes_arrays or self.known:
             fold_known(self)
         for node in self.graph.find_nodes(op="get_attr"):
@@ -514,6 +550,7 @@ class Tracer:
         self._runs_program = True
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
+        self._own_arrays, self._used_arrays = None, []
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}

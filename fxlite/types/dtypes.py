@@ -281,6 +281,13 @@ def plain_array(value: Any, what: str = "") -> Array:
     return array
 
 
+def is_same_array(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same; NaN is like NaN."""
+    if a is b or a.dtype != b.dtype or a.dtype.isbuiltin != 1:
+        return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
 def require_plain(value: Any, what: str = "") -> None:
     """Raise DTypeError for an array of a class that gives operations another meaning. What is no
     array passes."""

@@ -134,7 +134,7 @@ RELU = "F.relu(self.fc(self.norm(x)))"
     ([("* 0.5", "* 0.75")], ([], [], ["mul"])),
     ([("y = F.relu", "hidden = F.relu"), ("self.drop(y)", "self.drop(hidden)")], ([], [], [])),
     ([("np.float32(0.25)", "np.float32(0.5)")],
-     ([], [], ["constant_1"])),
+     ([], [], ["constant_0"])),
     ([("Dropout(0.25)", "Dropout(0.5)")], ([], [], ["dropout", "dropout_1"])),
     ([("range(2)", "range(1)"), ("self.blocks[1](", "(")],
      ([f"{n}_1" for n in ("layer_norm", "linear", "relu", "dropout", "add")]
