@@ -6,40 +6,62 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fxlite as fx
 from fxlite import nn
-from tests.codegen.compiling import SANITIZED, run_sanitized
+from fxlite.codegen.runtime.build import build_executable
+from tests.codegen.compiling import run_sanitized
 from tests.codegen.test_rolling import GPT, MODELS, Layers
 from tests.zoo import ZOO
 
+#: As `make sanitize` has it, but unoptimized: these programs are small, and take a quarter of the
+#: time to build and run.
+CHECKED = (
+    "-std=c99", "-ffp-contract=fast", "-O0", "-g1", "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)  # fmt: skip
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize("entry", ZOO, ids=lambda p: p.name)
-def test_emitted_c_is_clean(entry, tmp_path: Path) -> None:
-    program, types, _ = entry.make()
-    function = fx.compile(fx.symbolic_trace(program, *types), backend="c")
-    function.save(tmp_path / "bundle")
-    # These programs are small: unoptimized code takes a quarter of the time to build and run.
-    make = ["make", "-C", str(tmp_path / "bundle"), "sanitize", "CHECKED=-O0 -g1"]
-    done = subprocess.run(make, capture_output=True, text=True)
+
+def check_clean(function: Any, folder: Path) -> None:
+    """Build the self-test of a saved folder under the sanitizers and run it. The cache shares the
+    tiles, which are most of what there is to compile, between programs."""
+    function.save(folder)
+    name = function.program.name
+    wanted = (f"{name}.c", f"{name}_selftest.c", *(file.name for file in folder.glob("*.h")))
+    texts = {file: (folder / file).read_text() for file in wanted}
+    program = build_executable(texts, flags=CHECKED, name=f"{name}_sanitize")
+    done = subprocess.run([program], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout
 
 
+@pytest.mark.parametrize("entry", ZOO, ids=lambda p: p.name)
+def test_emitted_c_is_clean(entry, tmp_path: Path) -> None:
+    program, types, _ = entry.make()
+    function = fx.compile(fx.symbolic_trace(program, *types), backend="c")
+    check_clean(function, tmp_path / "bundle")
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_builds_under_the_sanitizers(tmp_path: Path) -> None:
+    function = fx.compile(nn.LayerNorm(5), "f32[B,5]", backend="c")
+    function.save(tmp_path / "bundle")
+    make = ["make", "-C", str(tmp_path / "bundle"), "sanitize", "CHECKED=-O0 -g1"]
+    done = subprocess.run(make, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "OK:" in done.stdout and "-fsanitize=address,undefined" in done.stdout
+
+
 @pytest.mark.parametrize("name", ["gpt", "residual", "all_results", "experts"])
 def test_loops_over_layers_are_clean(name: str, tmp_path: Path) -> None:
     model = Layers(*MODELS[name][:2]) if name in MODELS else GPT(4)
     types = "f32[B,8]" if name in MODELS else "i64[B,T]"
     function = fx.compile(model.eval(), types, backend="c")
     assert "for (int layer" in function.program.functions
-    function.save(tmp_path / "bundle")
-    make = ["make", "-C", str(tmp_path / "bundle"), "sanitize", "CHECKED=-O0 -g1"]
-    done = subprocess.run(make, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    check_clean(function, tmp_path / "bundle")
 
 
 class Handed(nn.Module):
@@ -59,16 +81,13 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_a_call_without_elements_may_have_no_memory(name: str, tmp_path: Path) -> None:
+def test_a_call_without_elements_may_have_no_memory(name: str) -> None:
     """A caller in C may give null pointers where all arrays and the workspace have no bytes."""
     module, declared = EMPTY[name]
     program = fx.compile(module, declared, backend="c").program
-    for file, text in program.sources.items():
-        (tmp_path / file).write_text(text)
     arrays = ["NULL"] * (len(program.inputs) + len(program.outputs))
     given = ", ".join([*arrays, "0", "weights"])
-    (tmp_path / "main.c").write_text(
-        f"""#include "{program.name}.h"
+    main = f"""#include "{program.name}.h"
 #include <stddef.h>
 static _Alignas(64) unsigned char weights[{max(len(program.weights), 1)}];
 int main(void)
@@ -77,8 +96,5 @@ int main(void)
     return {program.name}_run({given}, NULL, 1, &error);
 }}
 """
-    )
-    built = tmp_path / "main"
-    command = ["gcc", "-std=gnu11", *SANITIZED, "main.c", f"{program.name}.c", "-o", "main", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    run_sanitized(built)
+    texts = {**program.sources, "main.c": main}
+    run_sanitized(build_executable(texts, flags=CHECKED, name=f"{program.name}_empty"))

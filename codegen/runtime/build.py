@@ -34,7 +34,7 @@ from pathlib import Path
 
 from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import comment
-from fxlite.codegen.c.tiles.library import error_type, instantiated, needed
+from fxlite.codegen.c.tiles.library import apart, error_type, instantiated, needed
 from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_variable
 from fxlite.codegen.runtime.cache import (
     cache_folder,
@@ -269,6 +269,9 @@ def build(
     flags = (*compile_flags(), *((OPENMP_FLAG,) if openmp else ()), *flags)
     parts, libraries = _team(compiler, files.values(), flags)
     texts = dict(files)
+    if not file_flags:
+        texts, tiles = _tiles(compiler, texts, flags)
+        parts = (*parts, *tiles)
     if include := _python_headers():
         texts |= {_ENTRY_FILE: entry_source(entry), HEADER_NAME: entry_header()}
         extension = {f"{_EXTENSION}.c": extension_source(), HEADER_NAME: entry_header()}
@@ -289,7 +292,9 @@ def build_shared(files: Mapping[str, str], name: str) -> Path:
     compiler = find_compiler()
     flags = (*compile_flags(), *((OPENMP_FLAG,) if compiler.openmp else ()))
     parts, libraries = _team(compiler, files.values(), flags)
-    return _cached(_Job(compiler, files, flags, (*SHARED_FLAGS, *libraries), name, parts=parts))
+    texts, tiles = _tiles(compiler, files, flags)
+    parts = (*parts, *tiles)
+    return _cached(_Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), name, parts=parts))
 
 
 def _team(
@@ -300,6 +305,22 @@ def _team(
     if team is None:
         return (), ("-lm",)
     return (_Job(compiler, {f"{_TEAM}.c": team}, flags, (), f"{_TEAM}.o"),), TEAM_LIBRARIES
+
+
+def _tiles(
+    compiler: Compiler, files: Mapping[str, str], flags: tuple[str, ...]
+) -> tuple[dict[str, str], tuple[_Job, ...]]:
+    """The files with the tiles that they define only declared, and the objects that have them."""
+    texts: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for name, text in files.items():
+        texts[name], found = apart(text)
+        sources |= found
+    shared = {"fx_math.h": files.get("fx_math.h", "")}
+    return texts, tuple(
+        _Job(compiler, {f"{name}.c": text, **shared}, flags, (), f"{name}.o")
+        for name, text in sources.items()
+    )
 
 
 def build_executable(
@@ -318,7 +339,9 @@ def build_executable(
     _check_names(files)
     compiler = find_compiler()
     parallel = (OPENMP_FLAG,) if openmp and compiler.openmp else ()
-    return _cached(_Job(compiler, files, (*compile_flags(), *parallel, *flags), tuple(libs), name))
+    flags = (*compile_flags(), *parallel, *flags)
+    texts, tiles = _tiles(compiler, files, flags)
+    return _cached(_Job(compiler, texts, flags, tuple(libs), name, parts=tiles))
 
 
 def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fxlite as fx
+from fxlite.codegen.c.tiles import library
 from fxlite.codegen.runtime import build as build_module
 from fxlite.codegen.runtime import toolchain
 from fxlite.codegen.runtime.abi import ArgSpec, DimText, Entry
@@ -87,6 +90,41 @@ def test_build_and_find_again(folder, monkeypatch):
     assert build(FILES, ENTRY) == first
     with pytest.raises(AssertionError, match="runs no process"):
         build({**FILES, "kernel.c": KERNEL + " "}, ENTRY)
+
+
+def test_programs_share_the_objects_of_tiles(folder):
+    """What a product has in common with all others is compiled once, in an object of its own."""
+
+    def compiled(n):
+        x = np.ones((2, n), np.float32)
+        function = fx.compile(lambda x: x @ x.T, x, backend="c")
+        np.testing.assert_array_equal(function(x), np.full((2, 2), n))
+        return function.program
+
+    def objects():
+        return {path.name: path.stat().st_mtime_ns for path in folder.glob("*/*.o")}
+
+    sources = compiled(3).sources
+    before = objects()
+    tiles = {name for text in sources.values() for name in library.apart(text)[1]}
+    assert tiles and tiles <= {name.partition(".")[0] for name in before}
+    assert compiled(5).sources != sources and objects() == before
+
+
+def test_tiles_are_told_from_other_definitions():
+    """All of them, and nothing else moves out of a program's text; they keep their guards."""
+    begin = re.compile("^TILE_FUNCTION static", re.MULTILINE)
+    named = {n for d in library.library() for n in d.names if begin.search(d.text)}
+    assert named and set(library._tiles()) == named
+    everything = "\n\n".join(d.text for d in library.library())
+    text, sources = library.apart(everything)
+    assert "TILE_FUNCTION static" not in text and set(sources) == named
+    assert library.apart(text) == (text, {})
+    for name, source in sources.items():
+        hidden = re.findall(r"^__attribute__.*TILE_FUNCTION [^;{]*?\b(\w+)\(", source, re.MULTILINE)
+        assert hidden == [name], "one definition, besides declarations"
+    for conditional in ("#if", "#endif"):
+        assert text.count(conditional) == everything.count(conditional)
 
 
 def test_what_the_key_covers(monkeypatch):

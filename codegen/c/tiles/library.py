@@ -134,11 +134,13 @@ def includes(program: str = "fx") -> str:
     return f'#include "fx_math.h"\n#include "{program}_tiles.h"\n'
 
 
-_TILES = """\
+_GUARD = """\
 /* What the functions of NAME call, of the C that programs made by fxlite share. */
 #ifndef FX_NAME_TILES_H
 #define FX_NAME_TILES_H
 
+"""
+_INCLUDES = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -158,11 +160,48 @@ _TILES = """\
 def headers(functions: str, program: str = "fx") -> dict[str, str]:
     """The files that a program's functions include, by their names: one that is the same for all
     programs, and one of its own, so that files of two programs may lie in one folder."""
-    guard = _TILES.replace("FX_NAME", f"FX_{program.upper()}").replace("NAME", program)
+    guard = _GUARD.replace("FX_NAME", f"FX_{program.upper()}").replace("NAME", program)
     return {
         "fx_math.h": _read("../fx_math"),
-        f"{program}_tiles.h": f"{guard}{needed(functions)}#endif\n",
+        f"{program}_tiles.h": f"{guard}{_INCLUDES}{needed(functions)}#endif\n",
     }
+
+
+# -- tiles in objects of their own -----------------------------------------------------------------
+_TILE = re.compile(r"^TILE_FUNCTION static ([^{;]*?)\s*\{.*?^\}$", re.MULTILINE | re.DOTALL)
+_HIDDEN = '__attribute__((visibility("hidden")))'  # calls need no table of addresses
+
+
+def apart(text: str) -> tuple[str, dict[str, str]]:
+    """C text with the tiles among its definitions declared only, and for each of them its name and
+    a C file that defines it. The files do not depend on the text, so that programs may share their
+    objects: most of what the compiler does for a product or a convolution is the same for all."""
+    sources: dict[str, str] = {}
+    for name, tile in _tiles().items():
+        if tile.text in text:
+            text = text.replace(tile.text, _declared(tile))
+            sources[name] = _alone(name)
+    return text, sources
+
+
+@cache
+def _tiles() -> dict[str, Definition]:
+    """The definitions of tiles, by their names."""
+    return {n: d for d in library() for n in d.names if _TILE.search(d.text)}
+
+
+def _declared(tile: Definition) -> str:
+    return _TILE.sub(rf"{_HIDDEN} \1;", tile.text)
+
+
+@cache
+def _alone(name: str) -> str:
+    """The C file of a tile, in which other tiles are declared only."""
+    text = needed(_tiles()[name].text)
+    for other, tile in _tiles().items():
+        if other != name:
+            text = text.replace(tile.text, _declared(tile))
+    return _INCLUDES + text.replace("TILE_FUNCTION static", f"{_HIDDEN} TILE_FUNCTION")
 
 
 @cache
