@@ -79,7 +79,9 @@ class CFunction:
         # the graph as it is now: passes on the user's module do not change what was compiled
         self._compiled = module if kept is None else module.copy()
         self._restructure = restructure(module)
-        self._is_flat = module.graph.interface is None and not module.graph.taps
+        interface = module.graph.interface
+        self._is_flat, self._n_inputs = module.is_flat, len(module.graph.placeholders)
+        self._takes_no_more = interface is None or not interface.baked
         if kept is not None:
             self.function = CompiledFunction(
                 kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit
@@ -197,7 +199,10 @@ class CFunction:
         return described(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._is_flat:  # known since it was made: to ask the module takes longer than a call
+        is_whole = len(args) == self._n_inputs and not kwargs
+        if not (
+            self._is_flat and (is_whole or self._takes_no_more)
+        ):  # known since it was made: to ask the module takes longer than a call
             return call_nested(self.graph_module, lambda v: self._run(*v), args, kwargs)
         result = self._run(*args, **kwargs)
         return result if self._restructure is None else self._restructure(result)

@@ -57,10 +57,11 @@ from fxlite.codegen.python.written import (
     written_function,
 )
 from fxlite.graph.graph import Node, nodes_in
-from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.graph_module import GraphModule, default_of
 from fxlite.graph.node import is_impure_module
 from fxlite.ops.wrapping import WrappedOp
 from fxlite.types.guards import OPPOSITE
+from fxlite.types.tensor_type import TensorType
 
 _SHORT_RESULT = 80  # columns of results without brackets around them
 _SHORT = 4  # ops of an expression that the program has in several
@@ -653,11 +654,31 @@ class Draft:
         if self.call is None:
             yield "self"
         if self.is_root and interface_of(self.graph) is not None:
-            yield from self.names.given.head()
+            defaults = {str(n.target): self._default(n) for n in self.inputs if n.args}
+            yield from self.names.given.head({t: text for t, text in defaults.items() if text})
             return
-        for node in self.inputs:
+        needed = False  # a parameter without a default comes behind
+        parameters: list[str] = []
+        for node in reversed(self.inputs):
+            default = self._default(node) if node.args else ""
+            needed = needed or not default
             name = self.names.parameters[node]
-            yield f"{name}={self.print.value(node.args[0])}" if node.args else name
+            parameters.append(name if needed else f"{name}={default}")
+        yield from reversed(parameters)
+
+    def _default(self, node: Node) -> str:
+        """The default of an input as an array of its type; empty where that has no text."""
+        text, declared, imports = self.print.value(node.args[0]), node.type, self.file.imports
+        if not isinstance(declared, TensorType):
+            return text
+        if "torch" in imports:
+            return f"{imports['torch']}.tensor({text}, dtype={self.print.dtype(declared.dtype)})"
+        if declared.dtype.numpy.isbuiltin != 1:
+            return ""  # NumPy has no name for it
+        value = default_of(node)
+        if declared.rank == 0:
+            return self.print.scalar(value)
+        return f"{imports['np']}.array({text}, {imports['np']}.{value.dtype.type.__name__})"
 
     def _checks(self) -> Iterator[Line]:
         """What the named dims must fulfil, and where the program or fx.dims says so."""

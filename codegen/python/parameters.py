@@ -8,7 +8,7 @@ with instances of the program's classes.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,15 @@ class Parameters:
     many items lists and tuples have, and ``items`` how many those have in turn, by text."""
 
     names: list[tuple[str, str]] = field(default_factory=list)  # with kinds
+    inputs: dict[str, str] = field(default_factory=dict)  # target of those that are arrays
     texts: dict[str, str] = field(default_factory=dict)
     lists: dict[str, int] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, kind: str, structure: Structure) -> None:
         self.names.append((name, kind))
+        if structure.kind == "leaf":
+            self.inputs[name] = structure.name
         self._add(structure, name)
 
     def _add(self, structure: Structure, text: str) -> None:
@@ -45,14 +48,23 @@ class Parameters:
         for key, child in zip(structure.keys, children):
             self._add(child, _part(structure.kind, text, key))
 
-    def head(self) -> Iterator[str]:
-        """The parameters as a definition lists them."""
+    def head(self, defaults: Mapping[str, str]) -> Iterator[str]:
+        """The parameters as a definition lists them, with the defaults of inputs but for those
+        before a parameter without one."""
         kinds = [kind for _, kind in self.names]
+        is_needed = [
+            kind.startswith("POSITIONAL") and self.inputs.get(name) not in defaults
+            for name, kind in self.names
+        ]
         for number, (name, kind) in enumerate(self.names):
             before = {*kinds[:number]}
             if kind == "KEYWORD_ONLY" and not {"KEYWORD_ONLY", "VAR_POSITIONAL"} & before:
                 yield "*"
-            yield f"{_STARS.get(kind, '')}{name}"
+            default = defaults.get(self.inputs.get(name, ""), "")
+            if default and (kind == "KEYWORD_ONLY" or not any(is_needed[number:])):
+                yield f"{name}={default}"
+            else:
+                yield f"{_STARS.get(kind, '')}{name}"
             if kind == "POSITIONAL_ONLY" and "POSITIONAL_ONLY" not in kinds[number + 1 :]:
                 yield "/"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ _GROUPS = ("_parameters", "_buffers", "_modules")
 NOT_WEIGHTS = frozenset(
     (
         "graph name meta training forward _graph _code _forward _prepared _interface _signature "
-        "_passes _undone_passes _edit_hooks _non_persistent"
+        "_defaults _is_flat _passes _undone_passes _edit_hooks _non_persistent"
     ).split()
 ) | {*_GROUPS}
 
@@ -267,21 +268,21 @@ class GraphModule(EditHooks, Module):
         self.__dict__["_prepared"] = graph.journal.version
         self.__dict__["_code"] = None
         self.__dict__["_forward"] = self._first_call
-        kind, parameters = inspect.Parameter.POSITIONAL_OR_KEYWORD, {}
-        for node in graph.placeholders:
-            name, default = node.target, node._args[0] if node._args else inspect.Parameter.empty
-            if name in parameters:
-                raise GraphError(f"two inputs are called {name!r}; set node.target of one of them")
-            parameters[name] = inspect.Parameter(name, kind, default=default)
-        interface = graph.interface
-        if interface is not None and not interface.covers(parameters):
+        interface, targets = graph.interface, [node.target for node in graph.placeholders]
+        if len(targets) > len(set(targets)):
+            name = next(t for t in targets if targets.count(t) > 1)
+            raise GraphError(f"two inputs are called {name!r}; set node.target of one of them")
+        if interface is not None and not interface.covers(targets):
             interface = None  # an edit added inputs: they are given one by one
         self.__dict__["_interface"] = interface
-        self.__dict__["_signature"] = (
-            inspect.Signature([*parameters.values()])
-            if interface is None
-            else interface.signature()
-        )
+        plain = pytree.one_by_one(targets) if interface is None else interface
+        defaults = {n.target: default_of(n) for n in graph.placeholders if n._args}
+        self.__dict__["_defaults"] = {
+            **{b.name: b.value for b in plain.baked},
+            **{name: defaults[s.name] for name, _, s in plain.parameters if s.name in defaults},
+        }
+        self.__dict__["_signature"] = plain.signature(defaults)
+        self.__dict__["_is_flat"] = plain.is_flat and not defaults and not graph.taps
 
     def _follow_edits(self) -> None:
         """Forget the code if the graph was edited since it was made."""
@@ -324,7 +325,7 @@ class GraphModule(EditHooks, Module):
         placeholders = self.graph.placeholders
         check_inputs(self.name, placeholders, values, labels)
         function = self.__dict__["_forward"]
-        if interface is None and not self.graph.taps:
+        if self.__dict__["_is_flat"]:
             return function(self, *[values[p.target] for p in placeholders])
         return self.call_flat(values, lambda flat: function(self, *flat))
 
@@ -336,9 +337,33 @@ class GraphModule(EditHooks, Module):
         try:
             bound: inspect.BoundArguments = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ArgumentError(f"{self.name}{signature}: {error}") from None
+            found = self._bind_without_baked(args, kwargs)
+            if found is None:
+                raise ArgumentError(f"{self.name}{signature}: {error}") from None
+            return found
         bound.apply_defaults()
         return bound
+
+    def _bind_without_baked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> inspect.BoundArguments | None:
+        """Arguments where those with defaults before others are left out: by name, or all that is
+        baked in; None where they do not fit so either."""
+        state = self.__dict__
+        whole, defaults = state["_signature"], state["_defaults"]
+        baked = {b.name for b in state["_interface"].baked} if state["_interface"] else set()
+        short = [p for name, p in whole.parameters.items() if name not in baked]
+        for signature in (whole, inspect.Signature(short)):
+            try:
+                bound = signature.bind_partial(*args, **kwargs)
+            except TypeError:
+                continue
+            bound.apply_defaults()
+            given = {**defaults, **bound.arguments}
+            if all(n in given for n in signature.parameters):
+                ordered = {n: given[n] for n in whole.parameters}
+                return inspect.BoundArguments(whole, OrderedDict(ordered))
+        return None
 
     def flatten_inputs(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
         """Placeholder's target -> value, from arguments by parameter name (``partial``: from some
@@ -350,6 +375,13 @@ class GraphModule(EditHooks, Module):
             return interface.flatten(arguments, partial)  # type: ignore[no-any-return]
         except ArgumentError as error:
             raise ArgumentError(f"{self.name}: {error}") from None
+
+    @property
+    def is_flat(self) -> bool:
+        """True where a call gives an array for each input, in order, and what it returns is as the
+        output node has it."""
+        self._follow_edits()
+        return self.__dict__["_is_flat"]  # type: ignore[no-any-return]
 
     def written_inputs(self) -> tuple[str, ...]:
         """Targets of the inputs that a call writes into."""
@@ -505,6 +537,15 @@ class GraphModule(EditHooks, Module):
 
     def __repr__(self) -> str:
         return f"{self.name}()\n\n{self.graph}"
+
+
+def default_of(node: Node) -> Any:
+    """What a call that leaves out an input computes with: its default, as an array of its type."""
+    (default,) = node._args
+    declared = node.type
+    if not isinstance(declared, TensorType) or default is None:
+        return default
+    return np.asarray(default, declared.dtype.numpy)
 
 
 def passes_of(module: GraphModule) -> tuple[str, ...]:

@@ -16,13 +16,15 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fxlite.base.errors import ArgumentError, FileFormatError
 from fxlite.base.outside_text import is_name
+from fxlite.types.dtypes import is_same_array
 from fxlite.types.tensor_type import TensorType
 
 #: Values that may stand in a structure as they are.
@@ -254,6 +256,48 @@ def _short(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Baked:
+    """A parameter that had a value when the program was traced, from ``concrete_args`` or its
+    default, and must have it in every call: ``value``, or where that is no data and the graph was
+    loaded from a file, the ``text`` of it. It stands before the parameter number ``place`` of those
+    that are inputs."""
+
+    place: int
+    name: str
+    kind: str
+    value: Any = field(default=None, compare=False)
+    text: str = ""
+
+    def check(self, given: Any) -> None:
+        """Raise ArgumentError for another value."""
+        if given is self.value or (not self.text and _is_equal(given, self.value)):
+            return
+        shown = self.text or (repr(self.value) if is_plain_data(self.value) else "another one")
+        raise ArgumentError(
+            f"{self.name} was {shown} when the program was traced and is baked in; it cannot be "
+            f"{_short(given)}: trace the program with that value, or with a type for {self.name}"
+        )
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and is_same_array(a, b)
+    try:
+        return bool(a == b)
+    except Exception:  # whatever it is, it is not known to be the same
+        return False
+
+
+def is_plain_data(value: Any) -> bool:
+    """Whether a value is text, a number or None, or tuples, lists and dicts of these."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(is_plain_data, (*value, *value.values())))
+    if isinstance(value, (tuple, list)):
+        return type(value) in (tuple, list) and all(map(is_plain_data, value))
+    return type(value) in CONSTANTS or value is None
+
+
+@dataclass(frozen=True)
 class Interface:
     """How a program is called where that is more than one array for each parameter:
     (name, kind as in :class:`inspect.Parameter`, structure) of its parameters, and the structure of
@@ -261,30 +305,71 @@ class Interface:
 
     ``writes`` are the inputs that the program writes into, by placeholder's target. The output node
     of such a graph holds ``(result, *values)``: after the program's own result, which may be None,
-    the value that each of them has in the end."""
+    the value that each of them has in the end.
+
+    ``baked`` are the parameters that are no inputs; a call may give the values they had."""
 
     parameters: tuple[tuple[str, str, Structure], ...]
     result: Structure | None = None
     writes: tuple[str, ...] = ()
+    baked: tuple[Baked, ...] = ()
 
     def covers(self, targets: Iterable[str]) -> bool:
         """True if every placeholder of the graph is still one of the leaves."""
         names = {leaf.name for _, _, s in self.parameters for leaf in s.leaves()}
         return names.issuperset(targets)
 
-    def signature(self) -> inspect.Signature:
-        """The program's signature, without the parameters that were baked in."""
-        return inspect.Signature(
-            [
-                inspect.Parameter(name, getattr(inspect.Parameter, kind))
-                for name, kind, _ in self.parameters
-            ]
-        )
+    @property
+    def is_flat(self) -> bool:
+        """True where a call gives an array for each input, in order, and gets flat results; what is
+        baked in comes behind."""
+        plain = all(s.kind == "leaf" and k in _ONE_BY_ONE for _, k, s in self.parameters)
+        last = len(self.parameters)
+        is_behind = all(baked.place == last for baked in self.baked)
+        return plain and is_behind and self.result is None and not self.writes
+
+    def signature(self, defaults: Mapping[str, Any] = MappingProxyType({})) -> inspect.Signature:
+        """The program's signature: its inputs, with ``defaults`` by placeholder's target, and what
+        is baked in, with the values that it had. A default before a parameter that has none is left
+        out."""
+        found: list[inspect.Parameter] = []
+        needed = False  # a parameter without a default comes behind
+        for place in range(len(self.parameters), -1, -1):
+            here = [(b.name, b.kind, b.value) for b in self.baked if b.place == place]
+            if place < len(self.parameters):
+                name, kind, structure = self.parameters[place]
+                here.append((name, kind, defaults.get(structure.name, inspect.Parameter.empty)))
+            for name, kind, default in reversed(here):
+                made = inspect.Parameter(name, getattr(inspect.Parameter, kind))
+                if made.kind in _POSITIONS:
+                    needed = needed or default is inspect.Parameter.empty
+                if not (made.kind in _POSITIONS and needed):
+                    made = made.replace(default=default)
+                found.append(made)
+        return inspect.Signature(found[::-1])
+
+    def without(self, values: Mapping[str, Any]) -> Interface:
+        """The interface where parameters are no inputs any more, but have ``values``."""
+        kept = tuple(p for p in self.parameters if p[0] not in values)
+        names = [name for name, *_ in kept]
+        baked, place = [], 0
+        for number, (name, kind, _) in enumerate(self.parameters):
+            baked += [replace(b, place=place) for b in self.baked if b.place == number]
+            if name in names:
+                place += 1
+            elif kind in _ONE_BY_ONE:
+                baked.append(Baked(place, name, kind, values[name]))
+        last = len(self.parameters)
+        baked += [replace(b, place=place) for b in self.baked if b.place >= last]
+        return Interface(kept, self.result, self.writes, tuple(baked))
 
     def flatten(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
         """Placeholder's target -> value, from arguments by parameter name. Raises ArgumentError
         naming the path of what does not fit."""
         flat: dict[str, Any] = {}
+        for baked in self.baked:
+            if baked.name in arguments:
+                baked.check(arguments[baked.name])
         for name, kind, structure in self.parameters:
             if partial and name not in arguments:
                 continue
@@ -307,6 +392,12 @@ class Interface:
         return found
 
 
+def one_by_one(targets: Iterable[str]) -> Interface:
+    """The interface of a graph whose inputs are arrays, one for each parameter."""
+    kind = "POSITIONAL_OR_KEYWORD"
+    return Interface(tuple((target, kind, Structure("leaf", target)) for target in targets))
+
+
 def to_data(interface: Interface) -> Any:
     """An interface as tuples, text and numbers."""
 
@@ -317,7 +408,20 @@ def to_data(interface: Interface) -> Any:
 
     parameters = tuple((name, kind, structure(s)) for name, kind, s in interface.parameters)
     data = (parameters, structure(interface.result))
+    if interface.baked:
+        return (*data, interface.writes, tuple(map(_baked_data, interface.baked)))
     return (*data, interface.writes) if interface.writes else data
+
+
+def _baked_data(baked: Baked) -> tuple[Any, ...]:
+    if not baked.text and is_plain_data(baked.value):
+        return (baked.place, baked.name, baked.kind, baked.value, "")
+    return (baked.place, baked.name, baked.kind, None, baked.text or f"a {_kind_name(baked.value)}")
+
+
+def _kind_name(value: Any) -> str:
+    name = type(value).__name__
+    return name if is_name(name) else "value"
 
 
 def from_data(data: Any) -> Interface:
@@ -343,7 +447,8 @@ def from_data(data: Any) -> Interface:
         inner = tuple(map(structure, children))
         return Structure(kind, name, constant, tuple(keys), inner, class_name, cls)
 
-    parameters, result, writes = data if len(data) == 3 else (*data, ())
+    parts: tuple[Any, ...] = (*data, *[()] * (4 - len(data)))
+    parameters, result, writes, all_baked = parts
     made = []
     for name, kind, form in parameters:
         if not is_name(name) or kind not in _PARAMETER_KINDS:
@@ -351,7 +456,9 @@ def from_data(data: Any) -> Interface:
         made.append((name, kind, structure(form)))
         if not all(leaf.name for leaf in made[-1][2].leaves()):
             raise FileFormatError(f"an array of the parameter {name!r} is not an input")
-    interface = Interface(tuple(made), None if result is None else structure(result), tuple(writes))
+    baked = tuple(map(_baked, all_baked))
+    form = None if result is None else structure(result)
+    interface = Interface(tuple(made), form, tuple(writes), baked)
     for target in interface.writes:
         if not interface.covers([target]):
             raise FileFormatError(f"{target!r} is no input that a program could write into")
@@ -362,8 +469,18 @@ def from_data(data: Any) -> Interface:
     return interface
 
 
+def _baked(data: Any) -> Baked:
+    place, name, kind, value, text = data
+    is_right = type(place) is int and is_name(name) and kind in _ONE_BY_ONE
+    if not is_right or not isinstance(text, str) or not (is_plain_data(value) or text):
+        raise FileFormatError(f"{name!r} ({kind}) is not a parameter")
+    return Baked(place, name, kind, value, text)
+
+
 _KINDS = ("leaf", "constant", "tuple", "list", "dict", "namedtuple", "dataclass")
 _CLASS = re.compile(r"[\w.]+:[\w.<>]+")  # module and qualified name
+_ONE_BY_ONE = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
+_POSITIONS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _PARAMETER_KINDS = (
     "POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD",
 )  # fmt: skip

@@ -2,14 +2,17 @@
 in, the interface that remembers how nested inputs were taken apart, and operands of its calls.
 
 In: the program's signature, declared types and ``concrete_args`` by parameter name. Out:
-:class:`Inputs`. A parameter with a type is an input; one in ``concrete_args``, or not given but
-with a default, is baked in and no parameter of the GraphModule; one with neither is an untyped
-input where no types are given at all, else an error. In: the bound arguments of an op. Out: the
+:class:`Inputs`. A parameter with a type is an input, which keeps a default that has this type; one
+in ``concrete_args``, or not given but with a default, is baked in: a call may give the value that
+it had. Where no types are given at all, other parameters are untyped inputs, also those whose
+default is a number, unless the program can only be traced with that number. In: the bound
+arguments of an op. Out: the
 same with nodes, tensors and arrays in the places of what a graph cannot hold.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +24,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, FxliteError, expect
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
-from fxlite.graph.pytree import PH, Interface, Structure
+from fxlite.graph.pytree import PH, Baked, Interface, Structure
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import Op
 from fxlite.tracing.proxy import Proxy
@@ -79,8 +82,8 @@ def number_as_array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, (bool, int, float)) else value
 
 
-#: Makes a placeholder: (wished target, type or None) -> (target, proxy).
-MakePlaceholder = Callable[[str, Any], tuple[str, Any]]
+#: Makes a placeholder: (wished target, type or None, default or nothing) -> (target, proxy).
+MakePlaceholder = Callable[..., tuple[str, Any]]
 
 
 @dataclass
@@ -92,10 +95,20 @@ class Inputs:
     parameters: list[tuple[str, str, Structure]] = field(default_factory=list)
     not_given: list[str] = field(default_factory=list)
     """``*args`` and ``**kwargs`` that hold nothing."""
+    baked: list[Baked] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    """Untyped inputs with a default."""
+
+    def bake(self, name: str, kind: Any, value: Any) -> None:
+        """A parameter has a value and is no input."""
+        if kind in ONE_BY_ONE:
+            self.baked.append(Baked(len(self.parameters), name, kind.name, value))
 
     def interface(self, result: Structure | None, writes: tuple[str, ...]) -> Interface | None:
         """The interface; None where it says nothing that the placeholders do not."""
-        made = Interface(tuple(self.parameters), result, writes)
+        made = Interface(tuple(self.parameters), result, writes, tuple(self.baked))
+        if self.baked:
+            return made
         for _, kind, structure in self.parameters:
             if structure.kind != "leaf" or kind.startswith("VAR"):
                 return made
@@ -103,6 +116,7 @@ class Inputs:
 
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+ONE_BY_ONE = (*_BY_POSITION, inspect.Parameter.KEYWORD_ONLY)
 
 
 def declare(
@@ -205,8 +219,9 @@ def _name(function: Any) -> str:
 
 
 def make_inputs(
-    function: Any, declared: dict[str, Any], concrete: dict[str, Any], placeholder: MakePlaceholder
-) -> Inputs:
+    function: Any, declared: dict[str, Any], concrete: dict[str, Any],
+    placeholder: MakePlaceholder, bakes_defaults: bool = True,
+) -> Inputs:  # fmt: skip
     """Call ``placeholder`` for every input, in order of the signature. Raises ArgumentError for an
     input without a type among typed ones, and for names the program does not have."""
     signature = signature_of(function)
@@ -219,18 +234,26 @@ def make_inputs(
         is_open = kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if name in concrete and not _has_inputs(concrete[name]):
             value = concrete[name]
+            made.bake(name, kind, value)
         elif name in concrete:
             types = declared.get(name, _UNTYPED if not declared else _MISSING)
             value = _nested(made, name, kind, concrete[name], types, placeholder)
         elif name in declared and declared[name] is not None:
-            value = _nested(made, name, kind, declared[name], None, placeholder)
+            given = functools.partial(placeholder, default=kept_default(parameter, declared[name]))
+            value = _nested(made, name, kind, declared[name], None, given)
         elif name in declared:
             value = None
+            made.bake(name, kind, value)
         elif is_open:
             made.not_given.append(f"{'*' if kind is parameter.VAR_POSITIONAL else '**'}{name}")
             continue
+        elif not (declared or bakes_defaults) and _is_number(parameter.default):
+            made.options.append(name)
+            given = functools.partial(placeholder, default=parameter.default)
+            value = _nested(made, name, kind, PH, _UNTYPED, given)
         elif parameter.default is not parameter.empty:
             value = parameter.default  # not given: the program's own default, a constant
+            made.bake(name, kind, value)
         elif declared:
             raise ArgumentError(
                 f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"'
@@ -246,6 +269,34 @@ def make_inputs(
         else:
             made.arguments.append(value)
     return made
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def kept_default(parameter: inspect.Parameter, declared: Any) -> Any:
+    """The default of a parameter whose input has a type, as numbers in tuples; nothing (``...``)
+    where it is none, or has another type: then a call must give the input."""
+    default, wanted = parameter.default, declared
+    if default is parameter.empty or isinstance(declared, (dict, list, tuple)):
+        return ...
+    if not isinstance(default, (bool, int, float, np.ndarray, np.generic)):
+        return ...
+    wanted, array = type_of(declared), np.asarray(default)
+    is_number = not isinstance(default, (np.ndarray, np.generic))
+    if not isinstance(wanted, TensorType) or array.ndim != wanted.rank or array.size > _MOST_KEPT:
+        return ...
+    sizes_fit = all(type(d) is not int or d == n for d, n in zip(wanted.shape, array.shape))
+    kind = np.can_cast(array.dtype, wanted.dtype.numpy, "same_kind" if is_number else "no")
+    return _as_tuples(array.tolist()) if sizes_fit and kind else ...
+
+
+_MOST_KEPT = 1000  # elements of a default that stands in the text of a graph
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:

@@ -56,8 +56,9 @@ def retrace(
                 f"{module.name} writes into {', '.join(lost)}, so it must stay an input; leave it "
                 "out of concrete_args"
             )
-        kept = tuple(p for p in interface.parameters if p[0] not in concrete)
-        tracer.graph.interface = pytree.Interface(kept, interface.result, interface.writes)
+    if interface is not None or concrete:
+        known = interface or pytree.one_by_one(types)
+        tracer.graph.interface = known.without(concrete)
     tracer.graph.taps = module.graph.taps
 
 

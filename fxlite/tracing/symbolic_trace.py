@@ -45,8 +45,11 @@ def symbolic_trace(
     Inputs are types, type text or example arrays, or nested dicts, tuples, lists, dataclasses and
     named tuples of them, by position or by the names of ``forward``'s parameters (also of its
     ``**kwargs``); one whose name is also an option goes into ``inputs={...}``. Without any, the
-    graph has no types. ``concrete_args`` are baked in, and so are parameters that are not given but
-    have a default (a dict of values, in which no type is, may also be the second argument, as in
+    graph has no types, and a parameter whose default is a number is an input that has this default,
+    where the program can be traced so. ``concrete_args`` are baked in, and so are parameters that
+    are not given but have a default: they stay parameters, and a call with another value than the
+    trace had is an ArgumentError that names it. An input with a type keeps a default of this type
+    (a dict of values, in which no type is, may also be the second argument, as in
     torch.fx); ``fx.PH`` inside a nested concrete value marks what stays an input. Modules that
     match ``leaf`` (objects, classes, paths, globs such as "layers.*.attn"; ``nn``: all
     layers, as in torch.fx) stay one node.

@@ -114,6 +114,7 @@ class Tracer:
         #: Arrays of the program's modules, looked for when the first array is met, and those read.
         self._own_arrays: dict[int, OwnArray] | None = None
         self._used_arrays: list[tuple[OwnArray, Node]] = []
+        self._options: list[str] = []  # inputs with defaults, that may have to be baked in
         #: Whether the program has made arrays of its own; of these, and of what is computed of them
         #: alone, the values that somebody asked for, and those of constants.
         self.makes_arrays = False
@@ -520,21 +521,13 @@ class Tracer:
         """Run the program on proxies; returns the graph. ``concrete_args`` are values and
         ``inputs`` types, each by the name of a parameter."""
         expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
-        self._begin(root)
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
-        token = active_tracer.set(self)
-        self.autowrap.enter(root)
         try:
-            if isinstance(root, GraphModule):
-                from fxlite.tracing.retrace import retrace
-
-                retrace(self, root, declared, concrete)
-            else:
-                self._run(root, declared, concrete)
-        finally:
-            self.autowrap.leave()
-            active_tracer.reset(token)
-            self.origin = None
+            self._trace(root, declared, concrete, bakes_defaults=bool(declared))
+        except Exception:
+            if not self._options:
+                raise
+            self._trace(root, declared, concrete, bakes_defaults=True)
         for own, node in self._used_arrays:
             if not own.is_as(self.own_constants[node]):
                 raise self._changed(own, node)
@@ -545,12 +538,31 @@ class Tracer:
                 self.graph.erase_node(node)
         return self.graph
 
+    def _trace(
+        self, root: Module | Callable[..., Any], declared: dict[str, Any],
+        concrete: dict[str, Any], bakes_defaults: bool,
+    ) -> None:  # fmt: skip
+        self._begin(root)
+        token = active_tracer.set(self)
+        self.autowrap.enter(root)
+        try:
+            if isinstance(root, GraphModule):
+                from fxlite.tracing.retrace import retrace
+
+                retrace(self, root, declared, concrete)
+            else:
+                self._run(root, declared, concrete, bakes_defaults)
+        finally:
+            self.autowrap.leave()
+            active_tracer.reset(token)
+            self.origin = None
+
     def _begin(self, root: Module | Callable[..., Any]) -> None:
         activate_wrapped_names()
         self._runs_program = True
         self._paths, self._attributes, self._places, self._scopes = {}, {}, Places(), []
         self._inputs, self.known, self.own_constants, self.makes_arrays = [], {}, {}, False
-        self._own_arrays, self._used_arrays = None, []
+        self._own_arrays, self._used_arrays, self._options = None, [], []
         if isinstance(root, Module):
             self.root, self._adopted = root, TracedModule(root)
             self._paths = {id(m): p for p, m in root.named_modules()}
@@ -568,11 +580,13 @@ class Tracer:
         self._attributes, self._places, self._scopes, self.graph = {}, Places(), [], graph
 
     def _run(
-        self, root: Module | Callable[..., Any], declared: dict[str, Any], concrete: dict[str, Any]
-    ) -> None:
+        self, root: Module | Callable[..., Any], declared: dict[str, Any],
+        concrete: dict[str, Any], bakes_defaults: bool,
+    ) -> None:  # fmt: skip
         function = root.forward if isinstance(root, Module) else root
         self.graph.declare_dims(declared_dims(declared))
-        inputs = make_inputs(function, declared, concrete, self.placeholder)
+        inputs = make_inputs(function, declared, concrete, self.placeholder, bakes_defaults)
+        self._options = inputs.options
         try:
             if isinstance(root, Module):
                 result = self.call_module(root, function, tuple(inputs.arguments), inputs.keywords)
@@ -592,14 +606,18 @@ class Tracer:
     def _captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return captured(function) if self.captures else function
 
-    def placeholder(self, wish: str, type: TensorType | None) -> tuple[str, Proxy]:
-        """An input whose target is ``wish``, or like it where that is taken. Returns target and
-        proxy."""
+    def placeholder(
+        self, wish: str, type: TensorType | None, default: Any = ...
+    ) -> tuple[str, Proxy]:
+        """An input whose target is ``wish``, or like it where that is taken, with a default if one
+        is given. Returns target and proxy."""
         target, number = wish, 0
         while self.graph.find_nodes(op="placeholder", target=target):
             number += 1
             target = f"{wish}_{number}"
-        proxy = self.create_proxy("placeholder", target, (), {}, target, type)
+        proxy = self.create_proxy(
+            "placeholder", target, () if default is ... else (default,), {}, target, type
+        )
         self._inputs.append((target, proxy))
         return target, proxy
 

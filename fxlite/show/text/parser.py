@@ -127,7 +127,10 @@ class _Parser:
             found = self._type(parameter.annotation) if parameter.annotation else None
             if isinstance(found, TensorType):
                 self.dims |= shapes.names(found.shape)
-            args = () if default is None else (self._literal(default),)
+            is_needed = default is None or (
+                isinstance(default, ast.Constant) and default.value is Ellipsis
+            )
+            args = () if is_needed else (self._literal(default),)
             name = renamed.get(parameter.arg, parameter.arg)
             target = called.get(parameter.arg, parameter.arg)
             self._new(parameter, "placeholder", target, args, {}, name, found)

@@ -185,10 +185,13 @@ def _written(output: Node) -> str:
 
 
 def _signature(graph: Graph, words: Words) -> str:
-    parts = ["self"]
+    parts, has_default = ["self"], False
     for node in graph.placeholders:
         # the parameter keeps the program's name; the value's own name may differ
         default = f" = {value_text(node.args[0], words)}" if node.args else ""
+        has_default = has_default or bool(node.args)
+        if has_default and not node.args:
+            default = " = ..."  # it has none, but stands behind one that has
         parts.append(f"{_parameter(node)}{_annotation(node.type)}{default}")
     return ", ".join(parts)
 
