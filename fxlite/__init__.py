@@ -25,6 +25,9 @@ from fxlite.graph.node import (
     map_arg,
 )
 from fxlite.graph.pytree import PH
+from fxlite.ops.own import expression as expr
+from fxlite.ops.own.register import op
+from fxlite.ops.parameters import OptionalTensor, Tensor, Tensors
 from fxlite.ops.wrapping import has_side_effect, wrap
 from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -72,9 +75,10 @@ _LAZY = {
 
 __all__ = [
     "PH", "ArgsKwargsPair", "Argument", "Graph", "GraphAppendingTracer", "GraphModule",
-    "Interpreter", "LayerTracer", "Node", "Proxy", "PythonCode", "Target", "TensorType",
-    "Tracer", "Transformer", "dims", "dtypes", "errors", "has_side_effect", "immutable_dict",
-    "immutable_list", "map_aggregate", "map_arg", "nn", "ops", "parse_type", "shapes",
+    "Interpreter", "LayerTracer", "Node", "OptionalTensor", "Proxy", "PythonCode", "Target",
+    "Tensor", "TensorType", "Tensors", "Tracer", "Transformer", "dims", "dtypes", "errors", "expr",
+    "has_side_effect", "immutable_dict", "immutable_list", "map_aggregate", "map_arg", "nn", "op",
+    "ops", "parse_type", "shapes",
     "symbolic_trace", "wrap", *_LAZY,
 ]  # fmt: skip
 __all__ += dtypes.__all__

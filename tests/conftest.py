@@ -7,10 +7,13 @@ level) and before each test, so no result depends on which tests ran before, nor
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -67,3 +70,25 @@ def as_new() -> None:
     """No test depends on what ran before it in its process."""
     init.manual_seed(0)
     sys.setrecursionlimit(RECURSION_LIMIT)
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Ops and passes that the test registers are gone after it."""
+    from fxlite.ops.op import REGISTRY
+    from fxlite.passes.base import PASSES
+
+    before = [(table, dict(table)) for table in (REGISTRY, PASSES)]
+    yield
+    for table, content in before:
+        table.clear()
+        table.update(content)
+
+
+@pytest.fixture
+def own_ops(registry: None) -> ModuleType:
+    """The module tests.ops.own_ops, whose ops are registered during the test."""
+    from fxlite.ops.op import REGISTRY
+
+    own = importlib.import_module("tests.ops.own_ops")
+    return own if "swiglu" in REGISTRY else importlib.reload(own)

@@ -32,7 +32,7 @@ from fxlite.codegen.program.arena import (
 )
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.base import Pass
 from fxlite.passes.costing.timeline import Buffer, MemoryTimeline
 from fxlite.passes.cutting.inline_modules import flattened
@@ -264,11 +264,11 @@ def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, 
             raise CodegenError(
                 f"{node.describe()}: random ops are not compiled; call model.eval() before tracing"
             )
-        if isinstance(node.target, WrappedOp):
+        is_foreign = isinstance(node.target, ForeignOp)
+        if is_foreign and not (node.target.has_body or node.target.has_expansion):
             raise CodegenError(
-                f"{node.describe()}: {node.target.title} is a Python function (fx.wrap), which "
-                f'compiled code cannot call; use backend="python", or write it with NumPy and '
-                f"leave fx.wrap out"
+                f"{node.describe()}: {node.target.title} is a Python function, which compiled code "
+                f'cannot call; {node.target.way_out}, or use backend="python"'
             )
         if not node.target.has_body and not claims(node):
             why = "the op has no body; run passes.decompose first"

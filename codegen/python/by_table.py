@@ -19,7 +19,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.python.text import CALL, Text, number_text
 from fxlite.graph.graph import Node
 from fxlite.ops.op import Op
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -148,7 +148,7 @@ class TableText(Text):
 
     def spelled(self, node: Node) -> tuple[str, int]:
         """The right-hand side of a node's line, and how strongly it binds."""
-        if node.op != "call_function" or isinstance(node.target, WrappedOp):
+        if node.op != "call_function" or isinstance(node.target, ForeignOp):
             return super().call(node), CALL
         operands, result = self.cast_operands(node)
         self.casts = operands

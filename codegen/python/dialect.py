@@ -26,7 +26,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Parameter
 from fxlite.ops.op import Op
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.cutting.outline_modules import NUMBER
 from fxlite.passes.rules.decompose import decompose
 from fxlite.types.tensor_type import TensorType, type_of
@@ -61,7 +61,9 @@ class Dialect:
     def prepared(self, gm: GraphModule) -> GraphModule:
         """The program in ops that the dialect can write. Raises CodegenError naming the node of
         what it cannot."""
-        return gm
+        if all(map(_can_be_imported, gm.graph.nodes)):
+            return gm
+        return decompose(gm, keep=_can_be_imported, own=True)
 
     def helpers(self, graphs: Iterable[Graph]) -> Iterable[str]:
         """Functions of the file's own with which values are computed."""
@@ -149,9 +151,11 @@ class TableDialect(Dialect):
     text: type[TableText]
 
     def prepared(self, gm: GraphModule) -> GraphModule:
-        gm = decompose(gm, keep=self.is_kept)
+        gm = decompose(
+            gm, keep=lambda n: self.is_kept(n) and not isinstance(n.target, ForeignOp), own=True
+        )
         for node in gm.graph.nodes:
-            if node.op == "call_function" and not isinstance(node.target, WrappedOp):
+            if node.op == "call_function" and not isinstance(node.target, ForeignOp):
                 self.check(node)
         return gm
 
@@ -177,7 +181,7 @@ class TableDialect(Dialect):
             node.target
             for graph in graphs
             for node in graph.nodes
-            if isinstance(node.target, Op) and not isinstance(node.target, WrappedOp)
+            if isinstance(node.target, Op) and not isinstance(node.target, ForeignOp)
         )
         found: dict[str, None] = {}
         for op in ops:
@@ -190,6 +194,11 @@ class TableDialect(Dialect):
 
     def layer(self, module: GraphModule) -> Layer | None:
         return None
+
+
+def _can_be_imported(node: Node) -> bool:
+    """Whether a call stays as it is: of all but ops of the program that other files lack."""
+    return not isinstance(node.target, ForeignOp) or node.target.is_importable
 
 
 def is_trained(value: Any) -> bool:

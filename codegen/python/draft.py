@@ -59,7 +59,7 @@ from fxlite.codegen.python.written import (
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule, default_of
 from fxlite.graph.node import is_impure_module
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.types.guards import OPPOSITE
 from fxlite.types.tensor_type import TensorType
 
@@ -371,7 +371,7 @@ class Draft:
             given = reader.args
             if reader.op == "output":
                 given = (self._results(),)
-            elif reader.op == "call_module" or isinstance(reader.target, WrappedOp):
+            elif reader.op == "call_module" or isinstance(reader.target, ForeignOp):
                 continue
             found = [v for value in given for v in _lists_in(value, reader.op == "output")]
             names = [*self.source.lists(reader, len(found))]

@@ -19,7 +19,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.codegen.python.numpy_text import NumpyText
 from fxlite.codegen.python.text import CALL, Text, with_numbers
 from fxlite.graph.graph import Node, map_nodes, nodes_in
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import shapes
 from fxlite.types.dtypes import DType
@@ -41,7 +41,7 @@ class FxliteText(NumpyText):
 
     def in_numpy(self, node: Node) -> str | None:
         """See :meth:`Text.in_numpy`; None also where types are unknown."""
-        if isinstance(node.target, WrappedOp):
+        if isinstance(node.target, ForeignOp):
             return None
         operand = node.args[0] if node.args else None
         is_typed = isinstance(operand, Node) and isinstance(operand.type, TensorType)

@@ -52,7 +52,7 @@ from fxlite.codegen.python.text import class_name, module_name
 from fxlite.codegen.python.torch_dialect import TorchDialect
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.cutting.inline_modules import flattened
 from fxlite.passes.cutting.outline_modules import outline_modules, with_own_constants
 from fxlite.show.comparison.compare import operands
@@ -163,12 +163,13 @@ def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[st
                 f"{node.describe()}: the source of the leaf module self.{node.target} cannot be "
                 f"regenerated; {gm.get_submodule(node.target).leaf_advice}"
             )
-        if isinstance(node.target, WrappedOp) and not node.target.is_importable:
+    made = with_own_constants(find_dialect(dialect).prepared(gm))
+    for node in made.graph.nodes:
+        if isinstance(node.target, ForeignOp) and not node.target.is_importable:
             raise CodegenError(
                 f"{node.describe()}: {node.target.title} cannot be imported by other files; define "
                 f"it at the level of a module"
             )
-    made = with_own_constants(find_dialect(dialect).prepared(gm))
     before = {node.name: node for node in gm.graph.nodes}
     paths = {
         str(new.target): str(old.target)

@@ -36,7 +36,7 @@ from fxlite.codegen.python.parameters import (
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.nn.container import Weights
 from fxlite.ops.op import Op
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.scalar.index import Index, to_text
 from fxlite.show.text.pretty import has_operator
 from fxlite.types import shapes
@@ -139,9 +139,9 @@ class FileNames(_Taken):
                 self.taken |= shapes.names(shape)
         self.imports = {name: self.unique(name) for name in imports}
         self.helpers = {name: self.unique(name, builtin=True) for name in helpers}
-        self.functions: dict[WrappedOp, str] = {}
+        self.functions: dict[ForeignOp, str] = {}
         for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
-            if isinstance(node.target, WrappedOp) and node.target not in self.functions:
+            if isinstance(node.target, ForeignOp) and node.target not in self.functions:
                 self.functions[node.target] = self.unique(node.target.function.__name__)
         #: By the identity of a module: the order of its parameters, as positions in its graph.
         self.orders: dict[int, Sequence[Any]] = {}
@@ -446,6 +446,12 @@ class Text:
             called = f"{attribute_text(node.target)}({', '.join(self.arguments(node))})"
             return f"{called}{self.part(node)}"
         target: Op = node.target
+        if isinstance(target, ForeignOp):
+            parts = [self.value(a) for a in node.args]
+            if not target.takes_in_order:
+                parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
+            parts += [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
+            return f"{self.file.functions[target]}({', '.join(parts)})"
         operator = self._operator(node)
         if operator is not None:
             return operator
@@ -462,11 +468,7 @@ class Text:
         if text is not None:
             return text
         parts = [self.value(a) for a in node.args]
-        if isinstance(target, WrappedOp) and not target.keeps_order:
-            parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
         parts += [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
-        if isinstance(target, WrappedOp):
-            return f"{self.file.functions[target]}({', '.join(parts)})"
         return f"{self.file.imports['ops']}.{target.name}({', '.join(parts)})"
 
     def _operator(self, node: Node) -> str | None:

@@ -33,7 +33,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.convolution import padding_pairs
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST, per_axis
 from fxlite.ops.op import Op
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType, type_of
@@ -413,12 +413,14 @@ class TorchDialect(TableDialect):
                     f"{node.describe()}: the weight {node.target} needs an attribute {name!r}, "
                     f"which torch.nn.Module has already; rename it in the program"
                 )
-            if isinstance(node.target, WrappedOp):
+        gm = super().prepared(gm)
+        for node in gm.graph.nodes:
+            if isinstance(node.target, ForeignOp):
                 raise CodegenError(
                     f"{node.describe()}: {node.target.title} is a function of NumPy arrays, which "
-                    f"the dialect 'torch' cannot call"
+                    f"the dialect 'torch' cannot call; {node.target.said_by}"
                 )
-        return super().prepared(gm)
+        return gm
 
     def layer(self, module: GraphModule) -> Layer | None:
         found = layer_of(module)

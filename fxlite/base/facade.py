@@ -39,6 +39,8 @@ ABOVE = {
     "call_method": "fxlite.tracing.tracer",
     # the type of a node that calls a leaf module, which has to be traced
     "leaf_result_type": "fxlite.tracing.tracer",
+    # the types of an op of a program, which has to be traced
+    "traced_type": "fxlite.tracing.own_op",
     # str(kernel)
     "kernel_text": "fxlite.codegen.kernel.printer",
     # the built-in back ends, and what profiles and plans ask of code generation

@@ -15,6 +15,7 @@ import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, ShapeError
 from fxlite.ops.op import Op, Tensor, op
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import S
 from fxlite.ops.slicing import larger
 from fxlite.ops.view import as_shape, fill_value
@@ -83,7 +84,7 @@ def _(i: MultiIndex, shape: Any, value: Any, dtype: Any = None) -> Expr:
 
 
 def _constant(name: str, value: int) -> Op:
-    def call(shape: Any, dtype: Any = "f32") -> Any:
+    def call(shape: Attribute, dtype: Attribute = "f32") -> Any:
         return np.full(shape, value, dtypes.dtype(dtype).numpy)
 
     call.__doc__ = (

@@ -24,7 +24,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
@@ -41,6 +41,10 @@ from fxlite.base.errors import (
 )
 from fxlite.base.state import active_tracer
 from fxlite.ops.facts import Facts
+from fxlite.ops.parameters import OptionalTensor as OptionalTensor
+from fxlite.ops.parameters import Tensor as Tensor
+from fxlite.ops.parameters import Tensors as Tensors
+from fxlite.ops.parameters import kind_of
 from fxlite.ops.samples import BadSample, Sample
 from fxlite.scalar import expr
 from fxlite.scalar.expr import ConstReader, Expr, MultiIndex, Reader
@@ -50,11 +54,6 @@ from fxlite.types.dtypes import DType
 from fxlite.types.symbols import symbol
 from fxlite.types.tensor_type import TensorType, type_of
 
-# Told apart as text and, where a file does not put annotations off, as objects.
-Tensor: TypeAlias = Annotated[Any, "Tensor"]  # an array while running, a Proxy while tracing
-OptionalTensor: TypeAlias = Annotated[Any, "OptionalTensor"]
-Tensors: TypeAlias = Annotated[Any, "Tensors"]  # a sequence of tensors
-_KINDS = {"Tensor": Tensor, "OptionalTensor": OptionalTensor, "Tensors": Tensors}
 Axis: TypeAlias = int | tuple[int, ...] | None
 
 #: What a record may be. ``pointwise`` and ``view`` can be fused into any consumer; ``composite``
@@ -75,6 +74,9 @@ _ASKS_FIRST = frozenset(("gather", "scatter", "composite"))
 
 #: What Python and NumPy raise for arguments of a wrong kind, deep inside of a call.
 _OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
+
+#: Defaults of parameters without annotation that are attributes.
+_PLAIN = (bool, int, float, str, tuple, list, dict)
 
 #: Kinds whose results of rank 0 are NumPy's numbers, or never are.
 _NUMBERS = {"pointwise": True, "reduction": True, "creation": False}
@@ -106,7 +108,7 @@ class Op(Facts):
         self.kind = kind
         self.reference = reference
         self.name: str = facts.pop("name", None) or reference.__name__
-        self.signature = inspect.signature(reference)
+        self.signature = self.__signature__ = inspect.signature(reference)
         self.samples: list[Sample] = list(facts.pop("samples", ()))
         self.bad_samples: list[BadSample] = list(facts.pop("bad", ()))
         if kind in _NUMBERS:
@@ -120,12 +122,11 @@ class Op(Facts):
         self._canonical: Callable[..., Any] | None = None
         self._cost: Callable[..., Any] | None = None
         self._elements: Callable[..., Iterable[shapes.Dim]] | None = None
-        self.tensor_kinds: dict[str, str] = {
-            p.name: kind
+        kinds = {
+            p.name: kind_of(p, reference, f"the op {self.name}", _PLAIN)
             for p in self.signature.parameters.values()
-            for kind, alias in _KINDS.items()
-            if p.annotation in (kind, alias)
         }
+        self.tensor_kinds: dict[str, str] = {name: kind for name, kind in kinds.items() if kind}
         self._names = list(self.signature.parameters)
         #: What the parameters are that a call leaves out.
         self.defaults = {
@@ -141,7 +142,12 @@ class Op(Facts):
         )  # fmt: skip
         self._tensor_names = tuple(self.tensor_kinds)
         count = len(self._tensor_names)
-        assert list(self._tensor_names) == self._names[:count], f"{self.name}: tensors come first"
+        if list(self._tensor_names) != self._names[:count]:
+            early = next(n for n in self._names if n not in self.tensor_kinds)
+            raise ArgumentError(
+                f"the op {self.name}{self.signature_text()}: operands come before attributes; move "
+                f"{early!r} behind {self._tensor_names[-1]!r}, or annotate it as Tensor"
+            )
         self._attribute_names = tuple(self._names[count:])
         self._types: dict[Any, Any] = {}  # results of type rules already asked
 
@@ -308,7 +314,7 @@ class Op(Facts):
     def _ask(self, bound: Mapping[str, Any]) -> None:
         """Raise what the type rule has against a call on arrays."""
         if self.name != "getitem":  # of several results
-            self.result_type(self.map_tensors(_number_or_type, bound))
+            self.result_type(self.map_tensors(number_or_type, bound))
 
     def _unfit(self, bound: Mapping[str, Any], error: Exception) -> FxliteError:
         """The error for a call that neither its rule nor its reference expected."""
@@ -453,7 +459,7 @@ class Op(Facts):
         if self._body is None:
             return 0
         i = tuple(Index.of(expr.fresh_var(d)) for d in out.shape)
-        readers = self.map_tensors(_type_reader, bound)
+        readers = self.map_tensors(type_reader, bound)
         per_element = _count(self.element(i, readers), {})
         return shapes.normalize(per_element * out.size)
 
@@ -498,7 +504,7 @@ def _reads_untyped(args: tuple[Any, ...]) -> bool:
     return any(v is not None and getattr(v, "type", v) is None for v in values)
 
 
-class _TypeReader:
+class TypeReader:
     """Reads a value that has a type but no memory: enough to look at a body."""
 
     def __init__(self, type: TensorType, name: str = "") -> None:
@@ -515,8 +521,9 @@ def as_multi_index(index: Any) -> MultiIndex:
     return tuple(Index.of(i) for i in (index if isinstance(index, tuple) else (index,)))
 
 
-def _type_reader(value: Any) -> Reader:
-    return ConstReader(value) if isinstance(value, (bool, int, float)) else _TypeReader(value)
+def type_reader(value: Any) -> Reader:
+    """What a body reads where only the type of an operand, or a number, is known."""
+    return ConstReader(value) if isinstance(value, (bool, int, float)) else TypeReader(value)
 
 
 def _count(node: Expr, memo: dict[int, Any]) -> Any:
@@ -588,7 +595,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _number_or_type(value: Any) -> Any:
+def number_or_type(value: Any) -> Any:
     """What a type rule is asked with: a Python number as it is, else the type of an array or of a
     NumPy scalar (one of these, ``np.float64``, is a ``float``, too)."""
     return value if type(value) in (bool, int, float) else type_of(value)
@@ -597,7 +604,7 @@ def _number_or_type(value: Any) -> Any:
 def _shown(value: Any) -> Any:
     """An operand in an error: its type where it has one."""
     try:
-        return _number_or_type(value)
+        return number_or_type(value)
     except FxliteError:
         return type(value).__name__
 
@@ -644,7 +651,8 @@ def lookup(name: str) -> Op:
     if found is None and name.startswith("wrapped."):
         raise ArgumentError(
             f"the graph calls {name.removeprefix('wrapped.')}, a function wrapped with fx.wrap "
-            "that this process does not know; import its module first"
+            "that this process does not know; import its module first (on the command line: "
+            "--import MODULE)"
         )
     if found is None:
         hint = did_you_mean(name, [*REGISTRY, *ALIASES])

@@ -23,6 +23,7 @@ import sympy
 
 from fxlite.base.errors import ArgumentError, DTypeError, PositionError, ShapeError
 from fxlite.ops.op import Tensor, Tensors, broadcast_shapes, normalize_axis, op
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, special
 from fxlite.ops.view import as_shape, dims_of, fill_value, known_type, unsqueeze
 from fxlite.scalar import expr
@@ -246,7 +247,7 @@ def _parts(at: Any, shape: Sequence[Any]) -> list[Any]:
          Bad("f32[3]", "f32[]", (3,), match="out of range"),
          Bad("f32[3]", "f32[]", (1, 1), match="at most 1"),
          Bad("f32[3]", "f32[3]", ((2, None, -1),), match="flip")])  # fmt: skip
-def slice_update(x: Tensor, values: Tensor, at: tuple[Any, ...]) -> Tensor:
+def slice_update(x: Tensor, values: Tensor, at: Attribute) -> Tensor:
     """A copy of ``x`` with ``out[at] = values``: ``at`` holds an int or (start, stop, step) for
     each of the leading axes, ``values`` are broadcast to that part. In-place writes are traced as
     this op.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.state import is_traced
 from fxlite.ops.op import WRAPPED, Op
+from fxlite.ops.own.foreign import ForeignOp
+from fxlite.ops.parameters import kind_of
 from fxlite.types.tensor_type import type_of
 
 if TYPE_CHECKING:
@@ -29,15 +30,21 @@ if TYPE_CHECKING:
 _PENDING: list[tuple[dict[str, Any], str, Any]] = []
 
 
-class WrappedOp(Op):
+class WrappedOp(ForeignOp):
     """The op of a wrapped function: kind "opaque", with the function as its reference."""
+
+    way_out = said_by = (
+        "write it with NumPy and leave fx.wrap out, or give it a body or an expansion (fx.op)"
+    )
 
     def __init__(self, function: Callable[..., Any], name: str, infer: Any) -> None:
         signature = inspect.signature(function)
-        kinds = {p.name: _kind(p, function) for p in signature.parameters.values()}
+        kinds = {
+            p.name: kind_of(p, function, "fx.wrap", (str, tuple, list, dict))
+            for p in signature.parameters.values()
+        }
         ordered = sorted(signature.parameters.values(), key=lambda p: kinds[p.name] == "")
-        #: True if the function takes its arguments in the order in which nodes store them.
-        self.keeps_order = list(kinds) == [p.name for p in ordered]
+        self.takes_in_order = list(kinds) == [p.name for p in ordered]
 
         def reference(**arguments: Any) -> Any:
             return function(**arguments)
@@ -72,14 +79,6 @@ class WrappedOp(Op):
         return hash(self.wrapper)
 
     @property
-    def is_importable(self) -> bool:
-        """True if other files can import the function from its module."""
-        module = sys.modules.get(self.function.__module__)
-        found = getattr(module, self.function.__name__, None)
-        is_it = found is self.function or getattr(found, "wrapped_op", None) is self
-        return is_it and self.function.__module__ != "__main__"
-
-    @property
     def title(self) -> str:
         """``helpers.scale``, for messages."""
         return self.name.removeprefix("wrapped.")
@@ -90,29 +89,6 @@ def _result_type(infer: Any, **types: Any) -> Any:
     if isinstance(found, (tuple, list)):
         return tuple(map(type_of, found))
     return None if found is None else type_of(found)
-
-
-_ARRAYS = re.compile(r"ndarray|NDArray|ArrayLike|Array|Tensor|Any|Proxy")
-
-
-def _kind(parameter: inspect.Parameter, function: Any) -> str:
-    """How an op takes a parameter: "Tensor", "OptionalTensor", "Tensors"; "" for plain values."""
-    if parameter.kind in (
-        parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY
-    ):  # fmt: skip
-        raise ArgumentError(
-            f"fx.wrap: {function.__qualname__}{inspect.signature(function)}: {parameter} cannot be "
-            f"an argument of a node; give every argument a name"
-        )
-    if parameter.annotation is not parameter.empty:
-        text = inspect.formatannotation(parameter.annotation)
-        if not _ARRAYS.search(text):
-            return ""
-        if re.match(r"\W*(typing\.|collections\.abc\.)?(list|tuple|sequence)\b", text.lower()):
-            return "Tensors"
-    elif isinstance(parameter.default, (str, tuple, list, dict)):
-        return ""
-    return "Tensor" if parameter.default is parameter.empty else "OptionalTensor"
 
 
 def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:

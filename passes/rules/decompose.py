@@ -27,6 +27,7 @@ from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.tracing.proxy import Proxy
@@ -37,9 +38,10 @@ _DEEPEST = 50  # expansions inside expansions; more means that an op expands int
 
 
 @graph_pass(exactness="allclose")
-def decompose(gm: GraphModule, keep: Keep = frozenset()) -> None:
+def decompose(gm: GraphModule, keep: Keep = frozenset(), own: bool = False) -> None:
     """Expand composites until only ops with a body remain, or ops in ``keep`` (names, or a
-    predicate on nodes). ``getitem`` of an expanded tuple becomes the element itself.
+    predicate on nodes). ``getitem`` of an expanded tuple becomes the element itself. ``own``: also
+    the element-wise ops of the program (``fx.op``), which have both.
 
     A composite whose expansion needs a number where the graph has no types or a named dim stays,
     with a refusal."""
@@ -55,7 +57,7 @@ def decompose(gm: GraphModule, keep: Keep = frozenset()) -> None:
                 rewiring.replace(current, elements[current.kwargs["index"]])
                 continue
             rewiring.refresh(current)
-            if _expands(current) and not is_kept(current):
+            if _expands(current, own) and not is_kept(current):
                 if depth > _DEEPEST:
                     raise GraphError(f"the expansion of {current.target.name} does not end")
                 made = _expand(gm, current, recorder, rewiring)
@@ -87,7 +89,7 @@ def _elements(node: Node, rewiring: Rewiring) -> Any:
     return source if isinstance(source, tuple) else None
 
 
-def _expands(node: Node) -> bool:
+def _expands(node: Node, own: bool) -> bool:
     if node._erased or node.op != "call_function":
         return False
     target: Op = node.target
@@ -95,7 +97,8 @@ def _expands(node: Node) -> bool:
         return False
     if target.is_random:  # drawing has no expansion, and what draws nothing is for remove_dropout
         return False
-    return target.has_expansion and not target.has_body
+    is_open = not target.has_body or (own and isinstance(target, ForeignOp))
+    return target.has_expansion and is_open
 
 
 class Recorder(Tracer):

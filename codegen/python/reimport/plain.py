@@ -24,7 +24,7 @@ from fxlite.graph.graph_module import Container, GraphModule
 from fxlite.nn.module import Module, Parameter
 from fxlite.ops import creation
 from fxlite.ops.op import REGISTRY
-from fxlite.ops.wrapping import WrappedOp
+from fxlite.ops.own.foreign import ForeignOp
 from fxlite.show.comparison.compare import operands, types_equal
 from fxlite.show.comparison.pairing import call_key
 from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -210,7 +210,7 @@ def _pattern(node: Node) -> Graph | None:
     """What the text of one call traces to; None where that is the call, or where it has no text."""
     types = _types(node)
     is_typed = all(isinstance(type, TensorType) for type in types)
-    if not is_typed or isinstance(node.target, WrappedOp) or node.is_impure():
+    if not is_typed or isinstance(node.target, ForeignOp) or node.is_impure():
         return None
     graph = Graph()
     given = {n: graph.placeholder(f"x{i}", n.type) for i, n in enumerate(_inputs(node))}

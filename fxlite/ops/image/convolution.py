@@ -35,6 +35,7 @@ from fxlite.ops.image.spatial import (
     window_count,
 )
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
@@ -279,8 +280,8 @@ def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) ->
          Bad("f32[2,3,4]", "f32[4,3,5]", match="does not fit along L"),
          Bad("f32[2,3,7]", "f32[4,3,3]", stride=0, match="stride must be at least 1")])  # fmt: skip
 def conv1d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
-    dilation: Ints = 1, groups: int = 1,
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1,
+    padding: Attribute = 0, dilation: Ints = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """Convolution over one axis (torch.nn.functional.conv1d): ``x [N, C, L]``, ``weight [C_out,
     C/groups, k]``, ``bias [C_out]`` to ``[N, C_out, L_out]``. See :func:`conv2d`."""
@@ -328,8 +329,8 @@ def conv1d(
          Bad("f32[2,7,7,3]", "f32[4,3,3,3]", layout="HWCN", match='must be "NCHW" or "NHWC"'),
          Bad("f32[7,7,3]", "f32[4,3,3,3]", layout="NHWC", match="[N, H, W, C]")])  # fmt: skip
 def conv2d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
-    dilation: Ints = 1, groups: int = 1, layout: str = "NCHW",
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1,
+    padding: Attribute = 0, dilation: Ints = 1, groups: int = 1, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """Convolution over two axes (torch.nn.functional.conv2d; a cross-correlation).
 

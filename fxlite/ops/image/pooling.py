@@ -40,6 +40,7 @@ from fxlite.ops.image.spatial import (
     window_count,
 )
 from fxlite.ops.op import Op, Tensor, op, require_float
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, special
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
@@ -242,7 +243,7 @@ _BAD_LAYOUT = Bad("f32[8,8,3]", 2, layout="NHWC", match="[N, H, W, C] (rank 4)")
              S("f32[0,5,5,2]", 2, layout="NHWC")],
     bad=[*_MAX_BAD_2D, _BAD_LAYOUT])  # fmt: skip
 def max_pool2d(
-    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
+    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0, dilation: Ints = 1,
     ceil_mode: bool = False, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """Largest element of each window (torch.nn.functional.max_pool2d); NaN wins.
@@ -265,7 +266,7 @@ def max_pool2d(
     bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
          Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
 def max_pool1d(
-    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, dilation: Ints = 1,
+    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0, dilation: Ints = 1,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
@@ -290,8 +291,8 @@ def max_pool1d(
     bad=[*_MAX_BAD_2D, _BAD_LAYOUT,
          Bad("i32[2,3,8,8]", 2, match="must be a float tensor")])  # fmt: skip
 def avg_pool2d(
-    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, layout: str = "NCHW",
+    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """Mean of each window (torch.nn.functional.avg_pool2d); sizes as in :func:`max_pool2d`.
 
@@ -311,8 +312,8 @@ def avg_pool2d(
     bad=[Bad("f32[3,8]", 2, match="add the batch axis"),
          Bad("f32[2,3,4]", 5, match="along L")])  # fmt: skip
 def avg_pool1d(
-    x: Tensor, kernel_size: Ints, stride: Any = None, padding: Ints = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    x: Tensor, kernel_size: Ints, stride: Attribute = None, padding: Ints = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     """Mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
     windows = _windows(1, kernel_size, stride, padding)

@@ -29,6 +29,7 @@ from fxlite.ops.image.spatial import (
     shortest,
 )
 from fxlite.ops.op import Tensor, op, require_float
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
@@ -226,7 +227,7 @@ def _linear_index(
          Bad("f32[1,2,3,4]", 2, align_corners=True, match="align_corners is for"),
          Bad("i32[1,2,3,4]", 2, mode="bilinear", match="must be a float tensor")])  # fmt: skip
 def interpolate(
-    x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    x: Tensor, size: Attribute = None, scale_factor: Attribute = None, mode: str = "nearest",
     align_corners: bool = False,
 ) -> Tensor:  # fmt: skip
     """``x [N, C, L]`` or ``[N, C, H, W]`` resized (torch.nn.functional.interpolate).

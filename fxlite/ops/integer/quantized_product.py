@@ -27,6 +27,7 @@ from fxlite.ops.image.convolution import Ints, conv2d
 from fxlite.ops.image.spatial import checked_type, is_channels_last, requires_windows, rewrite
 from fxlite.ops.integer.quantized import int4_element, integer_range, unpack_int4
 from fxlite.ops.op import Op, OptionalTensor, Tensor, op
+from fxlite.ops.parameters import Attribute
 from fxlite.ops.samples import Bad, S, uniform
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
@@ -258,8 +259,9 @@ int_matmul.cost(partial(_operations, matmul))
          Bad("i8[2,3,7,7]", "i8[4,3,3,3]", stride=0, match="stride must be at least 1"),
          Bad("u8[1,8000,3,3]", "i8[1,8000,3,3]", match="hold 65793 products")])  # fmt: skip
 def int_conv2d(
-    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1, padding: Any = 0,
-    dilation: Ints = 1, groups: int = 1, x_zero_point: int = 0, layout: str = "NCHW",
+    x: Tensor, weight: Tensor, bias: OptionalTensor = None, stride: Ints = 1,
+    padding: Attribute = 0, dilation: Ints = 1, groups: int = 1, x_zero_point: int = 0,
+    layout: str = "NCHW",
 ) -> Tensor:  # fmt: skip
     """``sum((x - x_zero_point) * weight) + bias`` over windows, in int32, exactly: conv2d with
     ``x [N, C, H, W]`` (or of the ``layout``; i8 or u8), ``weight`` (i8), ``bias`` (i32) to i32.

@@ -1,0 +1,373 @@
+"""``fx.expr``: the language in which the body of an op says what one element of its result is.
+
+In: elements of operands and positions, in a function given to ``OP.scalar`` or ``OP.body``. Out:
+the scalar expression (:mod:`fxlite.scalar.expr`) that every back end makes loops of.
+
+Operators and functions are the element-wise ops of fxlite applied to single numbers, so dtypes are
+promoted and half types rounded as NumPy does it on arrays. NumPy's own functions work, too
+(``np.exp(x)``). Given arrays or traced values, the functions here call the ops themselves: what
+says one element says all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import ArgumentError, did_you_mean
+from fxlite.ops.op import REGISTRY, Op, lookup
+from fxlite.scalar import expr
+from fxlite.scalar.expr import ConstReader, Expr, Reader
+from fxlite.scalar.index import Index, Value
+from fxlite.types import dtypes
+from fxlite.types.dtypes import DType
+
+_FUNCTIONS = (
+    "abs acos arccos arcsin arctan arctan2 asin atan atan2 cast ceil clip copysign cos cosh equal "
+    "erf exp expm1 floor floor_divide greater greater_equal hypot isfinite isinf isnan less "
+    "less_equal log log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
+    "minimum not_equal power reciprocal relu remainder round rsqrt sigmoid sign sin sinh sqrt "
+    "square tan tanh trunc where"
+).split()
+_REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+
+__all__ = [*sorted((*_FUNCTIONS, *_REDUCTIONS)), "Operand", "Position", "Scalar"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _operator(name: str, turned: bool = False) -> Any:
+    def apply(self: Scalar, other: Any) -> Any:
+        if not _is_number(other):
+            return NotImplemented
+        return _apply(lookup(name), (other, self) if turned else (self, other))
+
+    return apply
+
+
+class Scalar:
+    """One number: an element of an operand, or what was computed of such."""
+
+    __slots__ = ("expr",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Expr) -> None:
+        self.expr = value
+
+    @property
+    def dtype(self) -> DType:
+        """What NumPy would compute it in."""
+        return self.expr.dtype
+
+    def astype(self, dtype: Any) -> Scalar:
+        """Converted as NumPy's ``astype`` does."""
+        return _apply(lookup("cast"), (self,), dtype=dtypes.dtype(dtype))
+
+    __add__, __radd__ = _operator("add"), _operator("add", True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
+    __floordiv__, __rfloordiv__ = _operator("floor_divide"), _operator("floor_divide", True)
+    __mod__, __rmod__ = _operator("remainder"), _operator("remainder", True)
+    __pow__, __rpow__ = _operator("pow"), _operator("pow", True)
+    __and__, __rand__ = _operator("bitwise_and"), _operator("bitwise_and", True)
+    __or__, __ror__ = _operator("bitwise_or"), _operator("bitwise_or", True)
+    __xor__, __rxor__ = _operator("bitwise_xor"), _operator("bitwise_xor", True)
+    __lshift__, __rshift__ = _operator("left_shift"), _operator("right_shift")
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
+    __eq__, __ne__ = _operator("eq"), _operator("ne")
+
+    def __neg__(self) -> Scalar:
+        return _apply(lookup("neg"), (self,))
+
+    def __pos__(self) -> Scalar:
+        return self
+
+    def __abs__(self) -> Scalar:
+        return _apply(lookup("abs"), (self,))
+
+    def __invert__(self) -> Scalar:
+        return _apply(lookup("bitwise_not"), (self,))
+
+    def __bool__(self) -> bool:
+        raise ArgumentError(
+            "if, while, and, or, not need the value of an element, which a body does not know; use "
+            "fx.expr.where(condition, a, b), & and |"
+        )
+
+    def _no_value(self) -> Any:
+        raise ArgumentError(
+            "a body says how an element is computed and does not know its value; use the functions "
+            "of fx.expr or NumPy in place of Python's"
+        )
+
+    __float__ = __int__ = __index__ = __iter__ = __len__ = __complex__ = _no_value
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._no_value()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        found = next((op for op in REGISTRY.values() if op.ufunc is ufunc), None)
+        if found is None or method != "__call__" or kwargs:
+            name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+            raise ArgumentError(
+                f"{name}{' with these options' if kwargs else ''} cannot stand in a body; there "
+                f"are {', '.join(_FUNCTIONS)}"
+            )
+        return _apply(found, inputs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function not in (np.where, np.clip):
+            raise ArgumentError(
+                f"np.{function.__name__} cannot stand in a body, where x is one number; there are "
+                f"{', '.join(_FUNCTIONS)}"
+            )
+        return _MADE[function.__name__](*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype.name} element>"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (Scalar, bool, int, float, np.generic)) or (
+        isinstance(value, np.ndarray) and value.ndim == 0
+    )
+
+
+class Position(Scalar):
+    """A place along an axis, or a size: an integer that loops or shapes give. Positions and
+    integers make positions again (by ``+ - * // %``), with which operands can be read; in other
+    arithmetic they are i64 numbers."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: Index) -> None:
+        super().__init__(expr.index_value(index))
+        self.index = index
+
+    def __neg__(self) -> Scalar:
+        return Position(-self.index)
+
+    def __repr__(self) -> str:
+        return f"<position {self.index}>"
+
+
+def _of_positions(name: str, compute: Callable[[Index, Index], Any], turned: bool = False) -> None:
+    """Let an operator of positions and integers give a position, or a condition."""
+    plain = getattr(Scalar, name)
+
+    def apply(self: Position, other: Any) -> Any:
+        index = _index(other)
+        if index is None:
+            return plain(self, other)
+        a, b = (index, self.index) if turned else (self.index, index)
+        if name.endswith(("div__", "mod__")) and not (a.is_nonnegative() and b.is_nonnegative()):
+            return plain(self, other)  # loops divide no negative numbers
+        try:
+            found = compute(a, b)
+        except ZeroDivisionError:
+            raise ArgumentError(f"{self!r} is divided by 0") from None
+        return Position(found) if isinstance(found, Index) else Scalar(found)
+
+    setattr(Position, name, apply)
+
+
+def _not(condition: Expr) -> Expr:
+    if isinstance(condition, expr.Const):
+        return expr.FALSE if condition.value else expr.TRUE
+    return expr.apply("logical_not", condition)
+
+
+for _name, _compute in {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
+}.items():  # fmt: skip
+    _of_positions(f"__{_name}__", _compute)
+    _of_positions(f"__r{_name}__", _compute, turned=True)
+_of_positions("__lt__", expr.less)
+_of_positions("__gt__", lambda a, b: expr.less(b, a))
+_of_positions("__le__", lambda a, b: _not(expr.less(b, a)))
+_of_positions("__ge__", lambda a, b: _not(expr.less(a, b)))
+_of_positions("__eq__", expr.equals)
+_of_positions("__ne__", lambda a, b: _not(expr.equals(a, b)))
+
+
+def _index(value: Any) -> Index | None:
+    """A position or integer as an index."""
+    if isinstance(value, Position):
+        return value.index
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return Index.of(int(value))
+    return None
+
+
+def position(index: Index) -> Any:
+    """An index as bodies see it: a plain int where it is known."""
+    constant = index.constant
+    return Position(index) if constant is None else constant
+
+
+class Operand:
+    """An operand of a body: ``x[i, j]`` is an element of it, ``x.shape`` its sizes. A position
+    outside of the operand reads 0, or what :meth:`get` is told; a number that was computed, as an
+    index, counts from the end where it is negative, and raises IndexError in the call where it is
+    out of range."""
+
+    def __init__(self, reader: Reader, name: str) -> None:
+        self._reader = reader
+        self._name = name
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes: ints, and positions for named dims."""
+        return tuple(map(position, self._reader.shape))
+
+    @property
+    def ndim(self) -> int:
+        return len(self._reader.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self._reader.dtype
+
+    def __getitem__(self, index: Any) -> Scalar:
+        return self.get(index)
+
+    def get(self, index: Any, outside: Any = 0) -> Scalar:
+        """An element, or the number ``outside`` where the position is none of the operand's.
+        Raises ArgumentError for an index that has not one integer for each axis."""
+        given = index if isinstance(index, tuple) else (index,)
+        shape = self._reader.shape
+        if len(given) != len(shape):
+            raise ArgumentError(
+                f"{self._name} has {len(shape)} axes, and is read with {len(given)} positions"
+            )
+        inside: Expr = expr.TRUE
+        checked: Expr = expr.TRUE
+        places: list[Index] = []
+        for part, size in zip(given, shape, strict=True):
+            place = _index(part)
+            if place is None:
+                place, holds = self._computed(part, size)
+                checked = expr.both(checked, holds)
+            else:
+                if place.constant is not None and place.constant < 0:
+                    place = place + size
+                inside = expr.both(inside, expr.within(place, size))
+            places.append(place)
+        fill = outside.expr if isinstance(outside, Scalar) else outside
+        found = expr.read_guarded(self._reader, tuple(places), inside, fill)
+        return Scalar(found if checked is expr.TRUE else expr.add_guard(found, checked))
+
+    def _computed(self, part: Any, size: Index) -> tuple[Index, Expr]:
+        if not isinstance(part, Scalar) or not part.dtype.is_integer:
+            raise ArgumentError(
+                f"{self._name} is read with {part!r}, where an integer or a position must stand"
+            )
+        whole = expr.cast(part.expr, dtypes.int64)
+        checked = expr.CheckedIndex(dtypes.int64, whole, size, self._name)
+        holds = expr.apply("ge", checked, expr.const(0, dtypes.int64))
+        return Index.of(Value(checked)), holds
+
+    def __repr__(self) -> str:
+        return f"<operand {self._name}: {self.dtype.name}, {self.ndim} axes>"
+
+
+class _Number:
+    """Reads one number as an operand of rank 0, which is how ops read it."""
+
+    shape: tuple[Index, ...] = ()
+
+    def __init__(self, value: Expr) -> None:
+        self.value = value
+        self.dtype = value.dtype
+
+    def __getitem__(self, index: Any) -> Expr:
+        return self.value
+
+
+def _reader(value: Any) -> Reader:
+    if isinstance(value, Scalar):
+        return _Number(value.expr)
+    if isinstance(value, (np.generic, np.ndarray)):  # of a dtype, as in NumPy
+        return _Number(expr.const(value.item(), dtypes.dtype(value.dtype)))
+    return ConstReader(value)
+
+
+def _apply(op: Op, operands: Sequence[Any], **attributes: Any) -> Scalar:
+    """An element-wise op on single numbers: its own body, rounded as its result is."""
+    target, bound = op.canonicalize(op.bind(operands, attributes))
+    types = target.map_tensors(_type_of_number, bound)
+    target.result_type(types)  # says which dtypes do not fit
+    return Scalar(expr.rounded(target.element((), target.map_tensors(_reader, bound))))
+
+
+def _type_of_number(value: Any) -> Any:
+    from fxlite.types.tensor_type import TensorType
+
+    return value if isinstance(value, (bool, int, float)) and not isinstance(
+        value, np.generic
+    ) else TensorType((), dtypes.dtype(value.dtype))  # fmt: skip
+
+
+def _function(name: str) -> Callable[..., Any]:
+    op = lookup(name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(v, Scalar) for v in (*args, *kwargs.values())):
+            return _apply(op, args, **kwargs)
+        return op(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``fx.ops.{op.name}`` of one number. {op.__doc__}"
+    return call
+
+
+def _reduction(kind: str) -> Callable[..., Scalar]:
+    def reduce(sizes: Any, body: Callable[..., Any]) -> Scalar:
+        extents = []
+        for size in sizes if isinstance(sizes, (tuple, list)) else (sizes,):
+            extent = _index(size)
+            if extent is None:
+                raise ArgumentError(f"fx.expr.{kind} runs over sizes, not over {size!r}")
+            extents.append(extent)
+
+        def inner(*places: Index) -> Expr:
+            return element(body(*map(Position, places)))
+
+        return Scalar(expr.rounded(expr.reduce(kind, extents, inner)))
+
+    reduce.__name__ = reduce.__qualname__ = kind
+    reduce.__doc__ = (
+        f"``{kind}`` of ``body(k, ...)`` for all positions below ``sizes``: a size, or several, "
+        f"each of which ``body`` takes a position of. The dtype is that of ``body``"
+        f"{', for argmax and argmin i64' if kind.startswith('arg') else ''}."
+    )
+    return reduce
+
+
+def element(value: Any) -> Expr:
+    """What a body returned as an expression. Raises ArgumentError for anything but a number."""
+    if isinstance(value, Scalar):
+        return value.expr
+    if isinstance(value, (bool, int, float, np.generic)):
+        return expr.const(
+            value.item() if isinstance(value, np.generic) else value,
+            dtypes.dtype(np.asarray(value).dtype),
+        )
+    raise ArgumentError(f"a body gives one number, not {type(value).__name__}: {value!r}"[:200])
+
+
+#: By name. (As names of this file, some would hide Python's own.)
+_MADE = {name: _function(name) for name in _FUNCTIONS}
+_MADE |= {name: _reduction(name) for name in _REDUCTIONS}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MADE:
+        raise AttributeError(f"fx.expr has no {name!r}{did_you_mean(name, __all__)}")
+    return _MADE[name]
