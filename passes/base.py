@@ -26,6 +26,7 @@ from fxlite.base.location import is_own_file
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import Container, GraphModule, passes_of, set_passes
 from fxlite.passes.derived import derivations, set_derivations
+from fxlite.passes.installed import InstalledPassError, installed_pass, installed_passes
 from fxlite.passes.ledger import refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
 
@@ -233,15 +234,24 @@ def as_module(program: Any) -> GraphModule:
 
 
 def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
-    """A pass by name, or a plain function as an unregistered pass. Raises PassError."""
+    """A pass by name, of those that are registered or installed (:mod:`fxlite.passes.installed`),
+    or a plain function as an unregistered pass. Raises PassError, also for an installed one that
+    cannot be imported."""
     if isinstance(item, Pass):
         return item
     if isinstance(item, str):
-        found = PASSES.get(item)
+        known = PASSES.get(item)
+        if known is not None:
+            return known
+        try:
+            found = installed_pass(item)
+        except InstalledPassError as error:
+            raise PassError(str(error)) from error
         if found is None:
-            hint = did_you_mean(item, PASSES)
-            raise PassError(f"there is no pass {item!r}{hint}; known: {', '.join(sorted(PASSES))}")
-        return found
+            names = sorted({*PASSES, *(p.name for p in installed_passes())})
+            hint = did_you_mean(item, names)
+            raise PassError(f"there is no pass {item!r}{hint}; known: {', '.join(names)}")
+        return found if isinstance(found, Pass) else Pass(found, item.split(":")[-1], "allclose")
     if not callable(item):
         raise PassError(f"a pass is a name or a function of a GraphModule, not {item!r}")
     return Pass(item, getattr(item, "__name__", type(item).__name__), "allclose")

@@ -123,7 +123,7 @@ def test_downward_imports_pass() -> None:
 ROOMS = {
     "fxlite": "base types scalar ops nn graph tracing show files backend".split(),
     "passes": (
-        "derived ledger base group rewrite cutting checking manager shape_prop rules "
+        "installed derived ledger base group rewrite cutting checking manager shape_prop rules "
         "costing profiling quantize.schemes quantize.conversion "
         "quantize.planning quantize surgery"
     ).split(),

@@ -35,6 +35,7 @@ examples:
   fxlite reimport model.py:Net out/net.py --input "x=f32[B,3,224,224]" -o edited.fxl
   fxlite optimize model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn --diff
   fxlite migrate my_torch_fx_passes.py -o ported/
+  fxlite passes
   fxlite info
 
 A type is a dtype and a shape, f32[B,3,4*D]; a name in it is a size that is known when the model
@@ -49,6 +50,7 @@ _COMMANDS = {
     "compile": "turn a program into optimized source files, checked and timed",
     "diff": "what changed from one program to another, or by running passes",
     "check": "fail where a graph holds what it must not, or is larger than a limit",
+    "passes": "list the passes that can be named, and where they come from",
     "new-pass": "write a pass (or a rule) that works, with examples and a test, to edit",
     "bisect": "run passes one by one, checked; name the first that is wrong, and where",
     "cost": "FLOPs, bytes, parameters and memory, as formulas in the named dims or numbers",
@@ -64,6 +66,9 @@ _COMMANDS = {
     "info": "version, compiler, CPU, cache and devices",
 }
 
+#: Commands that read neither programs nor graphs.
+_READ_NO_PROGRAM = ("new-pass", "migrate", "info")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
@@ -76,6 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser(given).parse_args(given)
     console = Console(highlight=False)
     try:
+        if getattr(options, "imports", None):
+            from fxlite.cli.program_file import import_named
+
+            for module in options.imports:
+                import_named(module)
         if getattr(options, "dim", None):
             from fxlite.cli.program_file import with_facts
 
@@ -132,6 +142,12 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         if name == chosen:
             found = importlib.import_module(f"fxlite.cli.{name.replace('-', '_')}")
             found.add_arguments(command)
+            if name not in _READ_NO_PROGRAM:
+                command.add_argument(
+                    "--import", action="append", default=[], metavar="MODULE", dest="imports",
+                    help="import this first, FILE.py or a.b, for the ops and passes that it "
+                    "registers; repeat for each",
+                )  # fmt: skip
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
             command.set_defaults(run=found.run, trouble=2 if name == "diff" else 1)
     return parser

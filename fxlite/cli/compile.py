@@ -32,6 +32,8 @@ from fxlite.cli.shared import (
     backend_option,
     backend_options,
     data_option,
+    find_passes,
+    passes_option,
     program_options,
     size_option,
 )
@@ -41,6 +43,7 @@ from fxlite.codegen.program.program import optimize_source
 from fxlite.codegen.python.source import module_name, python_program, save_python
 from fxlite.codegen.reporting import check_and_time as report
 from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.manager import PassManager
 from fxlite.show.text.pretty import fitted_text
 
 #: Lines of a graph that are printed; the whole is in graph.txt.
@@ -52,6 +55,7 @@ WEIGHT_LINES = 6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite compile``."""
     program_options(parser)
+    passes_option(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where to write")
     backend_option(parser, "what runs the program", DEFAULT)
     backend_options(parser)
@@ -125,6 +129,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
             said.append(f"{len(weights)} weights of {report.quantity(size, 'B')}")
         if weights and options.weights is None and not options.program.endswith(".fxl"):
             said[-1] += " as the program makes them (no --weights)"
+    chosen = find_passes(options.passes)
+    if chosen:
+        with steps("passes") as step:
+            before, module = len(module.graph), PassManager(chosen)(module)
+            names = ", ".join(p.name for p in chosen)
+            step.said.append(f"{names}: {before} nodes to {len(module.graph)}")
+        if not all(p.exactness.kind in ("exact", "allclose") for p in chosen):
+            program = module  # which is not meant to compute what the program does
     cases = examples.make_cases(module, sizes, data)
     console.print()
     _print_graph(console, module)

@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -111,6 +112,32 @@ def _saved(path: str) -> Any:
 def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None) -> Any:
     """The object ``name`` of a Python file, which is run, with the contents that ``sources`` has
     for its absolute path, if any. Raises ProgramError."""
+    found = module = _run_file(path, sources)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = _near_names(module, name, Path(path).stem)
+            raise ProgramError(f"{path} has no {name!r}{near}")
+        found = getattr(found, part)
+    return found
+
+
+def import_named(text: str) -> None:
+    """Import FILE.py, or a module by name, from the current folder or an installed one. Raises
+    ProgramError."""
+    if text.endswith(".py"):
+        _run_file(text)
+        return
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    try:
+        importlib.import_module(text)
+    except (Exception, SystemExit) as error:
+        raise ProgramError(f"--import {text}: {described(error)}") from error
+
+
+def _run_file(path: str, sources: Mapping[str, bytes] | None = None) -> Any:
+    """The module that a Python file is, which is run."""
     file = Path(path).resolve()
     if not file.is_file():
         raise ProgramError(f"there is no file {path}{_near_files(Path(path))}")
@@ -124,12 +151,7 @@ def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise ProgramError(f"{path} cannot be imported: {described(error, file)}") from error
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ProgramError(f"{path} has no {name!r}{_near_names(module, name, str(file.stem))}")
-        found = getattr(found, part)
-    return found
+    return module
 
 
 class _Overlay(importlib.abc.MetaPathFinder):

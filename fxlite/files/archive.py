@@ -30,7 +30,7 @@ from fxlite.base.outside_text import line, lines
 MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.json", "weights.safetensors"
 #: The version that is written. A reader refuses another major version that is newer; of a newer
 #: minor version it leaves out what it does not know.
-VERSION, MINOR = 3, 0
+VERSION, MINOR = 3, 1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
 _DEFAULT_LIMIT = 256.0  # megabytes, 2.5 million nodes
 LIMIT_VARIABLE = "FXLITE_LOAD_LIMIT"

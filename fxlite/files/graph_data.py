@@ -8,18 +8,20 @@ In: a graph. Out: tables of what nodes share, and columns with one entry per nod
      "name": ["add", ...], "call": [0, ...], "type": [1, ...], "scope": [0, ...], "loc": [0, ...],
      "inputs": [...], "meta": {"add": {...}}, "interface": ...,
      "dims": {"T": [1, 512, 8]}, "guards": [["T <= 512", [file, line, function, check]]],
-     "specialized": {"B": 8}}
+     "specialized": {"B": 8}, "ops": {"swiglu": "my_ops"}}
 
 The columns ``call``, ``type``, ``scope`` and ``loc`` are positions in the tables; ``{"input": 0}``
 is the first operand of a node, and ``inputs`` are the positions of the operands of all nodes, one
-after the other. A model has few different calls on few different types, so that reading can check
-everything a file says and still be fast: each of them is checked once.
+after the other. ``ops`` are those that are not fxlite's, with the modules that register them, which
+reading never imports. A model has few different calls on few different types, so that reading can
+check everything a file says and still be fast: each of them is checked once.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -37,7 +39,8 @@ from fxlite.graph import pytree
 from fxlite.graph.graph import OPCODES, Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import immutable, immutable_dict
-from fxlite.ops.op import Op, lookup
+from fxlite.ops.op import REGISTRY, Op, lookup
+from fxlite.ops.own.register import OwnOp
 from fxlite.types import guards, shapes
 from fxlite.types.symbols import Facts, FactSymbol, symbol
 from fxlite.types.tensor_type import TensorType
@@ -128,6 +131,8 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     }  # fmt: skip
     if graph.interface is not None:
         data["interface"] = encode(pytree.to_data(graph.interface))
+    if own := {n.target for n in graph.nodes if isinstance(n.target, OwnOp)}:
+        data["ops"] = dict(sorted((op.name, op.module) for op in own))
     if graph.declared_dims:
         data["dims"] = {
             name: [dim.facts.minimum, dim.facts.maximum, dim.facts.multiple_of]
@@ -197,7 +202,7 @@ class _Call:
 
 _KEYS = frozenset(
     "types scopes locations calls name call type scope loc inputs meta interface dims guards "
-    "specialized".split()
+    "specialized ops".split()
 )
 
 
@@ -224,7 +229,8 @@ def rebuild(content: dict[str, Any]) -> Graph:
     types = [_type(entry, own) for entry in content["types"]]
     scopes = [_scope(entry) for entry in content["scopes"]]
     places = [_location(entry) for entry in content["locations"]]
-    calls = [_call(entry, own) for entry in content["calls"]]
+    modules = _modules(content.get("ops", {}))
+    calls = [_call(entry, own, modules) for entry in content["calls"]]
     names, inputs = content["name"], content["inputs"]
     columns = [content[column] for column in ("call", "type", "scope", "loc")]
     for column, table in zip((*columns, inputs), (calls, types, scopes, places, names)):
@@ -294,8 +300,52 @@ def _check_guards(graph: Graph) -> None:
             raise FileFormatError(f"{guard}: {unknown[0]} is not a named dim of an input")
 
 
-def _call(entry: list[Any], own: Mapping[str, FactSymbol]) -> _Call:
-    """Check one call and bring it to canonical form. ``own``: the graph's named dims with facts."""
+def _modules(content: Any) -> Mapping[str, str]:
+    """The modules that register ops of others, by the names of these."""
+    for name, module in content.items():
+        if not is_name(name) or not isinstance(module, str) or not all(
+            map(is_name, module.split("."))
+        ):  # fmt: skip
+            raise FileFormatError(
+                f"{_quoted(name)} cannot be an op of a module {_quoted(str(module))}"
+            )
+    return content  # type: ignore[no-any-return]
+
+
+def _op(name: Any, modules: Mapping[str, str]) -> Op:
+    """The op that a call names. Raises FileFormatError for one of another module than fxlite's that
+    this process lacks, ArgumentError for one that nobody has."""
+    if name not in modules:
+        return lookup(name)
+    module, found = modules[name], REGISTRY.get(name)
+    if found is None and module == "__main__":
+        raise FileFormatError(
+            f"the graph calls the op {name}, which the program that saved it registered (fx.op) in "
+            f"its main file; register it before the graph is read, or move it into a module, and "
+            f"save the graph again"
+        )
+    if found is None:
+        raise FileFormatError(
+            f"the graph calls the op {name}, which the module {module} registers (fx.op); import "
+            f"it before the graph is read: import {module}, or fxlite ... --import {module}"
+        )
+    if not isinstance(found, OwnOp):
+        raise FileFormatError(
+            f"the graph calls the op {name} of the module {module}, but here {name} is an op of "
+            f"fxlite; give it another name, and save the graph again"
+        )
+    if found.module != module:
+        warnings.warn(
+            f"the graph calls the op {name} of the module {module}; here it is that of "
+            f"{found.module}",
+            stacklevel=2,
+        )
+    return found
+
+
+def _call(entry: list[Any], own: Mapping[str, FactSymbol], modules: Mapping[str, str]) -> _Call:
+    """Check one call and bring it to canonical form. ``own``: the graph's named dims with facts;
+    ``modules``: those of ops that are not fxlite's."""
     op, target, args, kwargs = entry
     seen: list[int] = []
     args = tuple([decode(a, _operand(seen)) for a in args])
@@ -310,7 +360,8 @@ def _call(entry: list[Any], own: Mapping[str, FactSymbol]) -> _Call:
     if seen != list(range(len(seen))):
         raise FileFormatError(f"the operands of {target} must be numbered in order, not {seen}")
     if op == "call_function":
-        target, bound = lookup(target).canonicalize(lookup(target).bind(args, kwargs))
+        called = _op(target, modules)
+        target, bound = called.canonicalize(called.bind(args, kwargs))
         if not all(map(_is_operand, target.tensors(bound))):
             raise FileFormatError(f"an operand of {target.name} is neither a value nor a number")
         args, kwargs = target.split_arguments(bound)
