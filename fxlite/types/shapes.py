@@ -237,8 +237,8 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
     if isinstance(value, NamedDim):
         value = value.expr
     if isinstance(value, sympy.Expr):
-        found = {s: env[s.name] for s in value.free_symbols if s.name in env}
-        return normalize(value.subs(found, simultaneous=True)) if found else normalize(value)
+        found = {s: sympy.sympify(env[s.name]) for s in value.free_symbols if s.name in env}
+        return normalize(value.xreplace(found) if found else value)  # `subs` takes 7 times as long
     return value
 
 
