@@ -65,6 +65,8 @@ class AxisGraph:
                         symbolic.append((slot, size))
         self.labels = np.arange(count)
         self.ties: dict[int, str] = {}  # by element
+        #: What is known of expansions of calls, by op and types.
+        self.expansions: dict[Any, Any] = {}
         self._pairs: list[tuple[Array, Array]] = []
         for slot, size in symbolic:
             self.tie(slot, f"{slot} has the size {size}, which a call decides")

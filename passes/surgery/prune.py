@@ -23,6 +23,7 @@ from fxlite.passes.base import graph_pass
 from fxlite.passes.ledger import refuse
 from fxlite.passes.surgery.axes import Array, AxisGraph, Slot, parts_of
 from fxlite.passes.surgery.axis_rules import axis_graph
+from fxlite.passes.surgery.joining import channel_axis
 from fxlite.passes.surgery.places import nodes_at
 from fxlite.passes.surgery.resize import remove_groups
 
@@ -58,8 +59,8 @@ def prune_channels(
         parts = parts_of(node)
         if len(parts) != 1 or parts[0].rank < 2:
             raise ArgumentError(f"{node.describe()} has no axis of channels, or no known type")
-        last = not _is_convolution(node) or node.arguments.get("layout") == "nhwc"
-        slots.append(Slot(node, parts[0].rank - 1 if last else 1))
+        last = parts[0].rank - 1
+        slots.append(Slot(node, channel_axis(node) if _is_convolution(node) else last))
     _prune(gm, slots, amount, by, "prune_channels")
 
 
@@ -161,7 +162,7 @@ def _cells(gm: GraphModule, found: AxisGraph, groups: list[int]) -> list[list[in
         count = node.arguments.get("groups", node.arguments.get("num_groups"))
         if not isinstance(count, int) or count < 2:
             continue
-        channel = parts_of(node)[0].rank - 1 if node.arguments.get("layout") == "nhwc" else 1
+        channel = channel_axis(node)
         ends = [Slot(node.args[0], channel), Slot(node, channel)]
         if any(found.sizes[slot] == count for slot in ends):
             continue  # groups of one channel go as a whole

@@ -14,7 +14,7 @@ import numpy as np
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
-from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
+from fxlite.base.errors import ArgumentError, FxliteError
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import stored_kwargs
@@ -23,7 +23,9 @@ from fxlite.nn.module import Parameter
 from fxlite.passes.base import as_module
 from fxlite.passes.surgery.axes import Array, AxisGraph, Slot, axis_of, parts_of
 from fxlite.passes.surgery.axis_rules import axis_graph
+from fxlite.passes.surgery.joining import channel_axis
 from fxlite.passes.surgery.places import node_at
+from fxlite.types import shapes
 from fxlite.types.tensor_type import type_of
 
 
@@ -115,6 +117,7 @@ def remove_groups(
         if node.op == "call_function"
     }
     graph = gm.graph
+    sizes = {s: parts_of(s.node)[s.part].shape[s.axis] for s in found.starts}
     before = {n.name: n.type for n in graph.nodes if n.op.startswith("call_")}
     weights: dict[str, tuple[Any, Any]] = {}
     with graph.transaction(label):
@@ -134,12 +137,13 @@ def remove_groups(
             retype(graph, next(iter(graph.nodes)), list(graph.nodes))
         except FxliteError as error:
             raise ArgumentError(f"{label}: the smaller program has no types: {error}") from error
-        for node in graph.nodes:
-            for part, type in enumerate(parts_of(node) if node.op != "output" else ()):
-                for axis, size in enumerate(type.shape):
-                    slot = Slot(node, axis, part)
-                    if slot in kept and size != len(kept[slot]):
-                        raise ShapeError(f"{slot} is {size} where {len(kept[slot])} are left")
+        for slot, old in sizes.items():
+            left = len(kept[slot]) if slot in kept else old
+            shape = parts_of(slot.node)[slot.part].shape
+            if not shapes.equal(shape[slot.axis], left):
+                raise ArgumentError(
+                    f"{label}: {slot} would be {shape[slot.axis]}, where {left} are left"
+                )
     changed = {n.name: n.type for n in graph.nodes if n.name in before}
     nodes = {n: (before[n], t) for n, t in changed.items() if t != before[n]}
     gm.meta["resized"] = Resized(weights, nodes)
@@ -204,7 +208,7 @@ def _groups_of(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> int:
     """How many groups a convolution has left."""
     groups = int(node._kwargs["groups"])
     x, weight = node.args[0], node.args[1]
-    channel = parts_of(node)[0].rank - 1 if node._kwargs.get("layout") == "nhwc" else 1
+    channel = channel_axis(node)
     if found.sizes[Slot(weight, 1)] == 1:
         narrow = node if node.target.transposes else x
         slot = Slot(narrow, channel)
@@ -223,5 +227,5 @@ def _require_equal(
     if (counts != counts[0]).any():
         raise ArgumentError(
             f"{node.describe()} has {groups} groups, of which {counts.min()} to {counts.max()} "
-            f"channels would be left: take the same number from each"
+            f"channels of axis {slot.axis} would be left: take the same number from each"
         )

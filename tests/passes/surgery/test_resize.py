@@ -10,6 +10,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError
+from fxlite.ops.op import Op, Tensor
 from fxlite.passes.surgery.axes import Slot
 from fxlite.passes.surgery.axis_rules import axis_graph
 
@@ -239,7 +240,9 @@ def test_a_promise_to_change(images: fx.GraphModule) -> None:
     ("program", "text"),
     [
         (lambda h: fx.ops.tril(h), "keeps a triangle of it"),
-        (lambda h: fx.ops.einsum([h], "bij->bji"), "has no rule"),
+        (lambda h: fx.ops.argmax(h, axis=2), "gives positions in it"),
+        (lambda h: fx.ops.flip(h, axis=2), "picks its elements by number"),
+        (lambda h: fx.ops.cumsum(h, axis=2), "needs all of it"),
         (lambda h: fx.ops.roll(h, 1, axis=2), "picks its elements by number"),
         (lambda h: h[:, :, ::2], "steps over it"),
         (lambda h: h[:, :, 1] + 1, "picks its elements by number"),
@@ -250,6 +253,11 @@ def test_a_promise_to_change(images: fx.GraphModule) -> None:
 def test_what_needs_its_elements_by_number_ties_them(program: Any, text: str) -> None:
     """A square value, so that no wrong size gives a wrong rule away."""
 
+    with pytest.raises(ArgumentError, match=text):
+        passes.resize(square(program), "fc_weight", 0, [0, 1, 2])
+
+
+def square(program: Any) -> fx.GraphModule:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -258,9 +266,81 @@ def test_what_needs_its_elements_by_number_ties_them(program: Any, text: str) ->
         def forward(self, x: Any) -> Any:
             return fx.ops.sum(program(self.fc(x)))
 
-    gm = fx.symbolic_trace(Net(), x="f32[B,4,4]")
-    with pytest.raises(ArgumentError, match=text):
-        passes.resize(gm, "fc_weight", 0, [0, 1, 2])
+    return traced(Net(), x="f32[B,4,4]")
+
+
+def test_ops_of_ones_own() -> None:
+    """An op is elementwise where what it is made of is; one of which nothing is known is not."""
+
+    def rows_reversed(x: Tensor) -> Tensor:
+        return x[..., ::-1]
+
+    unknown = Op("gather", rows_reversed)
+    unknown.infer(lambda x: x)
+    with pytest.raises(ArgumentError, match=r"rows_reversed.* no rule for its axes \(axis 2"):
+        passes.resize(square(unknown), "fc_weight", 0, [0, 1, 2])
+    for name, expansion, text in (
+        ("shares", lambda x: fx.ops.softmax(x, axis=-1), r"shares .*: node softmax.* needs all"),
+        ("twice", lambda x: fx.ops.relu(x) * 2, ""),
+    ):
+        made = Op("composite", rows_reversed, name=name)
+        made.infer(lambda x: x)
+        made.expansion(expansion)
+        if text:
+            with pytest.raises(ArgumentError, match=text):
+                passes.resize(square(made), "fc_weight", 0, [0, 1, 2])
+        else:
+            smaller = passes.resize(square(made), "fc_weight", 0, [0, 1, 2])
+            assert smaller.get_attribute("fc.weight").shape == (3, 4)
+
+
+def test_einsum_and_images_with_channels_last() -> None:
+    """A square value: a wrong axis would fit, too."""
+    made = passes.resize(
+        square(lambda h: fx.ops.einsum([h, h], "bij,bkj->bik")), "fc_weight", 0, [1]
+    )
+    assert made.get_attribute("fc.weight").shape == (1, 4)
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x: Any) -> Any:
+            h = fx.ops.conv2d(x, self.one.weight, self.one.bias, layout="NHWC")
+            h = fx.ops.max_pool2d(fx.ops.relu(h), 1, layout="NHWC")
+            return fx.ops.sum(
+                fx.ops.conv2d(h, self.two.weight, self.two.bias, layout="NHWC"), axis=3
+            )
+
+    gm = traced(Last(), x="f32[B,4,4,3]")
+    (weight,) = gm.graph.find_nodes(op="get_attr", target="one.weight")
+    made = passes.resize(gm, weight, 0, [0, 2, 3])
+    assert made.get_attribute("two.weight").shape == (4, 3, 1, 1)
+    np.testing.assert_allclose(run(made), without(gm, made, Slot(weight, 0), [0, 2, 3]), rtol=1e-4)
+    pruned = passes.prune_channels(gm, amount=0.5, by="l2")
+    assert pruned.get_attribute("two.weight").shape == (2, 2, 1, 1)
+
+
+def test_what_an_op_does_for_its_size_is_followed_or_refused() -> None:
+    """A slice of one element, of which the position goes; two maxima of channels; a stack."""
+    made = passes.resize(square(lambda h: np.maximum(h, -h)), "fc_weight", 0, [1, 3])
+    assert made.get_attribute("fc.weight").shape == (2, 4)
+    gm = square(lambda h: fx.ops.stack([h, h * 2], axis=1))
+    made = passes.resize(gm, "fc_weight", 0, [0, 3])
+    (stack,) = made.graph.find("stack")
+    assert str(stack.last.type) == "f32[B,2,4,2]"
+    gm = square(lambda h: fx.ops.concat([h, h[:, :, 1:2]], axis=2))
+    with pytest.raises(ArgumentError, match="axis 2 of node"):
+        passes.resize(gm, "fc_weight", 0, [0, 2, 3])
+    made = passes.resize(gm, "fc_weight", 0, [0, 1, 3])
+    np.testing.assert_allclose(
+        run(made), without(gm, made, Slot(weight_of(gm), 0), [0, 1, 3]), rtol=1e-4
+    )
+
+
+def weight_of(gm: fx.GraphModule) -> Any:
+    return next(n for n in gm.graph.find_nodes(op="get_attr") if n.target == "fc.weight")
 
 
 def test_flatten_and_parts() -> None:

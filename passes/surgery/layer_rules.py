@@ -1,0 +1,271 @@
+"""The rules of single ops for the graph of axes: layers with weights, recurrence, attention.
+
+In: the graph of axes and a call. Out: joined and tied axes. Ops that are not here are judged by
+their kind, or by the ops that they are made of (:mod:`fxlite.passes.surgery.axis_rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxlite.graph.graph import Node
+from fxlite.ops.contraction import parse_equation
+from fxlite.passes.surgery.axes import AxisGraph, Slot, operands_of, parts_of
+from fxlite.passes.surgery.joining import (
+    argument,
+    axes_of,
+    broadcast,
+    channel_axis,
+    join,
+    join_same,
+    slots,
+    tie,
+    tie_call,
+    tie_slot,
+)
+
+RULES: dict[str, Callable[[AxisGraph, Node], None]] = {}
+
+
+def rule(*names: str) -> Callable[[Any], Any]:
+    """Enter the rule of ops."""
+
+    def enter(function: Any) -> Any:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+@rule("linear", "int_linear")
+def _linear(found: AxisGraph, node: Node) -> None:
+    x, weight, bias = (node.arguments.get(n) for n in node.target.tensor_kinds)
+    assert isinstance(x, Node)
+    join(found, x, -1, weight, 1)
+    join(found, weight, 0, node, -1)
+    join(found, bias, 0, node, -1)
+    for axis in range(len(slots(x)) - 1):
+        join(found, x, axis, node, axis)
+
+
+@rule("matmul", "int_matmul")
+def _matmul(found: AxisGraph, node: Node) -> None:
+    x, y = (node.arguments[n] for n in node.target.tensor_kinds)
+    ranks = [len(slots(n)) for n in (x, y, node)]
+    if min(ranks) < 2:
+        tie_call(found, node, "multiplies vectors")
+        return
+    join(found, x, -1, y, -2)
+    join(found, x, -2, node, -2)
+    join(found, y, -1, node, -1)
+    for each in (x, y):
+        for back in range(3, len(slots(each)) + 1):
+            join(found, each, -back, node, -back)
+
+
+@rule("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "int_conv2d")
+def _conv(found: AxisGraph, node: Node) -> None:
+    """Channels of a group go with the same place of a weight that all groups share; where each
+    group has one channel (depthwise), groups go as a whole."""
+    x, weight, bias = (node.arguments.get(n) for n in node.target.tensor_kinds)
+    assert isinstance(x, Node) and isinstance(weight, Node)
+    groups, rank = int(argument(node, "groups") or 1), len(slots(node))
+    channel = channel_axis(node)
+    if len(slots(x)) != rank:
+        tie_call(found, node, "has no batch axis")
+        return
+    join(found, x, 0, node, 0)
+    for axis in range(1, rank):
+        for each in (x, node) if axis != channel else ():
+            tie(found, each, axis, node, "goes over it with a window")
+    for axis in range(2, rank):
+        tie(found, weight, axis, node, "has a window of that size")
+    join(found, bias, 0, node, channel)
+    read, made = Slot(x, channel), Slot(node, channel)
+    # the weight's axis 0 counts channels of all groups, its axis 1 those of each
+    whole, each_group = (read, made) if node.target.transposes else (made, read)
+    found.join(Slot(weight, 0), whole)
+    if found.sizes[whole] == 0 or found.sizes[each_group] == 0:
+        return
+    inner = found.sizes[each_group] // groups
+    if inner == 1 and groups > 1:
+        outer = found.sizes[whole] // groups
+        found.join(whole, each_group, None, np.arange(found.sizes[whole]) // outer)
+    else:
+        at = np.arange(found.sizes[each_group])
+        found.join(each_group, Slot(weight, 1), at, at % inner)
+
+
+@rule("batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm")
+def _norm(found: AxisGraph, node: Node) -> None:
+    """A number for each channel, or for each element of the axes that are normalized."""
+    x, *numbers = (node.arguments.get(n) for n in node.target.tensor_kinds)
+    assert isinstance(x, Node)
+    join_same(found, x, node)
+    for each in numbers:
+        if "normalized_shape" in node.target.signature.parameters:
+            broadcast(found, each, node)
+        else:
+            join(found, each, 0, node, 1)
+
+
+@rule("embedding")
+def _embedding(found: AxisGraph, node: Node) -> None:
+    x, weight = (node.arguments[n] for n in node.target.tensor_kinds)
+    tie(found, weight, 0, node, "looks up its rows by number")
+    join(found, weight, 1, node, -1)
+    for axis in range(len(slots(x))):
+        join(found, x, axis, node, axis)
+
+
+@rule("scaled_dot_product_attention")
+def _attention(found: AxisGraph, node: Node) -> None:
+    operands: list[Any] = [node.arguments.get(n) for n in node.target.tensor_kinds]
+    query, key, value, mask = operands
+    if not len(slots(query)) == len(slots(key)) == len(slots(value)) == len(slots(node)):
+        tie_call(found, node, "broadcasts its operands")
+        return
+    for axis in range(len(slots(node)) - 2):
+        for each in (query, key, value):
+            if found.sizes[Slot(each, axis)] != found.sizes[Slot(node, axis)]:
+                for one in (query, key, value, node):
+                    tie(found, one, axis, node, "shares heads among queries")
+            join(found, each, axis, node, axis)
+    if isinstance(mask, Node):
+        for back in range(2, len(slots(mask)) + 1):
+            join(found, mask, -back, node, -back)
+        join(found, mask, -1, key, -2)
+        tie(found, mask, -1, node, "divides by the sum over it")
+    for each in (query, key):
+        tie(found, each, -1, node, "scales by its size")
+    tie(found, key, -2, node, "divides by the sum over it")
+    join(found, query, -2, node, -2)
+    if argument(node, "is_causal"):
+        tie(found, query, -2, node, "masks by the number of the position")
+    join(found, key, -2, value, -2)
+    join(found, value, -1, node, -1)
+
+
+@rule("tril", "triu")
+def _triangle(found: AxisGraph, node: Node) -> None:
+    (x,) = operands_of(node)
+    join_same(found, x, node)
+    for axis in (-1, -2):
+        tie(found, node, axis, node, "keeps a triangle of it")
+
+
+@rule("getitem")
+def _getitem(found: AxisGraph, node: Node) -> None:
+    source, index = node.args[0], argument(node, "index")
+    if not isinstance(source.type, tuple) or not isinstance(index, int):
+        tie_call(found, node, "picks its elements by number")
+        return
+    part = index % len(source.type)  # another slot of the same node
+    for axis in range(len(slots(node))):
+        found.join(Slot(source, axis, part), Slot(node, axis))
+
+
+@rule("split")
+def _split(found: AxisGraph, node: Node) -> None:
+    x, rank = node.args[0], parts_of(node)[0].rank
+    (split_axis,) = axes_of(node, rank)
+    sizes = [type.shape[split_axis] for type in parts_of(node)]
+    is_known = all(isinstance(size, int) for size in (*sizes, parts_of(x)[0].shape[split_axis]))
+    start = 0
+    for part, size in enumerate(sizes):
+        for axis in range(rank):
+            own = Slot(node, axis, part)
+            if axis != split_axis:
+                found.join(Slot(x, axis), own)
+            elif is_known:
+                found.join(Slot(x, axis), own, np.arange(start, start + size))
+            else:
+                tie_slot(found, own, f"{node.describe()} takes it from an axis of a named size")
+        start += size if is_known else 0
+
+
+@rule("einsum")
+def _einsum(found: AxisGraph, node: Node) -> None:
+    """Axes of one letter go together."""
+    operands = node.args[0]
+    inputs, output = parse_equation(argument(node, "equation"), [len(slots(n)) for n in operands])
+    first: dict[str, tuple[Node, int]] = {}
+    places = [(n, labels) for n, labels in zip(operands, inputs)]
+    for value, labels in [*places, (node, output)]:
+        for axis, letter in enumerate(labels):
+            if found.sizes[Slot(value, axis)] == 1:
+                continue  # perhaps broadcast
+            join(found, *first.setdefault(letter, (value, axis)), value, axis)
+
+
+@rule("recurrence")
+def _recurrence(found: AxisGraph, node: Node) -> None:
+    """A hidden number goes with its row of each gate and its column of the recurrent weight."""
+    gates, weight, state, *more = (node.arguments.get(n) for n in node.target.tensor_kinds)
+    cell, bias = more
+    hidden = Slot(node, 2)
+    size = found.sizes[hidden]
+    rows = [(gates, 2), (weight, 0), (bias, 0)]
+    for each, axis in rows:
+        if isinstance(each, Node) and size:
+            slot = Slot(each, axis)
+            found.join(slot, hidden, None, np.arange(found.sizes[slot]) % size)
+    join(found, weight, 1, node, 2)
+    for each in (state, cell):
+        join(found, each, 1, node, 2)
+        join(found, each, 0, node, 1)
+    join(found, gates, 1, node, 1)
+    for each in (gates, node):
+        tie(found, each, 0, node, "goes through it step by step")
+
+
+@rule("softmax", "log_softmax", "normalize", "cumsum", "logsumexp")
+def _along(found: AxisGraph, node: Node) -> None:
+    """Each position of the axis changes what the others become."""
+    _tie_along(found, node, "needs all of it")
+
+
+@rule("argmax", "argmin")
+def _positions(found: AxisGraph, node: Node) -> None:
+    _tie_along(found, node, "gives positions in it")
+
+
+def _tie_along(found: AxisGraph, node: Node, why: str) -> None:
+    """The axes that a call names stay whole; others go on, or are left out of the result."""
+    (x,) = operands_of(node)
+    whole, out = axes_of(node, len(slots(x))), 0
+    keeps = len(slots(x)) == len(slots(node))
+    for axis in range(len(slots(x))):
+        if axis not in whole:
+            join(found, x, axis, node, out)
+        else:
+            tie(found, x, axis, node, why)
+            if keeps:
+                tie(found, node, axis, node, why)
+        out += keeps or axis not in whole
+
+
+@rule("dropout")
+def _dropout(found: AxisGraph, node: Node) -> None:
+    join_same(found, operands_of(node)[0], node)
+
+
+@rule("full")
+def _full(found: AxisGraph, node: Node) -> None:
+    """Its elements are alike."""
+
+
+@rule("one_hot")
+def _one_hot(found: AxisGraph, node: Node) -> None:
+    (x,) = operands_of(node)
+    for axis in range(len(slots(x))):
+        join(found, x, axis, node, axis)
+    tie(found, node, -1, node, "has a place for each number")
+
+
+@rule("int_recurrence")
+def _int_recurrence(found: AxisGraph, node: Node) -> None:
+    tie_call(found, node, "has no rule for its axes")
