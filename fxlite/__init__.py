@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fxlite.codegen.reporting.report import report
     from fxlite.compiler import compile
     from fxlite.files.serialize import load, load_safetensors, save, save_safetensors
+    from fxlite.just_in_time import jit
     from fxlite.show.comparison.compare import assert_same
     from fxlite.show.comparison.graph_diff import diff
     from fxlite.show.text.parser import parse
@@ -56,6 +57,7 @@ IMPORTED_AT = time.time()
 #: Names that need passes or code generation (or are seldom needed): imported when first used.
 _LAZY = {
     "compile": "fxlite.compiler",
+    "jit": "fxlite.just_in_time",
     "parse": "fxlite.show.text.parser",
     "save": "fxlite.files.serialize",
     "load": "fxlite.files.serialize",

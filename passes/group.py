@@ -173,6 +173,8 @@ class NodeReader:
     def __getitem__(self, index: Any) -> Expr:
         return self.on_read(self.node, as_multi_index(index))
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
 
 def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiIndex], Expr]) -> Expr:
     """The scalar expression of one element of a node's value."""

@@ -1,7 +1,7 @@
-"""NPBench's programs, unchanged, traced and run: which agree with NumPy, and what stops the
+"""NPBench's programs, unchanged, through ``fx.jit``: which agree with NumPy, and what stops the
 others.
 
-    python -m tests.npbench                     # all 54, at sizes made small, by the graph
+    python -m tests.npbench                     # all 54, at sizes made small, in Python
     python -m tests.npbench --backend c gemm    # some of them, compiled
 
 NPBench (https://github.com/spcl/npbench, BSD-3-Clause) is read where it lies: in
@@ -62,12 +62,6 @@ class Benchmark:
         """Copies of the arguments that are arrays."""
         return {n: v.copy() for n, v in self.arguments.items() if isinstance(v, np.ndarray)}
 
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The other arguments, which are baked in."""
-        given = self.arguments.items()
-        return {n: copy.deepcopy(v) for n, v in given if not isinstance(v, np.ndarray)}
-
 
 def names() -> list[str]:
     """All programs; none where NPBench is missing."""
@@ -109,35 +103,32 @@ def _small(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(name: str, backend: str = "", size: str = "") -> int:
-    """Trace a program, run it, and compare results and written arguments with eager NumPy's. Gives
-    the number of nodes; raises what is in the way."""
+def run(name: str, backend: str = "python", size: str = "") -> int:
+    """Call a program through ``fx.jit`` and compare results and written arguments with eager
+    NumPy's. Gives the number of nodes; raises what is in the way."""
     benchmark = load(name, size)
     eager = copy.deepcopy(dict(benchmark.arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = benchmark.function(**eager)
-        module = fx.symbolic_trace(
-            benchmark.function, concrete_args=benchmark.numbers, inputs=benchmark.arrays
-        )
-        call = fx.compile(module, backend=backend) if backend else module
-        given = benchmark.arrays
+        call = fx.jit(benchmark.function, backend=backend)
+        given = copy.deepcopy(dict(benchmark.arguments))
         result = call(**given)
-    pairs = [(expected, result), *((eager[n], value) for n, value in given.items())]
+    pairs = [(expected, result), *((eager[n], given[n]) for n in benchmark.arrays)]
     for wanted, found in pairs:
         wanted, found = (v if isinstance(v, (tuple, list)) else [v] for v in (wanted, found))
         assert len(wanted) == len(found)
         for one, other in zip(wanted, found):
             if one is not None:
                 np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-8)
-    return len(module.graph.nodes)
+    return len(call.graph.nodes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each program."""
     parser = argparse.ArgumentParser(prog="python -m tests.npbench", description=__doc__)
     parser.add_argument("names", nargs="*", help="programs (all)")
-    parser.add_argument("--backend", default="", help="compile for it (default: run the graph)")
+    parser.add_argument("--backend", default="python", help="of fx.jit (python)")
     parser.add_argument("--size", default="", choices=("S", "M", "L"), help="NPBench's (small)")
     args = parser.parse_args(arguments)
     wanted = args.names or names()

@@ -117,6 +117,9 @@ FINDINGS = {
     "lanes that begin where a row says": found(
         "np.triu(y.sum(0), -1), np.tril(y.max(1), 1)", y="f64[16,4,2]",
     ),
+    "many cells that are written one by one": found(  # in the time that a program has
+        "F.softmin(y, -3)", x="f64[N,N,8]", y="f64[N,N,8]", sizes=({"N": 130},),
+    ),
     "the truth of what is nearly zero": found(
         "np.all(c), c.all(0), np.logical_not(c)", "c = F.gelu(x * 8)", x="f32[B,4]",
         sizes=({"B": 130},),

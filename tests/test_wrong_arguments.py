@@ -4,7 +4,10 @@ it stands for, what was expected and what it is; and files are written whole or 
 from __future__ import annotations
 
 import errno
+import importlib
+import inspect
 import pickle
+import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +47,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a dtype as type": (
         lambda: fx.symbolic_trace(program, np.float32), r"input x: float32 is a class.*f32\[B,4\]"
     ),
+    "a dtype as shape": (lambda: fx.TensorType(fx.float32, (3,)), "a shape is a tuple of sizes"),
     "concrete_args": (
         lambda: fx.symbolic_trace(program, "f32[B]", concrete_args=3),
         "concrete_args must be a dict, not 3",
@@ -149,6 +153,23 @@ def test_generated_wrong_arguments() -> None:
     check_arguments(1500, 0, counts)
     assert not counts.failures, "\n".join(counts.failures)
     assert counts.refused > 900
+
+
+def test_what_has_an_item_for_every_index_is_no_iterable() -> None:
+    """Python takes indices from 0 on until one is an error, so that ``tuple(dtype)`` would fill the
+    memory. Names as keys end that at once."""
+    found = []
+    for info in pkgutil.walk_packages(fx.__path__, "fxlite."):
+        if info.name.endswith("__main__"):
+            continue
+        for name, cls in vars(importlib.import_module(info.name)).items():
+            is_own = inspect.isclass(cls) and cls.__module__ == info.name
+            if not is_own or "__getitem__" not in vars(cls) or hasattr(cls, "__iter__"):
+                continue
+            _, key = inspect.signature(cls.__getitem__).parameters
+            if key in ("index", "step", "shape") and not getattr(cls, "_is_protocol", False):
+                found.append(f"{info.name}.{name}")
+    assert not found, "give them __iter__ = None"
 
 
 def test_a_function_of_numpy_is_a_program() -> None:

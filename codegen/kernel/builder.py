@@ -91,6 +91,8 @@ class Pointer:
         """The element so many steps behind, in C."""
         return f"{self.name}[{bare(self.offset + step)}]"
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
     def __str__(self) -> str:
         if self.offset == 0:
             return self.name

@@ -290,11 +290,16 @@ class _Runner:
         new = self.value(s.value, mask)
         name = s.target.name
         if s.target.index:
-            at = Evaluator(self.env, self.buffers, self.locals).index(s.target.index[0])
-            self.locals[name] = [
-                _written(old, new, np.asarray(at) == position, mask)
-                for position, old in enumerate(self.locals[name])
-            ]
+            at = np.asarray(Evaluator(self.env, self.buffers, self.locals).index(s.target.index[0]))
+            cells = self.locals[name]
+            if at.size == 1:
+                position = int(at.item())
+                cells[position] = new if mask is None else np.where(mask, new, cells[position])
+            else:  # each step of a grid may write another one
+                self.locals[name] = [
+                    np.where(at == position if mask is None else (at == position) & mask, new, old)
+                    for position, old in enumerate(cells)
+                ]
         else:
             old = self.locals[name]
             self.locals[name] = new if mask is None else np.where(mask, new, old)
@@ -317,13 +322,6 @@ class _Runner:
             array[target] = grids[len(index)]
         else:
             array[...] = value
-
-
-def _written(old: Any, new: Any, hit: Any, mask: Any) -> Any:
-    """A cell of a local array after a write: ``new`` for the steps that ``hit`` it."""
-    if hit.size == 1 and (mask is None or not hit.item()):
-        return new if hit.item() else old
-    return np.where(hit if mask is None else hit & mask, new, old)
 
 
 def scheduled(program: Program) -> list[Kernel]:

@@ -515,6 +515,8 @@ class TypeReader:
     def __getitem__(self, index: Any) -> Expr:
         return expr.Load(self.dtype, self.name, as_multi_index(index))
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
 
 def as_multi_index(index: Any) -> MultiIndex:
     """``x[i]`` and ``x[i, j]`` alike as a tuple of indices."""

@@ -385,6 +385,8 @@ class ConstReader:
     def __getitem__(self, index: Any) -> Expr:
         return const(self.value, self.dtype)
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
 
 def read_broadcast(x: Reader, i: MultiIndex) -> Expr:
     """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the

@@ -114,6 +114,8 @@ class DType:
         ShapeError for what is no size."""
         return above("array_type")(self, shape)  # type: ignore[no-any-return]
 
+    __iter__ = None  # a dtype is no sequence of types: a loop over it would not end
+
     def __repr__(self) -> str:
         return self.name
 

@@ -222,3 +222,5 @@ class _ChannelsFirst:
 
     def __getitem__(self, index: Any) -> Expr:
         return self.x[tuple(index[a] for a in TO_LAST)]
+
+    __iter__ = None  # it has no length: a loop over it would not end

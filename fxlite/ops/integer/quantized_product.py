@@ -123,6 +123,8 @@ class _Difference:
         wide = expr.cast(self.reader[index], dtypes.int32)
         return wide - self.zero_point if self.zero_point else wide
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
 
 def _exact(value: Any, zero_point: int, largest: int) -> Any:
     """``value - zero_point`` in a float type in which sums up to ``largest`` are exact, however

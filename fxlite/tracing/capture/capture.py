@@ -101,7 +101,7 @@ _NUMPYS = frozenset((BuiltinFunctionType, np.ufunc, type(np.concatenate)))
 def _captured_code(code: CodeType, library: bool) -> CodeType | None:
     known = _known.get((id(code), library))
     if known is None or known[0]() is not code:
-        wanted = library or _is_program(code.co_filename)
+        wanted = library or is_program(code.co_filename)
         made = _recompiled(code, _CALLERS[library]) if wanted else None
         _remember(code, library, made)
         for inner in _nested(made) if made is not None else ():
@@ -116,7 +116,8 @@ def _remember(code: CodeType, library: bool, made: CodeType | None) -> None:
     _known[key] = weakref.ref(code, lambda _: forget(key, None)), made
 
 
-def _is_program(file: str) -> bool:
+def is_program(file: str) -> bool:
+    """Whether a file is the user's program: none of fxlite, NumPy or the standard library."""
     if file.startswith(REGENERATED):
         return False
     if is_own_file(file):

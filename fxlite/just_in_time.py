@@ -1,0 +1,420 @@
+"""``@fx.jit``: a NumPy function that is traced and compiled when it is called with arrays.
+
+In: a function, a method or an nn.Module, and options of :func:`fxlite.compile`. Out:
+:class:`JitFunction`, which has a version of it for each combination of what a trace bakes in:
+dtypes and ranks, values of arguments that are no arrays, and what the program reads besides its
+arguments. Sizes are named as far as the program allows; sizes that are equal in the first call get
+one name, and 0 and 1 stay numbers, as in torch.compile.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+import threading
+import types
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fxlite.backend import DEFAULT, declared_options, find_backend, take_options
+from fxlite.base.checked import checked
+from fxlite.base.errors import (
+    ArgumentError,
+    CodegenError,
+    DTypeError,
+    FxliteError,
+    ShapeError,
+    TraceError,
+)
+from fxlite.base.state import active_tracer, is_traced
+from fxlite.graph import pytree
+from fxlite.graph.graph import Graph
+from fxlite.graph.graph_module import GraphModule
+from fxlite.nn.module import Module
+from fxlite.tracing.capture.capture import captured
+from fxlite.tracing.inputs import signature_of, title
+from fxlite.tracing.read_state import ATOMS, ReadState
+from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.tracing.tracer import Tracer
+from fxlite.tracing.versions import (
+    ARRAYS,
+    PLAIN,
+    Seen,
+    Shapes,
+    Version,
+    key_of,
+    leaves,
+    mapped,
+)
+from fxlite.types import dtypes
+from fxlite.types.shapes import Dim
+from fxlite.types.symbols import symbol
+from fxlite.types.tensor_type import TensorType
+
+#: Versions of one function; the one that was not called for the longest time goes.
+MOST_VERSIONS = 64
+#: So many versions that differ in the value of one argument are worth a warning.
+MANY_VALUES = 8
+#: A program is traced so often with fewer and fewer named sizes before all are numbers.
+MOST_TRACES = 8
+#: What fewer named sizes may help against.
+_MAY_BE_SIZES = (ShapeError, TraceError, CodegenError)
+_OWN_OPTIONS = ("backend", "dynamic", "frozen", "fallback")
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@checked
+def jit(
+    function: Any = None,
+    *,
+    backend: str = DEFAULT,
+    dynamic: bool = True,
+    frozen: bool = False,
+    fallback: bool = False,
+    **options: Any,
+) -> Any:
+    """Compile a function when it is called: ``@fx.jit``, ``fx.jit(f)``, ``@fx.jit(threads=1)``.
+
+    The result is called as the function is, with arrays, nested dicts, lists, tuples, dataclasses
+    of arrays, and Python values; it gives what the function gives, and writes into the arrays
+    that the function writes into. Each combination of dtypes, ranks and Python values is traced and
+    compiled once, for the ``backend`` and with the ``options`` of :func:`fxlite.compile`.
+
+    ``dynamic``: sizes are named, so that one version serves all sizes that the program allows;
+    where it does not (a loop over a size), and with ``dynamic=False``, a version is for its sizes.
+    Globals, closures and attributes that the program reads are constants of a version; if one of
+    them changes, also in place, the next call compiles anew. To know that, each call compares them,
+    arrays with a copy; ``frozen=True`` says that nothing of it changes and spares both.
+    ``fallback=True``: what cannot be compiled is run by NumPy, with a warning that says why.
+
+    Methods are compiled for each object, and an nn.Module with its weights. Called with traced
+    values the function is part of the trace. Raises what :func:`fxlite.compile` raises, when it is
+    called; TraceError for a function that changes a global or an attribute."""
+    unknown = dict(options)
+    find_backend(backend).checked(take_options(unknown))
+    for name in unknown:
+        near = difflib.get_close_matches(name, [*declared_options(), *_OWN_OPTIONS], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ArgumentError(f"fx.jit has no option {name!r}{hint}")
+    settings = _Settings(backend, dynamic, frozen, fallback, dict(options))
+    if function is None:
+        return lambda wrapped: JitFunction(wrapped, settings)
+    return JitFunction(function, settings)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    backend: str
+    dynamic: bool
+    frozen: bool
+    fallback: bool
+    options: Mapping[str, Any]
+
+
+@dataclass
+class _Store:
+    """The versions of a function, or of a method for one object."""
+
+    signature: inspect.Signature
+    names: Sequence[str] = ()
+    """Of the parameters, where all of them can be given by position."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    by_key: dict[Any, list[Version]] = field(default_factory=dict)
+    versions: list[Version] = field(default_factory=list)
+    failed: dict[Any, str] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    lock: Any = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        parameters = self.signature.parameters
+        if all(p.kind is PLAIN for p in parameters.values()):
+            self.names = tuple(parameters)
+            found = parameters.values()
+            self.defaults = {p.name: p.default for p in found if p.default is not p.empty}
+
+
+# -- the function ----------------------------------------------------------------------------------
+class JitFunction:
+    """What :func:`jit` makes of a function; see there. ``versions`` are those that were compiled,
+    in that order."""
+
+    def __init__(self, function: Any, settings: _Settings, store: _Store | None = None) -> None:
+        if not callable(function):
+            raise ArgumentError(f"fx.jit takes a function or nn.Module, not {function!r}")
+        self._root, self._settings = function, settings
+        self._function = function.forward if isinstance(function, Module) else function
+        self._store = _Store(signature_of(self._function)) if store is None else store
+        self._stores: dict[int, tuple[Any, _Store]] = {}
+        if not isinstance(function, Module):
+            functools.update_wrapper(self, function, updated=())
+
+    def __repr__(self) -> str:
+        count = f"{len(self.versions)} version{'s' * (len(self.versions) != 1)}"
+        return f"<jit of {self.name} for {self._settings.backend}: {count}>"
+
+    def __get__(self, owner: Any, cls: type | None = None) -> JitFunction:
+        """The method of an object, which has versions of its own."""
+        if owner is None:
+            return self
+        known = self._stores.get(id(owner))
+        if known is None or known[0]() is not owner:
+            key, forget = id(owner), self._stores.pop
+            try:
+                reference = weakref.ref(owner, lambda _: forget(key, None))
+            except TypeError:
+                raise ArgumentError(
+                    f"{self.name} is compiled for each object, and a {type(owner).__name__} cannot "
+                    "be weakly referenced; add '__weakref__' to its __slots__"
+                ) from None
+            signature = signature_of(types.MethodType(self._function, owner))
+            known = self._stores[key] = reference, _Store(signature)
+        return JitFunction(types.MethodType(self._function, owner), self._settings, known[1])
+
+    @property
+    def name(self) -> str:
+        """The function's name, or the module's class."""
+        named = type(self._root) if isinstance(self._root, Module) else self._function
+        return str(getattr(named, "__qualname__", named))
+
+    @property
+    def versions(self) -> Sequence[Version]:
+        """The versions that were compiled."""
+        return tuple(self._store.versions)
+
+    # -- calls -------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the version for these arguments, which is compiled if there is none."""
+        if active_tracer.get() is not None or any(map(is_traced, (*args, *kwargs.values()))):
+            is_module = isinstance(self._root, Module)
+            return (self._root if is_module else captured(self._function))(*args, **kwargs)
+        bound = self._bind(args, kwargs)
+        found = self._version(bound, self._settings.fallback)
+        if found is None:
+            return self._function(*args, **kwargs)
+        store = self._store
+        store.calls += 1
+        found.used = store.calls
+        return found.call(bound)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """What :func:`fxlite.compile` makes for these arguments, which are not computed with."""
+        found = self._version(self._bind(args, kwargs), False)
+        assert found is not None
+        return found.compiled
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names, defaults = self._store.names, self._store.defaults
+        if len(args) <= len(names):  # in a tenth of the time that the signature takes
+            given = dict(zip(names, args)) | kwargs
+            bound = {n: given[n] if n in given else defaults[n] for n in names
+                     if n in given or n in defaults}  # fmt: skip
+            if len(bound) == len(names) and len(given) == len(args) + len(kwargs) <= len(names):
+                return bound
+        try:
+            whole = self._store.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{title(self._function)}: {error}") from None
+        whole.apply_defaults()
+        return dict(whole.arguments)
+
+    def _version(self, bound: dict[str, Any], fallback: bool) -> Version | None:
+        """The version for bound arguments; None where it is to fall back."""
+        arrays: list[Any] = []
+        key = tuple(key_of(value, arrays) for value in bound.values())
+        shapes = tuple(array.shape for array in arrays)
+        found = self._find(key, shapes)
+        if found is not None:
+            return found
+        store = self._store
+        with store.lock:
+            found = self._find(key, shapes)  # another thread may have compiled it
+            if found is not None:
+                return found
+            if fallback and (key, shapes) in store.failed:
+                return None
+            try:
+                found = self._compiled(key, bound, shapes)
+            except FxliteError as error:
+                if not fallback:
+                    raise
+                store.failed[key, shapes] = text = str(error).splitlines()[0]
+                warnings.warn(f"{self.name} runs without being compiled: {text}", stacklevel=3)
+                return None
+            store.by_key.setdefault(key, []).append(found)
+            store.versions.append(found)
+            if len(store.versions) > MOST_VERSIONS:
+                self._drop(min(store.versions[:-1], key=lambda version: version.used))
+            return found
+
+    def _find(self, key: Any, shapes: Shapes) -> Version | None:
+        for version in reversed(self._store.by_key.get(key, ())):
+            if version.fits(shapes) and (
+                version.state is None or version.state.difference() is None
+            ):
+                return version
+        return None
+
+    def _drop(self, version: Version) -> None:
+        self._store.versions.remove(version)
+        for versions in self._store.by_key.values():
+            if version in versions:
+                versions.remove(version)
+
+    # -- compiling ---------------------------------------------------------------------------------
+    def _compiled(self, key: Any, bound: dict[str, Any], shapes: Shapes) -> Version:
+        from fxlite.compiler import compile
+
+        settings = self._settings
+        reason = self._reason(key, bound, shapes)
+        objects = {
+            path: leaf
+            for name, value in bound.items()
+            for path, leaf in leaves(value, name)
+            if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)
+        }
+        state = None if settings.frozen else ReadState(self._root, objects)
+        paths = [
+            path
+            for name, value in bound.items()
+            for path, leaf in leaves(value, name)
+            if isinstance(leaf, ARRAYS)
+        ]
+        names = _dim_names(paths, shapes) if settings.dynamic else {}
+        fixed: list[str] = []
+        while True:
+            pattern = [[names.get(size, size) for size in shape] for shape in shapes]
+            try:
+                module = self._traced(bound, dict(zip(paths, pattern)), bool(names))
+                compiled = compile(module, backend=settings.backend, **settings.options)
+                break
+            except _MAY_BE_SIZES as error:
+                if not names:
+                    raise
+                text = str(error).splitlines()[0]
+                fixed.append(text)
+                blamed = _blamed(names.values(), text) if len(fixed) < MOST_TRACES else None
+                names = {size: n for size, n in names.items() if blamed is not None and n != blamed}
+        changed = None if state is None else state.difference()
+        if changed is not None:
+            raise TraceError(
+                f"{title(self._function)} changes what it reads while it runs: {changed}. Compiled "
+                "code would not do that; return the new value, or write into an argument"
+            )
+        seen = {name: mapped(value, name, _remembered) for name, value in bound.items()}
+        parameters = tuple(inspect.signature(module.forward).parameters.values())
+        return Version(module, compiled, reason, fixed, seen, state, paths, pattern, parameters)
+
+    def _traced(
+        self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool
+    ) -> GraphModule:
+        """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,
+        an error tells of the first problem alone."""
+        kinds = {name: p.kind for name, p in self._store.signature.parameters.items()}
+        types_of: dict[str, Any] = {}
+        concrete: dict[str, Any] = {}
+
+        def type_at(path: str, leaf: Any) -> Any:
+            if path not in sizes:
+                return None
+            try:
+                return TensorType(tuple(map(_dim, sizes[path])), dtypes.of_value(leaf))
+            except DTypeError as error:
+                raise DTypeError(f"{self.name}: {path}: {error}") from None
+
+        for name, value in bound.items():
+            parts = dict(leaves(value, name))
+            if not any(path in sizes for path in parts):
+                if parts or kinds[name] not in _OPEN:
+                    concrete[name] = value
+                continue
+            types_of[name] = mapped(value, name, type_at)
+            if not all(path in sizes or leaf is None for path, leaf in parts.items()):
+                concrete[name] = mapped(value, name, lambda p, v: pytree.PH if p in sizes else v)
+        tracer = _OneProblem() if again else None
+        return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)
+
+    def _reason(self, key: Any, bound: dict[str, Any], shapes: Shapes) -> str:
+        """Why a call needs a version that there is not."""
+        store = self._store
+        if not store.versions:
+            return "the first call"
+        latest = sorted(store.by_key.get(key) or store.versions, key=lambda v: -v.used)
+        reason = min((v.differences(bound, shapes) for v in latest), key=len)[0]
+        path, _, rest = reason.partition(" is ")
+        store.changes[path] += 1
+        if store.changes[path] == MANY_VALUES and "axis " not in path and "array" not in rest:
+            warnings.warn(
+                f"{self.name} was compiled {MANY_VALUES + 1} times because {path} changes: "
+                f"{reason}; a Python value is a constant of compiled code. A number that is "
+                f"computed with may be an array: np.float64({path}), which computes as float64",
+                stacklevel=5,
+            )
+        return reason
+
+    # -- looking at it -----------------------------------------------------------------------------
+    def _last(self) -> Version:
+        if not self._store.versions:
+            raise ArgumentError(f"{self.name} was not called yet; call it, or lower it: .lower(x)")
+        return max(self._store.versions, key=lambda version: version.used)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the version that was called last. Raises ArgumentError before a call."""
+        return self._last().module.graph
+
+    @property
+    def source(self) -> str:
+        """Its source: the first file of ``compiled.sources``. Raises ArgumentError before a
+        call."""
+        return str(next(iter(self._last().compiled.sources.values())))
+
+    def explain(self) -> str:
+        """What the versions are for, what made each of them necessary, and why sizes are numbers
+        where they are."""
+        lines = [repr(self)[1:-1]]
+        for number, version in enumerate(self._store.versions):
+            lines += [f"{number}: {version}", f"   compiled because: {version.reason}"]
+            lines += [f"   sizes are numbers because: {text}" for text in version.fixed]
+            if version.state is not None and version.state.names:
+                lines.append(f"   reads: {', '.join(version.state.names)}")
+        lines += [f"not compiled: {text}" for text in self._store.failed.values()]
+        return "\n".join(lines)
+
+
+class _OneProblem(Tracer):
+    """A tracer after whose error nobody looks for more."""
+
+
+def _dim(size: int | str) -> Dim:
+    return symbol(size) if isinstance(size, str) else size
+
+
+def _remembered(path: str, leaf: Any) -> Any:
+    if isinstance(leaf, ARRAYS):
+        return Seen(leaf)
+    return leaf
+
+
+def _blamed(names: Iterable[str], text: str) -> str | None:
+    """The named size that an error is about: the one that it names most often, and last; None where
+    it names none."""
+    found = [n for n in re.findall(r"\w+", text) if n in names]
+    return max(found[::-1], key=found.count) if found else None
+
+
+def _dim_names(paths: Sequence[str], shapes: Shapes) -> dict[int, str]:
+    """A name for each size but 0 and 1, by the first axis that has it."""
+    names: dict[int, str] = {}
+    for path, shape in zip(paths, shapes, strict=True):
+        base = re.sub(r"\W+", "_", path).strip("_")
+        for axis, size in enumerate(shape):
+            if size > 1:
+                names.setdefault(size, f"{base}_{axis}")
+    return names
