@@ -212,7 +212,7 @@ def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[st
         yield structure.name, value
         return
     if structure.kind == "constant":
-        if isinstance(value, np.ndarray) or value != structure.value:
+        if value is not structure.value and not _is_equal(value, structure.value):
             raise ArgumentError(
                 f"{path} was {structure.value!r} when the program was traced and is baked in; "
                 f"it cannot be {_short(value)}"
@@ -282,6 +282,8 @@ class Baked:
 def _is_equal(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and is_same_array(a, b)
+    if isinstance(a, float) and isinstance(b, float):
+        return repr(a) == repr(b)  # NaN is NaN, and zeros have signs
     try:
         return bool(a == b)
     except Exception:  # whatever it is, it is not known to be the same
