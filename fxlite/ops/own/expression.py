@@ -237,6 +237,8 @@ class Operand:
     def __getitem__(self, index: Any) -> Scalar:
         return self.get(index)
 
+    __iter__ = None  # it has no length: a loop over it would not end
+
     def get(self, index: Any, outside: Any = 0) -> Scalar:
         """An element, or the number ``outside`` where the position is none of the operand's.
         Raises ArgumentError for an index that has not one integer for each axis."""
@@ -288,6 +290,8 @@ class _Number:
 
     def __getitem__(self, index: Any) -> Expr:
         return self.value
+
+    __iter__ = None  # it has no length: a loop over it would not end
 
 
 def _reader(value: Any) -> Reader:
