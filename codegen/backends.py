@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fxlite.backend import Backend, KernelInfo, Option, Stage, silent
+from fxlite.backend import Backend, KernelInfo, Option, Stage, described, silent
 from fxlite.base.errors import ArgumentError, CodegenError, FxliteError, PicklingError, expect
 from fxlite.base.state import paused_gc
 from fxlite.codegen.program.run import call_nested, restructure, run_hollow
@@ -40,14 +40,6 @@ if TYPE_CHECKING:
     from fxlite.codegen.tuning.result import Tuning
     from fxlite.passes.costing.timeline import MemoryTimeline
     from fxlite.passes.manager import PassManager
-
-
-def described(function: Any) -> str:
-    """``<CFunction net(x: f32[B,3]) -> f32[B,2]>``: what the text of a compiled function is."""
-    graph = function.graph_module.graph
-    inputs = ", ".join(f"{p.target}: {p.type}" for p in graph.placeholders)
-    kind, name = type(function).__name__, function.graph_module.name
-    return f"<{kind} {name}({inputs}) -> {graph.output_node().type}>"
 
 
 class CFunction:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.facade import above
+from fxlite.base.public_names import public_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,14 @@ class Case:
         return f"Case({self.label}; {shown})"
 
 
+def described(function: Any) -> str:
+    """``<CFunction net(x: f32[B,3]) -> f32[B,2]>``: what the text of a compiled function is."""
+    graph = function.graph_module.graph
+    inputs = ", ".join(f"{p.target}: {p.type}" for p in graph.placeholders)
+    kind, name = type(function).__name__, function.graph_module.name
+    return f"<{kind} {name}({inputs}) -> {graph.output_node().type}>"
+
+
 class Backend:
     """A way to run a program. Derive from it, and give an instance to :func:`register_backend`.
 
@@ -105,6 +114,9 @@ class Backend:
     language: str
     options: Sequence[Option] = ()
     part: str = "kernel"
+
+    def __repr__(self) -> str:
+        return f"<back end {self.name!r}: {self.language}>"
 
     def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
         """A callable on the module's arguments with ``graph_module``, ``optimized`` (the graph that
@@ -217,3 +229,7 @@ def declared_options() -> dict[str, list[tuple[Backend, Option]]]:
 def take_options(values: dict[str, Any]) -> dict[str, Any]:
     """Take what are options of any back end out of values by name."""
     return {name: values.pop(name) for name in declared_options() if name in values}
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

@@ -59,6 +59,10 @@ class Refusal:
 class Ledger(Printed, list[Refusal]):
     """Refusals, those that cost most first; prints as a table."""
 
+    @property
+    def about(self) -> str:
+        return f"{len(self)} refusals"
+
     def __rich__(self) -> Any:
         from rich.table import Table
 

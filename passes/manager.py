@@ -98,6 +98,10 @@ class Report(Printed):
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
 
+    @property
+    def about(self) -> str:
+        return ", ".join(step.name for step in self.steps)
+
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.backend import Stage, silent
+from fxlite.backend import Stage, described, silent
 from fxlite.base.errors import ArgumentError
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.host import host_sources
@@ -221,6 +221,9 @@ class CudaFunction:
         self.function = (
             None if launcher is None else CudaRunner(self.program, launcher, memory_limit)
         )
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def _launcher(self, device: int | str | None) -> Launcher | None:
         source, name = self.program.source, f"{self.program.name}.cu"

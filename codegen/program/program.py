@@ -257,8 +257,11 @@ def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, 
     if node.op == "call_module":
         owner = node.graph.owning_module
         assert owner is not None
-        advice = owner.get_submodule(node.target).leaf_advice
-        raise CodegenError(f"{node.describe()}: a leaf module cannot be compiled; {advice}")
+        leaf = owner.get_submodule(node.target)
+        raise CodegenError(
+            f"{node.describe()}: a leaf module cannot be compiled, its code "
+            f'({type(leaf).__name__}) is Python; {leaf.leaf_advice}, or use backend="python"'
+        )
     if node.op == "call_function":
         if node.target.is_random:
             raise CodegenError(

@@ -35,12 +35,24 @@ def plain_text(thing: Any, width: int = 100) -> str:
 
 
 class Printed:
-    """What prints as a rich table: ``str()`` gives the same as text without colours."""
+    """What prints as a rich table: ``str()`` gives the same as text without colours, and ``repr``
+    says in a line what it is."""
+
+    @property
+    def about(self) -> str:
+        """What is in it, in a few words."""
+        return ""
 
     def __str__(self) -> str:
         return plain_text(self)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        about = self.about
+        return f"<{type(self).__name__}: {about}>" if about else f"<{type(self).__name__}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What notebooks show."""
+        printer.text(str(self))
 
 
 def print_code(console: Console, text: str) -> None:

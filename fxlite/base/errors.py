@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxlite.base.public_names import public_names
+
 if TYPE_CHECKING:
     from fxlite.base.location import Location
 
@@ -120,3 +122,7 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
 
     near = difflib.get_close_matches(name, list(known), most)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def __dir__() -> list[str]:
+    return [name for name in public_names(globals()) if name.endswith("Error")]

@@ -35,6 +35,9 @@ class Interpreter:
         self.inputs: dict[str, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._caller.name}>"
+
     def run(
         self, *args: Any, initial_env: Mapping[Node, Any] | None = None,
         enable_io_processing: bool = True, **kwargs: Any,

@@ -61,6 +61,9 @@ class Journal:
         self._loose = 0  # where the edits start that belong to no unit yet
         self._depth = 0
 
+    def __repr__(self) -> str:
+        return f"<journal of {len(self.records)} edits, {len(self.labels)} to undo>"
+
     @property
     def version(self) -> tuple[int, int]:
         """Differs whenever the graph may differ."""

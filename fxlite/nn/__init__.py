@@ -4,6 +4,7 @@ Differences from torch: no ``device=`` arguments; ``inplace=`` is taken and igno
 of every layer is named ``x`` (MultiheadAttention keeps ``query, key, value``).
 """
 
+from fxlite.base.public_names import public_names
 from fxlite.nn import functional, init
 from fxlite.nn.activation import (
     CELU,
@@ -98,3 +99,7 @@ __all__ = [
     "Tanh", "Tanhshrink", "Threshold", "TransformerEncoder", "TransformerEncoderLayer",
     "Unflatten", "Upsample", "ZeroPad1d", "ZeroPad2d", "functional", "init",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

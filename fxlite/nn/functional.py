@@ -18,6 +18,7 @@ import numpy as np
 from fxlite import ops
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError
+from fxlite.base.public_names import public_names
 from fxlite.base.state import is_traced
 from fxlite.ops.composite import created
 from fxlite.ops.op import Op, lookup, normalize_axis
@@ -469,3 +470,7 @@ def _check_all() -> None:
 
 
 _check_all()
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import ArgumentError
+from fxlite.base.public_names import public_names
 from fxlite.base.state import generator
 from fxlite.base.state import manual_seed as manual_seed
 
@@ -147,3 +148,7 @@ def orthogonal_(tensor: Array, gain: float = 1.0) -> Array:
 def eye_(tensor: Array) -> Array:
     """The identity matrix."""
     return fill(tensor, np.eye(*tensor.shape))
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

@@ -334,6 +334,10 @@ class Roofs(Printed):
     left_out: tuple[str, ...]
     measured: str
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.roofs)} rates of {self.cpu}"
+
     def rate(self, name: str, threads: int) -> float:
         """The rate with a number of threads: that of one thread times their number, but not more
         than that of all of them. Raises KeyError for a roof that was not measured."""

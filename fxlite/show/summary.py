@@ -195,6 +195,10 @@ class Summary(Printed):
     nodes: int
 
     @property
+    def about(self) -> str:
+        return f"{self.nodes} nodes in {len(self.rows)} rows"
+
+    @property
     def parameters(self) -> int:
         """Elements of all parameters that are read, each once."""
         return sum(w.size for w in self.weights if w.is_parameter)

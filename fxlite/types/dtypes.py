@@ -308,3 +308,7 @@ def require_plain(value: Any, what: str = "") -> None:
 
 def _start(what: str) -> str:
     return f"{what}: " if what else ""
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "DType", "dtype", "result_type"]

@@ -21,6 +21,7 @@ import sympy
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, ParseError, ShapeError, TraceError
 from fxlite.base.outside_text import LARGEST_INT, bounded, syntax_tree
+from fxlite.base.public_names import public_names
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.types import symbols
 from fxlite.types.symbols import Facts, FloorDiv, expanded, fact_symbols, symbol
@@ -528,3 +529,7 @@ def _wrap_arithmetic(a: NamedDim, b: Any, function: Callable[[Any, Any], Any]) -
 def for_user(value: Dim) -> Any:
     """A dim as the traced program sees it: a plain int, or a :class:`NamedDim`."""
     return value if type(value) is int else NamedDim(value)
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

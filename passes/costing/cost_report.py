@@ -54,6 +54,10 @@ class CostReport(Printed):
     by_module: Mapping[str, Costs]
 
     @property
+    def about(self) -> str:
+        return f"{len(self.by_node)} calls of {self.module.name}"
+
+    @property
     def total(self) -> Costs:
         """The costs of the whole."""
         return self.by_module[""]
@@ -141,6 +145,10 @@ class CostTable(Printed):
     values: tuple[int, ...]
     costs: tuple[Costs, ...]
 
+    @property
+    def about(self) -> str:
+        return f"{self.name} at {len(self.values)} values of {self.dim}"
+
     def column(self, quantity: str) -> list[Any]:
         """The values of a quantity, to plot: ``table.column("flops")`` beside ``table.values``."""
         if quantity not in (*QUANTITIES, "intensity"):
@@ -168,6 +176,10 @@ class CostComparison(Printed):
 
     before: CostReport
     after: CostReport
+
+    @property
+    def about(self) -> str:
+        return f"{self.before!r} and {self.after!r}"
 
     @property
     def change(self) -> Costs:

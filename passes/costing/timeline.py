@@ -56,6 +56,10 @@ class MemoryTimeline(Printed):
     formula: Dim
     slots: tuple[int, ...] = ()
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.buffers)} values in {len(self.steps)} steps of {self.name}"
+
     @functools.cached_property
     def held(self) -> tuple[int, ...]:
         """Bytes that all values together hold during each step."""

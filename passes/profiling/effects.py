@@ -246,6 +246,10 @@ class BeforeAfter(Printed):
     roofs: Roofs | None
 
     @property
+    def about(self) -> str:
+        return f"{len(self.steps)} passes on {self.name} in {self.target.language}"
+
+    @property
     def target(self) -> Backend:
         """What ran it."""
         return find_backend(self.backend)

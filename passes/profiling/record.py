@@ -140,6 +140,10 @@ class Profile(Printed):
     roofs: Roofs | None
 
     @property
+    def about(self) -> str:
+        return f"{len(self.rows)} {self.target.part}s of {self.name} in {self.target.language}"
+
+    @property
     def target(self) -> Backend:
         """What ran it."""
         return find_backend(self.backend)

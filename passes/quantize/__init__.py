@@ -19,6 +19,7 @@ the result more exact. docs/quantization.md says what the integers mean.
 
 from __future__ import annotations
 
+from fxlite.base.public_names import public_names
 from fxlite.passes.quantize.conversion.channel_scales import equalize, smooth_quant
 from fxlite.passes.quantize.conversion.convert import convert
 from fxlite.passes.quantize.conversion.error_correction import correct_bias, gptq
@@ -114,3 +115,7 @@ __all__ = [
     "weight_only_int4",
     "weight_only_int8",
 ]
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxlite.base.public_names import public_names
 from fxlite.graph.graph import Node
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
@@ -82,3 +83,7 @@ def constant(x: Any) -> bool:
 def only_use(x: Any) -> bool:
     """True if the value is read once, so that it is gone when its reader is."""
     return isinstance(x, Node) and len(x.users) == 1
+
+
+def __dir__() -> list[str]:
+    return public_names(globals())

@@ -47,6 +47,10 @@ class RuleAnalysis(Printed):
     order_matters: list[Finding] = field(default_factory=list)
     programs: int = 0
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.loops) + len(self.never_fire) + len(self.order_matters)} findings"
+
     def __bool__(self) -> bool:
         return not (self.loops or self.never_fire or self.order_matters)
 

@@ -69,6 +69,10 @@ class RuleCount:
 class Statistics(Printed, dict[str, RuleCount]):
     """Counts by rule; prints as a table."""
 
+    @property
+    def about(self) -> str:
+        return f"{len(self)} rules"
+
     def __rich__(self) -> Any:
         from rich.table import Table
 

@@ -37,6 +37,10 @@ class Resized(Printed):
     weights: dict[str, tuple[Any, Any]]
     nodes: dict[str, tuple[Any, Any]]
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.weights)} weights and {len(self.nodes)} values"
+
     def __rich__(self) -> Any:
         from rich.table import Table
 

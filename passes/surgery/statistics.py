@@ -99,6 +99,10 @@ class ActivationStatistics(Printed):
     rows: dict[str, Activation]
     percentiles: tuple[float, ...]
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.rows)} values"
+
     def __getitem__(self, name: str) -> Activation:
         return self.rows[name]
 

@@ -41,6 +41,9 @@ class Diagnosis:
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.problems)
 
+    def __repr__(self) -> str:
+        return f"<Diagnosis: {len(self.problems)} problems>"
+
     def __str__(self) -> str:
         if not self.problems:
             return "no problems: the program can be traced"

@@ -81,6 +81,10 @@ class Plan(Printed):
     elsewhere: PlannedLayer
     measured: Measured | None = None
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.layers)} layers of {self.program}"
+
     def qconfig(self, scheme: str) -> QConfig | None:
         """The config that a name stands for; None for "float". Raises KeyError."""
         return None if scheme == FLOAT else self.schemes[scheme]

@@ -47,6 +47,10 @@ class QuantizationReport(Printed):
     sizes: Mapping[str, int] = field(default_factory=dict)
     sqnr: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.rows)} quantized products, {len(self.kept)} in float"
+
     def count(self, multiply_adds: Dim) -> float:
         """Multiply-adds as a number."""
         names = dict.fromkeys(shapes.names(multiply_adds), 1) | dict(self.sizes)

@@ -108,6 +108,10 @@ class Sensitivity(Printed):
     other_bytes: int
     roofs: Roofs | None
 
+    @property
+    def about(self) -> str:
+        return f"{len(self.layers)} layers of {self.program} by {', '.join(self.schemes)}"
+
     def _check(self, scheme: str) -> None:
         if scheme not in (FLOAT, *self.schemes):
             raise unknown("scheme", scheme, (FLOAT, *self.schemes))
