@@ -298,6 +298,35 @@ def test_reductions_and_padding() -> None:
     agree(nearest, values(5, 3), values(7, 3, seed=1), types=("f32[B,3]", "f32[7,3]"), rungs=ALL)
 
     @fx.op(infer=lambda x: x)
+    def slower(x: fx.Tensor) -> Any:
+        at = (np.arange(len(x)) - 3) // 2
+        turned = x[(np.arange(len(x)) - 2) % len(x)]
+        return np.where(at >= 0, x[at], 0) + turned
+
+    @slower.body  # quotients and remainders of what may be negative
+    def _(i: Any, x: Any) -> Any:
+        return x[(i[0] - 3) // 2] + x[(i[0] - 2) % x.shape[0]]
+
+    agree(slower, values(9), types=("f32[N]",), rungs=ALL)
+
+    @fx.op(infer=lambda x: x)
+    def first_and_last(x: fx.Tensor) -> Any:
+        return x * 0 + x[0] - x[-1]
+
+    first_and_last.body(lambda i, x: x[i] * 0 + x[0] - x[-1])
+    agree(first_and_last, values(9), types=("f32[N]",), rungs=ALL)
+
+    @fx.op(infer=lambda x, i: fx.TensorType(i.shape, x.dtype))
+    def looked_up(x: fx.Tensor, i: fx.Tensor) -> Any:
+        return x[i]
+
+    looked_up.body(lambda place, x, i: x[i[place]])
+    agree(looked_up, values(9), np.array([[0, 8, -9], [3, -1, 2]]), types=("f32[N]", "i64[A,B]"),
+          rungs=ALL)  # fmt: skip
+    with pytest.raises(IndexError, match=r"x of looked_up|index 9"):
+        fx.compile(looked_up, "f32[N]", "i64[A]", backend="c")(values(9), np.array([9]))
+
+    @fx.op(infer=lambda x: x)
     def upper(x: fx.Tensor) -> Any:
         return np.where(np.arange(x.shape[0])[:, None] <= np.arange(x.shape[1]), x, -1)
 
@@ -407,6 +436,29 @@ def test_a_type_rule_that_is_wrong() -> None:
     wrong.expansion(lambda x: x[:1])
     with pytest.raises((GraphError, FxliteError), match=r"the expansion of wrong gives f32\[1\]"):
         fx.compile(wrong, "f32[3]", backend="c")
+
+
+def test_a_scalar_body_of_other_types_than_the_reference() -> None:
+    @fx.op
+    def all_ones(x: fx.Tensor) -> Any:
+        return np.ones_like(x)
+
+    all_ones.scalar(lambda x: 1)
+    with pytest.raises(ArgumentError, match=r"its scalar body gives i64\[B\], but its reference "
+                                            r"elements of f32"):  # fmt: skip
+        fx.symbolic_trace(all_ones, "f32[B]")
+
+    @fx.op
+    def total(x: fx.Tensor) -> Any:
+        return x.sum(axis=-1)
+
+    total.scalar(lambda x: x)
+    with pytest.raises(ArgumentError, match=r"gives f32\[B,3\], but .* f32\[2\] where .* \[2, 2\]"):
+        fx.symbolic_trace(total, "f32[B,3]")
+
+
+def test_lists_are_arrays(own_ops: ModuleType) -> None:
+    np.testing.assert_array_equal(own_ops.rms([3.0, 3.0]), [1, 1])
 
 
 def test_a_type_rule_that_does_not_follow(own_ops: ModuleType) -> None:

@@ -156,6 +156,12 @@ class Position(Scalar):
         return f"<position {self.index}>"
 
 
+class _Computed(Scalar):
+    """A position that is computed in loops: a quotient or remainder of what may be negative."""
+
+    __slots__ = ()
+
+
 def _of_positions(name: str, compute: Callable[[Index, Index], Any], turned: bool = False) -> None:
     """Let an operator of positions and integers give a position, or a condition."""
     plain = getattr(Scalar, name)
@@ -163,17 +169,28 @@ def _of_positions(name: str, compute: Callable[[Index, Index], Any], turned: boo
     def apply(self: Position, other: Any) -> Any:
         index = _index(other)
         if index is None:
-            return plain(self, other)
+            return _computed(plain(self, other), other)
         a, b = (index, self.index) if turned else (self.index, index)
         if name.endswith(("div__", "mod__")) and not (a.is_nonnegative() and b.is_nonnegative()):
-            return plain(self, other)  # loops divide no negative numbers
+            return _computed(plain(self, other))  # indices divide no negative numbers
         try:
             found = compute(a, b)
         except ZeroDivisionError:
             raise ArgumentError(f"{self!r} is divided by 0") from None
         return Position(found) if isinstance(found, Index) else Scalar(found)
 
+    def apply_to_computed(self: _Computed, other: Any) -> Any:
+        return _computed(plain(self, other), other)
+
     setattr(Position, name, apply)
+    setattr(_Computed, name, apply_to_computed)
+
+
+def _computed(value: Any, other: Any = 0) -> Any:
+    """The number that a position and ``other`` give, as a position where that is one, too."""
+    is_place = isinstance(other, _Computed) or _index(other) is not None
+    is_number = isinstance(value, Scalar) and value.dtype.is_integer
+    return _Computed(value.expr) if is_place and is_number else value
 
 
 def _not(condition: Expr) -> Expr:
@@ -253,7 +270,13 @@ class Operand:
         places: list[Index] = []
         for part, size in zip(given, shape, strict=True):
             place = _index(part)
-            if place is None:
+            if isinstance(part, _Computed):
+                value, extent = part.expr, expr.index_value(size)
+                low = expr.apply("ge", value, expr.const(0, dtypes.int64))
+                holds = expr.both(low, expr.apply("lt", value, extent))
+                whole = expr.CheckedIndex(dtypes.int64, value, size, self._name, holds)
+                place, inside = Index.of(Value(whole)), expr.both(inside, holds)
+            elif place is None:
                 place, holds = self._computed(part, size)
                 checked = expr.both(checked, holds)
             else:

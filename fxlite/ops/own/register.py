@@ -13,7 +13,7 @@ import importlib
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, overload
 
@@ -93,7 +93,7 @@ class OwnOp(ForeignOp):
         self._check_signature(function, "scalar body")
         self._set_kind("pointwise")
 
-        def body(i: MultiIndex, **bound: Any) -> Expr:
+        def body(i: MultiIndex, /, **bound: Any) -> Expr:
             def read(name: str, value: Any) -> Any:
                 return expression.Scalar(read_broadcast(value, i))
 
@@ -110,7 +110,7 @@ class OwnOp(ForeignOp):
         self._check_signature(function, "body", ("i",))
         self._set_kind("gather")
 
-        def body(i: MultiIndex, **bound: Any) -> Expr:
+        def body(i: MultiIndex, /, **bound: Any) -> Expr:
             def read(name: str, value: Any) -> Any:
                 return expression.Operand(value, f"{name} of {self.name}")
 
@@ -199,6 +199,7 @@ class OwnOp(ForeignOp):
         elif self._scalar is not None:
             shape = self._shape(bound)
             found = TensorType(shape, self._element(bound, shape).dtype)
+            self._check_reference(bound, found)
         else:
             found = self._traced(bound)
         if self._body is not None and self._infer is not None:
@@ -225,6 +226,28 @@ class OwnOp(ForeignOp):
         """An element of a result of that shape, of operands of these types."""
         i = tuple(Index.of(expr.fresh_var(d)) for d in shape)
         return self.element(i, self.map_tensors(type_reader, bound))
+
+    def _check_reference(self, bound: Mapping[str, Any], found: TensorType) -> None:
+        """Raise ArgumentError unless the reference of an element-wise op gives that dtype and rank:
+        it is asked with few numbers."""
+
+        def small(shape: Iterable[Any]) -> tuple[int, ...]:
+            return tuple(1 if size == 1 else 2 for size in shape)
+
+        def ones(value: Any) -> Any:
+            known = isinstance(value, TensorType)
+            return np.ones(small(value.shape), value.dtype.numpy) if known else value
+
+        try:
+            with np.errstate(all="ignore"):
+                actual = type_of(self.reference(**self.map_tensors(ones, bound)))
+        except Exception:  # it may take other numbers only
+            return
+        if actual != TensorType(small(found.shape), found.dtype):
+            raise self._wrong(
+                f"its scalar body gives {found}, but its reference elements of "
+                f"{actual.dtype.name}{list(actual.shape)} where that is {list(small(found.shape))}"
+            )
 
     def _check_body(self, bound: Mapping[str, Any], found: Any) -> None:
         """Raise ArgumentError unless the body gives what the type rule says."""
@@ -259,6 +282,7 @@ class OwnOp(ForeignOp):
     def evaluate(self, bound: Mapping[str, Any]) -> Any:
         """Run the reference, and compare what it gives with the type rule. Raises what the
         reference does, and what the type rule has against the operands."""
+        bound = self.map_tensors(lambda v: np.asarray(v) if isinstance(v, list) else v, bound)
         types = self.map_tensors(number_or_type, bound)
         expected = self._expected(types)
         result = self.reference(**bound)
