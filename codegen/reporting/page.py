@@ -1,8 +1,8 @@
 """A report as one HTML page that loads nothing from anywhere.
 
 In: a :class:`~fxlite.codegen.reporting.report.ModelReport`. Out: the page as text: tabs with the
-graph to explore, times, memory, modules, passes and the machine. Without scripts, and printed, the
-tabs stand below each other and the graph is a picture.
+graph to explore, times, memory, modules, passes, their rewrites one by one, and the machine.
+Without scripts, and printed, the tabs stand below each other and the graph is a picture.
 
 All text of the program stands in the page escaped, or in a script element as JSON that cannot end
 it; ``report.js`` writes it as text only.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fxlite.base.console import plain_text
 from fxlite.base.outside_text import markup
 from fxlite.codegen.reporting.facts import Facts, SourceLines
+from fxlite.codegen.reporting.steps import rewrites_tab
 from fxlite.graph.graph import Node
 from fxlite.passes.ledger import ledger
 from fxlite.passes.profiling.flame import flame_svg
@@ -160,6 +161,7 @@ def page_text(report: ModelReport) -> str:
         "memory": "".join(_memory(report)),
         "modules": _pre(report.traced.module.summary().table(_WIDTH)),
         "passes": "".join(_passes(report)),
+        "rewrites": "".join(rewrites_tab(report)),
         "machine": "".join(_machine(report.roofs)),
     }
     buttons = "".join(

@@ -184,5 +184,37 @@
     search.focus();
   });
 
+  // -- rewrites ---------------------------------------------------------------------------------
+  const rewrites = [...document.querySelectorAll(".rewrite")];
+  let shown = 0;
+  function step(number) {
+    shown = Math.min(Math.max(number, 0), rewrites.length - 1);
+    for (const [place, rewrite] of rewrites.entries()) {
+      rewrite.classList.toggle("shown", place === shown);
+    }
+    document.getElementById("step-where").textContent = `${shown + 1} of ${rewrites.length}`;
+  }
+  function nextPass() {
+    const next = rewrites.findIndex((r, place) => place > shown && r.dataset.number === "1");
+    step(next < 0 ? rewrites.length - 1 : next);
+  }
+  if (rewrites.length) {
+    document.getElementById("step-back").addEventListener("click", () => step(shown - 1));
+    document.getElementById("step-next").addEventListener("click", () => step(shown + 1));
+    document.getElementById("step-pass").addEventListener("click", nextPass);
+    step(0);
+    document.addEventListener("keydown", event => {
+      const is_open = document.getElementById("rewrites").classList.contains("open");
+      if (!is_open || /INPUT|SELECT/.test(event.target.tagName)) return;
+      if (event.target.getAttribute?.("role") === "tab" && event.key.startsWith("Arrow")) return;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "n" || event.key === "ArrowRight") step(shown + 1);
+      else if (event.key === "b" || event.key === "ArrowLeft") step(shown - 1);
+      else if (event.key === "p") nextPass();
+      else return;
+      event.preventDefault();
+    });
+  }
+
   setStage(0);
 })();

@@ -246,7 +246,8 @@ class Stage:
 class ModelReport:
     """Everything about a model at sizes ``dims``. ``program`` is what ``backend`` emits (None for a
     program that cannot be compiled, and for a back end that emits no kernels); ``notes`` say what
-    is missing and why; ``sqnr`` are signal-to-noise ratios in dB by module path, to colour by.
+    is missing and why; ``sqnr`` are signal-to-noise ratios in dB by module path, to colour by;
+    ``inputs`` are those that were run, by placeholder.
     """
 
     name: str
@@ -259,6 +260,7 @@ class ModelReport:
     roofs: Roofs | None
     notes: tuple[str, ...]
     sqnr: Mapping[str, float] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def history(self) -> History:
@@ -372,5 +374,5 @@ def report(
     return ModelReport(
         gm.name, dims, Stage("traced", gm, cost(gm, dims), before),
         Stage("optimized", optimized, cost(optimized, dims), after),
-        manager.report, target, program, known, tuple(notes), dict(sqnr or {}),
+        manager.report, target, program, known, tuple(notes), dict(sqnr or {}), values,
     )  # fmt: skip

@@ -25,6 +25,7 @@ examples:
   fxlite compile model.py:Net --input "x=f32[B,3,224,224]" --weights net.safetensors -o out/
   fxlite check model.py:Net --input "x=f32[8,3,224,224]" --no-match dropout --max-peak 200MB
   fxlite diff model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,cse --html diff.html
+  fxlite step model.py:Net --input "x=f32[B,3,224,224]" --passes fuse_conv_bn,simplify
   fxlite new-pass my_pass
   fxlite cost model.py:Net --input "x=f32[B,T,64]" --size B=8 --range T=64,128,256
   fxlite profile model.py:Net --input "x=f32[B,3,224,224]" --size B=8 --backend c --by module
@@ -44,7 +45,7 @@ an instance, a function, or a function without arguments that makes a model), or
 """
 
 #: In the order in which help lists the commands, what each does. The file of its name has its
-#: parser and body, and is imported when the command is given.
+#: parser and body, ``add_arguments`` and ``run``, and is imported when the command is given.
 _COMMANDS = {
     "trace": "print a program's graph with a type on every value",
     "compile": "turn a program into optimized source files, checked and timed",
@@ -57,6 +58,7 @@ _COMMANDS = {
     "profile": "measure where the time of a call goes, beside the machine's limits",
     "blame": "print a program's file with the time that each line takes",
     "report": "write one HTML page: the graph to explore with costs, times, memory, source",
+    "step": "run passes, and look at each rewrite, forward and backward",
     "quantize": "make a program of integers, by a scheme, a plan or a budget",
     "regenerate": "write a program, or what passes made of it, as Python source",
     "reimport": "read regenerated source that was edited: what changed, and the graph",
@@ -68,6 +70,10 @@ _COMMANDS = {
 
 #: Commands that read neither programs nor graphs.
 _READ_NO_PROGRAM = ("new-pass", "migrate", "info")
+
+
+#: Commands that stand in the file of another, with their names before those of its functions.
+_BESIDE = {"blame": "profile", "reimport": "regenerate", "textconv": "diff"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,8 +146,9 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name == chosen:
-            found = importlib.import_module(f"fxlite.cli.{name.replace('-', '_')}")
-            found.add_arguments(command)
+            file, start = _BESIDE.get(name, name), f"{name}_" if name in _BESIDE else ""
+            found = importlib.import_module(f"fxlite.cli.{file.replace('-', '_')}")
+            getattr(found, f"{start}add_arguments")(command)
             if name not in _READ_NO_PROGRAM:
                 command.add_argument(
                     "--import", action="append", default=[], metavar="MODULE", dest="imports",
@@ -149,5 +156,6 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
                     "registers; repeat for each",
                 )  # fmt: skip
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-            command.set_defaults(run=found.run, trouble=2 if name == "diff" else 1)
+            run = getattr(found, f"{start}run")
+            command.set_defaults(run=run, trouble=2 if name == "diff" else 1)
     return parser

@@ -3,23 +3,31 @@
 In: parsed options and a console. Out: what changed from one program to another, or from a program
 to itself after some passes; maybe as HTML and JSON; and 0 where nothing did, 1 where something did,
 2 where the programs cannot be compared or the arguments are wrong.
+
+``fxlite textconv``: a saved graph as text, for ``git diff`` and people: the graph, its dims, the
+passes that made it, and a line for each weight: path, type, kind, digest.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
+from collections.abc import Iterator
 
+import numpy as np
 from rich.console import Console
 
 from fxlite.base.console import write_whole
 from fxlite.cli import option_values as value
 from fxlite.cli.program_file import trace_program
 from fxlite.cli.shared import UsageError, find_passes, program_options
-from fxlite.graph.graph_module import GraphModule
+from fxlite.files.serialize import collect_weights, load
+from fxlite.graph.graph_module import GraphModule, passes_of
 from fxlite.passes import PassManager
 from fxlite.show.comparison.graph_diff import GraphDiff, diff
+from fxlite.types.tensor_type import type_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,3 +86,54 @@ def _print(found: GraphDiff, console: Console) -> None:
         console.print(found)
     else:  # a file or a pipe: text as it is, whatever the terminal's width
         sys.stdout.write(f"{found}\n")
+
+
+# -- textconv --------------------------------------------------------------------------------------
+_DIGITS = 16  # of a digest
+
+
+def textconv_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite textconv``."""
+    parser.description = "Print a saved graph as text. Equal files give equal text."
+    parser.epilog = (
+        'For git: write "*.fxl diff=fxlite" into .gitattributes, and run git config '
+        'diff.fxlite.textconv "fxlite textconv"'
+    )
+    parser.add_argument("file", metavar="FILE.fxl", help="a file from fx.save")
+
+
+def textconv_run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite textconv``. Raises what loading raises."""
+    module = load(options.file)
+    sys.stdout.write("".join(f"{line}\n" for line in (*_graph(module, ""), *_weights(module))))
+    return 0
+
+
+def _graph(module: GraphModule, path: str) -> Iterator[str]:
+    """The text of a module, and of those that it calls."""
+    yield f"module {path}: {module.name}" if path else f"program {module.name}"
+    graph = module.graph
+    if passes_of(module):
+        yield f"passes: {', '.join(passes_of(module))}"
+    for name, symbol in graph.declared_dims.items():
+        yield f"dim {name}: {symbol.facts}"
+    for name, size in graph.specialized.items():
+        yield f"dim {name}: {size}"
+    yield from ("", *str(graph).rstrip("\n").split("\n"), "")
+    for target in dict.fromkeys(n.target for n in graph.find_nodes(op="call_module")):
+        inner = module.get_submodule(target)
+        assert isinstance(inner, GraphModule)  # as files hold no others
+        yield from _graph(inner, f"{path}.{target}".removeprefix("."))
+
+
+def _weights(module: GraphModule) -> Iterator[str]:
+    arrays, entries = collect_weights(module)
+    yield "weights"
+    for path, entry in entries.items():
+        if path in arrays:
+            array = np.ascontiguousarray(arrays[path])
+            digest = hashlib.sha256(array.view(np.uint8).data if array.size else b"").hexdigest()
+            yield f"{path}  {type_of(array)}  {entry['kind']}  sha256 {digest[:_DIGITS]}"
+        else:
+            said = f"same as {entry['same_as']}" if "same_as" in entry else "none"
+            yield f"{path}  {entry['kind']}  {said}"

@@ -1,7 +1,8 @@
-"""``fxlite profile``: where the time of a call goes.
+"""``fxlite profile``: where the time of a call goes; and ``fxlite blame``: the time of each line.
 
 In: parsed options and a console. Out: the table that ``--by`` names, and with ``--trace`` a file
-for ``chrome://tracing`` and Perfetto; with ``--passes`` what each pass brings.
+for ``chrome://tracing`` and Perfetto; with ``--passes`` what each pass brings; or the program's
+file with the time that each line takes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rich.console import Console
 from fxlite.backend import find_backend
 from fxlite.base.console import show
 from fxlite.cli import option_values as value
-from fxlite.cli.program_file import trace_program, unique
+from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.cli.shared import (
     UsageError,
     backend_option,
@@ -31,6 +32,7 @@ from fxlite.passes.manager import PassManager
 from fxlite.passes.profiling.before_after import before_after
 from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
+from fxlite.passes.profiling.tables import blame_text
 
 #: In place of names of passes: those that ``fxlite compile`` runs.
 STANDARD = "standard"
@@ -120,3 +122,19 @@ def measuring_options(
         help="measured calls; default what fits into half a second",
     )  # fmt: skip
     backend_options(parser, "threads")
+
+
+# -- blame -----------------------------------------------------------------------------------------
+def blame_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite blame``."""
+    program_options(parser)
+    measuring_options(parser)
+
+
+def blame_run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite blame``."""
+    path = options.program.rpartition(":")[0]
+    if not path.endswith(".py"):
+        raise ProgramError(f"{options.program!r} names no source file; write FILE.py:NAME")
+    console.print(blame_text(measured(options), path), soft_wrap=True)
+    return 0

@@ -1,6 +1,8 @@
-"""``fxlite regenerate``: a program as the Python source that a person could have written.
+"""``fxlite regenerate``: a program as the Python source that a person could have written; and
+``fxlite reimport``: that source, edited, as a graph again.
 
-In: parsed options and a console. Out: printed text, or a module file with its weights.
+In: parsed options and a console. Out: printed text, or a module file with its weights; or what the
+edit changed, and maybe a ``.fxl`` file.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import argparse
 
 from rich.console import Console
 
+from fxlite.cli import option_values as value
 from fxlite.cli.shared import after_passes, passes_option, program_options
 
 #: Those of ``fxlite.codegen.python.source``, which takes a while to import.
@@ -48,4 +51,39 @@ def run(options: argparse.Namespace, console: Console) -> int:
     name, dialect = options.name, options.dialect
     path = save_python(module, options.output, name, force=options.force, dialect=dialect)
     console.print(f"{path} written", soft_wrap=True, markup=False)
+    return 0
+
+
+# -- reimport --------------------------------------------------------------------------------------
+def reimport_add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The parser of ``fxlite reimport``."""
+    parser.epilog = "PROGRAM, its inputs and passes are those given to fxlite regenerate."
+    program_options(parser)
+    passes_option(parser)
+    parser.add_argument("edited", metavar="EDITED", help="the file, or its folder, as it is now")
+    parser.add_argument(
+        "--new-input", action="append", default=[], metavar="NAME=TYPE", type=value.typed_input,
+        help="an input that the edit added, and its type; repeat for each",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="FILE.fxl", help="save the graph there")
+
+
+def reimport_run(options: argparse.Namespace, console: Console) -> int:
+    """``fxlite reimport``."""
+    from fxlite.cli.program_file import trace_program, unique
+    from fxlite.codegen.python.reimport.reimport import reimport
+    from fxlite.files.serialize import save
+    from fxlite.graph.node import Node
+    from fxlite.show.comparison.graph_diff import diff
+
+    _, module = trace_program(options.program, options.weights, options.input)
+    module = after_passes(module, options.passes)
+    made = reimport(options.edited, module, unique(options.new_input, "--new-input"))
+    found = diff(module, made)
+    kept = sum(isinstance(row, Node) and row.op != "get_attr" for row in found.rows)
+    console.print(str(found), soft_wrap=True, markup=False)
+    console.print(f"{kept} nodes are what they were", markup=False)
+    if options.output is not None:
+        save(made, options.output)
+        console.print(f"{options.output} written", soft_wrap=True, markup=False)
     return 0

@@ -419,3 +419,40 @@ def test_a_large_model_opens_folded(tmp_path: Path) -> None:
     """)  # fmt: skip
     assert 20 < seen["drawn"] < 60
     assert re.search(r"\d+ nodes, \d+ drawn", seen["legend"])
+
+
+def test_rewrites_stand_below_each_other(page: str) -> None:
+    """Without scripts all are there, with what changed and the values."""
+    bare = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    count = bare.count('<article class="rewrite"')
+    assert count and f"Rewrite {count} of {count}: " in bare
+    assert "fuse_conv_bn 1 of" in bare and "Results: " in bare
+    assert '<div class="row removed">' in bare
+
+
+@browser
+def test_one_key_for_each_rewrite(tmp_path: Path, page: str) -> None:
+    seen = in_browser(tmp_path, page, """
+      const key = name => document.dispatchEvent(new KeyboardEvent("keydown", { key: name }));
+      const shown = () => [...document.querySelectorAll(".rewrite.shown h3")].map(
+        h => h.textContent);
+      const all = document.querySelectorAll(".rewrite").length;
+      const closed = (key("n"), shown());
+      document.querySelector("#tab-rewrites").click();
+      const first = shown();
+      key("n");
+      const second = shown();
+      key("ArrowLeft"); key("b");
+      const back = shown();
+      for (let i = 0; i < all + 3; i++) key("ArrowRight");
+      const last = shown();
+      key("p");
+      return { all, closed, first, second, back, last, where: $("#step-where").textContent };
+    """)  # fmt: skip
+    count = seen["all"]
+    assert seen["closed"] == seen["first"] == seen["back"]
+    assert [len(seen[k]) for k in ("first", "second", "back", "last")] == [1] * 4
+    assert seen["first"][0].startswith(f"Rewrite 1 of {count}: ")
+    assert seen["second"][0].startswith(f"Rewrite 2 of {count}: ")
+    assert seen["last"][0].startswith(f"Rewrite {count} of {count}: ")
+    assert seen["where"] == f"{count} of {count}"

@@ -79,10 +79,10 @@ def page(diff: GraphDiff) -> str:
         "<h1>Graph diff</h1>",
         f'<p class="summary">{markup(diff.summary)}</p>',
         *_totals(diff),
-        *_weights(diff.weights),
+        *weight_elements(diff.weights),
         "<h2>Nodes</h2>",
         '<div class="graph">',
-        *_rows(diff),
+        *row_elements(diff),
         "</div>",
         "</body>",
         "</html>",
@@ -120,7 +120,8 @@ def _signed(delta: Dim, unit: str = "") -> str:
     return f'<span class="{kind}" title="{markup(str(delta))}">{shown}</span>'
 
 
-def _weights(weights: Sequence[WeightChange]) -> Iterator[str]:
+def weight_elements(weights: Sequence[WeightChange]) -> Iterator[str]:
+    """The weights of a diff."""
     if not weights:
         return
     marks = {"removed": "-", "added": "+", "changed": "~", "renamed": "~"}
@@ -132,7 +133,8 @@ def _weights(weights: Sequence[WeightChange]) -> Iterator[str]:
     yield "</ul>"
 
 
-def _rows(diff: GraphDiff) -> Iterator[str]:
+def row_elements(diff: GraphDiff) -> Iterator[str]:
+    """The nodes of a diff, changed ones and those around them."""
     for part in folded(diff.rows, diff.context):
         if isinstance(part, list):
             yield f"<details><summary>… {len(part)} unchanged nodes</summary>"

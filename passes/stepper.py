@@ -1,0 +1,309 @@
+"""The rewrites of a run of passes one by one, forward and backward.
+
+In: the program that passes ran on and the :class:`~fxlite.passes.manager.Report` of their run. Out:
+:class:`Rewrites`, a list of the places where they changed it, with the program before and after
+each. Nothing runs again: the graph's journal has every edit with its inverse, so what was in
+between is made by taking edits back and doing them again.
+
+What one rewrite is, is read off the journal. Edits that let others read one value in place of
+another are one, however many readers there are; what is made before belongs to it, and what is
+erased behind it. Where the graph between two edits is not valid (a weight is smaller, and what
+reads it is not yet), they are one rewrite. Nodes that a pass has made and that nothing reads yet,
+and those that it is going to erase and that nothing reads any more, are not shown.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fxlite.base.errors import FxliteError
+from fxlite.graph.graph import Graph, Node, map_nodes, nodes_in
+from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.interpreter import Interpreter
+from fxlite.graph.node_store import undo_assign, undo_erase, undo_set_field
+from fxlite.passes.checking.verify import module_at
+from fxlite.passes.manager import Report, Step
+from fxlite.show.comparison.graph_diff import GraphDiff, diff
+from fxlite.show.text.pretty import type_text
+from fxlite.types.agreement import leaves
+from fxlite.types.tensor_type import type_of
+
+_WEIGHTS = (GraphModule._restore_entry, GraphModule._restore_groups)
+_NEAR = 4  # programs that are kept, for the next steps
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One place where a pass changed the program: the ``number``-th of ``count`` of that pass, from
+    1 on. ``before`` and ``after`` are the whole program."""
+
+    pass_name: str
+    number: int
+    count: int
+    before: GraphModule
+    after: GraphModule
+
+    @functools.cached_property
+    def diff(self) -> GraphDiff:
+        """What it changed."""
+        return diff(self.before, self.after)
+
+    @property
+    def removed(self) -> list[str]:
+        """The nodes that it removed or changed, by their names before."""
+        return [c.old.name for c in (*self.diff.removed, *self.diff.changed) if c.old is not None]
+
+    @property
+    def made(self) -> list[str]:
+        """The nodes that it changed or made, by their names after."""
+        return [c.new.name for c in (*self.diff.changed, *self.diff.added) if c.new is not None]
+
+    def values(self, inputs: Mapping[str, Any]) -> RewriteValues:
+        """The values of what it removed and made, for inputs by placeholder. Raises what running
+        the two programs raises."""
+        (env, was), (new_env, now) = (_run(m, inputs) for m in (self.before, self.after))
+        named = [("-", n, env) for n in self.removed] + [("+", n, new_env) for n in self.made]
+        rows = [
+            (mark, name, *_told(np.asarray(found[name])))
+            for mark, name, found in named
+            if isinstance(found.get(name), (np.ndarray, np.generic))
+        ]
+        return RewriteValues(rows, _difference(was, now))
+
+
+#: What the columns of :attr:`RewriteValues.rows` are.
+HEADINGS = ("", "node", "type", "min", "max", "mean", "first numbers")
+
+
+@dataclass(frozen=True)
+class RewriteValues:
+    """Rows of texts as :data:`HEADINGS` say, removed nodes first, and how far the results of the
+    program are from those before."""
+
+    rows: list[tuple[str, ...]]
+    results: str
+
+
+class Rewrites(Sequence[Rewrite]):
+    """The rewrites of all passes of a report, in order: ``rewrites[3].diff``. Raises GraphError
+    where the run was undone since."""
+
+    def __init__(self, module: GraphModule, report: Report) -> None:
+        self.module, self.report = module, report
+        self._places: list[_Place] = []
+        self._near: dict[int, GraphModule] = {}
+        live = None
+        for step in report:
+            records, end = step.records, step._snapshot.position
+            found = list(_walk(step, records, end - len(records))) if records else []
+            is_other = not records and step._snapshot.live is not live  # a graph of its own
+            if is_other and diff(self.program(len(self._places)), step.module):
+                found = [_Place(step, end, frozenset())]
+            self._places += [
+                replace(place, number=i, count=len(found)) for i, place in enumerate(found, 1)
+            ]
+            live = step._snapshot.live
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = self._places[index]
+        index %= len(self)
+        return Rewrite(
+            place.step.name, place.number, place.count, self.program(index), self.program(index + 1)
+        )
+
+    def count_of(self, step: Step) -> int:
+        """How many of them are of one pass."""
+        return sum(place.step is step for place in self._places)
+
+    def starts(self) -> list[int]:
+        """The first rewrite of each pass that has some."""
+        return [i for i, place in enumerate(self._places) if place.number == 1]
+
+    def program(self, index: int) -> GraphModule:
+        """The program when that many rewrites have been made: 0 is the one that was given."""
+        if index not in self._near:
+            while len(self._near) >= _NEAR:
+                del self._near[next(iter(self._near))]
+            made = self.module if index == 0 else self._places[index - 1].program()
+            self._near[index] = made
+        return self._near[index]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a rewrite ends: a position of the journal of what the pass made, and the names of nodes
+    that are not shown there."""
+
+    step: Step
+    position: int
+    hidden: frozenset[str]
+    number: int = 0
+    count: int = 0
+
+    def program(self) -> GraphModule:
+        made = module_at(self.step._snapshot.live, self.position)
+        for node in reversed(list(made.graph.nodes)):
+            if node.name in self.hidden and not node.users:
+                made.graph.erase_node(node)
+        return made
+
+
+def _walk(step: Step, records: list[Any], start: int) -> Iterator[_Place]:
+    """Take the pass back, and do it again from one boundary to the next."""
+    gm = step._snapshot.live
+    journal = gm.graph.journal
+    later = journal.take_back(start + len(records))  # what other passes did since
+    left = set(gm.graph.nodes) - _alive(gm.graph)  # what the pass leaves though nothing reads it
+    created = {r for r in records if isinstance(r, Node)} - left
+    erased = {r[1] for r in records if isinstance(r, tuple) and r[0] is undo_erase}
+    stops = [start, *(start + offset for offset in _boundaries(records)), start + len(records)]
+    pieces = [journal.take_back(position) for position in reversed(stops[:-1])]
+    try:
+        living = _alive(gm.graph)
+        going = created | (erased & living)
+        known = _view(gm, living, going)
+        for position in stops[1:]:
+            journal.replay(pieces.pop())
+            is_last = position == stops[-1]
+            if not is_last and not _is_valid(gm.graph):
+                continue
+            living = _alive(gm.graph)
+            now = _view(gm, living, going)
+            is_other = now != known and _by_number(now) != _by_number(known)
+            known = now
+            if is_other:
+                yield _Place(step, position, frozenset(n.name for n in going - living))
+    finally:
+        while pieces:
+            journal.replay(pieces.pop())
+        journal.replay(later)
+
+
+def _boundaries(records: list[Any]) -> Iterator[int]:
+    """Positions at which a rewrite may begin."""
+    later: dict[Node, Any] = {}  # what a node reads after an edit is what it reads before the next
+    pairs: dict[int, set[tuple[Node, Any]]] = {}
+    for offset in reversed(range(len(records))):
+        record = records[offset]
+        if isinstance(record, tuple) and record[0] is undo_assign:
+            node = record[1]
+            was = list(nodes_in(record[2:]))
+            now = later.get(node, list(nodes_in((node._args, node._kwargs))))
+            later[node] = was
+            changed = {(a, b) for a, b in zip(was, now) if a is not b}
+            pairs[offset] = changed if len(was) == len(now) and changed else {(node, None)}
+    replaced: set[tuple[Node, Any]] = set()
+    touched: set[Any] = set()  # made or changed by this rewrite
+    has_effect, subject = False, None
+    for offset, record in enumerate(records):
+        own: set[tuple[Node, Any]] = set()
+        is_edit = False
+        if not isinstance(record, tuple):
+            begins, about = has_effect, record
+        elif record[0] in _WEIGHTS:
+            begins, about = has_effect, None
+        elif record[0] is undo_assign or (
+            record[0] is undo_set_field and record[2] in ("op", "target")
+        ):
+            own = pairs.get(offset, {(record[1], None)})
+            about, is_edit = record[1], True
+            belongs = (
+                about is subject
+                or not replaced.isdisjoint(own)
+                or any(new in touched for _, new in own)
+            )
+            begins = has_effect and not belongs
+        elif record[0] is undo_erase:
+            has_effect = True
+            continue
+        else:
+            continue
+        if begins and offset:
+            yield offset
+            replaced, touched, has_effect = set(), set(), False
+        replaced |= own
+        touched.add(about)
+        if is_edit:
+            has_effect, subject = True, about
+
+
+def _alive(graph: Graph) -> set[Node]:
+    """The nodes that the result or an effect depends on, and the inputs."""
+    found = {n for n in graph.nodes if n.op in ("placeholder", "output") or n.is_impure()}
+    work = list(found)
+    while work:
+        for used in work.pop().all_input_nodes:
+            if used not in found:
+                found.add(used)
+                work.append(used)
+    return found
+
+
+def _view(gm: GraphModule, living: set[Node], going: set[Node]) -> list[Any]:
+    """What is shown of a graph, to be compared."""
+    return [
+        (n, n.op, n.target, n._args, n._kwargs, n.type,
+         id(gm.get_attribute(n.target)) if n.op == "get_attr" else 0)
+        for n in gm.graph.nodes
+        if n in living or n not in going
+    ]  # fmt: skip
+
+
+def _by_number(view: list[Any]) -> list[Any]:
+    """The same with a number for each node: equal nodes in the place of others are no change."""
+    number = {entry[0]: i for i, entry in enumerate(view)}
+    return [
+        (op, target, map_nodes(args, number.get), map_nodes(kwargs, number.get), *rest)
+        for _, op, target, args, kwargs, *rest in view
+    ]
+
+
+def _is_valid(graph: Graph) -> bool:
+    try:
+        graph.lint(full=True)
+    except (FxliteError, AttributeError):
+        return False
+    return True
+
+
+# -- values ----------------------------------------------------------------------------------------
+def _run(module: GraphModule, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """The value of each node by name, and the result."""
+    runner = Interpreter(module, garbage_collect_values=False)
+    with np.errstate(all="ignore"):
+        result = runner.run(*[inputs[n.target] for n in module.graph.placeholders])
+    return {node.name: value for node, value in runner.env.items()}, result
+
+
+def _told(value: np.ndarray[Any, Any]) -> tuple[str, ...]:
+    """Type, range and first numbers of an array."""
+    numbers, type = value.astype(np.float64).reshape(-1), type_text(type_of(value))
+    if not numbers.size:
+        return type, "", "", "", ""
+    first = " ".join(f"{n:.4g}" for n in numbers[:3]) + (" …" if numbers.size > 3 else "")
+    with np.errstate(all="ignore"):
+        ranges = [f"{f(numbers):.4g}" for f in (np.min, np.max, np.mean)]
+    return type, *ranges, first
+
+
+def _difference(before: Any, after: Any) -> str:
+    """How far two results are apart."""
+    pairs = list(zip(leaves(before), leaves(after)))
+    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
+        return "of other types than before"
+    if all(a.tobytes() == b.tobytes() for a, b in pairs):
+        return "the same, bit by bit"
+    with np.errstate(all="ignore"):
+        apart = [np.abs(a.astype(np.float64) - b.astype(np.float64)) for a, b in pairs]
+    most = max((float(d[np.isfinite(d)].max(initial=0)) for d in apart), default=0.0)
+    return f"at most {most:.3g} apart"
