@@ -92,6 +92,7 @@ def compile_cubin(
     name: str = "kernels.cu",
     *,
     contract: bool = True,
+    quick: bool = False,
     cache: bool = True,
 ) -> Cubin:
     """Compile CUDA C for one architecture.
@@ -102,6 +103,8 @@ def compile_cubin(
         name: the file name in diagnostics.
         contract: whether ``a * b + c`` may become a fused multiply-add (CUDA's default). Integer
             results that depend on a rounded product need False.
+        quick: whether the code may be slow, which takes a quarter of the time to compile: to see
+            that a source compiles.
         cache: whether to look in the cache on disk, and to keep the result there.
 
     Raises:
@@ -117,7 +120,7 @@ def compile_cubin(
         )
     headers = [header.read_text(encoding="utf-8") for header in included_headers(source)]
     digest = hashlib.sha256()
-    for part in ("1", source, *headers, arch, name, str(contract), version):
+    for part in ("1", source, *headers, arch, name, str(contract), str(quick), version):
         digest.update(part.encode() + b"\0")
     # The log is written first: where the cubin is, the log is there too.
     folder, key = cache_folder() / "nvrtc", digest.hexdigest()[:32]
@@ -127,7 +130,7 @@ def compile_cubin(
         if path is not None and log_path is not None:
             log = log_path.read_text(encoding="utf-8")
             return Cubin(name, arch, path.read_bytes(), log, _parse_resources(log))
-    code, log = _compile(source, arch, name, contract)
+    code, log = _compile(source, arch, name, contract, quick)
     if cache:
         publish(log.encode(), folder, f"{key}-log.log")
         publish(code, folder, f"{key}-code.cubin")
@@ -173,7 +176,7 @@ def _not_found(error: Exception) -> CudaToolkitNotFound:
     )
 
 
-def _compile(source: str, arch: str, name: str, contract: bool) -> tuple[bytes, str]:
+def _compile(source: str, arch: str, name: str, contract: bool, quick: bool) -> tuple[bytes, str]:
     try:
         from cuda.core import Program, ProgramOptions
     except (ImportError, RuntimeError) as error:
@@ -186,6 +189,7 @@ def _compile(source: str, arch: str, name: str, contract: bool) -> tuple[bytes, 
         fma=contract,
         include_path=[str(folder) for folder in INCLUDE_FOLDERS],
         ptxas_options=["-v"],
+        ofast_compile="max" if quick else None,
     )
     try:
         code = bytes(Program(source, "c++", options).compile("cubin", logs=log).code)

@@ -107,6 +107,7 @@ def test_results_are_cached(own_cache: Path, monkeypatch: pytest.MonkeyPatch) ->
         (SOURCE, "sm_80", {"cache": False}),
         (SOURCE, "sm_90", {}),
         (SOURCE, "sm_80", {"contract": False}),
+        (SOURCE, "sm_80", {"quick": True}),
         (SOURCE + " ", "sm_80", {}),
     ]
     for source, arch, options in changes:
