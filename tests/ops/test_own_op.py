@@ -343,6 +343,10 @@ def test_a_body_knows_no_values() -> None:
 
     with pytest.raises(ArgumentError, match=r"mine.* if, while, .* fx.expr.where"):
         fx.symbolic_trace(op_of(lambda x: 1.0 if x > 0 else x), "f32[3]")
+    with pytest.raises(
+        ArgumentError, match=r"an array of shape \(3,\) stands in it; make it an op"
+    ):
+        fx.symbolic_trace(op_of(lambda x: x * np.arange(3)), "f32[3]")
     with pytest.raises(ArgumentError, match="Python's"):
         fx.symbolic_trace(op_of(lambda x: float(x)), "f32[3]")
     with pytest.raises(ArgumentError, match=r"np.cumsum cannot stand in a body|one number"):

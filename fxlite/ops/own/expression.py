@@ -320,6 +320,11 @@ class _Number:
 def _reader(value: Any) -> Reader:
     if isinstance(value, Scalar):
         return _Number(value.expr)
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise ArgumentError(
+            f"a body computes with numbers, and an array of shape {value.shape} stands in it; make "
+            f"it an operand of the op"
+        )
     if isinstance(value, (np.generic, np.ndarray)):  # of a dtype, as in NumPy
         return _Number(expr.const(value.item(), dtypes.dtype(value.dtype)))
     return ConstReader(value)
