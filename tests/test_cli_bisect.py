@@ -12,6 +12,7 @@ import pytest
 
 from fxlite.cli import bisect as bisect_command
 from fxlite.cli import main
+from fxlite.graph.graph_module import passes_of
 
 MODEL = """
 import numpy as np
@@ -27,6 +28,8 @@ class Net(nn.Module):
         return np.maximum(y * 1, 0) - np.exp(x)
 """
 PASSES = """
+from fxlite import passes
+
 def broken(gm):
     for node in gm.graph.find_nodes(op="call_function", target="sub"):
         node.args = node.args[::-1]
@@ -34,6 +37,12 @@ def broken(gm):
 def raises(gm):
     for node in gm.graph.find_nodes(op="call_function", target="sub"):
         gm.graph.erase_node(node)
+
+@passes.graph_pass(exactness="changes")
+def doubles(gm):
+    output = gm.graph.output_node()
+    with gm.graph.inserting_before(output):
+        output.args = (gm.graph.call_function("add", (output.args[0], output.args[0])),)
 
 def returns_twice(gm):
     gm.graph.output(gm.graph.placeholders[0])
@@ -102,3 +111,22 @@ def test_bad_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean cse" in bisect(capsys, "csee")[2]
     assert "there is no file nowhere.py" in bisect(capsys, "nowhere.py:p")[2]
     assert bisect(capsys, "my_passes.py:brken")[0] == 1
+
+
+def test_a_pass_that_means_to_change_results_speaks_for_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled behind it is compared with what it made, not with nothing."""
+    passes = "my_passes.py:doubles,cse"
+    status, out, _ = bisect(capsys, passes, "--backend", "python")
+    assert status == 0 and "checked: types alone" in out
+    real = bisect_command.compile_program
+
+    def wrong(module: Any, **options: Any) -> Any:
+        function = real(module, **options)
+        is_behind = "doubles" in passes_of(module)
+        return (lambda *args: function(*args) + 1) if is_behind else function
+
+    monkeypatch.setattr(bisect_command, "compile_program", wrong)
+    status, out, _ = bisect(capsys, passes, "--backend", "python")
+    assert status == 1 and "WRONG" in out

@@ -25,11 +25,16 @@ class Tap:
     function: Callable[[str, Any], Any]
 
     def tell(self, value: Any) -> None:
-        """Call the function. It cannot write into the array: the result may share its memory."""
+        """Call the function. It cannot write into the array: the result may share its memory. What
+        it raises is raised by the call, with a note that says of which tap."""
         if isinstance(value, np.ndarray):
             value = value.view()
             value.flags.writeable = False
-        self.function(self.name, value)
+        try:
+            self.function(self.name, value)
+        except Exception as error:
+            error.add_note(f"raised by the function of passes.tap, told the value of {self.name}")
+            raise
 
 
 def take(

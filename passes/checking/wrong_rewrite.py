@@ -58,9 +58,11 @@ class VerificationReport:
 
     @property
     def summary(self) -> str:
-        """``12 alike, 3 run, 40 repeated``."""
+        """``12 alike, 3 run, 40 repeated``; of results that are meant to change the types."""
         counts = (("alike", self.alike), ("run", self.run), ("repeated", self.repeated),
                   ("sampled", self.sampled), ("unchecked", len(self.unchecked)))  # fmt: skip
+        if self.promise.kind == "changes" and not self.run:
+            return "types alone"
         return ", ".join(f"{count} {name}" for name, count in counts if count) or "-"
 
     def __str__(self) -> str:

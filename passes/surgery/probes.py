@@ -25,16 +25,18 @@ def tap(gm: Any, where: Any, fn: Callable[[str, Any], Any]) -> GraphModule:
     graph's order, and is otherwise as ``gm``, which is left as it was::
 
         seen = {}
-        tapped = passes.tap(gm, 'linear:in("layers.*.attn"):last', seen.__setitem__)
+        tapped = passes.tap(gm, 'linear:last("layers.*.attn")', seen.__setitem__)
         tapped(x)                                   # and so does fx.compile(tapped)(x)
 
-    ``where``: a node, a name, a query or a list of them. ``fn`` gets arrays that it cannot write
-    into. Passes keep tapped values, which keeps what computes them from being fused; passes'
-    checks, profiles and modules that the tapped one is a part of tell ``fn`` nothing. A saved file
-    and regenerated source have the values as further results, ``(result, *values)``.
+    The query is "the last linear of each attention". ``where``: a node, a name, a query or a list
+    of them. ``fn`` gets arrays that it cannot write into. Passes keep tapped values, which keeps
+    what computes them from being fused; passes' checks, profiles and modules that the tapped one is
+    a part of tell ``fn`` nothing. A saved file and regenerated source have the values as further
+    results, ``(result, *values)``.
 
-    Raises ArgumentError where nothing is found, and for the output and for calls of which the
-    result is several arrays (tap its elements)."""
+    What ``fn`` raises is raised by the call, after inputs that the program writes were written; it
+    may be called in several threads at once. Raises ArgumentError where nothing is found, and for
+    the output and for calls of which the result is several arrays (tap its elements)."""
     module = as_module(gm)
     nodes = nodes_at(module, where)
     for node in nodes:

@@ -37,6 +37,7 @@ filters, after a step
 ``:input``                     an input of the graph
 ``:dead``                      nothing that the graph returns or does depends on it
 ``:first`` ``:last``           the first, the last of the nodes that are left by what stands before
+``:last("layers.*.attn")``     the last of them in each of these modules; ``:first("...")`` likewise
 ``:not(relu|[rank=4])``        none of these
 ============================== =====================================================================
 

@@ -73,9 +73,10 @@ class Users:
 
 @dataclass(frozen=True)
 class Flag:
-    """``:constant``"""
+    """``:constant``; ``:last("layers.*.attn")``: the last in each of these modules."""
 
     word: str
+    glob: str = ""
 
 
 @dataclass(frozen=True)
@@ -363,6 +364,8 @@ class _Parser:
         if word not in PSEUDO_CLASSES:
             near = did_you_mean(word, PSEUDO_CLASSES) or f"; known are {', '.join(PSEUDO_CLASSES)}"
             self.fail(f"there is no :{word}{near}", start, self.position)
+        if word in ("first", "last") and self.text.startswith("(", self.position):
+            return Flag(word, self.inside(f':{word}("layers.*.attn")').glob)
         if word in FLAGS:
             return Flag(word)
         if word == "in":

@@ -95,6 +95,8 @@ def unknown_places(graph: Graph, query: str) -> list[str]:
     facts = _Facts(graph, query, {})
     said: list[str] = []
     for filter in _all_filters(step for chain in parse_query(query) for step in chain.steps):
+        if isinstance(filter, Flag) and filter.glob:
+            filter = Inside(filter.glob)
         if isinstance(filter, Inside | Named | At) and not _keep(filter, facts.nodes, facts):
             said.append(_describe_unknown(filter, facts))
     return list(dict.fromkeys(said))
@@ -203,6 +205,8 @@ def _keep(filter: Filter, nodes: list[Node], facts: _Facts) -> list[Node]:
             return _keep_inside(glob, nodes)
         case At(file, first, last):
             return [n for n in nodes if _is_at(n, file, first, last)]
+        case Flag(word, glob) if glob:
+            return _keep_ends(word, glob, nodes)
         case Flag(word):
             return _keep_flagged(word, nodes, facts)
         case Test():
@@ -219,6 +223,18 @@ def _keep_flagged(word: str, nodes: list[Node], facts: _Facts) -> list[Node]:
         "dead": lambda n: n not in facts.alive,
     }
     return [n for n in nodes if holds[word](n)]
+
+
+def _keep_ends(word: str, glob: str, nodes: list[Node]) -> list[Node]:
+    """The first or last node in each of the modules."""
+    pattern, found = path_pattern(glob), dict[str, Node]()
+    for node in nodes:
+        path = module_path(node)
+        inside = pattern.match(path_key(path)) if path is not None else None
+        if inside is not None and (word == "last" or inside[0] not in found):
+            found[inside[0]] = node
+    kept = set(found.values())
+    return [n for n in nodes if n in kept]
 
 
 def module_path(node: Node) -> str | None:

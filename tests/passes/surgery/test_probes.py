@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -162,3 +163,70 @@ def test_statistics_by_default_and_of_infinities(gm: fx.GraphModule) -> None:
         found = passes.activation_statistics(log, [np.array([0, 1, -1, 1], np.float32)])
     assert (found["log"].count, found["log"].not_finite, found["log"].zeros) == (2, 2, 1.0)
     assert "NaN, inf" in str(found)
+
+
+def test_the_last_of_each_module() -> None:
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return fx.ops.relu(self.out(fx.ops.relu(self.q(x))))
+
+    gm = fx.symbolic_trace(nn.Sequential(Part(), nn.Linear(4, 4), Part()), x="f32[B,4]")
+    for query, names in (
+        ('linear:last("*")', ["linear_1", "linear_2", "linear_4"]),
+        ('linear:in("*.*"):first("*")', ["linear", "linear_3"]),
+        ('relu:last("2")', ["relu_3"]),
+    ):
+        seen: list[str] = []
+        passes.tap(gm, query, lambda name, value, seen=seen: seen.append(name))(X[0, 0, :2, :4])
+        assert seen == names
+    with pytest.raises(ArgumentError, match="no node was made in a module 'parts"):
+        passes.tap(gm, 'linear:last("parts.*")', print)
+    with pytest.raises(fx.errors.QueryError, match="parenthesis is not closed"):
+        gm.graph.find('linear:last("*"')
+
+
+@pytest.mark.parametrize("backend", [None, "python", "c", "embedded"])
+def test_a_function_that_raises_and_threads(backend: str | None) -> None:
+    """The error is the function's own and says which tap; what the program writes is written. Each
+    thread hears of its own calls."""
+
+    def step(cache: Any, x: Any) -> Any:
+        cache += x
+        return fx.ops.relu(cache)
+
+    gm = fx.symbolic_trace(step, cache="f32[3]", x="f32[3]")
+    heard: dict[int, list[float]] = {}
+
+    def fail(name: str, value: Any) -> None:
+        raise KeyError(name)
+
+    def note(name: str, value: Any) -> None:
+        heard.setdefault(threading.get_ident(), []).append(float(value[0]))
+
+    def made(function: Any) -> Any:
+        tapped = passes.tap(gm, "relu", function)
+        return tapped if backend is None else fx.compile(tapped, backend=backend)
+
+    cache, x = np.zeros(3, np.float32), np.ones(3, np.float32)
+    with pytest.raises(KeyError, match="relu") as caught:
+        made(fail)(cache, x)
+    assert "passes.tap, told the value of relu" in caught.value.__notes__[0]
+    np.testing.assert_array_equal(cache, x)
+    run, wait = made(note), threading.Barrier(3)
+
+    def work(number: int) -> None:
+        wait.wait()
+        for _ in range(20):
+            run(np.zeros(3, np.float32), np.full(3, number, np.float32))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(values[0] for values in heard.values()) == [1, 2, 3]
+    assert all(values == [values[0]] * 20 for values in heard.values())
